@@ -1,0 +1,45 @@
+"""The one exception tree of LiveCTR.
+
+    LiveCTRError
+     ├─ UserError            a user's mistake: one sentence that says what to change; the command line exits 2
+     │   ├─ ConfigError      bad setting, pipeline file or unknown key
+     │   ├─ ConnectError     broker or Redis cannot be reached
+     │   └─ MismatchError    a checkpoint or published model belongs to another pipeline
+     └─ InternalError
+         ├─ KernelError      device code does not compile (the compiler's text is in the message)
+         └─ CheckpointError  no generation of a checkpoint can be restored
+
+It lives in the lowest folder, because every other folder raises from it.
+"""
+
+
+class LiveCTRError(Exception):
+    """Root of every error that LiveCTR raises on purpose."""
+
+
+class UserError(LiveCTRError):
+    """A user's mistake; the message says what to change."""
+
+
+class ConfigError(UserError):
+    """A setting, pipeline file or command line that cannot work."""
+
+
+class ConnectError(UserError):
+    """A broker or Redis server that cannot be reached."""
+
+
+class MismatchError(UserError):
+    """A checkpoint or published model that belongs to another pipeline."""
+
+
+class InternalError(LiveCTRError):
+    """A failure that is not the user's."""
+
+
+class KernelError(InternalError):
+    """Device code does not compile; the message holds the compiler's text."""
+
+
+class CheckpointError(InternalError):
+    """A checkpoint is torn or corrupt."""

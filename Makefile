@@ -1,0 +1,38 @@
+# LiveCTR's commands. `make help` lists them; each does its own set-up.
+SECONDS = 60
+LOG = file
+RANKS = 2
+REPORT = report.json
+ARGS =
+
+PY = .venv/bin/python
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: .venv/ready  ## system parts, .venv and packages (the others call it)
+
+.venv/ready: setup.sh pyproject.toml constraints.txt
+	@./setup.sh
+
+demo: setup  ## the whole path, live: make demo [SECONDS=60] [LOG=file|kafka] [RANKS=2] [REPORT=report.json]
+	@$(PY) -m livectr demo --seconds $(SECONDS) --log $(LOG) --ranks $(RANKS) --report $(REPORT)
+
+test: setup  ## all tests, with a real Kafka broker, Redis-protocol server, gRPC and processes: make test [ARGS="-k name"]
+	@$(PY) -m pytest $(ARGS)
+
+check: setup  ## formatter, linter, types, import directions
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+	@$(PY) -m pytest -q tests/test_house.py
+
+format: setup  ## rewrite the sources as the formatter and linter want them
+	@$(PY) -m ruff format .
+	@$(PY) -m ruff check --fix .
+
+bench: setup  ## every benchmark, JSON under bench/results/
+	@for name in ingest features tables train des-bytes publish serving; do \
+	    $(PY) -m livectr bench $$name --json bench/results/$$name.json || exit 1; done

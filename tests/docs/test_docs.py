@@ -1,0 +1,79 @@
+"""What a page shows, works: every ``bash`` and ``python`` block of README.md, docs/ and examples/ is run.
+
+A page's bash blocks are one shell session, from top to bottom, in a folder where the repository's files are linked,
+so that what the page writes stays out of the checkout. Its python blocks share one namespace.
+Other blocks (``text``, ``toml``, ``json``, ``promql``) are only shown.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
+BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+DEMO_S = 15  # a page's demo of a minute is run this long: the minute itself is one of the issue's own checks
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for name, body in BLOCK.findall(page.read_text()) if name == language]
+
+
+def named(language: str) -> list[object]:
+    return [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PAGES if blocks(p, language)]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """A folder that looks like the checkout, in which new files are nobody's business."""
+    for entry in ROOT.iterdir():
+        if entry.name not in {".git", "report.json"}:
+            (tmp_path / entry.name).symlink_to(entry)
+    return tmp_path
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", named("bash"))
+def test_bash_blocks(page: Path, desk: Path) -> None:
+    script = "set -euo pipefail\n" + "\n".join(blocks(page, "bash"))
+    script = re.sub(r"\bSECONDS=\d+", f"SECONDS={DEMO_S}", script)
+    script = re.sub(r"(?m)^make demo$", f"make demo SECONDS={DEMO_S}", script)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    log = desk / "session.log"
+    with log.open("w") as out:
+        session = subprocess.Popen(
+            ["bash", "-x", "-c", script],
+            cwd=desk,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = session.wait(timeout=840)
+        finally:  # servers that the page left in the background
+            try:
+                os.killpg(session.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+    assert code == 0, f"{page.name} ends with {code}:\n{log.read_text()[-6000:]}"
+
+
+@pytest.mark.parametrize("page", named("python"))
+def test_python_blocks(page: Path, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(desk)
+    namespace: dict[str, object] = {"__name__": page.stem}
+    for body in blocks(page, "python"):
+        exec(compile(body, str(page), "exec"), namespace)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}, which is not there"

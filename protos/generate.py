@@ -1,0 +1,39 @@
+"""Regenerates the Python modules of `livectr.proto`: `python protos/generate.py`.
+
+The modules are committed, so that an installed LiveCTR needs no protoc; a test runs this script and compares.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import resources
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def generate(out_dir: Path) -> None:
+    """Writes protos/livectr_pb2.py, livectr_pb2.pyi and livectr_pb2_grpc.py under `out_dir`.
+
+    Raises RuntimeError when protoc does not accept the file (it prints why).
+    """
+    from grpc_tools import protoc  # a development tool; the servers do not need it
+
+    include = resources.files("grpc_tools") / "_proto"
+    status = protoc.main(
+        [
+            "protoc",
+            f"--proto_path={HERE.parent}",
+            f"--proto_path={include}",
+            f"--python_out={out_dir}",
+            f"--pyi_out={out_dir}",
+            f"--grpc_python_out={out_dir}",
+            "protos/livectr.proto",
+        ]
+    )
+    if status != 0:
+        raise RuntimeError(f"protoc ended with status {status}")
+
+
+if __name__ == "__main__":
+    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent)

@@ -1,0 +1,324 @@
+"""What a published model looks like in Redis: key names, row slots, the version manifest.
+
+The trainer writes this layout and the servers read it, so both import it from here. Nothing in this
+module talks to Redis: it turns arrays into keys and bytes, and back.
+
+    {livectr}:epoch            int     fence: the number of the trainer that may publish
+    {livectr}:manifest         JSON    VersionManifest of the newest complete version (the flip)
+    livectr:versions           channel the number of each flipped version
+    livectr:blob:<version>:…   bytes   safetensors: dense weights, changed keys, item vectors
+    livectr:{bb}:epoch         int     the same fence, once per bucket
+    livectr:{bb}:<ns>:<table>:<key>    one embedding row: newest slot, then the slot before it
+    livectr:{bb}:fact:<table>:<key>    one look-up row: JSON list of its columns
+    livectr:{bb}:hist:<name>:<key>     one behaviour history: i64 pairs (item, event time in ms)
+
+``livectr`` is the namespace, ``bb`` one of 16 buckets in two hex digits, ``<key>`` eight bytes, little
+endian. The braces are Redis Cluster hash tags: one bucket lives on one node, so that a script may fence and
+write a bucket in one step, and a reader may fetch a bucket with one MGET.
+
+A slot is ``version u64`` and ``D float32``. Rows written for version v+1 keep their slot of version ≤ v, so a
+reader of v is not disturbed before the flip; it stays right until v+2 is being written.
+"""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+BUCKETS = 16
+KEPT_VERSIONS = 3
+"""Blobs of this many versions stay in Redis, so that a reader may lag behind."""
+FRESHNESS_BIN_MS = 100
+"""Width of a bin of the event-time histogram that a version carries."""
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+
+class RowStatus(IntEnum):
+    """What a reader of version v found for a row."""
+
+    FOUND = 0
+    MISSING = 1
+    """The row did not exist at v: its initial value holds."""
+    OVERWRITTEN = 2
+    """Both slots are newer than v: read again at a newer version, which exists."""
+
+
+# ── keys ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def buckets_of(keys: I64) -> npt.NDArray[np.uint8]:
+    """Bucket u8[n] of each key i64[n]: low bits of the 64-bit finaliser of MurmurHash3 (fmix64)."""
+    x = np.ascontiguousarray(keys, np.int64).view(np.uint64).copy()
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        x ^= x >> np.uint64(33)
+        x *= np.uint64(factor)
+    x ^= x >> np.uint64(33)
+    return (x & np.uint64(BUCKETS - 1)).astype(np.uint8)
+
+
+def by_bucket(keys: I64) -> list[tuple[int, I64]]:
+    """The non-empty buckets of keys i64[n], each with the positions i64[m] of its keys, in rising order."""
+    bucket = buckets_of(keys)
+    order = np.argsort(bucket, kind="stable")
+    ends = np.searchsorted(bucket[order], np.arange(BUCKETS + 1))
+    return [(b, order[ends[b] : ends[b + 1]]) for b in range(BUCKETS) if ends[b] < ends[b + 1]]
+
+
+@dataclass(frozen=True)
+class Keyspace:
+    """The Redis key names of one namespace."""
+
+    namespace: str = "livectr"
+
+    @property
+    def epoch(self) -> str:
+        return f"{{{self.namespace}}}:epoch"
+
+    @property
+    def manifest(self) -> str:
+        return f"{{{self.namespace}}}:manifest"
+
+    @property
+    def versions(self) -> str:
+        """The pub/sub channel that carries the number of each flipped version."""
+        return f"{self.namespace}:versions"
+
+    def blob(self, version: int, name: str) -> str:
+        return f"{self.namespace}:blob:{version}:{name}"
+
+    def bucket_epoch(self, bucket: int) -> str:
+        return f"{self.namespace}:{{{bucket:02x}}}:epoch"
+
+    def rows(self, ns: str, table: str, keys: I64) -> list[bytes]:
+        """Redis keys of embedding rows, in the order of keys i64[n]."""
+        return self._keys(f"{ns}:{table}:", keys)
+
+    def facts(self, table: str, keys: I64) -> list[bytes]:
+        """Redis keys of look-up rows, in the order of keys i64[n]."""
+        return self._keys(f"fact:{table}:", keys)
+
+    def histories(self, name: str, users: I64) -> list[bytes]:
+        """Redis keys of behaviour histories, in the order of users i64[n]; `name` is the root's name."""
+        return self._keys(f"hist:{name}:", users)
+
+    def rows_pattern(self, bucket: int, ns: str) -> str:
+        """A SCAN pattern that matches every embedding row of a bucket under `ns`."""
+        return f"{self.namespace}:{{{bucket:02x}}}:{ns}:*"
+
+    def _keys(self, middle: str, keys: I64) -> list[bytes]:
+        """One byte matrix of all keys, cut into rows: about a million keys a second."""
+        heads = [f"{self.namespace}:{{{b:02x}}}:{middle}".encode() for b in range(BUCKETS)]
+        prefixes = np.frombuffer(b"".join(heads), np.uint8).reshape(BUCKETS, -1)
+        keys = np.ascontiguousarray(keys, "<i8")
+        matrix = np.empty((len(keys), prefixes.shape[1] + 8), np.uint8)
+        matrix[:, :-8] = prefixes[buckets_of(keys)]
+        matrix[:, -8:] = keys.view(np.uint8).reshape(-1, 8)
+        return _cut(matrix)
+
+
+def key_of(redis_key: bytes) -> int:
+    """The 64-bit key at the end of the Redis key of a row, fact or history."""
+    return int.from_bytes(redis_key[-8:], "little", signed=True)
+
+
+# ── embedding rows ───────────────────────────────────────────────────────────────────────────────────
+
+
+def slot_bytes(dim: int) -> int:
+    """Bytes of one slot of D = `dim` values."""
+    return 8 + 4 * dim
+
+
+def encode_slots(version: int, rows: F32) -> list[bytes]:
+    """One slot for each of rows f32[n, D]."""
+    n, dim = rows.shape
+    matrix = np.empty((n, slot_bytes(dim)), np.uint8)
+    matrix[:, :8] = np.array([version], "<u8").view(np.uint8)
+    matrix[:, 8:] = np.ascontiguousarray(rows, "<f4").view(np.uint8).reshape(n, 4 * dim)
+    return _cut(matrix)
+
+
+def decode_rows(values: Sequence[bytes | None], version: int, dim: int) -> tuple[F32, npt.NDArray[np.uint8]]:
+    """What the rows f32[n, D] were at `version`, and the RowStatus u8[n] of each (not found: zeros).
+
+    Raises:
+        ValueError: a value is neither one nor two slots of D = `dim` values.
+    """
+    slot = slot_bytes(dim)
+    rows = np.zeros((len(values), dim), np.float32)
+    status = np.full(len(values), RowStatus.MISSING, np.uint8)
+    length = np.fromiter((-1 if v is None else len(v) for v in values), np.int64, len(values))
+    if not np.isin(length, (-1, slot, 2 * slot)).all():
+        wrong = int(length[~np.isin(length, (-1, slot, 2 * slot))][0])
+        raise ValueError(f"a published row has {wrong} bytes; {dim} values make {slot} or {2 * slot}")
+    for slots in (1, 2):
+        at = np.flatnonzero(length == slots * slot)
+        if len(at) == 0:
+            continue
+        packed = b"".join([values[i] for i in at])  # type: ignore[misc]
+        matrix = np.frombuffer(packed, np.uint8).reshape(len(at), slots, slot)
+        versions = np.ascontiguousarray(matrix[:, :, :8]).view("<u8")[:, :, 0]
+        readable = versions <= np.uint64(version)
+        pick = np.argmax(readable, axis=1)
+        found = readable.any(axis=1)
+        data = np.ascontiguousarray(matrix[np.arange(len(at)), pick, 8:]).view("<f4")
+        rows[at[found]] = data[found]
+        status[at[found]] = RowStatus.FOUND
+        if slots == 2:
+            status[at[~found]] = RowStatus.OVERWRITTEN
+    return rows, status
+
+
+# ── facts, histories, blobs ──────────────────────────────────────────────────────────────────────────
+
+
+def encode_fact(columns: Sequence[object]) -> bytes:
+    """A look-up row as a JSON list of its columns; bytes become {"base64": …}."""
+    return json.dumps(columns, separators=(",", ":"), ensure_ascii=False, default=_json_bytes).encode()
+
+
+def decode_fact(value: bytes) -> list[object]:
+    """The inverse of `encode_fact`."""
+    columns: list[object] = json.loads(value)
+    return [base64.b64decode(c["base64"]) if isinstance(c, dict) else c for c in columns]
+
+
+def encode_history(items: I64, times_ms: I64) -> bytes:
+    """A behaviour history: items i64[n] and their event times i64[n], newest last."""
+    return np.stack([items, times_ms], axis=1).astype("<i8", copy=False).tobytes()
+
+
+def decode_history(value: bytes) -> tuple[I64, I64]:
+    """The inverse of `encode_history`: (items i64[n], times_ms i64[n])."""
+    pairs = np.frombuffer(value, "<i8").reshape(-1, 2)
+    return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+
+
+def encode_changed(keys: Mapping[str, I64]) -> bytes:
+    """The keys of each table that a version changed: {table: i64[m]} as safetensors."""
+    return save_tensors({table: np.ascontiguousarray(k) for table, k in keys.items()})
+
+
+def decode_changed(value: bytes) -> dict[str, I64]:
+    """The inverse of `encode_changed`."""
+    return dict(load_tensors(value))
+
+
+def encode_item_vectors(ids: I64, vectors: F32) -> bytes:
+    """Item ids i64[n] and their vectors f32[n, dim] as safetensors."""
+    return save_tensors({"ids": np.ascontiguousarray(ids), "vectors": np.ascontiguousarray(vectors)})
+
+
+def decode_item_vectors(value: bytes) -> tuple[I64, F32]:
+    """The inverse of `encode_item_vectors`."""
+    tensors = load_tensors(value)
+    return tensors["ids"], tensors["vectors"]
+
+
+# ── the manifest ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """Event times of what a version learned: the start of each bin (ms since 1970) and its examples.
+
+    A bin is FRESHNESS_BIN_MS wide. A server that begins to serve the version observes `now - start` for each
+    bin, `counts` times: the event-to-servable delay.
+    """
+
+    bin_ms: tuple[int, ...] = ()
+    counts: tuple[int, ...] = ()
+
+    @staticmethod
+    def of(times_ms: I64) -> "Freshness":
+        """The histogram of event times i64[n]."""
+        bins, counts = np.unique(times_ms // FRESHNESS_BIN_MS, return_counts=True)
+        return Freshness(tuple((bins * FRESHNESS_BIN_MS).tolist()), tuple(counts.tolist()))
+
+
+@dataclass(frozen=True)
+class VersionManifest:
+    """One published version: everything a server needs to find its parts.
+
+    `dense` and `changed` name one blob for each of `world` ranks. `earlier` holds the `changed` blobs of the
+    versions before it that are still kept and whose rows live under the same `ns`.
+    """
+
+    version: int
+    epoch: int
+    ns: str
+    step: int
+    fingerprint: str
+    world: int
+    created_ms: int
+    dim: int
+    """D: values of a row."""
+    segments: tuple[tuple[str, int], ...]
+    """(name, dim) of each segment of a row, in order."""
+    tables: dict[str, int]
+    """Rows of each table."""
+    dense: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    earlier: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    item_vectors: str | None = None
+    freshness: Freshness = Freshness()
+
+    def changed_since(self, version: int, ns: str) -> tuple[str, ...] | None:
+        """Blobs of all keys that changed after `version` of `ns`; None: unknown, so drop every cached row."""
+        if ns != self.ns or version > self.version:
+            return None
+        blobs: list[str] = []
+        for v in range(version + 1, self.version):
+            if v not in self.earlier:
+                return None
+            blobs += self.earlier[v]
+        return (*blobs, *self.changed) if version < self.version else ()
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @staticmethod
+    def from_json(text: bytes | str) -> "VersionManifest":
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError: not JSON, or its fields are not those of this class.
+        """
+        values = json.loads(text)
+        known = {f.name for f in fields(VersionManifest)}
+        if not isinstance(values, dict) or set(values) != known:
+            got = set(values) if isinstance(values, dict) else set()
+            raise ValueError(f"version manifest with unexpected fields: {sorted(got ^ known)}")
+        bins = values.pop("freshness")
+        return VersionManifest(
+            **{
+                **values,
+                "segments": tuple((str(name), int(dim)) for name, dim in values["segments"]),
+                "dense": tuple(values["dense"]),
+                "changed": tuple(values["changed"]),
+                "earlier": {int(v): tuple(keys) for v, keys in values["earlier"].items()},
+                "freshness": Freshness(tuple(bins["bin_ms"]), tuple(bins["counts"])),
+            }
+        )
+
+
+def _cut(matrix: npt.NDArray[np.uint8]) -> list[bytes]:
+    """The rows of a byte matrix (NumPy's own bytes dtype would drop trailing zeros)."""
+    packed, width = matrix.tobytes(), matrix.shape[1]
+    return [packed[i : i + width] for i in range(0, len(packed), width)]
+
+
+def _json_bytes(value: object) -> object:
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a look-up column holds {type(value).__name__}, which has no JSON form")

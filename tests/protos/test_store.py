@@ -1,0 +1,129 @@
+"""The Redis layout: codecs are inverse to each other, a reader of version v sees version v."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from protos.store import (
+    BUCKETS,
+    Freshness,
+    Keyspace,
+    RowStatus,
+    VersionManifest,
+    buckets_of,
+    by_bucket,
+    decode_changed,
+    decode_fact,
+    decode_history,
+    decode_item_vectors,
+    decode_rows,
+    encode_changed,
+    encode_fact,
+    encode_history,
+    encode_item_vectors,
+    encode_slots,
+    key_of,
+)
+
+keys_i64 = arrays(np.int64, st.integers(0, 50), elements=st.integers(-(2**63), 2**63 - 1))
+
+
+@given(keys_i64)
+def test_keys_carry_their_bucket_and_their_number(keys: np.ndarray) -> None:
+    names = Keyspace("shop").rows("7", "ad", keys)
+    for key, bucket, name in zip(keys.tolist(), buckets_of(keys).tolist(), names, strict=True):
+        assert name == f"shop:{{{bucket:02x}}}:7:ad:".encode() + key.to_bytes(8, "little", signed=True)
+        assert key_of(name) == key
+
+
+@given(keys_i64)
+def test_buckets_partition_the_keys(keys: np.ndarray) -> None:
+    parts = by_bucket(keys)
+    together = np.concatenate([at for _, at in parts]) if parts else np.empty(0, np.int64)
+    assert sorted(together.tolist()) == list(range(len(keys)))
+    for bucket, at in parts:
+        assert (buckets_of(keys[at]) == bucket).all()
+
+
+def test_running_ids_spread_over_all_buckets() -> None:
+    counts = np.bincount(buckets_of(np.arange(160_000)), minlength=BUCKETS)
+    assert counts.min() > 9_500 and counts.max() < 10_500
+
+
+@settings(max_examples=50)
+@given(st.lists(st.lists(st.integers(1, 9), max_size=6), max_size=20), st.integers(0, 10), st.integers(1, 5))
+def test_a_reader_sees_its_own_version(writes: list[list[int]], reader: int, dim: int) -> None:
+    """Each row is written at some versions; the two newest slots are kept, as the write script does."""
+    values: list[bytes | None] = []
+    want: list[tuple[RowStatus, float]] = []
+    for versions in writes:
+        written = sorted(set(versions))
+        slots = [encode_slots(v, np.full((1, dim), v, np.float32))[0] for v in written]
+        values.append(b"".join(reversed(slots[-2:])) or None)
+        visible = [v for v in written[-2:] if v <= reader]
+        if visible:
+            want.append((RowStatus.FOUND, float(visible[-1])))
+        else:
+            want.append((RowStatus.OVERWRITTEN if len(written) > 1 else RowStatus.MISSING, 0.0))
+    rows, status = decode_rows(values, reader, dim)
+    assert rows.shape == (len(writes), dim)
+    for i, (wanted, value) in enumerate(want):
+        assert status[i] == wanted
+        assert (rows[i] == value).all()
+
+
+def test_a_value_of_another_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="13 bytes"):
+        decode_rows([b"x" * 13], 1, 4)
+
+
+@given(
+    st.lists(
+        st.one_of(st.none(), st.integers(), st.text(), st.binary(), st.booleans(), st.lists(st.integers()))
+    )
+)
+def test_facts_round_trip(columns: list[object]) -> None:
+    assert decode_fact(encode_fact(columns)) == columns
+
+
+@given(arrays(np.int64, st.tuples(st.integers(0, 20), st.just(2))))
+def test_histories_round_trip(pairs: np.ndarray) -> None:
+    items, times = decode_history(encode_history(pairs[:, 0], pairs[:, 1]))
+    assert (items == pairs[:, 0]).all() and (times == pairs[:, 1]).all()
+
+
+def test_blobs_round_trip() -> None:
+    changed = {"ad": np.arange(3), "user": np.empty(0, np.int64)}
+    back = decode_changed(encode_changed(changed))
+    assert back.keys() == changed.keys() and all((back[t] == changed[t]).all() for t in changed)
+    ids, vectors = decode_item_vectors(encode_item_vectors(np.arange(2), np.ones((2, 3), np.float32)))
+    assert ids.tolist() == [0, 1] and vectors.shape == (2, 3)
+
+
+def manifest(**changes: object) -> VersionManifest:
+    values: dict[str, object] = dict(
+        version=7, epoch=2, ns="2", step=40, fingerprint="f", world=2, created_ms=1, dim=3,
+        segments=(("rank.w", 1), ("rank.v", 2)), tables={"ad": 5}, dense=("d0", "d1"), changed=("c7",),
+        earlier={6: ("c6",), 5: ("c5",)}, item_vectors="iv", freshness=Freshness.of(np.array([250, 299, 10])),
+    )  # fmt: skip
+    return VersionManifest(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_manifest_round_trips_and_refuses_other_fields() -> None:
+    assert VersionManifest.from_json(manifest().to_json()) == manifest()
+    assert manifest().freshness == Freshness((0, 200), (1, 2))
+    with pytest.raises(ValueError, match="colour"):
+        VersionManifest.from_json(manifest().to_json().replace(b'"epoch"', b'"colour"'))
+    with pytest.raises(ValueError):
+        VersionManifest.from_json(b"[]")
+
+
+def test_changed_keys_are_known_back_to_the_kept_versions() -> None:
+    assert manifest().changed_since(7, "2") == ()
+    assert manifest().changed_since(6, "2") == ("c7",)
+    assert manifest().changed_since(4, "2") == ("c5", "c6", "c7")
+    assert manifest().changed_since(3, "2") is None
+    assert manifest().changed_since(6, "1") is None
+    assert manifest().changed_since(8, "2") is None

@@ -163,7 +163,7 @@ def decode_rows(values: Sequence[bytes | None], version: int, dim: int) -> tuple
         at = np.flatnonzero(length == slots * slot)
         if len(at) == 0:
             continue
-        packed = b"".join([values[i] for i in at])  # type: ignore[misc]
+        packed = b"".join(value for value in (values[i] for i in at.tolist()) if value is not None)
         matrix = np.frombuffer(packed, np.uint8).reshape(len(at), slots, slot)
         versions = np.ascontiguousarray(matrix[:, :, :8]).view("<u8")[:, :, 0]
         readable = versions <= np.uint64(version)
@@ -204,7 +204,8 @@ def decode_history(value: bytes) -> tuple[I64, I64]:
 
 def encode_changed(keys: Mapping[str, I64]) -> bytes:
     """The keys of each table that a version changed: {table: i64[m]} as safetensors."""
-    return save_tensors({table: np.ascontiguousarray(k) for table, k in keys.items()})
+    blob: bytes = save_tensors({table: np.ascontiguousarray(k) for table, k in keys.items()})
+    return blob
 
 
 def decode_changed(value: bytes) -> dict[str, I64]:
@@ -214,7 +215,8 @@ def decode_changed(value: bytes) -> dict[str, I64]:
 
 def encode_item_vectors(ids: I64, vectors: F32) -> bytes:
     """Item ids i64[n] and their vectors f32[n, dim] as safetensors."""
-    return save_tensors({"ids": np.ascontiguousarray(ids), "vectors": np.ascontiguousarray(vectors)})
+    blob: bytes = save_tensors({"ids": np.ascontiguousarray(ids), "vectors": np.ascontiguousarray(vectors)})
+    return blob
 
 
 def decode_item_vectors(value: bytes) -> tuple[I64, F32]:

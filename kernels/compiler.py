@@ -1,0 +1,144 @@
+"""The run-time compiler: one CUDA C++ source, two targets.
+
+`compile_host` builds a shared library with the host's C++ compiler and keeps it in a cache;
+`compile_cubin` builds the same source for a GPU with NVRTC (no GPU is needed to compile).
+A source is a string; `#include "x.cuh"` finds the files of this folder.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernels.errors import ConfigError, KernelError
+
+KERNELS = Path(__file__).resolve().parent
+# -ffp-contract=off: a fused multiply-add rounds once instead of twice, so results would depend on the CPU.
+HOST_FLAGS = (
+    *("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"),
+    *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
+)
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+_loaded: dict[Path, ctypes.CDLL] = {}
+_lock = threading.Lock()
+
+
+def thread_count() -> int:
+    """Threads of the host kernels (`threads.cuh`): LIVECTR_THREADS, else the CPUs of this machine."""
+    text = os.environ.get("LIVECTR_THREADS", "")
+    if not text:
+        return os.cpu_count() or 1
+    if not text.isdigit() or int(text) < 1:
+        raise ConfigError(f"LIVECTR_THREADS={text!r} must be a whole number of at least 1")
+    return int(text)
+
+
+def compile_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
+    """Compile C++17 `source` for this machine, or take it from the cache, and load it.
+
+    The cache is $LIVECTR_CACHE_DIR/kernels (default ~/.cache/livectr/kernels); a file's name is the
+    SHA-256 of all that decides its content: source, included files, flags, compiler and CPU.
+    Calls into the library release the GIL. `name` only appears in errors.
+
+    Raises KernelError with the compiler's text; ConfigError for a bad LIVECTR_THREADS.
+    """
+    thread_count()  # the library reads the same variable and cannot complain about it
+    compiler = _compiler()
+    all_flags = (*HOST_FLAGS, *flags)
+    digest = hashlib.sha256()
+    for part in (_identity(compiler), "\0".join(all_flags), source, *_included(source)):
+        digest.update(f"{len(part)}:{part}".encode())
+    path = _cache_folder() / f"{digest.hexdigest()}.so"
+    with _lock:
+        if path not in _loaded:
+            if not path.exists():
+                _build(source, path, [*compiler, *all_flags], name)
+            _loaded[path] = ctypes.CDLL(str(path))
+        return _loaded[path]
+
+
+def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
+    """Compile CUDA C++ `source` to a cubin for `arch` with NVRTC. Raises KernelError."""
+    try:
+        from cupy.cuda import nvrtc
+    except ImportError as error:
+        raise KernelError('compiling for a GPU needs CuPy: pip install "livectr[gpu]"') from error
+    program = nvrtc.createProgram(source, "kernel.cu", (), ())
+    options = [f"-arch={arch}", "-std=c++17", "-fmad=false", f"-I{KERNELS}"]
+    try:
+        nvrtc.compileProgram(program, options)
+        return bytes(nvrtc.getCUBIN(program))
+    except nvrtc.NVRTCError as error:
+        raise KernelError(f"{error}\n{nvrtc.getProgramLog(program)}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _build(source: str, path: Path, command: list[str], name: str) -> None:
+    """Compile into a file of our own, then rename: another process never loads half a library."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        built = Path(folder, "kernel.so")
+        done = subprocess.run(
+            [*command, f"-I{KERNELS}", "-x", "c++", "-", "-o", str(built)],
+            input=source,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise KernelError(f"kernel {name!r} does not compile:\n{done.stderr.strip()}")
+        built.replace(path)
+
+
+def _compiler() -> list[str]:
+    """$CXX (may hold arguments), else c++ or g++."""
+    wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
+    for candidate in map(shlex.split, wanted):
+        if shutil.which(candidate[0]):
+            return candidate
+    raise KernelError(f"no C++ compiler found ({' or '.join(wanted)}): install g++ or set CXX to one")
+
+
+def _identity(compiler: list[str]) -> str:
+    return _version(tuple(compiler)) + _cpu()
+
+
+@functools.cache
+def _version(compiler: tuple[str, ...]) -> str:
+    return subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True).stdout
+
+
+@functools.cache
+def _cpu() -> str:
+    """What -march=native looks at, so that a cache on a shared disk never gives an illegal instruction."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    wanted = ("flags", "Features", "model", "CPU part")
+    return platform.machine() + "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def _included(source: str) -> list[str]:
+    """Text of every file of this folder that `source` includes, directly or not, in order of first use."""
+    texts: dict[str, str] = {}
+    waiting = _INCLUDE.findall(source)
+    while waiting:
+        name = waiting.pop(0)
+        path = KERNELS / name
+        if name not in texts and path.is_file():
+            texts[name] = path.read_text()
+            waiting += _INCLUDE.findall(texts[name])
+    return list(texts.values())
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("LIVECTR_CACHE_DIR") or Path.home() / ".cache" / "livectr") / "kernels"

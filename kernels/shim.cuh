@@ -1,0 +1,45 @@
+// CUDA's words on both targets. Every .cuh includes this first and is then plain C++17 for the host
+// compiler and CUDA C++ for NVRTC. Host-only parts of a file stand inside `#ifdef LIVECTR_HOST`.
+#pragma once
+
+#ifdef __CUDACC__
+
+// NVRTC has no standard headers.
+using int8_t = signed char;
+using uint8_t = unsigned char;
+using int16_t = short;
+using uint16_t = unsigned short;
+using int32_t = int;
+using uint32_t = unsigned int;
+using int64_t = long long;
+using uint64_t = unsigned long long;
+#define INT64_MIN (-9223372036854775807LL - 1)
+#define INT64_MAX 9223372036854775807LL
+
+static __device__ __forceinline__ void prefetch(const void* address) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
+#else
+
+#define LIVECTR_HOST 1
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#define __device__
+#define __host__
+#define __global__
+#define __shared__
+#define __forceinline__ inline __attribute__((always_inline))
+
+static inline void prefetch(const void* address) { __builtin_prefetch(address); }
+
+template <typename T>
+static inline T atomicAdd(T* address, T value) {
+    return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+
+#endif

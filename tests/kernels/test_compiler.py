@@ -1,0 +1,97 @@
+"""The run-time compiler: cache, errors, both targets."""
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels import compiler
+from kernels.compiler import KERNELS, compile_cubin, compile_host
+from kernels.errors import ConfigError, KernelError
+
+HASHES = """
+#include "hash.cuh"
+extern "C" uint64_t bytes_hash(const uint8_t* p, int64_t n, uint64_t seed) { return hash_bytes(p, n, seed); }
+extern "C" uint64_t integer_hash(uint64_t x) { return mix64(x); }
+extern "C" float uniform(uint64_t base, uint32_t i) { return uniform_at(base, i); }
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LIVECTR_CACHE_DIR", str(tmp_path))
+    return tmp_path / "kernels"
+
+
+def test_compiles_once_and_follows_includes(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outer.cuh").write_text('#include "inner.cuh"\n')
+    (tmp_path / "inner.cuh").write_text("#define ANSWER 41\n")
+    monkeypatch.setattr(compiler, "KERNELS", tmp_path)
+    source = '#include "outer.cuh"\nextern "C" int answer() { return ANSWER; }'
+    assert compile_host(source, name="answer").answer() == 41
+    assert compile_host(source, name="answer").answer() == 41
+    assert len(list(cache.iterdir())) == 1
+    (tmp_path / "inner.cuh").write_text("#define ANSWER 42\n")
+    assert compile_host(source, name="answer").answer() == 42
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_many_processes_share_an_empty_cache(cache: Path) -> None:
+    program = (
+        "from kernels.compiler import compile_host;"
+        "print(compile_host('extern \"C\" int f() { return 7; }', name='f').f())"
+    )
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", program], cwd=KERNELS.parent, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    assert [process.communicate()[0].strip() for process in running] == ["7"] * 3
+    assert [path.suffix for path in cache.iterdir()] == [".so"]
+
+
+def test_errors_say_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KernelError, match=r"kernel 'broken' does not compile:[\s\S]*expected"):
+        compile_host("int f( {", name="broken")
+    assert not list(cache.iterdir())
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(KernelError, match=r"no-such-compiler.*install g\+\+ or set CXX"):
+        compile_host("", name="empty")
+    monkeypatch.setenv("LIVECTR_THREADS", "many")
+    with pytest.raises(ConfigError, match="LIVECTR_THREADS='many'"):
+        compile_host("", name="empty")
+
+
+def test_hashes_are_the_published_ones() -> None:
+    library = compile_host(HASHES, name="hashes")
+    library.bytes_hash.restype = library.integer_hash.restype = ctypes.c_uint64
+    library.bytes_hash.argtypes = [ctypes.c_char_p, ctypes.c_int64, ctypes.c_uint64]
+    library.integer_hash.argtypes = [ctypes.c_uint64]
+    known = {
+        b"": 0xEF46DB3751D8E999,
+        b"abc": 0x44BC2CF5AD770999,
+        b"Nobody inspects the spammish repetition": 0xFBCEA83C8A378BF1,
+    }
+    assert {text: library.bytes_hash(text, len(text), 0) for text in known} == known
+    # SplitMix64's second and third outputs from state 0
+    golden = 0x9E3779B97F4A7C15
+    assert library.integer_hash(golden) == 0xE220A8397B1DCDAF
+    assert library.integer_hash(2 * golden % 2**64) == 0x6E789E6AA1B965F4
+
+
+def test_device_functions_compile_for_a_gpu() -> None:
+    pytest.importorskip("cupy", reason='pip install "livectr[gpu]"')
+    kernel = """
+    #include "hash.cuh"
+    extern "C" __global__ void hashes(const uint8_t* p, const int64_t* offsets, uint64_t* out) {
+        const int i = blockIdx.x * blockDim.x + threadIdx.x;
+        out[i] = hash_combine(hash_bytes(p + offsets[i], offsets[i + 1] - offsets[i]), i);
+    }"""
+    assert compile_cubin(kernel)[:4] == b"\x7fELF"
+    with pytest.raises(KernelError, match="nonsense"):
+        compile_cubin("nonsense")

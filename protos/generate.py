@@ -17,7 +17,7 @@ def generate(out_dir: Path) -> None:
 
     Raises RuntimeError when protoc does not accept the file (it prints why).
     """
-    from grpc_tools import protoc  # a development tool; the servers do not need it
+    from grpc_tools import protoc  # type: ignore[import-untyped]  # only developers have it
 
     include = resources.files("grpc_tools") / "_proto"
     status = protoc.main(

@@ -79,20 +79,22 @@ class RankRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., candidates: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class RankResponse(_message.Message):
-    __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm")
+    __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     PCTR_FIELD_NUMBER: _ClassVar[int]
     ECPM_FIELD_NUMBER: _ClassVar[int]
+    DEGRADED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     version: int
     model: str
     index: _containers.RepeatedScalarFieldContainer[int]
     pctr: _containers.RepeatedScalarFieldContainer[float]
     ecpm: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ...) -> None: ...
+    degraded: bool
+    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ...) -> None: ...
 
 class PreRankRequest(_message.Message):
     __slots__ = ("request_id", "context", "ids", "names", "top_k")
@@ -109,7 +111,7 @@ class PreRankRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., top_k: _Optional[int] = ...) -> None: ...
 
 class PreRankResponse(_message.Message):
-    __slots__ = ("request_id", "version", "model", "index", "ids", "names", "score", "unknown")
+    __slots__ = ("request_id", "version", "model", "index", "ids", "names", "score", "unknown", "degraded")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +120,7 @@ class PreRankResponse(_message.Message):
     NAMES_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
     UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    DEGRADED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     version: int
     model: str
@@ -126,7 +129,8 @@ class PreRankResponse(_message.Message):
     names: Strings
     score: _containers.RepeatedScalarFieldContainer[float]
     unknown: int
-    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., score: _Optional[_Iterable[float]] = ..., unknown: _Optional[int] = ...) -> None: ...
+    degraded: bool
+    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., score: _Optional[_Iterable[float]] = ..., unknown: _Optional[int] = ..., degraded: _Optional[bool] = ...) -> None: ...
 
 class DescribeRequest(_message.Message):
     __slots__ = ()

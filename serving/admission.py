@@ -1,8 +1,8 @@
 """Admission of requests: how many compute, how many may wait, and for how long.
 
 An overloaded server that queues without bound answers nobody in time. Here at most `max_active` requests
-compute, at most `max_waiting` wait for a place, each no longer than its own deadline allows; everything beyond
-is refused at once, so that the client can try elsewhere while its deadline still has room.
+compute, at most `max_waiting` wait for a place, each no longer than its own deadline allows; everything
+beyond is refused at once, so that the client can try elsewhere while its deadline still has room.
 """
 
 from __future__ import annotations
@@ -12,13 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-
-class OverloadError(Exception):
-    """The server has no place for the request (RESOURCE_EXHAUSTED)."""
-
-
-class DeadlineError(Exception):
-    """The request's deadline passed before it was answered (DEADLINE_EXCEEDED)."""
+from serving.errors import DeadlineError, OverloadError
 
 
 class Admission:
@@ -31,8 +25,8 @@ class Admission:
     def __init__(self, max_active: int, max_waiting: int, max_wait_s: float = 1.0) -> None:
         if max_active < 1 or max_waiting < 0:
             raise ValueError("max_active must be at least 1 and max_waiting at least 0")
-        self._max_active = max_active
-        self._max_waiting = max_waiting
+        self.max_active = max_active
+        self.max_waiting = max_waiting
         self._max_wait_s = max_wait_s
         self._active = 0
         self._waiting = 0
@@ -68,15 +62,15 @@ class Admission:
             if deadline is not None and deadline <= time.monotonic():
                 raise DeadlineError("the deadline had passed when the request arrived")
             # Whoever waits goes first: a newcomer takes a free place only when nobody is waiting for it.
-            if self._active < self._max_active and self._waiting == 0:
+            if self._active < self.max_active and self._waiting == 0:
                 self._active += 1
                 return
-            if self._waiting >= self._max_waiting:
+            if self._waiting >= self.max_waiting:
                 raise OverloadError(f"{self._active} requests are computing and {self._waiting} are waiting")
             limit = deadline if deadline is not None else time.monotonic() + self._max_wait_s
             self._waiting += 1
             try:
-                while self._active >= self._max_active:
+                while self._active >= self.max_active:
                     left = limit - time.monotonic()
                     if left <= 0:
                         if deadline is None:

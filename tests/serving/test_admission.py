@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from serving.admission import Admission, DeadlineError, OverloadError
+from serving.admission import Admission
+from serving.errors import DeadlineError, OverloadError
 
 
 def test_no_queue_refuses_at_once() -> None:

@@ -1,0 +1,50 @@
+"""Why a request is not answered, and the gRPC status that says so.
+
+    AnswerError
+     ├─ RequestError       INVALID_ARGUMENT    the message names the field
+     ├─ NotReadyError      UNAVAILABLE         no version has been published yet
+     ├─ OverloadError      RESOURCE_EXHAUSTED  shed: no place to compute or to wait
+     └─ DeadlineError      DEADLINE_EXCEEDED   the deadline passed first
+
+These are answers to clients, not failures of the server, so they stay inside `serving`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import grpc
+
+
+class AnswerError(Exception):
+    """Root of what a client is told instead of an answer."""
+
+    status: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
+
+
+class RequestError(AnswerError):
+    """A request that cannot be understood; `field` is the first thing wrong in it."""
+
+    status = grpc.StatusCode.INVALID_ARGUMENT
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+
+
+class NotReadyError(AnswerError):
+    """Nothing has been published that this server could answer from."""
+
+    status = grpc.StatusCode.UNAVAILABLE
+
+
+class OverloadError(AnswerError):
+    """The server has no place for the request."""
+
+    status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class DeadlineError(AnswerError):
+    """The request's deadline passed before it was answered."""
+
+    status = grpc.StatusCode.DEADLINE_EXCEEDED

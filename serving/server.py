@@ -1,0 +1,150 @@
+"""The gRPC server around a model: transport, status codes, admission, health, reflection.
+
+Handlers take the raw bytes and parse them themselves: a malformed message would otherwise be gRPC's INTERNAL,
+which blames the server. The synchronous server with a thread pool costs half the CPU of the asyncio one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+import grpc
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from kernels.errors import ConfigError
+from serving import metrics
+from serving.admission import Admission
+from serving.errors import OverloadError, RequestError, AnswerError
+
+log = logging.getLogger(__name__)
+
+Req = TypeVar("Req", bound=Message)
+
+_SPARE_THREADS = 8
+"""Threads beyond those that compute or wait: they refuse what is too much, and answer health checks."""
+
+
+@dataclass(frozen=True)
+class Method(Generic[Req]):
+    """One unary method: `/livectr.v1.<service>/<name>`.
+
+    handle: answers one parsed request; its second argument, the deadline, is an instant of time.monotonic().
+    admitted: counts against the places of admission, and in the request metrics.
+    """
+
+    service: str
+    name: str
+    request: type[Req]
+    handle: Callable[[Req, float | None], Message]
+    admitted: bool = True
+
+
+class Server:
+    """A gRPC server of one role. `host:port` of `listen`; port 0 picks a free one.
+
+    Raises ConfigError when it cannot listen there.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        listen: str,
+        methods: list[Method[Any]],
+        admission: Admission,
+        *,
+        max_message_bytes: int,
+        reuse_port: bool = False,
+    ) -> None:
+        self.role = role
+        self._admission = admission
+        pool = ThreadPoolExecutor(
+            admission.max_active + admission.max_waiting + _SPARE_THREADS, thread_name_prefix=f"{role}-rpc"
+        )
+        self._server = grpc.server(
+            pool,
+            options=[
+                ("grpc.so_reuseport", int(reuse_port)),
+                ("grpc.max_receive_message_length", max_message_bytes),
+                ("grpc.max_send_message_length", max_message_bytes),
+            ],
+        )
+        self._services = sorted({method.service for method in methods})
+        for service in self._services:
+            handlers = {m.name: self._unary(m) for m in methods if m.service == service}
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        self._health = health.HealthServicer(experimental_non_blocking=True)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
+        )
+        self.set_ready(False)
+        host = listen.rpartition(":")[0]
+        try:
+            self.port = self._server.add_insecure_port(listen)
+        except RuntimeError as error:
+            raise ConfigError(f"cannot listen on {listen}: choose a free HOST:PORT ({error})") from error
+        self.address = f"{host}:{self.port}"
+
+    def start(self) -> None:
+        self._server.start()
+
+    def set_ready(self, ready: bool) -> None:
+        """Says over the health service whether requests can be answered."""
+        status = health_pb2.HealthCheckResponse
+        for service in ("", *self._services):
+            self._health.set(service, status.SERVING if ready else status.NOT_SERVING)
+
+    def stop(self, grace_s: float) -> None:
+        """Takes no new requests; those under way have `grace_s` to end. Returns when they have."""
+        self._health.enter_graceful_shutdown()
+        self._server.stop(grace_s).wait()
+
+    def _unary(self, method: Method[Req]) -> grpc.RpcMethodHandler:
+        def handle(raw: bytes, context: grpc.ServicerContext) -> bytes:
+            started = time.perf_counter()
+            code = grpc.StatusCode.OK
+            try:
+                return self._answer(method, raw, context)
+            except AnswerError as failure:
+                code = failure.status
+                if isinstance(failure, OverloadError):
+                    metrics.SHED.labels(self.role).inc()
+                context.abort(code, str(failure))
+            except Exception:
+                code = grpc.StatusCode.INTERNAL
+                log.exception("%s failed", method.name)
+                context.abort(code, "the server failed; its log says why")
+            finally:
+                if method.admitted:
+                    metrics.REQUESTS.labels(self.role, code.name).inc()
+                    if code is grpc.StatusCode.OK:
+                        metrics.REQUEST_SECONDS.labels(self.role).observe(time.perf_counter() - started)
+            raise AssertionError("abort raises")
+
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    def _answer(self, method: Method[Req], raw: bytes, context: grpc.ServicerContext) -> bytes:
+        left = context.time_remaining()
+        deadline = None if left is None else time.monotonic() + left
+        if not method.admitted:
+            answer = method.handle(_parse(method.request, raw), deadline)
+        else:
+            with self._admission.place(deadline):
+                answer = method.handle(_parse(method.request, raw), deadline)
+        return cast(bytes, answer.SerializeToString())
+
+
+def _parse(kind: type[Req], raw: bytes) -> Req:
+    request = kind()
+    try:
+        request.ParseFromString(raw)
+    except DecodeError as error:
+        raise RequestError("request", f"is not a {kind.DESCRIPTOR.full_name} message ({error})") from error
+    return cast(Req, request)

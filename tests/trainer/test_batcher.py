@@ -1,0 +1,144 @@
+"""The global cut: batches are a function of the logs, not of N, of timing or of the fetch size."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.batcher import NEVER, Batcher, Flags, cut
+from trainer.control import Control
+
+Log = dict[int, list[int]]
+"""partition → non-decreasing orders of its examples"""
+Batch = list[tuple[int, int, int]]
+"""(order, partition, number) of each example"""
+
+
+def logs() -> st.SearchStrategy[Log]:
+    orders = st.lists(st.integers(-30, 60), max_size=25).map(sorted)
+    return st.dictionaries(st.integers(0, 5), orders, min_size=1, max_size=6)
+
+
+class ScriptedSource:
+    """A rank's share of a log that arrives a few examples at a time, as a random generator says."""
+
+    def __init__(self, log: Log, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.waiting = {p: [(o, p, i) for i, o in enumerate(orders)] for p, orders in log.items()}
+        self.ready: Batch = []
+        self.polls = 0
+
+    @property
+    def frontier(self) -> int:
+        return min((left[0][0] for left in self.waiting.values() if left), default=NEVER)
+
+    @property
+    def ended(self) -> bool:
+        return not any(self.waiting.values())
+
+    def poll(self, max_wait_s: float) -> bool:
+        self.polls += 1
+        moved = False
+        for left in self.waiting.values():
+            arrived = self.rng.randint(0, 3)
+            self.ready += left[:arrived]
+            moved |= bool(left[:arrived])
+            del left[:arrived]
+        self.ready.sort()
+        return moved
+
+    def orders(self, limit: int) -> tuple[np.ndarray, np.ndarray]:
+        first = self.ready[:limit]
+        return np.array([e[0] for e in first], np.int64), np.array([e[1] for e in first], np.int32)
+
+    def take(self, k: int) -> Batch:
+        taken, self.ready = self.ready[:k], self.ready[k:]
+        return taken
+
+
+def batches_of(log: Log, *, world: int, seed: int, batch_size: int, interval_ms: int | None) -> list[Batch]:
+    """Run N ranks in one thread, rank by rank, through the pure policy."""
+    ranks = [ScriptedSource({p: o for p, o in log.items() if p % world == r}, seed + r) for r in range(world)]
+    found = []
+    for _ in range(10_000):
+        for rank in ranks:
+            rank.poll(0)
+        offers = [rank.orders(batch_size) for rank in ranks]
+        ended = all(rank.ended for rank in ranks)
+        result = cut(
+            [o for o, _ in offers],
+            [p.astype(np.int64) for _, p in offers],
+            frontier=min(rank.frontier for rank in ranks),
+            ended=ended,
+            batch_size=batch_size,
+            interval_ms=interval_ms,
+        )
+        if result is None:
+            if ended:
+                return found
+            continue
+        rows = [row for rank, k in zip(ranks, result.counts, strict=True) for row in rank.take(int(k))]
+        found.append([rows[i] for i in result.sequence])
+    raise AssertionError("the batches never end")
+
+
+@settings(max_examples=200, deadline=None)
+@given(logs(), st.integers(1, 9), st.sampled_from([None, 1, 7, 20]), st.integers(1, 4), st.integers(0, 99))
+def test_batches_depend_on_the_logs_alone(
+    log: Log, batch_size: int, interval_ms: int | None, world: int, seed: int
+) -> None:
+    want = batches_of(log, world=1, seed=0, batch_size=batch_size, interval_ms=interval_ms)
+    assert batches_of(log, world=world, seed=seed, batch_size=batch_size, interval_ms=interval_ms) == want
+
+
+@settings(max_examples=100, deadline=None)
+@given(logs(), st.integers(1, 9), st.sampled_from([None, 1, 7, 20]))
+def test_batches_are_the_global_sequence_cut_in_order(
+    log: Log, batch_size: int, interval_ms: int | None
+) -> None:
+    batches = batches_of(log, world=2, seed=3, batch_size=batch_size, interval_ms=interval_ms)
+    everything = sorted((o, p, i) for p, orders in log.items() for i, o in enumerate(orders))
+    assert [example for batch in batches for example in batch] == everything
+    for batch in batches:
+        assert len(batch) <= batch_size
+        if interval_ms is not None:
+            assert len({order // interval_ms for order, _, _ in batch}) == 1
+    if interval_ms is None:
+        assert all(len(batch) == batch_size for batch in batches[:-1])
+
+
+def test_an_example_at_the_frontier_is_not_settled() -> None:
+    """Another example of the same order may still come from a lower partition."""
+    asked = dict(ended=False, batch_size=2, interval_ms=None)
+    offers, parts = [np.array([4, 5])], [np.array([1, 1])]
+    assert cut(offers, parts, frontier=5, **asked) is None  # type: ignore[arg-type]
+    found = cut(offers, parts, frontier=6, **asked)  # type: ignore[arg-type]
+    assert found is not None and found.counts.tolist() == [2]
+
+
+def test_a_complete_tick_is_cut_before_its_batch_is_full() -> None:
+    asked = dict(ended=False, batch_size=9, interval_ms=10)
+    offers, parts = [np.array([11, 12]), np.array([13])], [np.array([0, 0]), np.array([1])]
+    assert cut(offers, parts, frontier=19, **asked) is None  # type: ignore[arg-type]
+    found = cut(offers, parts, frontier=20, **asked)  # type: ignore[arg-type]
+    assert found is not None and found.counts.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("interval_ms", [None, 10])
+def test_the_batcher_gives_the_same_batches_and_stops_polling_when_it_has_enough(
+    interval_ms: int | None,
+) -> None:
+    log = {p: sorted(random.Random(p).choices(range(50), k=30)) for p in range(4)}
+    source = ScriptedSource(log, 1)
+    batcher = Batcher(source, Control(), batch_size=8, interval_ms=interval_ms, wait_s=0)
+    batches, most_ready = [], 0
+    while not (round_ := batcher.round(Flags(stop=True, publish=3))).ended:
+        assert round_.flags == (Flags(True, False, 3),)
+        most_ready = max(most_ready, len(source.ready))
+        if round_.cut is not None:
+            rows = source.take(int(round_.cut.counts[0]))
+            batches.append([rows[i] for i in round_.cut.sequence])
+    assert batches == batches_of(log, world=1, seed=0, batch_size=8, interval_ms=interval_ms)
+    assert most_ready < 60

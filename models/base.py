@@ -1,0 +1,207 @@
+"""What every CTR model is: sub-operators on a rank's own fields, ⊕, a replicated finish (DES Algorithm 1).
+
+    values f32[B, F_local, D_model] ─ partial ─► f32[B, S] ─ ⊕ ─► f32[B, S] ─ finish ─► logits f32[B]
+    (rows of this rank's tables)     M_1 … M_m               the same on     𝓕: replicated
+                                     side by side            every rank      parameters
+
+A model asks for no process group: whoever runs it puts ⊕ between `partial` and `finish`. The trainer sums
+over ranks; the servers hold every field and leave ⊕ out.
+
+Parameters are of two kinds. *Local* ones belong to a field or a dense feature (a block of the first layer):
+they are stacked on axis 0 and live where their field lives. *Shared* ones are replicated. Both are exported
+by name, the local ones per field ("first.weight/user"), so that any number of ranks loads what any other
+number has written.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class OptimiserSpec:
+    """A table optimiser by its name in `kernels.layout`; `params` are those that differ from its defaults."""
+
+    name: str
+    params: tuple[tuple[str, float], ...] = ()
+
+
+def sgd(**params: float) -> OptimiserSpec:
+    """Stochastic gradient descent: `lr`."""
+    return OptimiserSpec("SGD", tuple(params.items()))
+
+
+def adagrad(**params: float) -> OptimiserSpec:
+    """AdaGrad (Duchi et al. 2011): `lr`, `eps`, `initial`."""
+    return OptimiserSpec("AdaGrad", tuple(params.items()))
+
+
+def adam(**params: float) -> OptimiserSpec:
+    """Adam (Kingma & Ba 2014): `lr`, `beta1`, `beta2`, `eps`."""
+    return OptimiserSpec("Adam", tuple(params.items()))
+
+
+def ftrl(**params: float) -> OptimiserSpec:
+    """FTRL-proximal (McMahan et al. 2013): `alpha`, `beta`, `l1`, `l2`."""
+    return OptimiserSpec("FTRL", tuple(params.items()))
+
+
+@dataclass(frozen=True)
+class SegmentSpec:
+    """A stretch of a table row: `dim` float32 values, learned by one optimiser.
+
+    A row that is not stored yet starts uniform in (-init_scale, init_scale).
+    """
+
+    name: str
+    dim: int
+    optimiser: OptimiserSpec
+    init_scale: float = 0.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a rank holds of a model: `local` out of `fields`, and either all dense features or none."""
+
+    fields: tuple[str, ...]
+    local: tuple[str, ...]
+    dense_names: tuple[str, ...]
+    dense_local: bool
+    seed: int
+
+    @property
+    def local_dense(self) -> tuple[str, ...]:
+        """The dense features that live here."""
+        return self.dense_names if self.dense_local else ()
+
+
+class ModelConfig(ABC):
+    """A model as a pipeline file names it: what it keeps in a table row, and how its network is built."""
+
+    #: Adam's learning rate for the network's own parameters (the tables have their optimisers)
+    dense_lr: float
+
+    @abstractmethod
+    def segments(self) -> tuple[SegmentSpec, ...]:
+        """The model's stretch of a table row, in the order of `partial`'s last axis."""
+
+    @abstractmethod
+    def network(self, part: Part) -> CTRModel:
+        """The network of a rank that holds `part`."""
+
+    def build(
+        self,
+        fields: Sequence[str],
+        local: Sequence[str],
+        dense_names: Sequence[str],
+        dense_local: bool,
+        seed: int,
+    ) -> CTRModel:
+        """The network of a rank that owns the fields `local` out of `fields`, and the dense features or not.
+
+        Initial values depend on the seed, the parameter's and the field's name only: not on the ranks.
+        Raises ValueError when the configuration names a field that does not exist.
+        """
+        return self.network(Part(tuple(fields), tuple(local), tuple(dense_names), dense_local, seed))
+
+    @property
+    def width(self) -> int:
+        """D_model: float32 values per table row."""
+        return sum(segment.dim for segment in self.segments())
+
+
+def row_segments(configs: Mapping[str, ModelConfig]) -> tuple[SegmentSpec, ...]:
+    """The table row that a pipeline's models share; role "rank" gives segments "rank.w", "rank.v", …"""
+    return tuple(
+        SegmentSpec(f"{role}.{s.name}", s.dim, s.optimiser, s.init_scale)
+        for role, config in configs.items()
+        for s in config.segments()
+    )
+
+
+def role_slices(configs: Mapping[str, ModelConfig]) -> dict[str, slice]:
+    """Where each role's values are on a row's axis of D float32."""
+    slices: dict[str, slice] = {}
+    start = 0
+    for role, config in configs.items():
+        slices[role] = slice(start, start + config.width)
+        start += config.width
+    return slices
+
+
+class CTRModel(nn.Module):
+    """A CTR network as DES sub-operators; see the module's docstring for the shapes.
+
+    Attributes:
+        partial_size: S, the float32 that cross ranks for each sample.
+        local_axes: name of a local parameter → the fields or dense features along its axis 0.
+        bias: b of the logit, f32[].
+    """
+
+    partial_size: int
+    local_axes: dict[str, tuple[str, ...]]
+    bias: nn.Parameter
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(()))
+        self.local_axes = {}
+
+    def partial(self, values: Tensor, dense: Tensor | None) -> Tensor:
+        """Sub-operators on own fields: f32[B, F_local, D_model], dense f32[B, Dd] or None → f32[B, S].
+
+        `dense` is looked at only where the dense features live.
+        """
+        raise NotImplementedError
+
+    def finish(self, aggregated: Tensor) -> Tensor:
+        """⊕ of every rank's partial results f32[B, S] → logits f32[B]."""
+        raise NotImplementedError
+
+    def forward(self, values: Tensor, dense: Tensor | None) -> Tensor:
+        """The whole model where one process holds every field: logits f32[B]."""
+        return self.finish(self.partial(values, dense))
+
+    def by_name(self, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Splits tensors, named and shaped like the parameters, into (local, shared) ones by exported name.
+
+        The local ones are views, one per field: writing into them writes into the stack.
+        """
+        local: dict[str, Tensor] = {}
+        shared: dict[str, Tensor] = {}
+        for name, tensor in tensors.items():
+            if name in self.local_axes:
+                local |= {f"{name}/{part}": tensor[i] for i, part in enumerate(self.local_axes[name])}
+            else:
+                shared[name] = tensor
+        return local, shared
+
+    def local_state(self) -> dict[str, Tensor]:
+        """This rank's field-local parameters, "first.weight/<field>" → tensor (views of the live ones)."""
+        return self.by_name({n: p.detach() for n, p in self.named_parameters()})[0]
+
+    def shared_state(self) -> dict[str, Tensor]:
+        """The replicated parameters by name (the live ones, detached)."""
+        return self.by_name({n: p.detach() for n, p in self.named_parameters()})[1]
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Copies this rank's share out of an exported state, which may hold more.
+
+        Raises KeyError naming a missing parameter, ValueError for one of another shape.
+        """
+        copy_named(self.local_state() | self.shared_state(), state)
+
+
+def copy_named(targets: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    """Copies `state[name]` into every target; raises KeyError (missing) or ValueError (shape) by name."""
+    for name, target in targets.items():
+        if name not in state:
+            raise KeyError(name)
+        if state[name].shape != target.shape:
+            raise ValueError(f"{name} has shape {list(state[name].shape)}, expected {list(target.shape)}")
+        target.copy_(state[name])

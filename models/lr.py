@@ -1,0 +1,54 @@
+"""Logistic regression, the first-order model (DES §4.1; Richardson et al., WWW 2007).
+
+    logit = Σ_i w_i + Σ_d x_d u_d + b        i over the sample's sparse keys, d over its dense features
+
+Sub-operator (DES eq. 2): M₁ = Σ over own fields.  ⊕: one float32 a sample.
+
+Use it as the baseline that every deeper model has to beat; FTRL with `l1` keeps it sparse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from models.base import CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, ftrl
+from models.layers import first_order
+
+
+@dataclass(frozen=True)
+class LR(ModelConfig):
+    """Logistic regression; `optimiser` learns the weights of the sparse keys."""
+
+    optimiser: OptimiserSpec = ftrl()
+    dense_lr: float = 1e-2
+
+    def segments(self) -> tuple[SegmentSpec, ...]:
+        """Row: w f32[1]."""
+        return (SegmentSpec("w", 1, self.optimiser),)
+
+    def network(self, part: Part) -> CTRModel:
+        """See `ModelConfig.network`."""
+        return LRModel(part)
+
+
+class LRModel(CTRModel):
+    """S = 1."""
+
+    linear: nn.Parameter | None
+
+    def __init__(self, part: Part) -> None:
+        super().__init__()
+        self.partial_size = 1
+        self.linear = first_order(part)
+        self.local_axes = {"linear": part.local_dense}
+
+    def partial(self, values: Tensor, dense: Tensor | None) -> Tensor:
+        """Values f32[B, F_local, 1] → Σ w f32[B, 1]."""
+        first = values.sum(dim=1)
+        return first if self.linear is None or dense is None else first + (dense @ self.linear).unsqueeze(1)
+
+    def finish(self, aggregated: Tensor) -> Tensor:
+        """Aggregated f32[B, 1] → logits f32[B]."""
+        return aggregated[:, 0] + self.bias

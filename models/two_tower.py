@@ -1,0 +1,117 @@
+"""Two towers for pre-rank, after DSSM (Huang et al., CIKM 2013), the form that DICM's pre-rank uses.
+
+    logit = γ · cos(y_user, y_item) + b,   y_t = MLP_t([v_f for f in tower t, x_dense of tower t])
+
+Sub-operators: each tower's first-layer block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ + H₁ float32 a sample.
+Serving keeps y_item / ‖y_item‖ of every item as one matrix; a request is one user vector γ y_user / ‖y_user‖
+and one matrix product.
+
+Deviations from DSSM: sparse keys with learned vectors in place of letter n-grams; cross entropy on every
+impression in place of a softmax over sampled documents; γ is learned; relu in place of tanh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from models.base import CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
+from models.layers import MLP, FieldLinear
+
+
+@dataclass(frozen=True)
+class TwoTower(ModelConfig):
+    """Two towers over the fields and dense features named in `user` and `item`; vectors of `out` float32.
+
+    Fields in neither tower take no part.
+    """
+
+    user: tuple[str, ...]
+    item: tuple[str, ...]
+    dim: int = 16
+    hidden: tuple[int, ...] = (64,)
+    out: int = 32
+    optimiser: OptimiserSpec = adagrad()
+    init_scale: float = 0.05
+    dense_lr: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if not self.hidden:
+            raise ValueError("TwoTower needs at least one hidden layer")
+        if both := set(self.user) & set(self.item):
+            raise ValueError(f"TwoTower has {', '.join(sorted(both))} in both towers; leave it in one")
+
+    def segments(self) -> tuple[SegmentSpec, ...]:
+        """Row: t f32[K]."""
+        return (SegmentSpec("t", self.dim, self.optimiser, self.init_scale),)
+
+    def network(self, part: Part) -> CTRModel:
+        """See `ModelConfig.network`."""
+        return TwoTowerModel(self, part)
+
+
+class Tower(nn.Module):
+    """One side: picks its own fields and dense features, and turns them into a vector."""
+
+    def __init__(self, name: str, names: tuple[str, ...], config: TwoTower, part: Part) -> None:
+        super().__init__()
+        own = replace(
+            part,
+            fields=tuple(f for f in part.fields if f in names),
+            local=tuple(f for f in part.local if f in names),
+            dense_names=tuple(d for d in part.dense_names if d in names),
+        )
+        self.field_index = [part.local.index(f) for f in own.local]
+        self.dense_index = [part.dense_names.index(d) for d in own.local_dense]
+        self.first = FieldLinear(f"{name}.first", own, dim=config.dim, hidden=config.hidden[0])
+        self.mlp = MLP(f"{name}.mlp", (*config.hidden, config.out), part.seed)
+        self.local_axes = {f"{name}.first.weight": own.local, f"{name}.first.dense": own.local_dense}
+
+    def partial(self, values: Tensor, dense: Tensor | None) -> Tensor:
+        """Values f32[B, F_local, K] → Σ v W f32[B, H₁]."""
+        own_dense = None if dense is None or not self.dense_index else dense[:, self.dense_index]
+        out: Tensor = self.first(values[:, self.field_index], own_dense)
+        return out
+
+    def vector(self, aggregated: Tensor) -> Tensor:
+        """Aggregated f32[B, H₁] → unit vectors f32[B, out]."""
+        return normalize(self.mlp(aggregated), dim=1)
+
+
+class TwoTowerModel(CTRModel):
+    """S = H₁ + H₁."""
+
+    def __init__(self, config: TwoTower, part: Part) -> None:
+        super().__init__()
+        known = {*part.fields, *part.dense_names}
+        for name in (*config.user, *config.item):
+            if name not in known:
+                raise ValueError(f"TwoTower names {name!r}, the pipeline has {', '.join(sorted(known))}")
+        self.hidden = config.hidden[0]
+        self.partial_size = 2 * self.hidden
+        self.gamma = nn.Parameter(torch.tensor(4.0))
+        self.user = Tower("user", config.user, config, part)
+        self.item = Tower("item", config.item, config, part)
+        self.local_axes = self.user.local_axes | self.item.local_axes
+
+    def partial(self, values: Tensor, dense: Tensor | None) -> Tensor:
+        """Values f32[B, F_local, K] → [Σ_user v W, Σ_item v W] f32[B, H₁ + H₁]."""
+        return torch.cat([self.user.partial(values, dense), self.item.partial(values, dense)], dim=1)
+
+    def finish(self, aggregated: Tensor) -> Tensor:
+        """Aggregated f32[B, H₁ + H₁] → logits f32[B]."""
+        return (self.user_vector(aggregated) * self.item_vector(aggregated)).sum(dim=1) + self.bias
+
+    def user_vector(self, aggregated: Tensor) -> Tensor:
+        """γ · unit vector of the user: f32[B, H₁ + H₁] (the item half is not used) → f32[B, out]."""
+        return self.gamma * self.user.vector(aggregated[:, : self.hidden])
+
+    def item_vector(self, aggregated: Tensor) -> Tensor:
+        """Unit vector of the item: f32[B, H₁ + H₁] (the user half is not used) → f32[B, out].
+
+        logit = ⟨user_vector, item_vector⟩ + bias.
+        """
+        return self.item.vector(aggregated[:, self.hidden :])

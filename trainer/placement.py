@@ -1,0 +1,39 @@
+"""Which rank holds which field (DES §5): field f on rank f mod N.
+
+Fields that share a table must live with it, so what is dealt out in turn are tables, in the order of their
+first field; without sharing that is the paper's f mod N. The dense features are one more field, the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Placement:
+    """`owner[f]` is the rank of field f, `dense_owner` that of the dense features."""
+
+    owner: tuple[int, ...]
+    dense_owner: int
+    world: int
+
+    def fields_of(self, rank: int) -> tuple[int, ...]:
+        """The fields of a rank, ascending."""
+        return tuple(f for f, r in enumerate(self.owner) if r == rank)
+
+
+def place(tables: Sequence[str], world: int) -> Placement:
+    """Deals the fields, given each one's table name, to `world` ranks.
+
+    Raises ConfigError when a rank would hold no field.
+    """
+    order = {table: i for i, table in enumerate(dict.fromkeys(tables))}
+    if world > len(order):
+        raise ConfigError(
+            f"The pipeline has {len(order)} embedding tables, which {world} ranks cannot share; "
+            f"start at most {len(order)} ranks."
+        )
+    return Placement(tuple(order[table] % world for table in tables), len(order) % world, world)

@@ -1,0 +1,25 @@
+"""The trainer's Prometheus metrics (`trainer.metrics` holds the quality measures that some of them show)."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+EXAMPLES = Counter("livectr_examples", "Examples trained on by all ranks.")
+STEP_SECONDS = Histogram(
+    "livectr_step_seconds",
+    "Seconds of a training step.",
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5),
+)
+AUC = Gauge("livectr_auc", "Test-then-train AUC over the sliding window.", ["model"])
+GAUC = Gauge("livectr_gauc", "Test-then-train GAUC (by user) over the sliding window.", ["model"])
+LOGLOSS = Gauge("livectr_logloss", "Test-then-train log loss over the sliding window.", ["model"])
+CALIBRATION = Gauge("livectr_calibration", "Predicted over observed clicks in the sliding window.", ["model"])
+TABLE_ROWS = Gauge("livectr_table_rows", "Rows of an embedding table on this rank.", ["table"])
+COLLECTIVE_BYTES = Counter(
+    "livectr_collective_bytes", "Bytes that this rank sent to others, by operator.", ["operator"]
+)
+PUBLISHED_VERSION = Gauge("livectr_published_version", "Newest version that servers can use.")
+PUBLISHED_ROWS = Counter("livectr_published_rows", "Table rows written to Redis.")
+CHECKPOINT_SECONDS = Histogram(
+    "livectr_checkpoint_seconds",
+    "Seconds that a checkpoint held training up.",
+    buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
+)

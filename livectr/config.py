@@ -1,0 +1,242 @@
+"""One configuration object, parsed once at process entry.
+
+Four sources are read, the later wins: the pipeline file's `settings=`, a TOML file, environment variables
+`LIVECTR_<NAME>`, and command-line flags. A name that no setting has is an error in every source, because a
+misspelled setting that is ignored is found in production.
+
+Units are in the names: `*_ms` are int milliseconds, `*_s` float seconds. A value may be a plain number in
+that unit or a duration: "500ms", "10s", "2m", "1h", "14d".
+"""
+
+import dataclasses
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from kernels.errors import ConfigError
+
+UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+OTHER_ENVIRONMENT = ("LIVECTR_CACHE_DIR", "LIVECTR_THREADS")  # read by kernels.compiler, not settings
+# Kubernetes describes a Service "livectr-rank" to every pod as LIVECTR_RANK_SERVICE_HOST and so on.
+SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)$")
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    commands: tuple[str, ...],
+    least: float | None = None,
+    above: float | None = None,
+    scheme: tuple[str, ...] = (),
+    example: str = "",
+) -> Any:
+    """A field of Settings: its default, what it does, which sub-commands have its flag, its limits."""
+    metadata = dict(
+        help=help, commands=commands, least=least, above=above, scheme=scheme, example=example
+    )  # fmt: skip
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+TRAIN, SERVE, RANK = ("train",), ("rank", "prerank"), ("rank",)
+EVERY = TRAIN + SERVE
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting of every process. Defaults suit one machine; see docs for what to change on a cluster."""
+
+    pipeline: str | None = setting(None, "the pipeline file", commands=EVERY, example="FILE.py")
+    namespace: str = setting("livectr", "prefix of everything that is kept in Redis", commands=EVERY)
+    metrics_port: int = setting(
+        0,
+        "serve Prometheus metrics here (0: off; rank r of a trainer uses port + r)",
+        commands=EVERY,
+        least=0,
+    )
+
+    source: str | None = setting(
+        None,
+        "where the logs are: kafka://HOST:PORT[,…] or file:DIR",
+        commands=TRAIN,
+        scheme=("kafka://", "file:"),
+        example="URL",
+    )
+    until_end: bool = setting(False, "stop at the logs' end as it was at the start", commands=TRAIN)
+    until_idle_s: float | None = setting(
+        None, "stop when nothing has arrived for so long (after the first example)", commands=TRAIN, above=0
+    )
+    idle_s: float = setting(
+        2.0, "a partition that is silent for so long no longer holds event time back", commands=TRAIN, above=0
+    )
+    batch_size: int = setting(4096, "examples in a step, over all ranks", commands=TRAIN, least=1)
+    batch_interval_ms: int | None = setting(
+        None, "also cut a batch at every multiple of this event time", commands=TRAIN, least=1
+    )
+    seed: int = setting(1, "seed of every initial value", commands=TRAIN, least=0)
+    window_s: float = setting(
+        3600.0, "event time over which AUC and the rest are watched", commands=TRAIN, above=0
+    )
+    checkpoint: str | None = setting(
+        None, "keep checkpoints here, and resume from the newest", commands=TRAIN, example="DIR"
+    )
+    publish: str | None = setting(
+        None,
+        "publish versions to this Redis",
+        commands=TRAIN,
+        scheme=("redis://", "rediss://", "unix://"),
+        example="URL",
+    )
+    publish_interval_s: float = setting(2.0, "commit and publish this often", commands=TRAIN, above=0)
+    dead_letters: str | None = setting(
+        None,
+        "folder for records that cannot be read (default: a topic of the broker, or beside a file source)",
+        commands=TRAIN,
+        example="DIR",
+    )
+    predictions: str | None = setting(
+        None, "keep the log of predictions made before learning", commands=TRAIN, example="FILE"
+    )
+    report: str | None = setting(
+        None, "write the report (JSON) here at the end", commands=TRAIN, example="FILE"
+    )
+
+    redis: str = setting(
+        "redis://127.0.0.1:6379",
+        "the Redis that the trainer publishes to",
+        commands=SERVE,
+        scheme=("redis://", "rediss://", "unix://"),
+        example="URL",
+    )
+    listen: str = setting(
+        "127.0.0.1:0", "address to answer on (port 0: a free one)", commands=SERVE, example="HOST:PORT"
+    )
+    threads: int = setting(4, "requests in work at once", commands=SERVE, least=1)
+    queue: int = setting(64, "requests that may wait; more are refused at once", commands=SERVE, least=0)
+    max_candidates: int = setting(10_000, "largest request", commands=SERVE, least=1)
+    near_cache_rows: int = setting(
+        1_000_000, "embedding rows kept in the server's memory", commands=RANK, least=0
+    )
+
+
+FIELDS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fields(Settings)}
+TYPES: dict[str, Any] = get_type_hints(Settings)
+
+
+def duration_ms(text: str) -> float:
+    """Milliseconds of "500ms", "10s", "2m", "1h", "14d". Raises ValueError."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", text)
+    if not match:
+        raise ValueError(f"{text!r} is no duration")
+    return float(match[1]) * UNIT_MS[match[2]]
+
+
+def nearest(name: str, known: Any) -> str:
+    """A hint for a misspelled name: the closest of `known`, or all of them."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(known))}."
+
+
+def parse(name: str, value: Any, where: str) -> Any:
+    """`value` (text, or a TOML or Python value) as the type of setting `name`. Raises ConfigError."""
+    if name not in FIELDS:
+        raise ConfigError(f"{where}: there is no setting {name!r}; {nearest(name, FIELDS)}")
+    metadata, types = FIELDS[name].metadata, TYPES[name]
+    optional = type(None) in getattr(types, "__args__", ())
+    kind = next(t for t in getattr(types, "__args__", (types,)) if t is not type(None))
+    if value is None:
+        if optional:
+            return None
+        raise ConfigError(f"{where}: {name} needs a value.")
+    try:
+        parsed = _convert(name, value, kind)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {name} is {value!r}, but {error}.") from None
+    if metadata["least"] is not None and parsed < metadata["least"]:
+        raise ConfigError(f"{where}: {name} is {value!r}, but must be at least {metadata['least']:g}.")
+    if metadata["above"] is not None and parsed <= metadata["above"]:
+        raise ConfigError(f"{where}: {name} is {value!r}, but must be more than {metadata['above']:g}.")
+    if metadata["scheme"] and not str(parsed).startswith(metadata["scheme"]):
+        raise ConfigError(
+            f"{where}: {name} is {value!r}, but must begin with {' or '.join(metadata['scheme'])}."
+        )
+    return parsed
+
+
+def _convert(name: str, value: Any, kind: type) -> Any:
+    unit = 1000.0 if name.endswith("_s") else 1.0
+    timed = name.endswith(("_s", "_ms"))
+    if isinstance(value, str) and timed and re.search(r"[a-z]", value):
+        try:
+            value = duration_ms(value) / unit
+        except ValueError:
+            raise ValueError('must be a number or a duration like "500ms", "10s", "14d"') from None
+    if kind is bool:
+        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in words:
+            return words[value.lower()]
+        raise ValueError("must be true or false")
+    if kind is str:
+        if isinstance(value, str | os.PathLike) and str(value):
+            return str(value)
+        raise ValueError("must be a text that is not empty")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("must be a number")
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError("must be a number") from None
+    if kind is int:
+        if number != int(number):
+            raise ValueError("must be a whole number")
+        return (
+            int(value) if isinstance(value, int | str) and re.fullmatch(r"-?\d+", str(value)) else int(number)
+        )
+    return number
+
+
+def from_toml(path: str | Path) -> dict[str, Any]:
+    """The settings in a TOML file: flat `name = value` lines."""
+    try:
+        values = tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise ConfigError(f"The configuration file {path} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The configuration file {path} is not TOML: {error}.") from None
+    return {name: parse(name, value, str(path)) for name, value in values.items()}
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The settings in `LIVECTR_<NAME>` variables; others with that prefix are an error."""
+    values = {}
+    for variable, text in environment.items():
+        name = variable.removeprefix("LIVECTR_").lower()
+        if not variable.startswith("LIVECTR_") or variable in OTHER_ENVIRONMENT:
+            continue
+        if name not in FIELDS and SERVICE_LINK.search(variable):
+            continue
+        values[name] = parse(name, text, f"environment variable {variable}")
+    return values
+
+
+def resolve(
+    flags: Mapping[str, Any],
+    *,
+    toml: str | Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    pipeline: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Settings from all sources; `flags` are only those that were given, `pipeline` the file's settings."""
+    values: dict[str, Any] = {}
+    values.update({n: parse(n, v, "settings of the pipeline") for n, v in (pipeline or {}).items()})
+    values.update(from_toml(toml) if toml else {})
+    values.update(from_environment(os.environ if environment is None else environment))
+    values.update({n: parse(n, v, f"flag --{n.replace('_', '-')}") for n, v in flags.items()})
+    return Settings(**values)

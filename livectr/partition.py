@@ -1,0 +1,50 @@
+"""Which partition an event belongs to: the choice of Kafka's own default partitioner for its text key.
+
+So events written by the simulator or by `livectr replay` are co-partitioned with those of any other Kafka
+producer, and a directory of files holds the same partitions as a broker.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+_M = np.uint32(0x5BD1E995)
+_SEED = 0x9747B28C
+
+
+def partitions_of(keys: list[bytes], partitions: int) -> NDArray[np.int32]:
+    """Partition i32[n] of every key, as `murmur2(key) & 0x7fffffff % partitions`."""
+    return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int32)
+
+
+def integer_keys(ids: NDArray[np.int64]) -> list[bytes]:
+    """Message keys of integer ids: their decimal digits, as a text key of any producer would be."""
+    return [b"%d" % i for i in ids.tolist()]
+
+
+def murmur2(keys: list[bytes]) -> NDArray[np.uint32]:
+    """MurmurHash2 (Kafka's 32-bit variant) of every key: uint32[n]. All keys of one length at a time."""
+    out = np.empty(len(keys), np.uint32)
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    for length in np.unique(lengths).tolist():
+        which = np.flatnonzero(lengths == length)
+        data = np.frombuffer(b"".join([keys[i] for i in which.tolist()]), np.uint8).reshape(
+            len(which), length
+        )
+        out[which] = _same_length(data.astype(np.uint32))
+    return out
+
+
+def _same_length(data: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    n, length = data.shape
+    h: NDArray[np.uint32] = np.full(n, _SEED ^ length, np.uint32)
+    words = length // 4
+    for i in range(words):
+        b = data[:, 4 * i : 4 * i + 4]
+        k = (b[:, 0] | b[:, 1] << 8 | b[:, 2] << 16 | b[:, 3] << 24) * _M
+        h = h * _M ^ (k ^ k >> np.uint32(24)) * _M
+    if length % 4:
+        for place, column in enumerate(range(4 * words, length)):
+            h = h ^ data[:, column] << np.uint32(8 * place)
+        h = h * _M
+    h = (h ^ h >> np.uint32(13)) * _M
+    return h ^ h >> np.uint32(15)

@@ -1,0 +1,154 @@
+"""Where the simulator and `livectr replay` write: the same partitions in a folder of files or in Kafka.
+
+file:DIR             DIR/<topic>/<partition>-<part>.jsonl | .arrow
+kafka://host:port    one message per JSON event, or one message per Arrow IPC batch
+"""
+
+import io
+import re
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kernels.errors import ConfigError, InternalError
+
+PART_BYTES = 64 << 20  # a partition goes on in a new file after so many bytes
+LINGER_MS = 5
+MAX_REQUEST_BYTES = 16 << 20  # an Arrow batch is one message; the broker's limit has to allow it as well
+
+
+class Sink(Protocol):
+    """Takes events of a topic; `flush` returns when everything given before is readable by others."""
+
+    def write(self, topic: str, partition: NDArray[np.int32], keys: list[bytes], values: list[bytes]) -> None:
+        """One JSON event per value, to the partition beside it, with its message key."""
+
+    def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
+        """Many events at once, as Arrow IPC."""
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_sink(url: str, topics: dict[str, int], *, tables: tuple[str, ...] = ()) -> Sink:
+    """The sink behind `url`; topics {name: partitions} are made if they are missing, `tables` compacted.
+
+    Raises ConfigError for another scheme or a topic that has another number of partitions, ConnectError
+    when no broker answers.
+    """
+    if url.startswith("kafka://"):
+        return KafkaSink(url, topics, tables)
+    if url.startswith("file:"):
+        return FileSink(Path(url.removeprefix("file:")), topics)
+    raise ConfigError(f"the target {url!r} is neither kafka://HOST:PORT nor file:DIR")
+
+
+class FileSink:
+    """Appends to one growing file per partition; a line is whole when a reader sees it."""
+
+    def __init__(self, folder: Path, topics: dict[str, int]) -> None:
+        self._folder = folder
+        self._open: dict[tuple[str, int], IO[bytes]] = {}
+        for topic in topics:
+            try:
+                (folder / topic).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"the folder {folder / topic} cannot be made: {error.strerror}") from None
+
+    def _next_part(self, topic: str, partition: int, suffix: str) -> Path:
+        # Readers take a partition's files in name order, so a new part has to sort after all others.
+        taken = [
+            int(m[1]) for p in (self._folder / topic).glob(f"{partition:05d}-*") if (m := _PART.match(p.name))
+        ]
+        return self._folder / topic / f"{partition:05d}-{max(taken, default=-1) + 1:06d}{suffix}"
+
+    def write(self, topic: str, partition: NDArray[np.int32], keys: list[bytes], values: list[bytes]) -> None:
+        lines: dict[int, list[bytes]] = {}
+        for p, value in zip(partition.tolist(), values, strict=True):
+            lines.setdefault(p, []).append(value)
+        for p, some in lines.items():
+            file = self._open.get((topic, p))
+            if file is None or file.tell() > PART_BYTES:
+                if file is not None:
+                    file.close()
+                file = self._open[topic, p] = self._next_part(topic, p, ".jsonl").open("xb")
+            file.write(b"\n".join(some) + b"\n")
+
+    def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
+        path = self._next_part(topic, partition, ".arrow")
+        unfinished = path.with_suffix(".tmp")
+        with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+            writer.write_batch(batch)
+        unfinished.rename(path)
+
+    def flush(self) -> None:
+        for file in self._open.values():
+            file.flush()
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+
+_PART = re.compile(r"\d+-(\d+)\.")
+
+
+class KafkaSink:
+    """An idempotent producer: what the broker acknowledged is there once and in order."""
+
+    def __init__(self, url: str, topics: dict[str, int], tables: tuple[str, ...]) -> None:
+        from kafka import KafkaProducer
+        from kafka.errors import KafkaError
+
+        from ingest.sources.base import kafka_servers
+        from livectr.kafka import connect_admin, create_topics
+
+        create_topics(url, topics, compacted=tables)
+        with connect_admin(url) as admin:
+            for described in admin.describe_topics(list(topics)):
+                name, found = described["name"], len(described["partitions"])
+                if found != topics[name]:
+                    raise ConfigError(
+                        f"topic {name!r} has {found} partitions, not {topics[name]}; say --partitions {found}"
+                    )
+        self._failed: KafkaError | None = None
+        self._producer: Any = KafkaProducer(
+            bootstrap_servers=kafka_servers(url),
+            linger_ms=LINGER_MS,
+            batch_size=256 << 10,
+            max_request_size=MAX_REQUEST_BYTES,
+            client_id="livectr-writer",
+        )
+
+    def write(self, topic: str, partition: NDArray[np.int32], keys: list[bytes], values: list[bytes]) -> None:
+        for p, key, value in zip(partition.tolist(), keys, values, strict=True):
+            self._producer.send(topic, value, key=key, partition=p).add_errback(self._note)
+        self._check()
+
+    def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
+        stream = io.BytesIO()
+        with pa.ipc.new_stream(stream, batch.schema) as writer:
+            writer.write_batch(batch)
+        self._producer.send(topic, stream.getvalue(), partition=partition).add_errback(self._note)
+        self._check()
+
+    def _note(self, error: Any) -> None:  # called in the producer's thread
+        self._failed = error
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise InternalError(f"the broker did not take an event: {self._failed!r}")
+
+    def flush(self) -> None:
+        self._producer.flush()
+        self._check()
+
+    def close(self) -> None:
+        self._producer.flush()
+        self._producer.close()
+        self._check()

@@ -1,0 +1,364 @@
+"""Checkpoints: generations of files, each made real by the atomic rename of one manifest.
+
+    DIR/LOCK                          held by the running trainer
+    DIR/gen-00000007/MANIFEST.json    names every file of the generation with size and SHA-256
+    DIR/gen-00000007/rank-0/tables.safetensors    rows changed since the generation before, or all
+    DIR/gen-00000007/rank-0/dense.safetensors     dense weights and their Adam state
+    DIR/gen-00000007/rank-0/source.safetensors    positions, joins, histories: JSON and Arrow
+
+A generation exists once its manifest does. It may name table files of earlier generations (a base and the
+deltas after it). Two generations are kept; when the newest is torn, restore takes the one before.
+
+The commit of `Checkpointer.commit`, in the steps of trainer.run:
+
+    2  every rank writes and syncs its files;
+    3  rank 0 gathers their names, sizes and digests;
+    4  rank 0 renames the manifest into place: the one moment at which the generation begins to exist;
+       what no kept generation names is removed afterwards.
+
+(Step 1 waits for the publish before, step 5 publishes: trainer.run.)
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+import safetensors.torch
+import torch
+
+from kernels.errors import CheckpointError, MismatchError, UserError
+from trainer.control import Control
+
+LOG = logging.getLogger(__name__)
+KEPT_GENERATIONS = 2
+MANIFEST = "MANIFEST.json"
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+
+class Table(Protocol):
+    """What a checkpoint asks of a table (kernels.table.DynamicTable)."""
+
+    def export(self, since: int = 0, *, state: bool = True) -> tuple[I64, F32]: ...
+
+    def assign(self, keys: I64, rows: F32) -> None: ...
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file of a generation: path relative to the checkpoint, what it holds, how to know it is whole."""
+
+    path: str
+    kind: str
+    """tables, dense or source."""
+    bytes: int
+    sha256: str
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One generation. `identity` describes the pipeline, `cursor` the version that Redis holds with it."""
+
+    generation: int
+    world: int
+    step: int
+    examples: int
+    predictions: int
+    """Records of the prediction log at this step."""
+    identity: dict[str, Any]
+    cursor: dict[str, Any] | None
+    files: tuple[FileEntry, ...]
+
+    def to_json(self) -> bytes:
+        body = json.dumps(asdict(self), sort_keys=True)
+        return json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body}).encode()
+
+    @staticmethod
+    def from_json(text: bytes) -> "Manifest":
+        """The inverse of `to_json`. Raises CheckpointError when it is torn."""
+        try:
+            outer = json.loads(text)
+            body = outer["body"]
+            if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
+                raise CheckpointError("its digest is wrong")
+            values = json.loads(body)
+            if set(values) != {f.name for f in fields(Manifest)}:
+                raise CheckpointError("it has other fields than this program's")
+            return Manifest(**{**values, "files": tuple(FileEntry(**f) for f in values["files"])})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"it is not a manifest ({error})") from error
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a rank puts into a generation; numbers that describe the run are rank 0's."""
+
+    step: int
+    examples: int
+    predictions: int
+    cursor: dict[str, Any] | None
+    tables: Mapping[str, Table]
+    marks: Mapping[str, int]
+    """Per table, the mark at this step boundary: where the next delta begins."""
+    dense: Mapping[str, torch.Tensor]
+    source: Mapping[str, bytes]
+
+
+class Checkpointer:
+    """One rank's view of a checkpoint directory; `commit` and `restore` are collective.
+
+    Args:
+        identity: JSON-able description of the pipeline; a checkpoint of another identity is refused.
+
+    Raises:
+        UserError: another trainer is running on this directory.
+    """
+
+    def __init__(self, root: Path, control: Control, identity: Mapping[str, Any]) -> None:
+        self.root = root
+        self.control = control
+        self.identity: dict[str, Any] = json.loads(json.dumps(identity))
+        self._lock: BinaryIO | None = None
+        self._kept: list[Manifest] = []
+        self._chain: list[FileEntry] = []
+        self._marks: Mapping[str, int] = {}
+        if control.rank == 0:
+            root.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(root)
+        found = [_number(path) for path in root.glob("gen-*")] if control.rank == 0 else []
+        self._next = 1 + int(control.broadcast_json(max(found, default=0)))
+
+    def commit(self, commit: Commit) -> Manifest:
+        """Write the next generation."""
+        generation, self._next = self._next, self._next + 1
+        # 2 every rank writes and syncs its files
+        mine = self._write_rank(generation, commit)
+        # 3 rank 0 gathers their names, sizes and digests
+        files = [FileEntry(**f) for part in self.control.gather_json([asdict(f) for f in mine]) for f in part]
+        manifest = Manifest(
+            generation=generation,
+            world=self.control.world,
+            step=commit.step,
+            examples=commit.examples,
+            predictions=commit.predictions,
+            identity=self.identity,
+            cursor=commit.cursor,
+            files=tuple(files),
+        )
+        # 4 rank 0 renames the manifest into place
+        if self.control.rank == 0:
+            directory = _directory(self.root, generation)
+            _sync_directory(directory)
+            _write(directory / (MANIFEST + ".new"), manifest.to_json())
+            (directory / (MANIFEST + ".new")).replace(directory / MANIFEST)
+            _sync_directory(directory)
+            _sync_directory(self.root)
+        self._marks = dict(commit.marks)
+        self._kept = [*self._kept, manifest][-KEPT_GENERATIONS:]
+        if self.control.rank == 0:
+            self._collect()
+        return manifest
+
+    def restore(self) -> "Restored | None":
+        """The newest whole generation, or None in an empty directory.
+
+        Raises:
+            CheckpointError: generations exist, but none is whole.
+            MismatchError: the generation belongs to another pipeline.
+        """
+        numbers = [_number(p.parent) for p in self.root.glob(f"gen-*/{MANIFEST}")]
+        generations = self.control.broadcast_json(sorted(numbers, reverse=True))
+        for generation in generations:
+            manifest = self._verify(generation)
+            if manifest is None:
+                continue
+            _check_identity(self.root, manifest.identity, self.identity)
+            self._kept = [manifest]
+            return Restored(self.root, manifest)
+        if generations:
+            raise CheckpointError(f"{self.root}: none of the generations {generations} is whole")
+        return None
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _write_rank(self, generation: int, commit: Commit) -> list[FileEntry]:
+        """This rank's files of a generation, older ones of its table chain included."""
+        folder = _directory(self.root, generation) / f"rank-{self.control.rank}"
+        folder.mkdir(parents=True, exist_ok=True)
+        base = self._chain[0].rows if self._chain else 0
+        fresh = not self._chain or sum(f.rows for f in self._chain[1:]) > base
+        tensors: dict[str, npt.NDArray[Any]] = {}
+        rows = 0
+        for name, table in commit.tables.items():
+            keys, values = table.export(0 if fresh else self._marks[name])
+            tensors[f"{name}/keys"], tensors[f"{name}/rows"] = keys, values
+            rows += len(keys)
+        entry = self._entry(folder / "tables.safetensors", "tables", safetensors.numpy.save(tensors), rows)
+        self._chain = [entry] if fresh else [*self._chain, entry]
+        dense = {name: tensor.contiguous() for name, tensor in commit.dense.items()}
+        source = {name: np.frombuffer(part, np.uint8) for name, part in commit.source.items()}
+        written = [
+            self._entry(folder / "dense.safetensors", "dense", safetensors.torch.save(dense)),
+            self._entry(folder / "source.safetensors", "source", safetensors.numpy.save(source)),
+        ]
+        _sync_directory(folder)
+        return [*self._chain, *written]
+
+    def _entry(self, path: Path, kind: str, data: bytes, rows: int = 0) -> FileEntry:
+        _write(path, data)
+        digest = hashlib.sha256(data).hexdigest()
+        return FileEntry(str(path.relative_to(self.root)), kind, len(data), digest, rows)
+
+    def _verify(self, generation: int) -> Manifest | None:
+        """The generation's manifest if it and all its files are whole; the ranks share the hashing."""
+        reason = ""
+        manifest = None
+        try:
+            manifest = Manifest.from_json((_directory(self.root, generation) / MANIFEST).read_bytes())
+            for entry in manifest.files[self.control.rank :: self.control.world]:
+                _verify_file(self.root, entry)
+        except (CheckpointError, OSError) as error:
+            reason = str(error)
+        reasons = [r for r in self.control.gather_json(reason) if r]
+        if reasons:
+            LOG.warning("checkpoint %s: generation %d is torn: %s", self.root, generation, reasons[0])
+            return None
+        return manifest
+
+    def _collect(self) -> None:
+        """Remove what no kept generation names; manifests go first, so that none names a missing file."""
+        kept = {m.generation for m in self._kept}
+        named = {self.root / f.path for m in self._kept for f in m.files}
+        old = [d for d in self.root.glob("gen-*") if _number(d) < self._next and _number(d) not in kept]
+        for directory in old:
+            (directory / MANIFEST).unlink(missing_ok=True)
+        for directory in old:
+            for path in sorted(directory.rglob("*"), reverse=True):
+                if path.is_file() and path not in named:
+                    path.unlink()
+                elif path.is_dir() and not any(path.iterdir()):
+                    path.rmdir()
+            if not any(directory.iterdir()):
+                directory.rmdir()
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A verified generation, read part by part; any number of ranks may read it."""
+
+    root: Path
+    manifest: Manifest
+
+    def load_tables(self, tables: Mapping[str, Table]) -> None:
+        """Fill empty tables, whichever rank wrote them: each base first, then its deltas in order."""
+        for entry in self._files("tables"):
+            with safetensors.safe_open(str(self.root / entry.path), framework="numpy") as file:
+                held = {name.removesuffix("/keys") for name in file.keys() if name.endswith("/keys")}  # noqa: SIM118
+                for name in sorted(held & tables.keys()):
+                    tables[name].assign(file.get_tensor(f"{name}/keys"), file.get_tensor(f"{name}/rows"))
+
+    def dense(self) -> dict[str, torch.Tensor]:
+        """Dense weights and optimiser state of all ranks together; their names differ."""
+        merged: dict[str, torch.Tensor] = {}
+        for entry in self._files("dense"):
+            merged.update(safetensors.torch.load((self.root / entry.path).read_bytes()))
+        return merged
+
+    def sources(self) -> list[dict[str, bytes]]:
+        """The source state of each rank that wrote it."""
+        read = [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("source")]
+        return [{name: part.tobytes() for name, part in tensors.items()} for tensors in read]
+
+    def _files(self, kind: str) -> Iterator[FileEntry]:
+        return (entry for entry in self.manifest.files if entry.kind == kind)
+
+
+def _check_identity(root: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    differ = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
+    if differ:
+        told = "; ".join(
+            f"{name}: {_short(theirs.get(name))} there, {_short(ours.get(name))} here" for name in differ
+        )
+        raise MismatchError(
+            f"the checkpoint in {root} belongs to another pipeline ({told}); "
+            "use the pipeline that wrote it or name an empty directory"
+        )
+
+
+def _short(value: object, limit: int = 120) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _verify_file(root: Path, entry: FileEntry) -> None:
+    path = root / entry.path
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise CheckpointError(f"{entry.path} lies outside the checkpoint")
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != entry.sha256:
+        raise CheckpointError(f"{entry.path} is not what was written")
+
+
+def _lock(root: Path) -> BinaryIO:
+    file = (root / "LOCK").open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise UserError(
+            f"another trainer is running on the checkpoint {root}; stop it or name another directory"
+        ) from None
+    return file
+
+
+def _directory(root: Path, generation: int) -> Path:
+    return root / f"gen-{generation:08d}"
+
+
+def _number(directory: Path) -> int:
+    match = re.fullmatch(r"gen-(\d+)", directory.name)
+    return int(match[1]) if match else 0
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write and sync a file."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the names inside a directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def newest_manifest(root: Path) -> Manifest | None:
+    """The newest manifest of a checkpoint that can be read, for `livectr inspect`; None if there is none."""
+    paths: Sequence[Path] = sorted(root.glob(f"gen-*/{MANIFEST}"), reverse=True)
+    for path in paths:
+        try:
+            return Manifest.from_json(path.read_bytes())
+        except CheckpointError as error:
+            LOG.warning("%s is torn: %s", path, error)
+    return None

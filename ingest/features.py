@@ -1,0 +1,92 @@
+"""A batch of features: ragged 64-bit keys of the sparse fields and a matrix of dense numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Features:
+    """Features of `rows` = B events.
+
+    offsets  int32[F·B + 1], field-major: the keys of field f in row b are keys[offsets[f·B + b] : offsets[f·B + b + 1]]
+    keys     int64[nnz]
+    dense    float32[B, D_dense]; always finite
+    """
+
+    rows: int
+    offsets: npt.NDArray[np.int32]
+    keys: npt.NDArray[np.int64]
+    dense: npt.NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return self.rows
+
+    @property
+    def fields(self) -> int:
+        """F; 0 when there are no rows (nothing tells)."""
+        return (len(self.offsets) - 1) // self.rows if self.rows else 0
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """Keys per field and row, int32[F, B]."""
+        return np.diff(self.offsets).reshape(self.fields, self.rows)
+
+    def field(self, index: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """(offsets int32[B + 1] from 0, keys) of one field."""
+        offsets = self.offsets[index * self.rows : (index + 1) * self.rows + 1]
+        return offsets - offsets[0], self.keys[offsets[0] : offsets[-1]]
+
+    def take(self, rows: npt.NDArray[Any] | Sequence[int]) -> Features:
+        """The given rows, in the given order (repeats allowed)."""
+        index = np.asarray(rows, np.int64)
+        fields = self.fields
+        if self.rows and len(index) and (index.min() < -self.rows or index.max() >= self.rows):
+            raise IndexError(f"row out of range of a batch of {self.rows}")
+        cells = (np.arange(fields)[:, None] * self.rows + index % max(self.rows, 1)).ravel()
+        starts, ends = self.offsets[cells], self.offsets[cells + 1]
+        offsets = _offsets(ends - starts)
+        gather = np.repeat(starts - offsets[:-1], ends - starts) + np.arange(offsets[-1])
+        return Features(len(index), offsets, self.keys[gather], self.dense[index])
+
+    def select_fields(self, fields: Sequence[int]) -> Features:
+        """The given fields, in the given order; dense numbers stay."""
+        if not self.rows:
+            return self
+        parts = [self.field(index) for index in fields]
+        offsets = _offsets(
+            np.concatenate([np.diff(part[0]) for part in parts]) if parts else np.empty(0, np.int32)
+        )
+        keys = np.concatenate([part[1] for part in parts]) if parts else self.keys[:0]
+        return Features(self.rows, offsets, keys, self.dense)
+
+    @staticmethod
+    def concat(batches: Sequence[Features]) -> Features:
+        """The rows of several batches of the same fields, one after the other."""
+        full = [batch for batch in batches if batch.rows]
+        if len(full) <= 1:
+            return full[0] if full else batches[0]
+        fields = full[0].fields
+        if any(batch.fields != fields for batch in full):
+            raise ValueError(f"batches of {[batch.fields for batch in full]} fields cannot be joined")
+        offsets = _offsets(np.concatenate([batch.lengths for batch in full], axis=1).ravel())
+        keys = [batch.field(index)[1] for index in range(fields) for batch in full]
+        return Features(
+            sum(batch.rows for batch in full),
+            offsets,
+            np.concatenate(keys) if keys else full[0].keys,
+            np.concatenate([batch.dense for batch in full]),
+        )
+
+
+def _offsets(lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise ValueError(f"{offsets[-1]} keys in one batch; offsets are int32")
+    return offsets.astype(np.int32)

@@ -1,0 +1,36 @@
+"""Numbers to bucket numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ingest import dtypes
+from ingest.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
+from ingest.literals import array
+from kernels.errors import ConfigError
+
+
+def bucketize(x: Operand, bounds: Sequence[float]) -> Expr:
+    """How many of the strictly increasing `bounds` are <= x: int32 in [0, len(bounds)].
+
+    The same as numpy.searchsorted(bounds, x, side="right"): bucket 0 is below the first bound, NaN is in the last one.
+    Integers are compared with whole-number bounds exactly, else in float64.
+
+    Example: `bucketize(users.age, [18, 25, 35, 50])`.
+    """
+    node = as_expr(x, "bucketize")
+    need("bucketize", node, dtypes.FIXED, "a number")
+    values = list(bounds)
+    if not values or not all(isinstance(b, int | float) and np.isfinite(b) for b in values):
+        raise ConfigError(f"bucketize({node}): bounds must be finite numbers, not {bounds!r}")
+    if any(low >= high for low, high in zip(values, values[1:], strict=False)):
+        raise ConfigError(f"bucketize({node}): bounds must increase strictly, not {bounds!r}")
+    whole = dtypes.element(node.dtype) in ("int64", "int32", "bool") and all(
+        isinstance(b, int) and abs(b) < 2**63 for b in values
+    )
+    dtype = "int64" if whole else "float64"
+    name, prelude = array([(int if whole else float)(b) for b in values], dtype)
+    device = Device(f"bucketize<{C_TYPES[dtype]}>({{0}}, {name}, {len(values)})", prelude=prelude)
+    return mapped("bucketize", (node,), dtype="int32", device=device, params=(tuple(values),))

@@ -1,0 +1,21 @@
+"""Nulls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ingest import dtypes
+from ingest.expr import ColumnRef, Expr, column
+from kernels.errors import ConfigError
+
+
+def fill_null(x: Expr, value: int | float | bool | str) -> Expr:
+    """A column whose nulls (also those of a look-up without a match) are `value`. Without it a null number is 0,
+    a null string "", a null bool false and a null list empty. Only columns have nulls: operators never make one.
+
+    Example: `fill_null(users.age, 30)`.
+    """
+    ref = x.params[0] if isinstance(x, Expr) and x.op == "column" else None
+    if not isinstance(ref, ColumnRef) or dtypes.is_list(x.dtype):
+        raise ConfigError(f"fill_null needs a column that is no list, but got {x}")
+    return column(replace(ref, fill=dtypes.check_value(value, x.dtype, f"fill_null({x})")), x.dtype)

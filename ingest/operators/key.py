@@ -1,0 +1,26 @@
+"""Keys: the 64-bit integers by which embedding tables know values."""
+
+from __future__ import annotations
+
+from ingest import dtypes
+from ingest.expr import Device, Expr, Operand, as_expr, mapped, need
+
+
+def key(x: Operand) -> Expr:
+    """The 64-bit key of a value, or of each item of a list: int64.
+
+    An integer is its own key, so integers never collide (FeatureBox §2.1 rules hashing tricks out); a bool is 0 or 1;
+    a string is the XXH64 of its UTF-8 bytes. Sparse fields are keyed by themselves: call this only to compute on keys.
+
+    Example: `key(log.user_id)`.
+    """
+    node = as_expr(x, "key")
+    need(
+        "key",
+        node,
+        ("int64", "int32", "bool", *dtypes.TEXTS),
+        "an integer, bool or string (bucketize floats)",
+    )
+    if dtypes.element(node.dtype) == "int64":
+        return node
+    return mapped("key", (node,), dtype="int64", device=Device("key({0})"))

@@ -1,0 +1,59 @@
+"""Functions of numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ingest import dtypes
+from ingest.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
+from kernels.errors import ConfigError
+
+
+def log1p(x: Operand) -> Expr:
+    """log(1 + x), computed in float64, as float32. Below -1 it is NaN (which a dense feature turns into 0):
+    clip first what may be negative.
+
+    Example: `log1p(clip(ads.price, 0, None))`.
+    """
+    node = as_expr(x, "log1p")
+    need("log1p", node, dtypes.FIXED, "a number")
+    return mapped("log1p", (node,), dtype="float32", device=Device("log1p_of((double)({0}))"))
+
+
+def clip(x: Operand, lo: float | None, hi: float | None) -> Expr:
+    """x, but at least `lo` and at most `hi` (None: no limit); the type of x stays; NaN stays NaN.
+
+    Example: `clip(log.dwell_ms, 0, 60_000)`.
+    """
+    node = as_expr(x, "clip")
+    need("clip", node, dtypes.NUMBERS, "a number")
+    dtype = dtypes.element(node.dtype)
+    if lo is not None and hi is not None and lo > hi:
+        raise ConfigError(f"clip({node}): lo={lo} is above hi={hi}")
+    for value, name in ((lo, "lo"), (hi, "hi")):
+        if value is not None:
+            dtypes.check_value(value, dtype, f"clip({node}): {name}")
+    cast, inputs, call = C_TYPES[dtype], [node], "{0}"
+    for value, name in ((lo, "at_least"), (hi, "at_most")):
+        if value is not None:
+            call = f"{name}<{cast}>({call}, {{{len(inputs)}}})"
+            inputs.append(as_expr(value, "clip", dtype))
+    # The limits stand in the parameters, because `clip(x, 1, None)` and `clip(x, None, 1)` print alike otherwise.
+    return mapped(
+        "clip", inputs, dtype=dtype, device=Device(call), params=() if None not in (lo, hi) else (lo, hi)
+    )
+
+
+def normalise(x: Operand, mean: float, std: float) -> Expr:
+    """(x - mean) / std, computed in float64, as float32.
+
+    Example: `normalise(log.position, mean=5.5, std=2.9)`.
+    """
+    node = as_expr(x, "normalise")
+    need("normalise", node, dtypes.FIXED, "a number")
+    if not (np.isfinite(mean) and np.isfinite(std) and std > 0):
+        raise ConfigError(
+            f"normalise({node}): mean must be finite and std positive, not {mean!r} and {std!r}"
+        )
+    inputs = [node, as_expr(float(mean), "normalise"), as_expr(float(std), "normalise")]
+    return mapped("normalise", inputs, dtype="float32", device=Device("normalise((double)({0}), {1}, {2})"))

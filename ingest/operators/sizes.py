@@ -1,0 +1,20 @@
+"""Sizes."""
+
+from __future__ import annotations
+
+from ingest import dtypes
+from ingest.expr import Device, Expr, Operand, as_expr
+from kernels.errors import ConfigError
+
+
+def length(x: Operand) -> Expr:
+    """Items of a list, or characters (UTF-8 code points) of a string: int32.
+
+    Example: `length(split(log.query, " "))`.
+    """
+    node = as_expr(x, "length")
+    if dtypes.is_list(node.dtype):
+        return Expr("length", (node,), dtype="int32", device=Device("{0}.size()", rowwise=True))
+    if node.dtype != "string":
+        raise ConfigError(f"length needs a list or a string, but {node} is {node.dtype}")
+    return Expr("length", (node,), dtype="int32", device=Device("characters({0})"))

@@ -1,0 +1,30 @@
+"""Choice."""
+
+from __future__ import annotations
+
+from ingest import dtypes
+from ingest.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
+from kernels.errors import ConfigError
+
+
+def where(condition: Operand, a: Operand, b: Operand) -> Expr:
+    """a where the condition holds, else b; numbers are promoted to a common type.
+
+    Example: `where(users.age > 0, users.age, 30)`.
+    """
+    test = as_expr(condition, "where")
+    need("where", test, ("bool",), "a bool condition")
+    left = as_expr(a, "where", b.dtype if isinstance(b, Expr) else "")
+    right = as_expr(b, "where", left.dtype)
+    kinds = [dtypes.element(node.dtype) for node in (left, right)]
+    if kinds == ["string", "string"]:
+        device = Device("{sink}.append({0} ? {1} : {2})")
+        return mapped("where", (test, left, right), dtype="string", device=device)
+    if not all(kind in dtypes.FIXED for kind in kinds):
+        raise ConfigError(
+            f"where needs two numbers or two strings, but {left} is {left.dtype} and {right} is {right.dtype}"
+        )
+    dtype = "bool" if kinds == ["bool", "bool"] else dtypes.promote(*kinds)
+    cast = C_TYPES[dtype]
+    device = Device(f"({{0}} ? ({cast})({{1}}) : ({cast})({{2}}))")
+    return mapped("where", (test, left, right), dtype=dtype, device=device)

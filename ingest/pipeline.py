@@ -1,0 +1,282 @@
+"""The declaration that ties logs, features and models together: what a user's pipeline file makes."""
+
+from __future__ import annotations
+
+import hashlib
+import runpy
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ingest import dtypes
+from ingest.expr import ColumnRef, Expr, RecentRef
+from ingest.plan import FeaturePlan
+from ingest.streams import Lookup, Stream, Table, View, roots_of
+from kernels.errors import ConfigError, UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A sparse field that shares the embedding table of the field named `table`."""
+
+    expr: Expr
+    table: str
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    """A sparse field: its name, its embedding table and its number in field order."""
+
+    name: str
+    table: str
+    index: int
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Pipeline:
+    """Logs → features → models, checked as a whole when it is built.
+
+    log       labelled impressions with their look-ups
+    sparse    field name → expression, or Field to share another field's embedding table; the order is the field order
+    dense     name → scalar number expression
+    rank      configuration of the ranking model (a dataclass of `models`)
+    prerank   configuration of the two-tower pre-rank model, or None
+    items     the look-up table of what is ranked (the ads); needed by pre-rank
+    settings  settings that the pipeline file fixes; checked by the command line's configuration
+
+    Raises ConfigError, one sentence, for what cannot work.
+    """
+
+    log: View
+    _: KW_ONLY
+    sparse: Mapping[str, Expr | Field]
+    dense: Mapping[str, Expr] = field(default_factory=dict)
+    rank: object
+    prerank: object | None = None
+    items: Table | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.log, View):
+            raise ConfigError(f"Pipeline: the log is {self.log!r}; make it with label_join() or labelled()")
+        if not self.sparse and not self.dense:
+            raise ConfigError("Pipeline: there are no features")
+        for name, table in self._tables.items():
+            if table != name and self._tables.get(table) != table:
+                raise ConfigError(
+                    f"sparse field {name!r} shares table {table!r}, which is no field with its own table"
+                )
+        twice = sorted(set(self.sparse) & set(self.dense))
+        if twice:
+            raise ConfigError(
+                f"{', '.join(map(repr, twice))}: a sparse and a dense feature have the same name"
+            )
+        for root in self.plan.roots:
+            self._check_root(root)
+        if self.items is not None and self._item_lookup is None:
+            raise ConfigError(
+                f"items table {self.items.topic} is not looked up; add .lookup({self.items.topic}) to the log"
+            )
+        self._check_towers()
+
+    # What it computes
+
+    @cached_property
+    def plan(self) -> FeaturePlan:
+        exprs = {
+            name: entry.expr if isinstance(entry, Field) else entry for name, entry in self.sparse.items()
+        }
+        return FeaturePlan(exprs, self.dense)
+
+    @cached_property
+    def fields(self) -> tuple[FieldSpec, ...]:
+        return tuple(
+            FieldSpec(name, table, index) for index, (name, table) in enumerate(self._tables.items())
+        )
+
+    @property
+    def _tables(self) -> dict[str, str]:
+        return {
+            name: entry.table if isinstance(entry, Field) else name for name, entry in self.sparse.items()
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of everything that a checkpoint or a published model depends on."""
+        parts = (
+            self.plan.fingerprint,
+            self.fields,
+            self.plan.dense_names,
+            self.rank,
+            self.prerank,
+            self.log,
+            self.items,
+        )
+        return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
+
+    # What it reads
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """The event streams: impressions first."""
+        return (self.log.impressions,) if self.log.clicks is None else (self.log.impressions, self.log.clicks)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The look-up tables."""
+        return tuple(lookup.table for lookup in self.log.lookups)
+
+    @cached_property
+    def request_roots(self) -> tuple[Expr, ...]:
+        """Columns of the impression stream that features need: what a serving request carries."""
+        return tuple(root for root in self.plan.roots if _is_column(root) and not root.params[0].table)
+
+    @cached_property
+    def lookup_roots(self) -> dict[str, tuple[Expr, ...]]:
+        """Table topic → its columns that features need."""
+        roots = [root for root in self.plan.roots if _is_column(root) and root.params[0].table]
+        return {
+            lookup.table.topic: tuple(root for root in roots if root.ref.source == lookup.table.topic)
+            for lookup in self.log.lookups
+        }
+
+    @cached_property
+    def history_roots(self) -> tuple[Expr, ...]:
+        """The recent() roots."""
+        return tuple(root for root in self.plan.roots if isinstance(root.ref, RecentRef))
+
+    # What depends on the item alone
+
+    @property
+    def _item_lookup(self) -> Lookup | None:
+        if self.items is None:
+            return None
+        return next((lookup for lookup in self.log.lookups if lookup.table.topic == self.items.topic), None)
+
+    @cached_property
+    def item_roots(self) -> tuple[Expr, ...]:
+        """Roots known from the items table alone: its columns, and the impression column that looks it up."""
+        lookup = self._item_lookup
+        if lookup is None:
+            return ()
+        names = {f"{lookup.table.topic}.{name}" for name in lookup.table.columns}
+        names.add(f"{self.log.impressions.topic}.{lookup.on}")
+        return tuple(root for root in self.plan.roots if root.name in names)
+
+    @cached_property
+    def item_fields(self) -> tuple[FieldSpec, ...]:
+        """Fields that depend on the item alone."""
+        known = {root.name for root in self.item_roots}
+        return tuple(
+            spec
+            for spec in self.fields
+            if (roots := roots_of(self.plan.sparse[spec.name])) and {root.name for root in roots} <= known
+        )
+
+    def item_columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of the items table (plain column names) → a batch of all plan roots, whose other roots are null."""
+        lookup = self._item_lookup
+        if lookup is None:
+            raise ConfigError("this pipeline has no items table")
+        names = {f"{lookup.table.topic}.{name}": name for name in lookup.table.columns}
+        names[f"{self.log.impressions.topic}.{lookup.on}"] = lookup.table.key
+        arrays = []
+        for root in self.plan.roots:
+            kind = dtypes.arrow_type(root.dtype)
+            known = root.name in names and names[root.name] in rows.schema.names
+            arrays.append(
+                rows.column(names[root.name]).cast(kind) if known else pa.nulls(rows.num_rows, kind)
+            )
+        return pa.RecordBatch.from_arrays(arrays, names=[root.name for root in self.plan.roots])
+
+    # Checks
+
+    def _check_root(self, root: Expr) -> None:
+        ref, log = root.ref, self.log
+        tables = {table.topic: table for table in self.tables}
+        if isinstance(ref, RecentRef):
+            if log.clicks is None or ref.source != log.clicks.topic:
+                raise ConfigError(f"{root}: histories are made of the click stream of a label_join")
+        elif ref.table:
+            if ref.source not in tables:
+                raise ConfigError(
+                    f"{root}: table {ref.source} is not looked up; add .lookup({ref.source}) to the log"
+                )
+            self._check_declared(root, ref, tables[ref.source].columns)
+        elif ref.source != log.impressions.topic:
+            raise ConfigError(
+                f"{root} is not known when an impression of {log.impressions.topic} is scored; "
+                "use its history, recent(...), or a column of the impressions"
+            )
+        else:
+            self._check_declared(root, ref, log.impressions.columns)
+
+    def _check_declared(self, root: Expr, ref: ColumnRef, columns: Mapping[str, str]) -> None:
+        if columns.get(ref.column) != root.dtype:
+            raise ConfigError(
+                f"{root} comes from another declaration of {ref.source}; declare each topic once"
+            )
+        if ref.column == self.log.label and not ref.table:
+            raise ConfigError(f"{root} is the label; it cannot be a feature")
+
+    def _check_towers(self) -> None:
+        """A two-tower model's fields exist, and its item side needs nothing but the item."""
+        if self.prerank is None:
+            return
+        if self.items is None:
+            raise ConfigError("Pipeline: a prerank model needs items=, the look-up table of what is ranked")
+        item_fields = {spec.name for spec in self.item_fields}
+        for side in ("user", "item"):
+            for name in getattr(self.prerank, side, ()):
+                if name not in self.sparse:
+                    raise ConfigError(
+                        f"prerank: {side} field {name!r} is not a sparse field; they are {', '.join(self.sparse)}"
+                    )
+                if side == "item" and name not in item_fields:
+                    known = {root.name for root in self.item_roots}
+                    foreign = [r.name for r in roots_of(self.plan.sparse[name]) if r.name not in known]
+                    raise ConfigError(
+                        f"prerank: item field {name!r} depends on {', '.join(foreign) or 'no column'}, "
+                        f"which the items table {self.items.topic} does not know"
+                    )
+
+
+def _is_column(root: Expr) -> bool:
+    return isinstance(root.params[0], ColumnRef)
+
+
+def load_pipeline(path: str | Path) -> Pipeline:
+    """Runs a user's pipeline file and returns its module variable `pipeline`.
+
+    The file may import modules beside it. Whatever it raises becomes a ConfigError "file:line: message".
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise ConfigError(f"pipeline file {file} does not exist")
+    sys.path.insert(0, str(file.resolve().parent))
+    try:
+        found = runpy.run_path(str(file))
+    except (Exception, SystemExit) as error:
+        raise ConfigError(_located(file, error)) from error
+    finally:
+        sys.path.pop(0)
+    pipeline = found.get("pipeline")
+    if not isinstance(pipeline, Pipeline):
+        raise ConfigError(f"{file}: there is no variable `pipeline = Pipeline(...)`")
+    return pipeline
+
+
+def _located(file: Path, error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: {error.msg}"
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
+    ]
+    message = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return f"{file}:{lines[-1]}: {message}" if lines else f"{file}: {message}"

@@ -1,0 +1,287 @@
+"""What a pipeline reads: event streams, look-up tables, and the view that joins them (FeatureBox §3).
+
+These are declarations; `ingest.examples` carries them out. Columns are attributes: `impressions.user_id` is an
+expression. A column that is called like an attribute of the class (`key`, `time`, …) is `impressions["key"]`.
+
+    Stream --label_join/labelled--> View --lookup--> View        recent(stream.column): a user's history
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ingest import dtypes
+from ingest.durations import duration_ms
+from ingest.expr import ColumnRef, Expr, RecentRef, column
+from kernels.errors import ConfigError
+
+
+class UnknownColumnError(ConfigError, AttributeError):
+    """A column that was not declared (an AttributeError too, so that hasattr() works)."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """Columns as attributes, shared by streams and tables."""
+
+    topic: str
+    key: str
+    columns: Mapping[str, str]
+    time: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.topic:
+            raise ConfigError(f"{type(self).__name__}: the topic has no name")
+        object.__setattr__(self, "columns", dict(self.columns))
+        for name, dtype in self.columns.items():
+            dtypes.check_dtype(dtype, f"{self.topic}.{name}")
+        self._need("key", self.key, ("int64", "int32", "string"))
+        if self.time is not None:
+            self._need("time", self.time, ("int64",))
+
+    def _need(self, what: str, name: str, allowed: tuple[str, ...]) -> None:
+        if name not in self.columns:
+            raise UnknownColumnError(f"{self.topic}: {what} column {name!r} is not declared; {self._known()}")
+        if self.columns[name] not in allowed:
+            raise ConfigError(
+                f"{self.topic}: {what} column {name!r} is {self.columns[name]}; it must be {' or '.join(allowed)}"
+            )
+
+    def _known(self) -> str:
+        return f"its columns are {', '.join(self.columns)}"
+
+    def __getitem__(self, name: str) -> Expr:
+        if name not in self.columns:
+            raise UnknownColumnError(f"{self.topic} has no column {name!r}; {self._known()}")
+        return self._column(name)
+
+    def __getattr__(self, name: str) -> Expr:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self[name]
+
+    def _column(self, name: str) -> Expr:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        # A function of every setting: fingerprints are made of it.
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "where"}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stream(_Columns):
+    """A log of events.
+
+    topic        Kafka topic, or folder of files under the source
+    columns      name → type of every column that the log may be asked for
+    key          the column that partitions the topic (the user)
+    time         event time, int64 epoch milliseconds; None: the order of the log is all there is
+    json_fields  new column → "column.path.to.field" inside a string column of JSON; its type is in `columns`
+    fill         column → value for nulls; without it numbers are 0, strings "", bools false, lists empty
+    where        a function of this stream to a bool expression over its columns; other rows are left out
+    """
+
+    json_fields: Mapping[str, str] = field(default_factory=dict)
+    fill: Mapping[str, Any] = field(default_factory=dict)
+    where: Callable[[Stream], Expr] | None = None
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        columns: Mapping[str, str],
+        key: str,
+        time: str | None = None,
+        json_fields: Mapping[str, str] | None = None,
+        fill: Mapping[str, Any] | None = None,
+        where: Callable[[Stream], Expr] | None = None,
+    ) -> None:
+        values = dict(topic=topic, key=key, columns=columns, time=time, where=where)
+        for name, value in {
+            **values,
+            "json_fields": dict(json_fields or {}),
+            "fill": dict(fill or {}),
+        }.items():
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, path in self.json_fields.items():
+            origin, _, inner = path.partition(".")
+            if name not in self.columns:
+                raise UnknownColumnError(f"{self.topic}: give the type of JSON field {name!r} in columns")
+            if not inner or self.columns.get(origin) not in dtypes.TEXTS or origin in self.json_fields:
+                raise ConfigError(
+                    f'{self.topic}: JSON field {name!r} is {path!r}; write "column.path.to.field" with a string column'
+                )
+        for name, value in self.fill.items():
+            if name not in self.columns:
+                raise UnknownColumnError(f"{self.topic}: fill names {name!r}; {self._known()}")
+            dtypes.check_value(value, self.columns[name], f"{self.topic}: fill of {name!r}")
+        if self.filter is not None:
+            foreign = [root.name for root in roots_of(self.filter) if root.ref.source != self.topic]
+            if self.filter.dtype != "bool" or foreign:
+                raise ConfigError(
+                    f"{self.topic}: where must be a bool expression over this stream's columns, "
+                    f"not {self.filter} ({self.filter.dtype})"
+                )
+
+    @property
+    def filter(self) -> Expr | None:
+        """The bool expression that a row must satisfy, or None."""
+        return None if self.where is None else self.where(self)
+
+    def _column(self, name: str) -> Expr:
+        # The fill travels with the node, so that a serving request's missing value becomes the same feature.
+        return column(ColumnRef(self.topic, name, fill=self.fill.get(name)), self.columns[name])
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, where={self.filter})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Table(_Columns):
+    """A look-up table: the latest row of each key of a compacted topic or of files. `time` is for display only."""
+
+    def __init__(self, topic: str, *, key: str, columns: Mapping[str, str], time: str | None = None) -> None:
+        for name, value in dict(topic=topic, key=key, columns=columns, time=time).items():
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
+    def _column(self, name: str) -> Expr:
+        return column(ColumnRef(self.topic, name, table=True), self.columns[name])
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Rows of `table` beside each event: the table's key equals the event's column `on`."""
+
+    table: Table
+    on: str
+
+
+@dataclass(frozen=True, repr=False)
+class View:
+    """Labelled impressions with their look-ups. Its attributes are the columns of the impression stream.
+
+    clicks, on, window_ms, correct_late   of a label join (clicks is None for a stream whose label is a column)
+    label                                 the label column, or None for a label join
+    """
+
+    impressions: Stream
+    clicks: Stream | None = None
+    on: tuple[str, ...] = ()
+    window_ms: int = 0
+    correct_late: bool = False
+    label: str | None = None
+    lookups: tuple[Lookup, ...] = ()
+
+    def lookup(self, table: Table, on: str | None = None) -> View:
+        """Looks up `table` by the impression column `on` (default: the column that is named like the table's key)."""
+        on = table.key if on is None else on
+        kind, wanted = self.impressions[on].dtype, table.columns[table.key]
+        if kind != wanted and not {kind, wanted} <= {"int32", "int64"}:
+            raise ConfigError(
+                f"look-up of {table.topic}: {self.impressions.topic}.{on} is {kind}, "
+                f"but {table.topic}.{table.key} is {wanted}"
+            )
+        if any(entry.table.topic == table.topic for entry in self.lookups):
+            raise ConfigError(
+                f"{table.topic} is looked up twice; a table is looked up by one column"
+            )
+        return replace(self, lookups=(*self.lookups, Lookup(table, on)))
+
+    def __getitem__(self, name: str) -> Expr:
+        return self.impressions[name]
+
+    def __getattr__(self, name: str) -> Expr:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self.impressions[name]
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__dataclass_fields__)
+        return f"View({values})"
+
+
+def label_join(
+    impressions: Stream,
+    clicks: Stream,
+    *,
+    on: str | tuple[str, ...],
+    window: str | int,
+    correct_late: bool = False,
+) -> View:
+    """Impressions labelled 1 when a click with equal `on` columns follows within `window` of event time, else 0.
+
+    Both topics must be partitioned alike by their key columns (the user), so that a pair meets on one rank. With
+    `correct_late`, a click after the window leaves as a correction example.
+    """
+    names = (on,) if isinstance(on, str) else tuple(on)
+    if not names:
+        raise ConfigError("label_join: name at least one column in on")
+    for name in names:
+        pair = impressions[name].dtype, clicks[name].dtype
+        if pair[0] != pair[1] or pair[0] not in ("int64", "int32", "string"):
+            raise ConfigError(
+                f"label_join: {impressions.topic}.{name} is {pair[0]} and {clicks.topic}.{name} is {pair[1]}; "
+                "they must both be int64, int32 or string"
+            )
+    for stream in (impressions, clicks):
+        if stream.time is None:
+            raise ConfigError(f"label_join: {stream.topic} needs a time column")
+    if impressions.topic == clicks.topic:
+        raise ConfigError(f"label_join: {impressions.topic} cannot be joined with itself")
+    if impressions.columns[impressions.key] != clicks.columns[clicks.key]:
+        raise ConfigError(
+            f"label_join: the keys {impressions.topic}.{impressions.key} and {clicks.topic}.{clicks.key} "
+            "have different types, so the topics cannot be partitioned alike"
+        )
+    return View(
+        impressions,
+        clicks,
+        on=names,
+        window_ms=duration_ms(window, "label_join window"),
+        correct_late=correct_late,
+    )
+
+
+def labelled(stream: Stream, *, label: str) -> View:
+    """A log whose label is a column: a number (> 0 is a click) or a bool."""
+    if dtypes.element(stream[label].dtype) not in dtypes.FIXED or dtypes.is_list(stream[label].dtype):
+        raise ConfigError(
+            f"labelled: {stream.topic}.{label} is {stream[label].dtype}; a label must be a number or bool"
+        )
+    return View(stream, label=label)
+
+
+def recent(item: Expr, n: int, within: str | int) -> Expr:
+    """Keys of the last `n` values of a stream's column that the user had within the duration `within` before the
+    event, oldest first, repeats kept; never from the event's future. A root of type list<int64>."""
+    ref = item.params[0] if isinstance(item, Expr) and item.op == "column" else None
+    if not isinstance(ref, ColumnRef) or ref.table or item.dtype not in ("int64", "int32", "string"):
+        raise ConfigError(f"recent: {item} must be an int64, int32 or string column of an event stream")
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 100_000:
+        raise ConfigError(f"recent({ref.name}): n must be between 1 and 100000, not {n!r}")
+    within_ms = duration_ms(within, f"recent({ref.name}) within")
+    return Expr("recent", dtype="list<int64>", params=(RecentRef(ref.source, ref.column, n, within_ms),))
+
+
+def roots_of(*exprs: Expr) -> tuple[Expr, ...]:
+    """The roots that expressions depend on, once per name, in order of first appearance."""
+    found: dict[str, Expr] = {}
+    seen: set[int] = set()
+    stack = list(reversed(exprs))
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.is_root:
+            found.setdefault(node.name, node)
+        stack.extend(reversed(node.inputs))
+    return tuple(found.values())

@@ -1,0 +1,344 @@
+// The windowed label join as a sequential state machine (host only).
+//
+// It sees one partition's events in event-time order, each with the watermark m at its place in that order. An
+// impression waits until the watermark passes its deadline, max(ts + window, m); then it leaves with its label.
+// Everything is decided by the sequence of (kind, key, ts, m) alone, never by how it was cut into calls: `push`
+// advances the state to each event's own watermark before it looks the event's key up.
+//
+//   (unknown) ─click─► WAITING ─impression─► PENDING ─deadline < m─► RELEASED ─deadline + dedup < m─► (unknown)
+//       └──────────────impression───────────────┘
+#pragma once
+#include <algorithm>
+#include <deque>
+#include <queue>
+#include <vector>
+
+#include "index.cuh"
+
+namespace {
+
+enum Kind : uint8_t { kImpression = 0, kClick = 1 };
+enum Status : uint8_t { kAccepted = 0, kDuplicate = 1, kLate = 2, kUnmatched = 3, kOutside = 4 };
+enum State : uint8_t { kWaiting = 0, kPending = 1, kReleased = 2 };
+enum Clicked : uint8_t { kNo = 0, kInWindow = 1, kTooLate = 2 };
+
+static inline int64_t later(int64_t time, int64_t by) {
+    int64_t sum;
+    return __builtin_add_overflow(time, by, &sum) ? INT64_MAX : sum;
+}
+
+// Items by (time, serial). Those that arrive in order, nearly all, cost O(1); only the others need the heap.
+class Agenda {
+ public:
+    struct Item {
+        int64_t time, serial;
+        uint32_t entry;
+        bool operator>(const Item& other) const {
+            return time != other.time ? time > other.time : serial > other.serial;
+        }
+    };
+
+    void add(const Item& item) {
+        if (queue_.empty() || item > queue_.back())
+            queue_.push_back(item);
+        else
+            heap_.push(item);
+    }
+
+    bool due(int64_t time) const {
+        return (!queue_.empty() && queue_.front().time < time) || (!heap_.empty() && heap_.top().time < time);
+    }
+
+    Item pop() {
+        Item item;
+        if (heap_.empty() || (!queue_.empty() && heap_.top() > queue_.front())) {
+            item = queue_.front();
+            queue_.pop_front();
+        } else {
+            item = heap_.top();
+            heap_.pop();
+        }
+        return item;
+    }
+
+ private:
+    std::deque<Item> queue_;
+    std::priority_queue<Item, std::vector<Item>, std::greater<Item>> heap_;
+};
+
+class JoinIndex {
+ public:
+    struct Entry {
+        int64_t key, ts, deadline, slot, click_ts;
+        int64_t serial;   // of the entry's last change of state; -1: free
+        uint32_t clicks;  // WAITING: first of its clicks
+        State state;
+        Clicked clicked;
+    };
+    struct Released {
+        int64_t slot, click_ts, deadline;
+        uint8_t label;
+    };
+
+    JoinIndex(int64_t window_ms, int64_t dedup_ms) : window_(window_ms), dedup_(dedup_ms) {}
+
+    void push(int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts, const int64_t* wm,
+              uint8_t* status, int64_t* slot) {
+        for (int64_t i = 0; i < n; ++i) {
+            advance(wm[i]);
+            slot[i] = -1;
+            status[i] = kind[i] == kImpression ? impression(key[i], ts[i], wm[i], slot + i)
+                                               : click(key[i], ts[i], wm[i], slot + i);
+        }
+    }
+
+    // Release what is due before `wm`, then forget what nothing may meet any more.
+    void advance(int64_t wm) {
+        while (pending_.due(wm)) {
+            const Agenda::Item item = pending_.pop();
+            Entry& e = entries_[item.entry];
+            e.state = kReleased;
+            const bool label = e.clicked == kInWindow;
+            out.push_back({e.slot, label ? e.click_ts : -1, e.deadline, label});
+            released_.push_back({later(e.deadline, dedup_), item.serial, item.entry});
+            --pending;
+        }
+        while (!released_.empty() && released_.front().time < wm) {
+            forget(released_.front().entry);
+            released_.pop_front();
+        }
+        while (waiting_.due(wm)) {
+            const Agenda::Item item = waiting_.pop();
+            Entry& e = entries_[item.entry];
+            if (e.serial != item.serial) continue;  // it met its impression, or got another click
+            ++unmatched;
+            drop_clicks(e);
+            forget(item.entry);
+        }
+    }
+
+    // Entries in order of their last change, so that equal states export equal bytes.
+    std::vector<Entry> live() const {
+        std::vector<Entry> found;
+        for (const Entry& e : entries_)
+            if (e.serial >= 0) found.push_back(e);
+        std::sort(found.begin(), found.end(), [](const Entry& a, const Entry& b) { return a.serial < b.serial; });
+        return found;
+    }
+    std::vector<int64_t> waiting_clicks(const Entry& e) const {
+        std::vector<int64_t> ts;
+        for (uint32_t c = e.clicks; c != NO_ROW; c = clicks_[c].next) ts.push_back(clicks_[c].ts);
+        std::reverse(ts.begin(), ts.end());
+        return ts;
+    }
+
+    // Put entries into an empty index.
+    void restore(const std::vector<Entry>& live, const std::vector<std::vector<int64_t>>& clicks) {
+        std::vector<Agenda::Item> items[3];
+        for (size_t i = 0; i < live.size(); ++i) {
+            const uint32_t id = create(live[i].key);
+            Entry& e = entries_[id];
+            e = live[i];
+            e.clicks = NO_ROW;
+            for (int64_t ts : clicks[i]) add_click(e, ts);
+            items[e.state].push_back({e.state == kPending ? e.deadline : later(e.deadline, dedup_), e.serial, id});
+        }
+        for (auto& list : items) std::sort(list.begin(), list.end(), [](auto& a, auto& b) { return b > a; });
+        for (const auto& item : items[kWaiting]) waiting_.add(item);
+        for (const auto& item : items[kPending]) pending_.add(item);
+        for (const auto& item : items[kReleased]) released_.push_back(item);
+        pending = int64_t(items[kPending].size());
+    }
+
+    std::vector<Released> out;  // by (deadline, slot); whoever takes it clears it
+    int64_t next_slot = 0, next_serial = 0;
+    int64_t unmatched = 0;  // clicks that can no longer meet an impression
+    int64_t pending = 0;    // impressions that wait
+
+ private:
+    struct Click {
+        int64_t ts;
+        uint32_t next;
+    };
+
+    Status impression(int64_t key, int64_t ts, int64_t wm, int64_t* slot) {
+        uint32_t id = find_row(index_.view(), key);
+        if (id != NO_ROW && entries_[id].state != kWaiting) return kDuplicate;
+        const bool met = id != NO_ROW;
+        if (!met) id = create(key);
+        Entry& e = entries_[id];
+        e.serial = next_serial++;
+        e.ts = ts;
+        e.slot = *slot = next_slot++;
+        e.deadline = std::max(later(ts, window_), wm);
+        e.state = kPending;
+        for (uint32_t c = e.clicks; c != NO_ROW; c = clicks_[c].next) {
+            const int64_t at = clicks_[c].ts;
+            if (at < ts || at > later(ts, window_)) continue;
+            e.click_ts = e.clicked == kNo ? at : std::min(e.click_ts, at);
+            e.clicked = kInWindow;
+        }
+        if (met && e.clicked == kNo) ++unmatched;
+        drop_clicks(e);
+        pending_.add({e.deadline, e.serial, id});
+        ++pending;
+        return kAccepted;
+    }
+
+    Status click(int64_t key, int64_t ts, int64_t wm, int64_t* slot) {
+        uint32_t id = find_row(index_.view(), key);
+        if (id == NO_ROW || entries_[id].state == kWaiting) {
+            const bool first = id == NO_ROW;
+            if (first) id = create(key);
+            Entry& e = entries_[id];
+            e.serial = next_serial++;
+            e.deadline = std::max({first ? wm : e.deadline, later(ts, window_), wm});
+            add_click(e, ts);
+            waiting_.add({later(e.deadline, dedup_), e.serial, id});
+            return first ? kUnmatched : kDuplicate;
+        }
+        Entry& e = entries_[id];
+        if (e.clicked != kNo) return kDuplicate;
+        if (ts < e.ts) {
+            ++unmatched;
+            return kOutside;
+        }
+        e.click_ts = ts;
+        if (e.state == kPending && ts <= later(e.ts, window_)) {
+            e.clicked = kInWindow;
+            return kAccepted;
+        }
+        e.clicked = kTooLate;
+        *slot = e.slot;
+        return kLate;
+    }
+
+    uint32_t create(int64_t key) {
+        uint32_t id = uint32_t(entries_.size());
+        if (free_.empty()) {
+            entries_.emplace_back();
+        } else {
+            id = free_.back();
+            free_.pop_back();
+        }
+        entries_[id] = {key, 0, 0, -1, -1, 0, NO_ROW, kWaiting, kNo};
+        index_.find_or_insert(key, id);
+        return id;
+    }
+
+    void forget(uint32_t id) {
+        index_.erase(entries_[id].key);
+        entries_[id].serial = -1;
+        free_.push_back(id);
+    }
+
+    void add_click(Entry& e, int64_t ts) {
+        uint32_t id = uint32_t(clicks_.size());
+        if (free_clicks_.empty()) {
+            clicks_.emplace_back();
+        } else {
+            id = free_clicks_.back();
+            free_clicks_.pop_back();
+        }
+        clicks_[id] = {ts, e.clicks};
+        e.clicks = id;
+    }
+
+    void drop_clicks(Entry& e) {
+        for (uint32_t c = e.clicks; c != NO_ROW; c = clicks_[c].next) free_clicks_.push_back(c);
+        e.clicks = NO_ROW;
+    }
+
+    const int64_t window_, dedup_;
+    Index index_{0};
+    std::vector<Entry> entries_;
+    std::vector<Click> clicks_;
+    std::vector<uint32_t> free_, free_clicks_;
+    Agenda pending_, waiting_;
+    std::deque<Agenda::Item> released_;  // deadlines are released in order, so a queue holds them sorted
+};
+
+}  // namespace
+
+// ── the calls of join.py ────────────────────────────────────────────────────────────────────────────────────
+
+extern "C" {
+
+void* join_new(int64_t window_ms, int64_t dedup_ms) { return new JoinIndex(window_ms, dedup_ms); }
+void join_free(void* join) { delete static_cast<JoinIndex*>(join); }
+
+void join_push(void* join, int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts,
+               const int64_t* wm, uint8_t* status, int64_t* slot) {
+    static_cast<JoinIndex*>(join)->push(n, kind, key, ts, wm, status, slot);
+}
+
+// Number of impressions that `join_take` then writes.
+int64_t join_advance(void* join, int64_t wm) {
+    auto* index = static_cast<JoinIndex*>(join);
+    index->advance(wm);
+    return int64_t(index->out.size());
+}
+
+void join_take(void* join, int64_t* slot, uint8_t* label, int64_t* click_ts, int64_t* deadline) {
+    auto* index = static_cast<JoinIndex*>(join);
+    for (const auto& r : index->out) {
+        *slot++ = r.slot;
+        *label++ = r.label;
+        *click_ts++ = r.click_ts;
+        *deadline++ = r.deadline;
+    }
+    index->out.clear();
+}
+
+// next_slot, next_serial, unmatched, pending
+void join_counters(void* join, int64_t* counters) {
+    const auto* index = static_cast<JoinIndex*>(join);
+    const int64_t values[] = {index->next_slot, index->next_serial, index->unmatched, index->pending};
+    std::copy(values, values + 4, counters);
+}
+
+// Sizes of the export: entries, waiting clicks.
+void join_export_sizes(void* join, int64_t* sizes) {
+    const auto* index = static_cast<JoinIndex*>(join);
+    sizes[0] = sizes[1] = 0;
+    for (const auto& e : index->live()) {
+        ++sizes[0];
+        sizes[1] += int64_t(index->waiting_clicks(e).size());
+    }
+}
+
+// fields int64[6, n]: key, ts, deadline, slot, click_ts, serial; flags uint8[2, n]: state, clicked; clicks
+// int32[n]: how many of click_ts belong to each entry.
+void join_export(void* join, int64_t n, int64_t* fields, uint8_t* flags, int32_t* clicks, int64_t* waiting) {
+    const auto* index = static_cast<JoinIndex*>(join);
+    int64_t i = 0;
+    for (const auto& e : index->live()) {
+        const int64_t values[] = {e.key, e.ts, e.deadline, e.slot, e.click_ts, e.serial};
+        for (int f = 0; f < 6; ++f) fields[f * n + i] = values[f];
+        flags[i] = e.state;
+        flags[n + i] = e.clicked;
+        const auto ts = index->waiting_clicks(e);
+        clicks[i++] = int32_t(ts.size());
+        waiting = std::copy(ts.begin(), ts.end(), waiting);
+    }
+}
+
+void join_restore(void* join, int64_t n, const int64_t* fields, const uint8_t* flags, const int32_t* clicks,
+                  const int64_t* waiting, const int64_t* counters) {
+    auto* index = static_cast<JoinIndex*>(join);
+    std::vector<JoinIndex::Entry> live(n);
+    std::vector<std::vector<int64_t>> ts(n);
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t* f = fields + i;
+        live[i] = {f[0], f[n], f[2 * n], f[3 * n], f[4 * n], f[5 * n], NO_ROW,
+                   State(flags[i]), Clicked(flags[n + i])};
+        ts[i].assign(waiting, waiting + clicks[i]);
+        waiting += clicks[i];
+    }
+    index->restore(live, ts);
+    index->next_slot = counters[0];
+    index->next_serial = counters[1];
+    index->unmatched = counters[2];
+}
+
+}  // extern "C"

@@ -4,8 +4,8 @@
 same B samples, so the gradient that a rank holds is already the whole one (DES §3.2.2).
 
 Bytes are those that this rank hands to others: a ring all-reduce of S bytes sends 2 (N − 1) / N · S, an
-all-gather (N − 1) times the own share, an all-to-all what is addressed to others. With one rank nothing is sent
-and no process group is needed.
+all-gather (N − 1) times the own share, an all-to-all what is addressed to others. With one rank nothing is
+sent and no process group is needed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -33,12 +33,14 @@ class Collectives:
 
     Attributes:
         bytes: operator name → bytes sent by this rank so far
-        seconds: operator name → seconds spent in its collectives so far (waiting for others included)
+        seconds: collective → seconds spent in it so far (waiting for others included)
+        device: where this rank's networks run
     """
 
-    def __init__(self, rank: int = 0, world: int = 1) -> None:
+    def __init__(self, rank: int = 0, world: int = 1, device: str = "cpu") -> None:
         self.rank = rank
         self.world = world
+        self.device = torch.device(device)
         self.bytes: dict[str, int] = defaultdict(int)
         self.seconds: dict[str, float] = defaultdict(float)
 
@@ -81,26 +83,21 @@ class Collectives:
         self.count(operator, (self.world - 1) * mine.nbytes)
         return gathered.numpy().view(own.dtype).reshape(self.world, *own.shape)
 
-    def all_gather_ragged(self, own: NDArray[np.generic], operator: str) -> list[NDArray[np.generic]]:
-        """1-d array of any length (one dtype, structured ones too) → the ranks' arrays."""
-        if self.world == 1:
-            return [own]
-        sizes = self.all_gather(np.array([len(own)], np.int64), operator)[:, 0]
-        whole = np.zeros(int(sizes.max()), own.dtype)
-        whole[: len(own)] = own
-        return [row[:n] for row, n in zip(self.all_gather(whole, operator), sizes, strict=True)]
+    def all_to_all(
+        self, outgoing: Sequence[Words], incoming: Sequence[int], sent: Mapping[str, int]
+    ) -> list[Words]:
+        """Sends `outgoing[r]` to rank r and returns what came: `incoming[r]` words of 8 bytes from rank r.
 
-    def all_to_all(self, outgoing: Sequence[Words], incoming: Sequence[int], operator: str) -> list[Words]:
-        """Sends `outgoing[r]` to rank r and returns what came, `incoming[r]` words of 8 bytes from rank r."""
+        `sent` tells the bytes to others by operator; they travel together.
+        """
         if self.world == 1:
             return list(outgoing)
-        sizes = [len(words) for words in outgoing]
         received = torch.empty(sum(incoming), dtype=torch.int64)
-        with self._timed(operator):
-            dist.all_to_all_single(
-                received, torch.from_numpy(np.concatenate(outgoing)), list(incoming), sizes
-            )
-        self.count(operator, 8 * (sum(sizes) - sizes[self.rank]))
+        packed = torch.from_numpy(np.concatenate(outgoing))
+        with self._timed("exchange"):
+            dist.all_to_all_single(received, packed, list(incoming), [len(words) for words in outgoing])
+        for operator, nbytes in sent.items():
+            self.count(operator, nbytes)
         return [part.numpy() for part in torch.split(received, list(incoming))]
 
 
@@ -124,15 +121,16 @@ def connect(timeout_s: float = 600.0) -> Iterator[Collectives]:
     answer for `timeout_s` fails the others.
     """
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    if world == 1:
-        yield Collectives()
-        return
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     on_gpu = torch.cuda.is_available() and torch.cuda.device_count() > local_rank
+    device = f"cuda:{local_rank}" if on_gpu else "cpu"
+    if world == 1:
+        yield Collectives(device=device)
+        return
     if on_gpu:
         torch.cuda.set_device(local_rank)
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=timedelta(seconds=timeout_s))
     try:
-        yield Collectives(rank, world)
+        yield Collectives(rank, world, device)
     finally:
         dist.destroy_process_group()

@@ -1,0 +1,84 @@
+"""Adam (Kingma & Ba 2014) for the networks' own parameters, with a state that is exported by parameter name.
+
+Gradients arrive as sums over the batch and are averaged here: see `trainer.step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from kernels.errors import MismatchError
+from models.base import CTRModel, ModelConfig, copy_named
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class DenseAdam:
+    """Adam over the parameters of several models (role → model).
+
+    A logit's bias has to travel far from zero where clicks are rare, and has every example to do it with: it
+    learns `BIAS_SPEED` times faster than the rest.
+    """
+
+    BIAS_SPEED = 10.0
+
+    def __init__(self, models: Mapping[str, CTRModel], configs: Mapping[str, ModelConfig]) -> None:
+        self.models = dict(models)
+        groups = []
+        for role, model in models.items():
+            lr = configs[role].dense_lr
+            groups.append({"params": [p for n, p in model.named_parameters() if n != "bias"], "lr": lr})
+            groups.append({"params": [model.bias], "lr": lr * self.BIAS_SPEED})
+        self.parameters = [p for model in models.values() for p in model.parameters()]
+        self.adam = torch.optim.Adam([g for g in groups if g["params"]], fused=True)
+        for p in self.parameters:
+            self.adam.state[p] = {"step": torch.zeros((), device=p.device)} | {
+                moment: torch.zeros_like(p) for moment in MOMENTS
+            }
+
+    def step(self, samples: int) -> None:
+        """One update with the mean gradient over `samples`; clears the gradients."""
+        torch._foreach_mul_([p.grad for p in self.parameters if p.grad is not None], 1.0 / samples)
+        self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
+
+    def weights(self, *, shared: bool) -> dict[str, Tensor]:
+        """Live parameters as "<role>.<name>": those of own fields, and the replicated ones if `shared`."""
+        return self._named({p: p.detach() for p in self.parameters}, shared)
+
+    def state(self, *, shared: bool) -> dict[str, Tensor]:
+        """Live parameters and their moments by name, and the number of steps if `shared`."""
+        state = self.weights(shared=shared)
+        for moment in MOMENTS:
+            named = self._named({p: self.adam.state[p][moment] for p in self.parameters}, shared)
+            state |= {f"adam.{moment}.{name}": tensor for name, tensor in named.items()}
+        if shared:
+            state["adam.step"] = self.adam.state[self.parameters[0]]["step"]
+        return state
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Restores this rank's share of the states of all ranks put together.
+
+        Raises MismatchError when the state is another model's.
+        """
+        try:
+            copy_named(self.state(shared=True), state)
+        except KeyError as missing:
+            raise MismatchError(
+                f"the saved model has no parameter {missing}; it belongs to another pipeline"
+            ) from None
+        except ValueError as error:
+            raise MismatchError(f"the saved model belongs to another pipeline: {error}") from None
+        for p in self.parameters:
+            self.adam.state[p]["step"].copy_(state["adam.step"])
+
+    def _named(self, tensors: Mapping[nn.Parameter, Tensor], shared: bool) -> dict[str, Tensor]:
+        """Tensors that belong to parameters, by exported name."""
+        named = {}
+        for role, model in self.models.items():
+            local, replicated = model.by_name({n: tensors[p] for n, p in model.named_parameters()})
+            named |= {f"{role}.{name}": t for name, t in (local | (replicated if shared else {})).items()}
+        return named

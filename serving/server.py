@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from kernels.errors import ConfigError
 from serving import metrics
 from serving.admission import Admission
-from serving.errors import OverloadError, RequestError, AnswerError
+from serving.errors import AnswerError, OverloadError, RequestError
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,223 @@
+"""What a request must hold, and how its columns become Arrow arrays.
+
+Everything a client can get wrong ends here, as a RequestError that names the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ingest import dtypes
+from ingest.expr import Expr
+from ingest.pipeline import Pipeline
+from protos import livectr_pb2 as pb
+from serving.errors import RequestError
+
+_KINDS = {
+    "int64": "ints",
+    "int32": "ints",
+    "float64": "doubles",
+    "float32": "doubles",
+    "bool": "bools",
+    "string": "strings",
+    "binary": "bytes",
+}
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """A column of the impression stream that a request may or must hold. placement: as in livectr.proto."""
+
+    name: str
+    dtype: str
+    placement: int
+    required: bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The columns of a request.
+
+    size: n, the number of candidates. context: arrays of one value; candidates: arrays of n values.
+    now_ms: the time of the request, from its time column or the server's clock.
+    """
+
+    size: int
+    context: Mapping[str, pa.Array]
+    candidates: Mapping[str, pa.Array]
+    now_ms: int
+
+    def column(self, name: str) -> pa.Array | None:
+        """A column as n values, None when the request leaves it out."""
+        if name in self.candidates:
+            return self.candidates[name]
+        if name not in self.context:
+            return None
+        return repeat(self.context[name], self.size)
+
+
+def repeat(array: pa.Array, size: int) -> pa.Array:
+    """An array of one value as an array of `size` equal ones."""
+    return array if size == 1 else pa.repeat(array[0], size)
+
+
+class RequestSchema:
+    """The columns that the features `roots` of a pipeline need from a request.
+
+    only_context: the request has no candidate columns (pre-rank).
+    """
+
+    def __init__(self, pipeline: Pipeline, roots: Sequence[Expr], *, only_context: bool = False) -> None:
+        stream = pipeline.log.impressions
+        self._stream = stream
+        named = {root.name: root for root in roots}
+        needed = [root.ref.column for root in pipeline.request_roots if root.name in named]
+        needed += [
+            lookup.on
+            for lookup in pipeline.log.lookups
+            if any(root.name in named for root in pipeline.lookup_roots[lookup.table.topic])
+        ]
+        has_history = any(root.name in named for root in pipeline.history_roots)
+        if has_history:
+            needed += [stream.key, *([stream.time] if stream.time else [])]
+        item_column = next(
+            (
+                lk.on
+                for lk in pipeline.log.lookups
+                if pipeline.items and lk.table.topic == pipeline.items.topic
+            ),
+            None,
+        )
+
+        def placement(name: str) -> int:
+            if only_context or name in (stream.key, stream.time):
+                return int(pb.PLACEMENT_CONTEXT)
+            return int(pb.PLACEMENT_CANDIDATE if name == item_column else pb.PLACEMENT_EITHER)
+
+        self.columns = {
+            name: ColumnSpec(
+                name,
+                stream.columns[name],
+                placement(name),
+                required=name != stream.time and stream.fill.get(name) is None,
+            )
+            for name in dict.fromkeys(needed)
+        }
+        self.time = stream.time
+
+    def parse_context(self, columns: Iterable[Any], now_ms: int) -> Rows:
+        """A request of one row."""
+        context = self._parse("context", columns, pb.PLACEMENT_CONTEXT, 1)
+        self._check_complete(context, {}, "context")
+        return Rows(1, context, {}, self._now(context, now_ms))
+
+    def parse(self, context: Iterable[Any], candidates: Sequence[Any], now_ms: int, limit: int) -> Rows:
+        """A request of one context and n candidates. Raises RequestError naming the field."""
+        if not candidates:
+            raise RequestError("candidates", "there are none: send at least one column of candidates")
+        size = _length(candidates[0])
+        first = f"candidates.{candidates[0].name}"
+        if size == 0:
+            raise RequestError(first, "is empty: send at least one candidate")
+        if size > limit:
+            raise RequestError(first, f"holds {size} candidates; this server takes at most {limit}")
+        shared = self._parse("context", context, pb.PLACEMENT_CONTEXT, 1)
+        each = self._parse("candidates", candidates, pb.PLACEMENT_CANDIDATE, size)
+        for name in each:
+            if name in shared:
+                raise RequestError(f"candidates.{name}", "is in context too")
+        self._check_complete(shared, each, "candidates")
+        return Rows(size, shared, each, self._now(shared, now_ms))
+
+    def _parse(self, part: str, columns: Iterable[Any], placement: int, size: int) -> dict[str, pa.Array]:
+        arrays: dict[str, pa.Array] = {}
+        seen: set[str] = set()
+        for column in columns:
+            where = f"{part}.{column.name}"
+            if column.name not in self._stream.columns:
+                known = ", ".join(self.columns)
+                raise RequestError(where, f"is no column of {self._stream.topic}; features need {known}")
+            if column.name in seen:
+                raise RequestError(where, "is there twice")
+            seen.add(column.name)
+            spec = self.columns.get(column.name)
+            if spec is None:  # a column of the log that no feature of this server needs
+                continue
+            if spec.placement not in (placement, pb.PLACEMENT_EITHER):
+                right = "context" if spec.placement == pb.PLACEMENT_CONTEXT else "candidates"
+                raise RequestError(where, f"belongs into {right}")
+            arrays[column.name] = to_arrow(column, spec.dtype, size, where)
+        return arrays
+
+    def _check_complete(self, shared: Mapping[str, Any], each: Mapping[str, Any], default: str) -> None:
+        for spec in self.columns.values():
+            if spec.required and spec.name not in shared and spec.name not in each:
+                part = "context" if spec.placement == pb.PLACEMENT_CONTEXT else default
+                raise RequestError(f"{part}.{spec.name}", f"is missing (type {spec.dtype})")
+
+    def _now(self, context: Mapping[str, pa.Array], now_ms: int) -> int:
+        if self.time is not None and self.time in context:
+            return int(context[self.time][0].as_py())
+        return now_ms
+
+
+def to_arrow(column: Any, dtype: str, rows: int, where: str) -> pa.Array:
+    """A Column message as an array of `rows` values of `dtype`. Raises RequestError naming `where`."""
+    kind, wanted = column.WhichOneof("values"), _KINDS[dtypes.element(dtype)]
+    if kind is None:
+        raise RequestError(where, f"holds no values; send {wanted} ({dtype})")
+    if kind != wanted:
+        raise RequestError(where, f"holds {kind}; send {wanted} ({dtype})")
+    values = getattr(column, kind).values
+    if not dtypes.is_list(dtype):
+        if len(column.offsets):
+            raise RequestError(where, f"has offsets, but {dtype} is no list")
+        if len(values) != rows:
+            raise RequestError(where, f"holds {len(values)} values, expected {rows}")
+        return _flat(values, dtype, where)
+    offsets = np.array(column.offsets, np.int64)
+    if (
+        len(offsets) != rows + 1
+        or offsets[0] != 0
+        or offsets[-1] != len(values)
+        or (np.diff(offsets) < 0).any()
+    ):
+        raise RequestError(
+            where, f"needs {rows + 1} rising offsets from 0 to {len(values)}, the number of its values"
+        )
+    flat = _flat(values, dtypes.element(dtype), where)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat)
+
+
+def finite(values: Any, where: str) -> npt.NDArray[np.float64]:
+    """A repeated double field as f64[n]. Raises RequestError when one is not a finite number."""
+    numbers = np.array(values, np.float64)
+    if not np.isfinite(numbers).all():
+        raise RequestError(where, f"value {int(np.argmin(np.isfinite(numbers)))} is not a finite number")
+    return numbers
+
+
+def _length(column: Any) -> int:
+    """Rows of the column that says how many candidates there are."""
+    kind = column.WhichOneof("values")
+    if kind is None:
+        return 0
+    return len(column.offsets) - 1 if len(column.offsets) else len(getattr(column, kind).values)
+
+
+def _flat(values: Any, dtype: str, where: str) -> pa.Array:
+    arrow = dtypes.arrow_type(dtype)
+    if dtype in ("int64", "int32"):
+        numbers = np.array(values, np.int64)
+        if dtype == "int32" and len(numbers) and not -(2**31) <= numbers.min() <= numbers.max() < 2**31:
+            raise RequestError(where, "holds a number that does not fit int32")
+        return pa.array(numbers.astype(dtype, copy=False), arrow)
+    if dtype in ("float64", "float32"):
+        return pa.array(finite(values, where).astype(dtype, copy=False), arrow)
+    return pa.array(list(values), arrow)

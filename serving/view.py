@@ -1,0 +1,319 @@
+"""A server's view of Redis: one published version at a time, swapped while requests are answered.
+
+The swap, step by step:
+
+    1. notice    a message on the channel of versions, or the poll every half second
+    2. fetch     dense weights, item vectors and the keys that changed; build the models (no lock held)
+    3. refresh   read the changed rows that the near-cache holds, as of the new version (no lock held)
+    4. swap      alone on the lock: put the refreshed rows in, drop changed ones that were cached meanwhile,
+                 make the new version the served one
+    5. account   metrics; freshness of every example that the version learned
+
+A request holds the other side of the lock while it reads rows, so that everything in its reply comes from
+one version. Rows that Redis no longer has at that version (two newer ones were published) make the request let
+go, wait for the swap and start again, within its deadline.
+
+When Redis goes away the last version goes on answering; when a manifest of another pipeline appears too.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors.torch import load as load_tensors
+
+from kernels.errors import MismatchError
+from protos.store import F32, I64, RowStatus, VersionManifest, decode_changed, decode_item_vectors
+from serving import metrics
+from serving.errors import DeadlineError, NotReadyError
+from serving.nearcache import NearCache
+from serving.reader import REDIS_ERRORS, Reader
+from serving.swaplock import SwapLock
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 0.5
+_BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+
+
+@dataclass(frozen=True)
+class Items:
+    """Vectors of the published items, by rising id.
+
+    ids: i64[n]; vectors: f32[n, dim], contiguous.
+    """
+
+    ids: I64
+    vectors: F32
+
+    @staticmethod
+    def of(ids: I64, vectors: F32) -> Items:
+        order = np.argsort(ids, kind="stable")
+        return Items(np.ascontiguousarray(ids[order]), np.ascontiguousarray(vectors[order]))
+
+    def find(self, ids: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
+        """Row of each id i64[n] and whether it is known (bool[n]; the row of an unknown one is arbitrary)."""
+        if len(self.ids) == 0:
+            return np.zeros(len(ids), np.int64), np.zeros(len(ids), bool)
+        at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return at, self.ids[at] == ids
+
+
+@dataclass(frozen=True)
+class Served:
+    """One version, as requests see it.
+
+    dense: every dense tensor of the version by its published name.
+    scorer: what the role made of them (models with weights loaded).
+    """
+
+    manifest: VersionManifest
+    dense: Mapping[str, torch.Tensor]
+    items: Items | None
+    scorer: object
+
+    @property
+    def version(self) -> int:
+        return self.manifest.version
+
+
+class View:
+    """Follows the published versions of one pipeline.
+
+    fingerprint: the pipeline's. cache: makes an empty near-cache. build: makes the role's scorer of a version's
+    dense weights (called outside the lock). with_items: fetch the item vectors.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        role: str,
+        fingerprint: str,
+        cache: Callable[[VersionManifest], NearCache],
+        build: Callable[[VersionManifest, Mapping[str, torch.Tensor]], object],
+        *,
+        with_items: bool,
+    ) -> None:
+        self.reader = reader
+        self._role = role
+        self._fingerprint = fingerprint
+        self._make_cache = cache
+        self._build = build
+        self._with_items = with_items
+        self._lock = SwapLock()
+        self._swapped = threading.Condition()
+        self._served: Served | None = None
+        self._cache: NearCache | None = None
+        self._raw: bytes | None = None
+        self._failure: Exception | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f"{role}-view", daemon=True)
+
+    # ── for requests ─────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def read(self, deadline: float | None) -> Iterator[tuple[Served, NearCache]]:
+        """The served version and its cached rows; no swap happens inside.
+
+        Raises NotReadyError before the first version, DeadlineError.
+        """
+        with self._lock.read(deadline):
+            if self._served is None or self._cache is None:
+                raise NotReadyError("no version has been published yet")
+            yield self._served, self._cache
+
+    def peek(self) -> Served | None:
+        """The served version, without holding it."""
+        return self._served
+
+    def wait_newer(self, version: int, deadline: float | None) -> None:
+        """Returns when another version than `version` is served. Raises DeadlineError."""
+        limit = deadline if deadline is not None else time.monotonic() + 5.0
+        with self._swapped:
+            while self._served is None or self._served.version == version:
+                left = limit - time.monotonic()
+                if left <= 0:
+                    raise DeadlineError(
+                        f"version {version} was overwritten and the next did not come in time"
+                    )
+                self._swapped.wait(left)
+
+    # ── for the process ──────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        """Starts to follow.
+
+        Raises ConnectError when Redis cannot be reached, MismatchError when it holds another pipeline's model.
+        """
+        self.reader.ping()
+        try:
+            self.refresh()
+        except REDIS_ERRORS as error:
+            log.warning("Redis stopped answering while the server started: %s", error)
+        self._thread.start()
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Waits for the first version; whether it is there. MismatchError when it is another pipeline's."""
+        limit = time.monotonic() + timeout_s
+        with self._swapped:
+            while self._served is None:
+                if isinstance(self._failure, MismatchError):
+                    raise self._failure
+                left = limit - time.monotonic()
+                if left <= 0:
+                    return False
+                self._swapped.wait(left)
+            return True
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        self.reader.close()
+
+    # ── following ────────────────────────────────────────────────────────────────────────────────────
+
+    def refresh(self) -> bool:
+        """Moves to the newest version; whether there was one to move to.
+
+        Raises one of REDIS_ERRORS, MismatchError, ValueError for a manifest or blob that cannot be read.
+        """
+        raw = self.reader.manifest()
+        if raw is None or raw == self._raw:
+            return False
+        started = time.perf_counter()
+        manifest = VersionManifest.from_json(raw)
+        if manifest.fingerprint != self._fingerprint:
+            raise MismatchError(
+                f"Redis at {self.reader.url} holds version {manifest.version} of another pipeline "
+                f"(fingerprint {manifest.fingerprint[:12]}, this one is {self._fingerprint[:12]}): serve the "
+                "pipeline file that was trained, or use another namespace"
+            )
+        served = self._fetch(manifest)
+        if served is None:  # it was superseded while it was fetched: the next notice brings a newer one
+            return False
+        first = self._served is None
+        self._swap(served)
+        self._raw = raw
+        self._account(manifest, time.perf_counter() - started, first)
+        return True
+
+    def _fetch(self, manifest: VersionManifest) -> Served | None:
+        """Step 2, but for the changed keys: dense weights and item vectors. None: a blob is gone."""
+        wanted = list(manifest.dense)
+        if self._with_items and manifest.item_vectors is not None:
+            wanted.append(manifest.item_vectors)
+        blobs = self.reader.blobs(wanted)
+        if any(blob is None for blob in blobs):
+            return None
+        present = [blob for blob in blobs if blob is not None]
+        dense: dict[str, torch.Tensor] = {}
+        for blob in present[: len(manifest.dense)]:
+            dense |= load_tensors(blob)
+        items = None
+        if len(present) > len(manifest.dense):
+            items = Items.of(*decode_item_vectors(present[-1]))
+        return Served(manifest, dense, items, self._build(manifest, dense))
+
+    def _changed(self, manifest: VersionManifest) -> dict[str, I64] | None:
+        """Keys that changed since the served version; None when that is not known any more."""
+        if self._served is None:
+            return None
+        names = manifest.changed_since(self._served.version, self._served.manifest.ns)
+        if names is None:
+            return None
+        changed: dict[str, list[I64]] = {}
+        for blob in self.reader.blobs(names):
+            if blob is None:
+                return None
+            for table, keys in decode_changed(blob).items():
+                changed.setdefault(table, []).append(keys)
+        return {table: np.unique(np.concatenate(parts)) for table, parts in changed.items()}
+
+    def _swap(self, served: Served) -> None:
+        """Steps 3 and 4."""
+        changed = self._changed(served.manifest)
+        cache = self._cache
+        if cache is None or changed is None:
+            cache, refreshed = self._make_cache(served.manifest), {}
+            changed = {}
+        else:
+            refreshed = self._refreshed(served.manifest, cache, changed)
+        with self._lock.write():
+            for table, keys in changed.items():
+                if table in cache.tables:
+                    cache.erase(table, keys)
+            for table, (keys, rows) in refreshed.items():
+                cache.assign(table, keys, rows)
+            self._cache, self._served = cache, served
+        with self._swapped:
+            self._swapped.notify_all()
+
+    def _refreshed(
+        self, manifest: VersionManifest, cache: NearCache, changed: Mapping[str, I64]
+    ) -> dict[str, tuple[I64, F32]]:
+        """Step 3: cached rows that changed, as of `manifest`."""
+        refreshed = {}
+        for table, keys in changed.items():
+            if table not in cache.tables:
+                continue
+            held = cache.held(table, keys)
+            rows, status = self.reader.changed_rows(manifest, table, held)
+            found = status == RowStatus.FOUND
+            refreshed[table] = held[found], rows[found]
+        return refreshed
+
+    def _account(self, manifest: VersionManifest, seconds: float, first: bool) -> None:
+        """Step 5. What the first version learned was not made to wait by this server."""
+        metrics.SERVED_VERSION.labels(self._role).set(manifest.version)
+        metrics.SWAP_SECONDS.labels(self._role).observe(seconds)
+        bins = np.array(manifest.freshness.bin_ms, np.int64)
+        if len(bins) and not first:
+            metrics.FRESHNESS.observe(
+                (time.time() * 1000 - bins) / 1000, np.array(manifest.freshness.counts, np.int64)
+            )
+
+    def _watch(self) -> None:
+        failures = 0
+        while not self._stop.is_set():
+            try:
+                with self.reader.subscribe() as subscription:
+                    while not self._stop.is_set():
+                        self._try_refresh()
+                        failures = 0
+                        subscription.get_message(timeout=_POLL_S)
+            except REDIS_ERRORS as error:
+                if failures == 0:
+                    log.warning("Redis at %s went away: %s", self.reader.url, error)
+                metrics.STALE.labels(self._role).set(1)
+                self._stop.wait(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+                failures += 1
+
+    def _try_refresh(self) -> None:
+        """One look. What is wrong with a published version must not end the watch: the next may be right."""
+        failure: Exception | None = None
+        try:
+            self.refresh()
+        except REDIS_ERRORS:
+            raise
+        except Exception as error:
+            failure = error
+            if str(error) != str(self._failure):
+                log.error("the published version cannot be served: %s", error)
+        self.reader.resume()
+        self._failure = failure
+        metrics.STALE.labels(self._role).set(0 if failure is None else 1)
+        served = self._served
+        if served is not None:
+            metrics.SERVED_AGE.labels(self._role).set(time.time() - served.manifest.created_ms / 1000)
+        if failure is not None:
+            with self._swapped:
+                self._swapped.notify_all()

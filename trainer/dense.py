@@ -77,7 +77,7 @@ class DenseAdam:
 
     def _named(self, tensors: Mapping[nn.Parameter, Tensor], shared: bool) -> dict[str, Tensor]:
         """Tensors that belong to parameters, by exported name."""
-        named = {}
+        named: dict[str, Tensor] = {}
         for role, model in self.models.items():
             local, replicated = model.by_name({n: tensors[p] for n, p in model.named_parameters()})
             named |= {f"{role}.{name}": t for name, t in (local | (replicated if shared else {})).items()}

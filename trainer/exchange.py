@@ -1,9 +1,9 @@
 """From a rank's own examples with all fields to all examples with the rank's own fields.
 
-Each rank extracts features of its own Kafka partitions; DES wants every sample of a field on the field's rank.
-One small all-gather tells sizes, then one all-to-all carries, from each rank to each other, the keys of the
-other's fields, the number of keys per row for fields that need it (those without exactly one key in every row),
-the labels, and the dense features to the rank that holds their block.
+Each rank extracts features of its own Kafka partitions; DES wants every sample of a field on the field's
+rank. One small all-gather tells sizes, then one all-to-all carries, from each rank to each other, the keys of
+the other's fields, the number of keys per row for fields that need it (those without exactly one key in every
+row), the labels, and the dense features to the rank that holds their block.
 
 The global batch is rank-major: rank 0's rows, then rank 1's, and so on.
 """
@@ -19,7 +19,8 @@ from ingest.features import Features
 from trainer.collectives import Collectives, Words
 from trainer.placement import Placement
 
-I32, F32 = NDArray[np.int32], NDArray[np.float32]
+I32 = NDArray[np.int32]
+F32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class _Share:
 
     def header(self) -> Words:
         """rows, then per field its number of keys n, or ~n where every row has exactly one."""
-        return np.r_[self.rows, np.where(self.ragged, self.counts, ~self.counts)].astype(np.int64)
+        header: Words = np.r_[self.rows, np.where(self.ragged, self.counts, ~self.counts)].astype(np.int64)
+        return header
 
     @staticmethod
     def read(header: Words) -> _Share:

@@ -4,12 +4,12 @@
                      ▲               ▲                │
     tables.backward ─┴─ dense Adam ──┴─── backward ◄──┘          nothing crosses ranks on the way back
 
-Every rank computes the same loss over all B samples, so that replicated parameters get the same gradient and stay
-equal without being sent; those of a field, and its table, get theirs on the rank that holds them.
+Every rank computes the same loss over all B samples, so that replicated parameters get the same gradient and
+stay equal without being sent; those of a field, and its table, get theirs on the rank that holds them.
 
-The loss of a role is binary cross entropy. Table rows see its *sum* over the batch: a key's gradient is that of the
-samples it occurs in, whatever B is, which is what FTRL's and AdaGrad's per-coordinate rates are made for. The
-networks' own parameters see its *mean*, as is usual with Adam.
+The loss of a role is binary cross entropy. Table rows see its *sum* over the batch: a key's gradient is that of
+the samples it occurs in, whatever B is, which is what FTRL's and AdaGrad's per-coordinate rates are made for.
+The networks' own parameters see its *mean*, as is usual with Adam.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ingest.features import Features
 from ingest.pipeline import Pipeline
 from kernels.errors import ConfigError
 from kernels.layout import RowLayout
+from kernels.rows import row_layout
 from kernels.table import DynamicTable, FieldTables
 from models.base import CTRModel, ModelConfig, role_slices, row_segments
 from models.two_tower import TwoTowerModel
@@ -35,7 +36,6 @@ from trainer.collectives import Collectives
 from trainer.dense import DenseAdam
 from trainer.exchange import Exchange, GlobalBatch
 from trainer.placement import place
-from trainer.rows import row_layout
 
 F32 = NDArray[np.float32]
 
@@ -190,7 +190,7 @@ class DesStep:
         )
 
     def weights(self) -> dict[str, Tensor]:
-        """Copies of this rank's network parameters, as "<role>.<name>"; the replicated ones on rank 0 only."""
+        """Copies of this rank's network parameters, "<role>.<name>"; the replicated ones on rank 0 only."""
         return {n: t.cpu().clone() for n, t in self.dense.weights(shared=self.rank == 0).items()}
 
     def state_dense(self) -> dict[str, Tensor]:

@@ -1,0 +1,62 @@
+"""From the table rows that models ask for to the row layout that tables keep.
+
+`models` imports nothing of ours, so its specifications (`models.base.SegmentSpec`) are taken by shape. Trainer and
+servers both lay their rows out with this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kernels import layout
+from kernels.errors import ConfigError
+from kernels.layout import RowLayout, Segment
+
+OPTIMISERS = {kind.__name__: kind for kind in (layout.SGD, layout.AdaGrad, layout.Adam, layout.FTRL)}
+
+
+class OptimiserLike(Protocol):
+    """An optimiser by name, with the parameters that differ from its defaults."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def params(self) -> tuple[tuple[str, float], ...]: ...
+
+
+class SegmentLike(Protocol):
+    """A stretch of a row: see `kernels.layout.Segment`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def optimiser(self) -> OptimiserLike: ...
+
+    @property
+    def init_scale(self) -> float: ...
+
+
+def row_layout(segments: Sequence[SegmentLike]) -> RowLayout:
+    """The layout of rows with these segments.
+
+    Raises ConfigError for an optimiser, or a parameter of one, that does not exist.
+    """
+    return RowLayout(tuple(Segment(s.name, s.dim, optimiser(s.optimiser), s.init_scale) for s in segments))
+
+
+def optimiser(spec: OptimiserLike) -> layout.Optimiser:
+    """The kernels' optimiser of a specification."""
+    kind = OPTIMISERS.get(spec.name)
+    if kind is None:
+        raise ConfigError(f"there is no optimiser {spec.name!r}; there are {', '.join(OPTIMISERS)}")
+    try:
+        return kind(**dict(spec.params))
+    except TypeError:
+        known = ", ".join(kind.__dataclass_fields__)
+        raise ConfigError(f"{spec.name} takes {known}; not {', '.join(dict(spec.params))}") from None

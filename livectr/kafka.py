@@ -21,10 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kafka import KafkaAdminClient
-from kafka.errors import KafkaError, TopicAlreadyExistsError
+from kafka.errors import TopicAlreadyExistsError
 
-from ingest.sources.base import kafka_servers
+from ingest.sources.brokers import connect_admin
 from kernels.errors import ConfigError, ConnectError, InternalError
 
 KAFKA_VERSION = "4.1.1"
@@ -261,17 +260,6 @@ def broker_jars(timeout_s: float = 600.0) -> Path:
     return libs
 
 
-def connect_admin(url: str, timeout_s: float = 5.0) -> KafkaAdminClient:
-    """An admin client of the brokers in `url` (a context manager); ConnectError when none answers."""
-    servers = kafka_servers(url)
-    try:
-        return KafkaAdminClient(
-            bootstrap_servers=servers, bootstrap_timeout_ms=int(timeout_s * 1000), client_id="livectr-admin"
-        )
-    except KafkaError as error:
-        raise ConnectError(f"no Kafka broker answers at {url}; start one or correct the address") from error
-
-
 def create_topics(url: str, topics: Mapping[str, int], *, compacted: Iterable[str] = ()) -> None:
     """Create topics {name: partitions}; those that exist stay as they are.
 
@@ -284,7 +272,6 @@ def create_topics(url: str, topics: Mapping[str, int], *, compacted: Iterable[st
         wanted = {
             name: {
                 "num_partitions": count,
-                "replication_factor": 1,
                 "configs": {"cleanup.policy": "compact"} if name in compacted else {},
             }
             for name, count in topics.items()

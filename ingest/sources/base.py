@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 TopicPartition: TypeAlias = tuple[str, int]
 
 
-class Position(NamedTuple):
-    """The next record to read.
+@dataclass(frozen=True, order=True, slots=True)
+class Position:
+    """The next record to read; positions of one partition compare as their records follow each other.
 
     offset: Kafka message offset; in files, the running record number of the partition.
     index: record inside an Arrow IPC message; 0 for one-event messages and files.
@@ -122,14 +123,3 @@ def open_source(
             url, streams, until_end=until_end, dead_letters=dead_letters, columns=columns, **options
         )
     raise ConfigError(f"source {url!r} is neither kafka://HOST:PORT nor file:DIR")
-
-
-def kafka_servers(url: str) -> list[str]:
-    """`kafka://host:port,host:port` → ["host:port", …]; ConfigError when it is not of that form."""
-    scheme, _, rest = url.partition("://")
-    servers = [server.strip() for server in rest.rstrip("/").split(",")]
-    for server in servers:
-        host, _, port = server.rpartition(":")
-        if scheme != "kafka" or not host or not port.isdigit():
-            raise ConfigError(f"broker address {url!r} is not kafka://HOST:PORT[,HOST:PORT]")
-    return servers

@@ -1,0 +1,183 @@
+"""The clean view (FeatureBox §3): JSON fields taken out, nulls filled, unusable values found, rows filtered.
+
+What comes out has the columns in use, without nulls. A number's null and NaN (how many tools write a missing
+number) become the declared fill, else 0; strings "", bools false, lists empty. Infinity is no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest import dtypes
+from ingest.deadletter import Reason
+from ingest.json_rows import Bad, JsonRows
+from ingest.plan import FeaturePlan
+from ingest.streams import Stream, Table, roots_of
+
+Mask: TypeAlias = Callable[[pa.RecordBatch], npt.NDArray[np.bool_]]
+
+
+class Cleaner:
+    """Cleans batches of one stream or table.
+
+    columns: columns in use; the key, the time and what `where` reads come along. None: every declared one.
+    required: columns that may not be null, beside the key and the time.
+    mask: the filter in place of the declaration's compiled `where`.
+    """
+
+    def __init__(
+        self,
+        stream: Stream | Table,
+        columns: Sequence[str] | None = None,
+        *,
+        required: Collection[str] = (),
+        mask: Mask | None = None,
+    ) -> None:
+        condition = stream.filter if isinstance(stream, Stream) else None
+        wanted = set(stream.columns if columns is None else columns) | {stream.key, *required}
+        wanted |= {stream.time} if stream.time is not None else set()
+        wanted |= {root.params[0].column for root in roots_of(condition)} if condition is not None else set()
+        for name in wanted - set(stream.columns):
+            stream[name]  # raises: not declared
+        self.columns = {name: dtype for name, dtype in stream.columns.items() if name in wanted}
+        self.schema = pa.schema([(name, dtypes.arrow_type(dtype)) for name, dtype in self.columns.items()])
+        self.fill = {name: _zero(dtype) for name, dtype in self.columns.items()}
+        self.declared_fill: set[str] = set()
+        self.json_fields: dict[str, tuple[str, ...]] = {}  # column → path, of the columns in use
+        if isinstance(stream, Stream):
+            self.fill.update({name: value for name, value in stream.fill.items() if name in self.columns})
+            self.declared_fill = set(stream.fill)
+            self.json_fields = {
+                name: tuple(path.split(".")) for name, path in stream.json_fields.items() if name in wanted
+            }
+        self._never_null = {stream.key, stream.time, *required} - {None} - self.declared_fill
+        self._mask = mask or (compile_filter(stream) if isinstance(stream, Stream) and condition else None)
+        self._inner = {
+            origin: (names, JsonRows({path[1:]: self.columns[name] for name, path in names.items()}))
+            for origin in dict.fromkeys(path[0] for path in self.json_fields.values())
+            for names in [{name: path for name, path in self.json_fields.items() if path[0] == origin}]
+        }
+
+    def clean(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
+        """(clean batch, rows int64[n]: which rows of `batch` it holds, the unusable rows).
+
+        batch: the columns in use; a JSON field's column may be there already, else its origin is.
+        """
+        good = np.ones(batch.num_rows, bool)
+        bad: dict[int, Bad] = {}
+
+        def reject(rows: npt.NDArray[np.bool_], reason: Reason, detail: str) -> None:
+            for row in np.flatnonzero(rows & good).tolist():
+                bad[row] = Bad(row, reason, detail)
+            good[rows] = False
+
+        arrays = {name: batch.column(name) for name in batch.schema.names}
+        for origin, (names, parser) in self._inner.items():
+            if origin in arrays and not all(name in arrays for name in names):
+                found, wrong = _take_fields(arrays[origin], parser)
+                for item in wrong:
+                    bad.setdefault(item.row, Bad(item.row, item.reason, f"column {origin}: {item.detail}"))
+                    good[item.row] = False
+                for name, path in names.items():
+                    arrays[name] = found.column(".".join(path[1:]))
+        columns = []
+        for name, dtype in self.columns.items():
+            array = arrays[name]
+            if dtypes.element(dtype) in ("float32", "float64"):
+                array, infinite = _not_a_number_is_null(array, dtype)
+                reject(infinite, Reason.WRONG_TYPE, f"column {name}: not a finite number")
+            if array.null_count and name in self._never_null:
+                reject(_bools(array.is_null()), Reason.WRONG_TYPE, f"column {name} is null")
+            if dtypes.is_list(dtype):
+                reject(_holey(array), Reason.WRONG_TYPE, f"column {name}: a list with a null inside")
+            columns.append(self._filled(array, name))
+        clean = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        if not good.all():
+            clean = clean.filter(pa.array(good))
+        rows = np.flatnonzero(good)
+        if self._mask is not None and clean.num_rows:
+            keep = self._mask(clean)
+            if not keep.all():
+                clean, rows = clean.filter(pa.array(keep)), rows[keep]
+        return clean, rows, [bad[row] for row in sorted(bad)]
+
+    def _filled(self, array: pa.Array, name: str) -> pa.Array:
+        if array.null_count == 0:
+            return array
+        kind = self.schema.field(name).type
+        return pc.coalesce(array, pa.scalar(self.fill[name], kind))
+
+
+def compile_filter(stream: Stream) -> Mask | None:
+    """The stream's `where` as a function of a clean batch (columns by their own names) → bool[n]."""
+    condition = stream.filter
+    if condition is None:
+        return None
+    plan = FeaturePlan({}, {"where": condition})
+    extract = plan.compile()
+    roots = {root.name: root.params[0].column for root in plan.roots}
+
+    def mask(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        named = pa.RecordBatch.from_arrays([batch.column(column) for column in roots.values()], list(roots))
+        keep: npt.NDArray[np.bool_] = extract(named).dense[:, 0] != 0
+        return keep
+
+    return mask
+
+
+def _zero(dtype: str) -> Any:
+    if dtypes.is_list(dtype):
+        return []
+    return {"string": "", "binary": b"", "bool": False}.get(dtype, 0)
+
+
+def _take_fields(texts: pa.Array, parser: JsonRows) -> tuple[pa.RecordBatch, list[Bad]]:
+    """Fields out of a column of JSON objects; row for row, null where the text is null or bad."""
+    values = [b"{}" if text is None else text.strip() for text in texts.cast(pa.binary()).to_pylist()]
+    found, rows, bad = parser.parse(values)
+    if len(rows) == len(values):
+        return found, bad
+    places = np.full(len(values), -1, np.int64)
+    places[rows] = np.arange(len(rows))
+    return found.take(pa.array(places, mask=places < 0)), bad
+
+
+def _not_a_number_is_null(array: pa.Array, dtype: str) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """(array with null for NaN, bool[n]: rows with an infinite number or, in a list, any such item)."""
+    if dtypes.is_list(dtype):
+        items = array.flatten()
+        finite = np.isfinite(items.to_numpy(zero_copy_only=False))
+        if finite.all():
+            return array, np.zeros(len(array), bool)
+        sick = np.zeros(len(array), bool)
+        sick[_parents(array)[~finite]] = True
+        return array, sick
+    if array.null_count == 0 and np.isfinite(array.to_numpy(zero_copy_only=False)).all():
+        return array, np.zeros(len(array), bool)
+    infinite = _bools(pc.fill_null(pc.is_inf(array), False))
+    nan = pc.fill_null(pc.is_nan(array), False)
+    return pc.if_else(nan, pa.scalar(None, array.type), array), infinite
+
+
+def _holey(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """bool[n]: lists with a null inside."""
+    holes = np.zeros(len(array), bool)
+    items = array.flatten()
+    if items.null_count:
+        holes[_parents(array)[_bools(items.is_null())]] = True
+    return holes
+
+
+def _parents(array: pa.Array) -> npt.NDArray[np.int64]:
+    """int64[m]: the row of every list item."""
+    return np.asarray(pc.list_parent_indices(array), np.int64)
+
+
+def _bools(array: Any) -> npt.NDArray[np.bool_]:
+    return np.asarray(array.to_numpy(zero_copy_only=False), bool)

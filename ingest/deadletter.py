@@ -1,0 +1,235 @@
+"""Records that cannot be used: counted, kept with position and reason, and the stream goes on.
+
+A letter is a JSON object:
+
+    topic, partition, offset, index   position of the record; index counts inside an Arrow message
+    reason                            one of `Reason`
+    detail                            what exactly is wrong
+    value, encoding                   the record, as "text" or "base64"; its first 64 KiB
+    value_bytes                       the length of the whole record
+
+A letter is written when its record is read, which may be before the checkpoint that covers it. After a crash
+such records are read again; so a file is asked first which letters it has, and in Kafka a letter's message
+key is its position and the topic is compacted: each bad record keeps one letter.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kafka import KafkaProducer
+from kafka.errors import KafkaError, TopicAlreadyExistsError
+
+from ingest import metrics
+from ingest.sources.brokers import connect_admin, kafka_servers, no_answer
+from kernels.errors import ConfigError, InternalError
+
+if TYPE_CHECKING:
+    from ingest.sources.base import Position
+
+TOPIC = "livectr.dead_letters"
+MAX_VALUE_BYTES = 64 << 10
+
+_log = logging.getLogger(__name__)
+
+
+class Reason(StrEnum):
+    """Why a record cannot be used; a closed set, because it labels a metric."""
+
+    BAD_JSON = "bad_json"
+    BAD_ARROW = "bad_arrow"
+    MISSING_COLUMN = "missing_column"
+    WRONG_TYPE = "wrong_type"
+    OVERSIZE = "oversize"
+    NO_VALUE = "no_value"
+    BAD_KEY = "bad_key"
+    BAD_IMAGE = "bad_image"
+
+
+class _Sink(Protocol):
+    def resume(self, positions: Mapping[tuple[str, int], Position]) -> None: ...
+    def write(self, place: tuple[str, int, int, int], letter: dict[str, Any]) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class DeadLetters:
+    """Where bad records go; safe to use from several threads.
+
+    target: `kafka://HOST:PORT` (topic `livectr.dead_letters`), a folder, or None to count only.
+    writer: number of the process among those that share the folder (the rank).
+    Raises ConnectError when the broker does not answer, ConfigError for a folder that cannot be written.
+    """
+
+    def __init__(self, target: str | Path | None, *, writer: int = 0) -> None:
+        self.counts: Counter[str] = Counter()  # reason → letters of this process
+        self._lock = threading.Lock()
+        self._sink: _Sink | None = None
+        if isinstance(target, str) and target.startswith("kafka:"):
+            self._sink = _TopicSink(target)
+        elif target is not None:
+            self._sink = _FileSink(Path(target), writer)
+
+    @classmethod
+    def for_source(cls, url: str, folder: str | Path | None = None, *, writer: int = 0) -> DeadLetters:
+        """The usual place: `folder` if given, else a topic of the broker or a folder beside the topics."""
+        if folder is None:
+            folder = url if url.startswith("kafka:") else Path(url.removeprefix("file:")) / TOPIC
+        return cls(folder, writer=writer)
+
+    def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:
+        """Reading goes on from `positions`: letters at or after them are not written a second time."""
+        with self._lock:
+            if self._sink is not None:
+                self._sink.resume(positions)
+
+    def write(
+        self, topic: str, partition: int, offset: int, index: int, reason: Reason, detail: str, value: bytes
+    ) -> None:
+        """Count and keep one bad record."""
+        head = value[:MAX_VALUE_BYTES]
+        try:
+            text, encoding = head.decode(), "text"
+        except UnicodeDecodeError:
+            text, encoding = base64.b64encode(head).decode(), "base64"
+        letter = {
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "index": index,
+            "reason": reason.value,
+            "detail": detail[:1000],
+            "value": text,
+            "encoding": encoding,
+            "value_bytes": len(value),
+        }
+        metrics.dead_letters.labels(reason.value).inc()
+        with self._lock:
+            self.counts[reason.value] += 1
+            if self._sink is not None:
+                self._sink.write((topic, partition, offset, index), letter)
+
+    def __len__(self) -> int:
+        return self.counts.total()
+
+    def flush(self) -> None:
+        """Hand every letter over, before a checkpoint says that its record is done with.
+
+        Raises InternalError when the broker does not take them.
+        """
+        with self._lock:
+            if self._sink is not None:
+                self._sink.flush()
+
+    def close(self) -> None:
+        """Flush and close; calling it twice is fine."""
+        with self._lock:
+            if self._sink is not None:
+                sink, self._sink = self._sink, None
+                sink.close()
+
+
+class _FileSink:
+    """JSON lines in FOLDER/<writer>-letters.jsonl, a layout that a file source can read."""
+
+    def __init__(self, folder: Path, writer: int) -> None:
+        self._folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = (folder / f"{writer:05d}-letters.jsonl").open("a+b")
+        except OSError as error:
+            raise ConfigError(f"dead letters cannot be written to {folder}: {error.strerror}") from error
+        self._known: set[tuple[str, int, int, int]] = set()
+        # A crash may have torn the last line; the next letter starts on its own.
+        if self._file.tell() > 0:
+            self._file.seek(-1, 2)
+            if self._file.read(1) != b"\n":
+                self._file.write(b"\n")
+
+    def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:
+        self._file.flush()
+        for path in sorted(self._folder.glob("*-letters.jsonl")):
+            with path.open("rb") as lines:
+                for line in lines:
+                    try:
+                        letter = json.loads(line)
+                        place = (letter["topic"], letter["partition"], letter["offset"], letter["index"])
+                    except (ValueError, KeyError, TypeError):
+                        continue  # torn by a crash
+                    start = positions.get((place[0], place[1]))
+                    if start is not None and (place[2], place[3]) >= (start.offset, start.index):
+                        self._known.add(place)
+
+    def write(self, place: tuple[str, int, int, int], letter: dict[str, Any]) -> None:
+        if place in self._known:
+            self._known.discard(place)
+        else:
+            self._file.write(json.dumps(letter, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _TopicSink:
+    """Messages of a compacted topic, keyed by position."""
+
+    def __init__(self, url: str) -> None:
+        with connect_admin(url) as admin:
+            topic = {"num_partitions": 1, "configs": {"cleanup.policy": "compact"}}
+            try:
+                if TOPIC not in admin.list_topics():
+                    admin.create_topics({TOPIC: topic}, wait_for_metadata=True)
+            except TopicAlreadyExistsError:
+                pass  # another process was first
+            except KafkaError as error:
+                raise ConfigError(
+                    f"topic {TOPIC} cannot be created ({error}); create it beforehand"
+                ) from error
+        try:
+            self._producer = KafkaProducer(
+                bootstrap_servers=kafka_servers(url), bootstrap_timeout_ms=5000, linger_ms=50
+            )
+        except KafkaError as error:
+            raise no_answer(url) from error
+        self._failure: BaseException | None = None
+
+    def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:
+        """Nothing to do: compaction drops what is written twice."""
+
+    def write(self, place: tuple[str, int, int, int], letter: dict[str, Any]) -> None:
+        key = "/".join(map(str, place)).encode()
+        value = json.dumps(letter, ensure_ascii=False).encode("utf-8", "replace")
+        try:
+            self._producer.send(TOPIC, key=key, value=value).add_errback(self._failed)
+        except KafkaError as error:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        _log.warning("a dead letter could not be written: %s", error)
+        self._failure = error
+
+    def flush(self) -> None:
+        try:
+            self._producer.flush(timeout=30)
+        except KafkaError as error:
+            self._failed(error)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise InternalError(f"dead letters could not be written to topic {TOPIC}: {failure}") from failure
+
+    def close(self) -> None:
+        try:
+            self.flush()
+        finally:
+            self._producer.close(timeout=5)

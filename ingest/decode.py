@@ -1,0 +1,386 @@
+"""Messages, lines and file batches → chunks of clean records; what cannot be used goes to the dead letters.
+
+A message is one JSON object, or an Arrow IPC stream of many records, which begins with 0xFFFFFFFF (the
+continuation marker of the IPC format, no byte of UTF-8). Only the columns in use are decoded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest import dtypes
+from ingest.clean import Cleaner, Mask
+from ingest.deadletter import DeadLetters, Reason
+from ingest.json_rows import Bad, JsonRows
+from ingest.sources.base import Chunk, Position
+from ingest.streams import Stream, Table
+
+ARROW_MARK = b"\xff\xff\xff\xff"
+_JSON, _ARROW, _OVERSIZE, _NONE = range(4)
+
+_I64 = npt.NDArray[np.int64]
+
+
+class Decoder:
+    """Decodes one topic.
+
+    stream: what its records are; columns, required, mask: see `Cleaner`.
+    max_record_bytes: longer JSON records are dead letters. Arrow messages are as long as the broker lets them be.
+    """
+
+    def __init__(
+        self,
+        stream: Stream | Table,
+        dead_letters: DeadLetters,
+        *,
+        columns: Sequence[str] | None = None,
+        required: Collection[str] = (),
+        mask: Mask | None = None,
+        max_record_bytes: int = 1 << 20,
+    ) -> None:
+        self._topic = stream.topic
+        self._letters = dead_letters
+        self._max_record_bytes = max_record_bytes
+        self._cleaner = Cleaner(stream, columns, required=required, mask=mask)
+        self._key = stream.key
+        self._is_table = isinstance(stream, Table)
+        cleaner = self._cleaner
+        origins = dict.fromkeys(path[0] for path in cleaner.json_fields.values())
+        plain = {name: dtype for name, dtype in cleaner.columns.items() if name not in cleaner.json_fields}
+        # name → type of what is read; a JSON field is read through its origin, a column of text.
+        self._wire = {**plain, **{name: stream.columns[name] for name in origins}}
+        must = [name for name in self._wire if name not in cleaner.declared_fill and name not in origins]
+        self._readers = [JsonRows({(name,): dtype for name, dtype in self._wire.items()}, must)]
+        if origins and not set(origins) & set(plain):
+            # JSON producers often send the origin as an object inside the event instead of as text.
+            nested = {(name,): dtype for name, dtype in plain.items()}
+            nested.update({path: cleaner.columns[name] for name, path in cleaner.json_fields.items()})
+            self._readers.append(JsonRows(nested, must))
+        self._renames = {".".join(path): name for name, path in cleaner.json_fields.items()}
+
+    @property
+    def wire_columns(self) -> list[str]:
+        """Names of the columns that are read from Arrow and Parquet."""
+        return list(self._wire)
+
+    def messages(
+        self,
+        partition: int,
+        offsets: Sequence[int],
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        start: Position,
+        next_offset: int | None = None,
+    ) -> Chunk:
+        """The records of consecutive messages.
+
+        keys: the messages' keys, read for a table's deletes.
+        start: records before it are left out: a resume may begin inside an Arrow message.
+        next_offset: where reading goes on; by default behind the last message.
+        """
+        parts: list[_Part] = []
+        kinds = [self._kind(value) for value in values]
+        first = 0
+        for kind, run in itertools.groupby(kinds):
+            stop = first + len(list(run))
+            part_offsets = np.array(offsets[first:stop], np.int64)
+            part_values = values[first:stop]
+            if kind == _JSON:
+                parts.append(self._json(partition, part_offsets, part_values))  # type: ignore[arg-type]
+            elif kind == _ARROW:
+                parts.append(self._arrow(partition, part_offsets, part_values, start))  # type: ignore[arg-type]
+            elif kind == _OVERSIZE:
+                for offset, value in zip(part_offsets.tolist(), part_values, strict=True):
+                    assert value is not None
+                    detail = f"{len(value)} bytes; at most {self._max_record_bytes} are allowed"
+                    self._letter(partition, offset, 0, Reason.OVERSIZE, detail, value)
+            else:
+                part_keys = keys[first:stop] if keys is not None else [None] * (stop - first)
+                parts.append(self._deletes(partition, part_offsets, part_keys))
+            first = stop
+        if next_offset is None:
+            next_offset = int(offsets[-1]) + 1
+        return self._chunk(partition, parts, Position(next_offset, 0))
+
+    def rows(self, partition: int, first: int, batch: pa.RecordBatch) -> Chunk:
+        """The rows of an Arrow or Parquet file, numbered from `first`."""
+        offsets = np.arange(first, first + batch.num_rows, dtype=np.int64)
+        try:
+            wire, rows, bad = self._cast(batch)
+        except _UnusableError as error:
+            detail = f"records {first} to {first + batch.num_rows - 1}: {error}"
+            self._letter(partition, first, 0, error.reason, detail, b"")
+            return self._chunk(partition, [], Position(first + batch.num_rows, 0))
+        part = self._finish(
+            partition, wire, offsets[rows], np.zeros(len(rows), np.int32), batch.take(pa.array(rows))
+        )
+        for item in bad:
+            value = _row_text(batch, item.row)
+            self._letter(partition, first + item.row, 0, item.reason, item.detail, value)
+        return self._chunk(partition, [part], Position(first + batch.num_rows, 0))
+
+    def oversize(self, partition: int, offset: int, head: bytes, size: int) -> None:
+        """Reports a record of `size` bytes of which only the `head` was kept."""
+        detail = f"{size} bytes; at most {self._max_record_bytes} are allowed"
+        self._letter(partition, offset, 0, Reason.OVERSIZE, detail, head)
+
+    def _kind(self, value: bytes | None) -> int:
+        if value is None:
+            return _NONE
+        if value[:4] == ARROW_MARK:
+            return _ARROW
+        return _JSON if len(value) <= self._max_record_bytes else _OVERSIZE
+
+    def _json(self, partition: int, offsets: _I64, values: Sequence[bytes]) -> _Part:
+        texts = [value.strip() for value in values]
+        taken: list[tuple[pa.RecordBatch, _I64]] = []
+        left = np.arange(len(texts), dtype=np.int64)
+        bad: list[Bad] = []
+        # The reader that fits last time is first; a text is good when any reader takes it.
+        for number, reader in enumerate(list(self._readers)):
+            batch, rows, bad = reader.parse([texts[row] for row in left] if taken or bad else texts)
+            if len(rows):
+                taken.append(
+                    (batch.rename_columns([self._renames.get(n, n) for n in batch.schema.names]), left[rows])
+                )
+                if number and len(rows) > len(texts) // 2:
+                    self._readers.insert(0, self._readers.pop(number))
+            left = left[[item.row for item in bad]]
+            if not bad:
+                break
+        for row, item in zip(left.tolist(), bad, strict=True):
+            self._letter(partition, int(offsets[row]), 0, item.reason, item.detail, values[row])
+        parts = []
+        for batch, rows in taken:
+            index = np.zeros(len(rows), np.int32)
+            parts.append(self._finish(partition, batch, offsets[rows], index, [values[row] for row in rows]))
+        return _Part.merged(parts, self._cleaner.schema)
+
+    def _arrow(self, partition: int, offsets: _I64, values: Sequence[bytes], start: Position) -> _Part:
+        batches, where, index = [], [], []
+        for offset, value in zip(offsets.tolist(), values, strict=True):
+            try:
+                batch = _read_stream(value, self._wire)
+                wire, rows, bad = self._cast(batch)
+            except _UnusableError as error:
+                self._letter(partition, offset, 0, error.reason, str(error), value)
+                continue
+            skip = start.index if offset == start.offset else 0
+            if skip:
+                keep = rows >= skip
+                wire, rows = wire.filter(pa.array(keep)), rows[keep]
+                bad = [item for item in bad if item.row >= skip]
+            for item in bad:
+                text = _row_text(batch, item.row)
+                self._letter(partition, offset, item.row, item.reason, item.detail, text)
+            batches.append(wire)
+            where.append(np.full(len(rows), offset, np.int64))
+            index.append(rows.astype(np.int32))
+        if not batches:
+            return _Part.empty(self._cleaner.schema)
+        wire = pa.concat_batches(batches)
+        return self._finish(partition, wire, np.concatenate(where), np.concatenate(index), wire)
+
+    def _deletes(self, partition: int, offsets: _I64, keys: Sequence[bytes | None]) -> _Part:
+        """Null values: a table's deletes by message key; of a stream, they are no events."""
+        found: list[tuple[int, Any]] = []
+        for offset, key in zip(offsets.tolist(), keys, strict=True):
+            if not self._is_table:
+                self._letter(partition, offset, 0, Reason.NO_VALUE, "a message without value", b"")
+                continue
+            try:
+                found.append((offset, self._parse_key(key)))
+            except ValueError as error:
+                self._letter(partition, offset, 0, Reason.BAD_KEY, f"delete: {error}", key or b"")
+        schema = self._cleaner.schema
+        columns = [
+            pa.array([key for _, key in found], field.type)
+            if field.name == self._key
+            else pa.nulls(len(found), field.type)
+            for field in schema
+        ]
+        return _Part(
+            pa.RecordBatch.from_arrays(columns, schema=schema),
+            np.array([offset for offset, _ in found], np.int64),
+            np.zeros(len(found), np.int32),
+            np.ones(len(found), bool),
+        )
+
+    def _parse_key(self, key: bytes | None) -> int | str:
+        """A message key as UTF-8 text; integers in decimal."""
+        if key is None:
+            raise ValueError("the message has no key")
+        text = key.decode()
+        dtype = self._cleaner.columns[self._key]
+        if dtype == "string":
+            return text
+        try:
+            pa.array([int(text)], dtypes.arrow_type(dtype))
+        except (ValueError, pa.ArrowInvalid, OverflowError):
+            raise ValueError(f"message key {text[:100]!r} is no {dtype}") from None
+        return int(text)
+
+    def _cast(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, _I64, list[Bad]]:
+        """(wire columns in their declared types, rows, rows whose numbers do not fit)."""
+        arrays = []
+        for name, dtype in self._wire.items():
+            index = batch.schema.get_field_index(name)
+            if index >= 0:
+                arrays.append(_convertible(batch.column(index), name, dtype))
+            elif name in self._cleaner.declared_fill:
+                arrays.append(pa.nulls(batch.num_rows, dtypes.arrow_type(dtype)))
+            else:
+                raise _UnusableError(Reason.MISSING_COLUMN, f"missing column {name}")
+        schema = pa.schema([(name, dtypes.arrow_type(dtype)) for name, dtype in self._wire.items()])
+        return _cast_rows(pa.RecordBatch.from_arrays(arrays, list(self._wire)), schema)
+
+    def _finish(self, partition: int, wire: pa.RecordBatch, offset: _I64, index: Any, raw: Any) -> _Part:
+        """Cleans; raw: the records as they came, for the letters (texts, or a batch)."""
+        batch, rows, bad = self._cleaner.clean(wire)
+        for item in bad:
+            value = raw[item.row] if isinstance(raw, list) else _row_text(raw, item.row)
+            place = int(offset[item.row]), int(index[item.row])
+            self._letter(partition, *place, item.reason, item.detail, value)
+        return _Part(batch, offset[rows], index[rows], None)
+
+    def _chunk(self, partition: int, parts: list[_Part], after: Position) -> Chunk:
+        part = _Part.merged(parts, self._cleaner.schema)
+        return Chunk(
+            self._topic,
+            partition,
+            part.batch,
+            part.offset,
+            part.index,
+            int(time.time() * 1000),
+            after,
+            part.deleted,
+        )
+
+    def _letter(
+        self, partition: int, offset: int, index: int, reason: Reason, detail: str, value: bytes
+    ) -> None:
+        self._letters.write(self._topic, partition, offset, index, reason, detail, value)
+
+
+class _Part:
+    """Rows with their positions."""
+
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        offset: _I64,
+        index: npt.NDArray[np.int32],
+        deleted: npt.NDArray[np.bool_] | None,
+    ) -> None:
+        self.batch, self.offset, self.index, self.deleted = batch, offset, index, deleted
+
+    @staticmethod
+    def empty(schema: pa.Schema) -> _Part:
+        return _Part(
+            pa.RecordBatch.from_pylist([], schema), np.empty(0, np.int64), np.empty(0, np.int32), None
+        )
+
+    @staticmethod
+    def merged(parts: Sequence[_Part], schema: pa.Schema) -> _Part:
+        """One part, in order of position."""
+        parts = [part for part in parts if len(part.offset)]
+        if not parts:
+            return _Part.empty(schema)
+        if len(parts) == 1:
+            return parts[0]
+        batch = pa.concat_batches([part.batch for part in parts])
+        offset = np.concatenate([part.offset for part in parts])
+        index = np.concatenate([part.index for part in parts])
+        deleted = None
+        if any(part.deleted is not None for part in parts):
+            masks = [
+                np.zeros(len(part.offset), bool) if part.deleted is None else part.deleted for part in parts
+            ]
+            deleted = np.concatenate(masks)
+        order = np.lexsort((index, offset))
+        if (np.diff(order) == 1).all():
+            return _Part(batch, offset, index, deleted)
+        deleted = deleted[order] if deleted is not None else None
+        return _Part(batch.take(pa.array(order)), offset[order], index[order], deleted)
+
+
+class _UnusableError(Exception):
+    """A whole Arrow message or batch cannot be used."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+def _read_stream(value: bytes, names: Collection[str]) -> pa.RecordBatch:
+    """The columns `names` of an Arrow IPC stream, checked for memory safety: producers are not trusted."""
+    try:
+        schema = pa.ipc.open_stream(value).schema
+        wanted = [number for number, name in enumerate(schema.names) if name in names]
+        options = pa.ipc.IpcReadOptions(included_fields=wanted, use_threads=False)
+        table = pa.ipc.open_stream(value, options=options).read_all()
+        table.validate(full=True)
+        batches = table.combine_chunks().to_batches()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _UnusableError(Reason.BAD_ARROW, str(error)) from error
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _convertible(array: pa.Array, name: str, dtype: str) -> pa.Array:
+    """The array, if its type may become `dtype`; times become milliseconds. Text is never read as numbers."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        array = array.dictionary_decode()
+        kind = array.type
+    if pa.types.is_timestamp(kind) and dtype == "int64":
+        return pc.cast(array, pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
+    if _family(kind) not in (_family(dtypes.arrow_type(dtype)), "null"):
+        raise _UnusableError(Reason.WRONG_TYPE, f"column {name}: expected {dtype}, found {kind}")
+    return array
+
+
+def _family(kind: pa.DataType) -> str:
+    types = pa.types
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return f"list of {_family(kind.value_type)}"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "text"
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return "binary"
+    return str(kind)
+
+
+def _cast_rows(batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, _I64, list[Bad]]:
+    """Casts without loss; rows whose values do not fit are found by halving."""
+    if batch.schema.equals(schema):
+        return batch, np.arange(batch.num_rows, dtype=np.int64), []
+    try:
+        return batch.cast(schema, safe=True), np.arange(batch.num_rows, dtype=np.int64), []
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if batch.num_rows <= 1:
+            return (
+                batch.slice(0, 0).cast(schema),
+                np.empty(0, np.int64),
+                [Bad(0, Reason.WRONG_TYPE, str(error))],
+            )
+    half = batch.num_rows // 2
+    front, front_rows, bad = _cast_rows(batch.slice(0, half), schema)
+    back, back_rows, back_bad = _cast_rows(batch.slice(half), schema)
+    bad += [Bad(item.row + half, item.reason, item.detail) for item in back_bad]
+    return pa.concat_batches([front, back]), np.concatenate([front_rows, back_rows + half]), bad
+
+
+def _row_text(batch: pa.RecordBatch, row: int) -> bytes:
+    return json.dumps(batch.slice(row, 1).to_pylist()[0], default=str, ensure_ascii=False).encode()

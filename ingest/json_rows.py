@@ -1,0 +1,242 @@
+"""JSON texts → an Arrow batch of the columns in use, with every bad text named.
+
+A whole block is parsed in one call of pyarrow's JSON reader. When that fails, the block is divided until the
+bad texts stand alone. Whether a text is good depends on the text alone, never on its neighbours in a block:
+the rows that reach training are a function of the log, however it was cut into blocks.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import json as arrow_json
+
+from ingest import dtypes
+from ingest.deadletter import Reason
+from kernels.errors import InternalError
+
+# A column path and its type: ("device", "browser") → "string".
+Leaves: TypeAlias = Mapping[tuple[str, ...], str]
+
+_BLOCK_PARTS = 8
+_SMALL_BLOCK = 32  # texts; below, each one is looked at by itself
+
+
+@dataclass(frozen=True)
+class Bad:
+    """Why row `row` of a block cannot be used."""
+
+    row: int
+    reason: Reason
+    detail: str
+
+
+def parse_block(texts: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch | None:
+    """One row per text, with the columns of `schema` (absent ones null); None when any text is bad.
+
+    pyarrow sees the texts as one stream and would not notice when two halves of a broken object make a
+    whole one. So each text must begin with `{` and end with `}` and hold no NUL: then each gives at least
+    one row, and as many rows as texts means one row each.
+    """
+    if not texts:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    joined = b"\n".join(texts)
+    buffer = np.frombuffer(joined, np.uint8)
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    stops = np.cumsum(sizes + 1) - 1
+    if sizes.min() < 2 or b"\0" in joined:
+        return None
+    if (buffer[stops - sizes] != ord("{")).any() or (buffer[stops - 1] != ord("}")).any():
+        return None
+    try:
+        table = arrow_json.read_json(
+            pa.BufferReader(joined),
+            read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(joined) + 1),
+            parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        )
+        table.validate(full=True)  # UTF-8
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    if table.num_rows != len(texts):
+        return None
+    batches = table.combine_chunks().to_batches()
+    batch = batches[0] if batches else pa.RecordBatch.from_pylist([{}] * len(texts), schema=schema)
+    return batch.select(schema.names)
+
+
+class JsonRows:
+    """Parses JSON objects into the columns `leaves`; a nested path reads inside nested objects.
+
+    leaves: path → type; the columns of the result are called ".".join(path). Binary columns are base64.
+    required: first-level columns that an object must have, though perhaps as null.
+    """
+
+    def __init__(self, leaves: Leaves, required: Sequence[str] = ()) -> None:
+        self._leaves = dict(leaves)
+        self._required = tuple(required)
+        self._schema = pa.schema(_fields(leaves))
+
+    def parse(self, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
+        """(batch, rows int64[n]: which texts the batch holds, the bad ones)."""
+        batch, rows, bad = self._divide(texts)
+        batch = self._flat(batch)
+        absent = list(self._absent(batch, rows, texts))
+        batch, undecoded = _decode_base64(batch, self._leaves)
+        late = [*absent, *(Bad(int(rows[bad_row]), Reason.WRONG_TYPE, text) for bad_row, text in undecoded)]
+        if late:
+            keep = ~np.isin(rows, [item.row for item in late])
+            batch, rows = batch.filter(pa.array(keep)), rows[keep]
+            seen: set[int] = set()
+            bad += [item for item in late if not (item.row in seen or seen.add(item.row))]  # type: ignore[func-returns-value]
+        return batch, rows, sorted(bad, key=lambda item: item.row)
+
+    def _divide(self, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
+        batch = parse_block(texts, self._schema)
+        if batch is not None:
+            return batch, np.arange(len(texts), dtype=np.int64), []
+        if len(texts) <= _SMALL_BLOCK:
+            return self._isolate(texts)
+        size = max(_SMALL_BLOCK, -(-len(texts) // _BLOCK_PARTS))
+        batches, rows, bad = [], [], []
+        for first in range(0, len(texts), size):
+            part, part_rows, part_bad = self._divide(texts[first : first + size])
+            batches.append(part)
+            rows.append(part_rows + first)
+            bad += [Bad(item.row + first, item.reason, item.detail) for item in part_bad]
+        return pa.concat_batches(batches), np.concatenate(rows), bad
+
+    def _isolate(self, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
+        good: list[int] = []
+        bad: list[Bad] = []
+        unsure: list[tuple[int, Reason, str]] = []
+        for row, text in enumerate(texts):
+            reason, detail, certain = self._explain(text)
+            if certain and reason is None:
+                good.append(row)
+            elif certain and reason is not None:
+                bad.append(Bad(row, reason, detail))
+            else:
+                unsure.append((row, reason or Reason.BAD_JSON, detail))
+        if parse_block([texts[row] for row in good], self._schema) is None:
+            unsure += [
+                (row, Reason.BAD_JSON, "not strict JSON (a key twice, a lone surrogate?)") for row in good
+            ]
+            good = []
+        for row, reason, detail in unsure:
+            if parse_block([texts[row]], self._schema) is not None:
+                good.append(row)
+            else:
+                bad.append(Bad(row, reason, detail))
+        good.sort()
+        batch = parse_block([texts[row] for row in good], self._schema)
+        if batch is None:
+            raise InternalError("JSON texts that parse one by one do not parse together")
+        return batch, np.array(good, np.int64), bad
+
+    def _explain(self, text: bytes) -> tuple[Reason | None, str, bool]:
+        """(reason, detail, certain): what Python's JSON reader thinks, and whether pyarrow must agree."""
+        if not text.startswith(b"{") or not text.endswith(b"}") or len(text) < 2:
+            return Reason.BAD_JSON, "not one whole JSON object", True
+        try:
+            # An undecodable byte matters only in a column that is used; pyarrow decides.
+            event = json.loads(text.decode("utf-8", "surrogateescape"))
+        except (ValueError, RecursionError) as error:
+            return Reason.BAD_JSON, str(error), False
+        for path, dtype in self._leaves.items():
+            value: Any = event
+            for depth, name in enumerate(path):
+                if value is None:
+                    break
+                if not isinstance(value, dict):
+                    return Reason.WRONG_TYPE, f"column {'.'.join(path[:depth])}: expected an object", True
+                value = value.get(name)
+            if not _fits(value, dtype):
+                found = type(value).__name__
+                return Reason.WRONG_TYPE, f"column {'.'.join(path)}: expected {dtype}, found {found}", True
+        return None, "", True
+
+    def _flat(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if all(len(path) == 1 for path in self._leaves):
+            return batch
+        arrays = []
+        for path in self._leaves:
+            array = batch.column(path[0])
+            for name in path[1:]:
+                # flatten() keeps the parents' nulls, field() would not.
+                array = array.flatten()[array.type.get_field_index(name)]
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, names=[".".join(path) for path in self._leaves])
+
+    def _absent(
+        self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64], texts: Sequence[bytes]
+    ) -> list[Bad]:
+        """Rows without a required column. pyarrow makes absent ones null, so only nulls are looked up."""
+        bad = []
+        for name in self._required:
+            index = batch.schema.get_field_index(name)
+            if index < 0 or batch.column(index).null_count == 0:
+                continue
+            null_token = (b'"%b":null' % name.encode(), b'"%b": null' % name.encode())
+            for row in rows[np.asarray(batch.column(index).is_null())].tolist():
+                text = texts[row]
+                # Without an inner object the token can only be the column: quotes in strings are escaped.
+                if text.count(b"{") == 1 and (null_token[0] in text or null_token[1] in text):
+                    continue
+                if name not in json.loads(text.decode("utf-8", "surrogateescape")):
+                    bad.append(Bad(row, Reason.MISSING_COLUMN, f"missing column {name}"))
+        return bad
+
+
+def _fields(leaves: Leaves) -> list[pa.Field]:
+    """The nested Arrow fields of paths, in order of first appearance."""
+    groups: dict[str, dict[tuple[str, ...], str]] = {}
+    for path, dtype in leaves.items():
+        groups.setdefault(path[0], {})[path[1:]] = dtype
+    return [
+        pa.field(name, dtypes.arrow_type(inner[()]) if () in inner else pa.struct(_fields(inner)))
+        for name, inner in groups.items()
+    ]
+
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "int64": lambda value: type(value) is int and -(1 << 63) <= value < 1 << 63,
+    "int32": lambda value: type(value) is int and -(1 << 31) <= value < 1 << 31,
+    "float32": lambda value: type(value) in (int, float),
+    "float64": lambda value: type(value) in (int, float),
+    "bool": lambda value: type(value) is bool,
+    "string": lambda value: type(value) is str,
+    "binary": lambda value: type(value) is str,
+}
+
+
+def _fits(value: Any, dtype: str) -> bool:
+    if value is None:
+        return True
+    if dtypes.is_list(dtype):
+        return isinstance(value, list) and all(_fits(item, dtypes.element(dtype)) for item in value)
+    return _FITS[dtype](value)
+
+
+def _decode_base64(batch: pa.RecordBatch, leaves: Leaves) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
+    """Binary columns of base64 text → bytes; undecodable ones are named and become null."""
+    bad = []
+    for index, (path, dtype) in enumerate(leaves.items()):
+        if dtype != "binary":
+            continue
+        values: list[bytes | None] = []
+        for row, text in enumerate(batch.column(index).to_pylist()):
+            try:
+                values.append(None if text is None else base64.b64decode(text, validate=True))
+            except binascii.Error as error:
+                values.append(None)
+                bad.append((row, f"column {'.'.join(path)}: not base64 ({error})"))
+        batch = batch.set_column(index, batch.schema.field(index), pa.array(values, pa.binary()))
+    return batch, bad

@@ -1,0 +1,21 @@
+"""Prometheus metrics of `ingest`.
+
+Sources count `events` and `dead_letters` and set `consumer_lag`; the stream machinery the rest.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge
+
+events = Counter("livectr_events_total", "Records that a source has delivered", ["topic"])
+consumer_lag = Gauge(
+    "livectr_consumer_lag",
+    "Records between the last delivered one and the end of the log",
+    ["topic", "partition"],
+)
+dead_letters = Counter("livectr_dead_letters_total", "Records that could not be used", ["reason"])
+pending_joins = Gauge("livectr_pending_joins", "Impressions that wait for the end of their label window")
+late_clicks = Counter(
+    "livectr_late_clicks_total", "Clicks that came after their impression had left unlabelled"
+)
+duplicate_events = Counter("livectr_duplicate_events_total", "Events seen before and dropped", ["topic"])

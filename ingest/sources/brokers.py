@@ -1,0 +1,36 @@
+"""Addresses of Kafka brokers, and calls to their administration."""
+
+from __future__ import annotations
+
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
+
+from kernels.errors import ConfigError, ConnectError
+
+
+def kafka_servers(url: str) -> list[str]:
+    """`kafka://host:port,host:port` → ["host:port", …]; ConfigError when it is not of that form."""
+    scheme, _, rest = url.partition("://")
+    servers = [server.strip() for server in rest.rstrip("/").split(",")]
+    for server in servers:
+        host, _, port = server.rpartition(":")
+        if scheme != "kafka" or not host or not port.isdigit():
+            raise ConfigError(f"broker address {url!r} is not kafka://HOST:PORT[,HOST:PORT]")
+    return servers
+
+
+def no_answer(url: str) -> ConnectError:
+    """The error for brokers that do not answer."""
+    return ConnectError(f"no Kafka broker answers at {url}; start one or correct the address")
+
+
+def connect_admin(url: str, timeout_s: float = 5.0) -> KafkaAdminClient:
+    """An admin client of the brokers in `url` (a context manager); ConnectError when none answers."""
+    try:
+        return KafkaAdminClient(
+            bootstrap_servers=kafka_servers(url),
+            bootstrap_timeout_ms=int(timeout_s * 1000),
+            client_id="livectr-admin",
+        )
+    except KafkaError as error:
+        raise no_answer(url) from error

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from ingest.durations import duration_ms
 from kernels.errors import ConfigError
 
-UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 OTHER_ENVIRONMENT = ("LIVECTR_CACHE_DIR", "LIVECTR_THREADS")  # read by kernels.compiler, not settings
 # Kubernetes describes a Service "livectr-rank" to every pod as LIVECTR_RANK_SERVICE_HOST and so on.
 SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)$")
@@ -128,14 +128,6 @@ FIELDS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fiel
 TYPES: dict[str, Any] = get_type_hints(Settings)
 
 
-def duration_ms(text: str) -> float:
-    """Milliseconds of "500ms", "10s", "2m", "1h", "14d". Raises ValueError."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", text)
-    if not match:
-        raise ValueError(f"{text!r} is no duration")
-    return float(match[1]) * UNIT_MS[match[2]]
-
-
 def nearest(name: str, known: Any) -> str:
     """A hint for a misspelled name: the closest of `known`, or all of them."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
@@ -173,8 +165,8 @@ def _convert(name: str, value: Any, kind: type) -> Any:
     timed = name.endswith(("_s", "_ms"))
     if isinstance(value, str) and timed and re.search(r"[a-z]", value):
         try:
-            value = duration_ms(value) / unit
-        except ValueError:
+            value = duration_ms(value, name) / unit
+        except ConfigError:
             raise ValueError('must be a number or a duration like "500ms", "10s", "14d"') from None
     if kind is bool:
         words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}

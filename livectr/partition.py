@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 _M = np.uint32(0x5BD1E995)
 _SEED = 0x9747B28C
+_PLACES = np.array([1, 1 << 8, 1 << 16, 1 << 24], np.uint32)
 
 
 def partitions_of(keys: list[bytes], partitions: int) -> NDArray[np.int32]:
@@ -36,15 +37,14 @@ def murmur2(keys: list[bytes]) -> NDArray[np.uint32]:
 
 def _same_length(data: NDArray[np.uint32]) -> NDArray[np.uint32]:
     n, length = data.shape
-    h: NDArray[np.uint32] = np.full(n, _SEED ^ length, np.uint32)
+    h = np.full(n, _SEED ^ length, np.uint32)
     words = length // 4
     for i in range(words):
         b = data[:, 4 * i : 4 * i + 4]
-        k = (b[:, 0] | b[:, 1] << 8 | b[:, 2] << 16 | b[:, 3] << 24) * _M
+        k = (b @ _PLACES) * _M
         h = h * _M ^ (k ^ k >> np.uint32(24)) * _M
     if length % 4:
-        for place, column in enumerate(range(4 * words, length)):
-            h = h ^ data[:, column] << np.uint32(8 * place)
-        h = h * _M
+        tail = data[:, 4 * words :]
+        h = (h ^ tail @ _PLACES[: tail.shape[1]]) * _M
     h = (h ^ h >> np.uint32(13)) * _M
     return h ^ h >> np.uint32(15)

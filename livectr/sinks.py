@@ -6,6 +6,7 @@ kafka://host:port    one message per JSON event, or one message per Arrow IPC ba
 
 import io
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -23,7 +24,9 @@ MAX_REQUEST_BYTES = 16 << 20  # an Arrow batch is one message; the broker's limi
 class Sink(Protocol):
     """Takes events of a topic; `flush` returns when everything given before is readable by others."""
 
-    def write(self, topic: str, partition: NDArray[np.int32], keys: list[bytes], values: list[bytes]) -> None:
+    def write(
+        self, topic: str, partition: NDArray[np.int32], keys: Sequence[bytes | None], values: list[bytes]
+    ) -> None:
         """One JSON event per value, to the partition beside it, with its message key."""
 
     def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
@@ -66,7 +69,9 @@ class FileSink:
         ]
         return self._folder / topic / f"{partition:05d}-{max(taken, default=-1) + 1:06d}{suffix}"
 
-    def write(self, topic: str, partition: NDArray[np.int32], keys: list[bytes], values: list[bytes]) -> None:
+    def write(
+        self, topic: str, partition: NDArray[np.int32], keys: Sequence[bytes | None], values: list[bytes]
+    ) -> None:
         lines: dict[int, list[bytes]] = {}
         for p, value in zip(partition.tolist(), values, strict=True):
             lines.setdefault(p, []).append(value)
@@ -105,8 +110,8 @@ class KafkaSink:
         from kafka import KafkaProducer
         from kafka.errors import KafkaError
 
-        from ingest.sources.base import kafka_servers
-        from livectr.kafka import connect_admin, create_topics
+        from ingest.sources.brokers import connect_admin, kafka_servers
+        from livectr.kafka import create_topics
 
         create_topics(url, topics, compacted=tables)
         with connect_admin(url) as admin:
@@ -125,7 +130,9 @@ class KafkaSink:
             client_id="livectr-writer",
         )
 
-    def write(self, topic: str, partition: NDArray[np.int32], keys: list[bytes], values: list[bytes]) -> None:
+    def write(
+        self, topic: str, partition: NDArray[np.int32], keys: Sequence[bytes | None], values: list[bytes]
+    ) -> None:
         for p, key, value in zip(partition.tolist(), keys, values, strict=True):
             self._producer.send(topic, value, key=key, partition=p).add_errback(self._note)
         self._check()

@@ -88,10 +88,10 @@ class Exchange:
         sent = {"keys": 0, "labels": 0, "dense": 0}
         for r, words in enumerate(outgoing):
             if r != rank:
-                dense = label.nbytes * self._dense_to(r)
+                dense_bytes = label.nbytes * self._dense_to(r)
                 sent["labels"] += label.nbytes
-                sent["dense"] += dense
-                sent["keys"] += words.nbytes - label.nbytes - dense
+                sent["dense"] += dense_bytes
+                sent["keys"] += words.nbytes - label.nbytes - dense_bytes
         return self._merge(shares, self.collectives.all_to_all(outgoing, incoming, sent))
 
     def _dense_to(self, rank: int) -> int:

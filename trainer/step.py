@@ -7,9 +7,9 @@
 Every rank computes the same loss over all B samples, so that replicated parameters get the same gradient and
 stay equal without being sent; those of a field, and its table, get theirs on the rank that holds them.
 
-The loss of a role is binary cross entropy. Table rows see its *sum* over the batch: a key's gradient is that of
-the samples it occurs in, whatever B is, which is what FTRL's and AdaGrad's per-coordinate rates are made for.
-The networks' own parameters see its *mean*, as is usual with Adam.
+The loss of a role is binary cross entropy. Table rows see its *sum* over the batch: a key's gradient is that
+of the samples it occurs in, whatever B is, which is what FTRL's and AdaGrad's per-coordinate rates are made
+for. The networks' own parameters see its *mean*, as is usual with Adam.
 """
 
 from __future__ import annotations

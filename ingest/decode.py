@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class Decoder:
     """Decodes one topic.
 
     stream: what its records are; columns, required, mask: see `Cleaner`.
-    max_record_bytes: longer JSON records are dead letters. Arrow messages are as long as the broker lets them be.
+    max_record_bytes: longer JSON records are dead letters; Arrow messages may be as long as the broker allows.
     """
 
     def __init__(
@@ -59,12 +60,14 @@ class Decoder:
         # name → type of what is read; a JSON field is read through its origin, a column of text.
         self._wire = {**plain, **{name: stream.columns[name] for name in origins}}
         must = [name for name in self._wire if name not in cleaner.declared_fill and name not in origins]
-        self._readers = [JsonRows({(name,): dtype for name, dtype in self._wire.items()}, must)]
+        text: dict[tuple[str, ...], str] = {(name,): dtype for name, dtype in self._wire.items()}
+        self._readers = [JsonRows(text, must)]
         if origins and not set(origins) & set(plain):
             # JSON producers often send the origin as an object inside the event instead of as text.
-            nested = {(name,): dtype for name, dtype in plain.items()}
+            nested: dict[tuple[str, ...], str] = {(name,): dtype for name, dtype in plain.items()}
             nested.update({path: cleaner.columns[name] for name, path in cleaner.json_fields.items()})
             self._readers.append(JsonRows(nested, must))
+        self._about_origins = tuple(f"column {name}{mark}" for name in origins for mark in ":.")
         self._renames = {".".join(path): name for name, path in cleaner.json_fields.items()}
 
     @property
@@ -121,9 +124,8 @@ class Decoder:
             detail = f"records {first} to {first + batch.num_rows - 1}: {error}"
             self._letter(partition, first, 0, error.reason, detail, b"")
             return self._chunk(partition, [], Position(first + batch.num_rows, 0))
-        part = self._finish(
-            partition, wire, offsets[rows], np.zeros(len(rows), np.int32), batch.take(pa.array(rows))
-        )
+        index = np.zeros(len(rows), np.int32)
+        part = self._finish(partition, wire, offsets[rows], index, partial(_row_text, wire))
         for item in bad:
             value = _row_text(batch, item.row)
             self._letter(partition, first + item.row, 0, item.reason, item.detail, value)
@@ -143,27 +145,30 @@ class Decoder:
 
     def _json(self, partition: int, offsets: _I64, values: Sequence[bytes]) -> _Part:
         texts = [value.strip() for value in values]
-        taken: list[tuple[pa.RecordBatch, _I64]] = []
         left = np.arange(len(texts), dtype=np.int64)
-        bad: list[Bad] = []
-        # The reader that fits last time is first; a text is good when any reader takes it.
+        parts: list[_Part] = []
+        complaints: dict[int, list[Bad]] = {}
+        # A text is good when any reader takes it; the one that fits the log comes first next time.
         for number, reader in enumerate(list(self._readers)):
-            batch, rows, bad = reader.parse([texts[row] for row in left] if taken or bad else texts)
-            if len(rows):
-                taken.append(
-                    (batch.rename_columns([self._renames.get(n, n) for n in batch.schema.names]), left[rows])
-                )
-                if number and len(rows) > len(texts) // 2:
-                    self._readers.insert(0, self._readers.pop(number))
+            batch, taken, bad = reader.parse(texts if number == 0 else [texts[row] for row in left])
+            rows = left[taken]
             left = left[[item.row for item in bad]]
-            if not bad:
+            for row, item in zip(left.tolist(), bad, strict=True):
+                complaints.setdefault(row, []).append(item)
+            if number and len(rows) > len(left):
+                self._readers.insert(0, self._readers.pop(number))
+            if len(rows):
+                batch = batch.rename_columns([self._renames.get(name, name) for name in batch.schema.names])
+                index = np.zeros(len(rows), np.int32)
+                raw = partial(_raw_text, values, rows)
+                parts.append(self._finish(partition, batch, offsets[rows], index, raw))
+            if not len(left):
                 break
-        for row, item in zip(left.tolist(), bad, strict=True):
+        for row in left.tolist():
+            # A reader that expects the other form of a JSON field's origin has nothing to say about the record.
+            said = complaints[row]
+            item = next((item for item in said if not item.detail.startswith(self._about_origins)), said[0])
             self._letter(partition, int(offsets[row]), 0, item.reason, item.detail, values[row])
-        parts = []
-        for batch, rows in taken:
-            index = np.zeros(len(rows), np.int32)
-            parts.append(self._finish(partition, batch, offsets[rows], index, [values[row] for row in rows]))
         return _Part.merged(parts, self._cleaner.schema)
 
     def _arrow(self, partition: int, offsets: _I64, values: Sequence[bytes], start: Position) -> _Part:
@@ -189,7 +194,9 @@ class Decoder:
         if not batches:
             return _Part.empty(self._cleaner.schema)
         wire = pa.concat_batches(batches)
-        return self._finish(partition, wire, np.concatenate(where), np.concatenate(index), wire)
+        return self._finish(
+            partition, wire, np.concatenate(where), np.concatenate(index), partial(_row_text, wire)
+        )
 
     def _deletes(self, partition: int, offsets: _I64, keys: Sequence[bytes | None]) -> _Part:
         """Null values: a table's deletes by message key; of a stream, they are no events."""
@@ -244,13 +251,19 @@ class Decoder:
         schema = pa.schema([(name, dtypes.arrow_type(dtype)) for name, dtype in self._wire.items()])
         return _cast_rows(pa.RecordBatch.from_arrays(arrays, list(self._wire)), schema)
 
-    def _finish(self, partition: int, wire: pa.RecordBatch, offset: _I64, index: Any, raw: Any) -> _Part:
-        """Cleans; raw: the records as they came, for the letters (texts, or a batch)."""
+    def _finish(
+        self,
+        partition: int,
+        wire: pa.RecordBatch,
+        offset: _I64,
+        index: npt.NDArray[np.int32],
+        raw: Callable[[int], bytes],
+    ) -> _Part:
+        """Cleans; raw(row) is a record as it came, for the letters."""
         batch, rows, bad = self._cleaner.clean(wire)
         for item in bad:
-            value = raw[item.row] if isinstance(raw, list) else _row_text(raw, item.row)
             place = int(offset[item.row]), int(index[item.row])
-            self._letter(partition, *place, item.reason, item.detail, value)
+            self._letter(partition, *place, item.reason, item.detail, raw(item.row))
         return _Part(batch, offset[rows], index[rows], None)
 
     def _chunk(self, partition: int, parts: list[_Part], after: Position) -> Chunk:
@@ -344,7 +357,7 @@ def _convertible(array: pa.Array, name: str, dtype: str) -> pa.Array:
         kind = array.type
     if pa.types.is_timestamp(kind) and dtype == "int64":
         return pc.cast(array, pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
-    if _family(kind) not in (_family(dtypes.arrow_type(dtype)), "null"):
+    if _family(kind) not in (_family(dtypes.arrow_type(dtype)), "null", "list of null"):
         raise _UnusableError(Reason.WRONG_TYPE, f"column {name}: expected {dtype}, found {kind}")
     return array
 
@@ -380,6 +393,10 @@ def _cast_rows(batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch
     back, back_rows, back_bad = _cast_rows(batch.slice(half), schema)
     bad += [Bad(item.row + half, item.reason, item.detail) for item in back_bad]
     return pa.concat_batches([front, back]), np.concatenate([front_rows, back_rows + half]), bad
+
+
+def _raw_text(values: Sequence[bytes], rows: _I64, row: int) -> bytes:
+    return values[rows[row]]
 
 
 def _row_text(batch: pa.RecordBatch, row: int) -> bytes:

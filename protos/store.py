@@ -109,9 +109,15 @@ class Keyspace:
         """Redis keys of behaviour histories, in the order of users i64[n]; `name` is the root's name."""
         return self._keys(f"hist:{name}:", users)
 
-    def rows_pattern(self, bucket: int, ns: str) -> str:
-        """A SCAN pattern that matches every embedding row of a bucket under `ns`."""
-        return f"{self.namespace}:{{{bucket:02x}}}:{ns}:*"
+    @property
+    def bucketed_pattern(self) -> str:
+        """A SCAN pattern of all that lives in buckets; the third part of a name between colons is its ns."""
+        return f"{self.namespace}:{{??}}:*"
+
+    @property
+    def blob_pattern(self) -> str:
+        """A SCAN pattern of every blob; the third part of a name between colons is its version."""
+        return f"{self.namespace}:blob:*"
 
     def _keys(self, middle: str, keys: I64) -> list[bytes]:
         """One byte matrix of all keys, cut into rows: about a million keys a second."""
@@ -272,6 +278,8 @@ class VersionManifest:
     earlier: dict[int, tuple[str, ...]] = field(default_factory=dict)
     item_vectors: str | None = None
     freshness: Freshness = Freshness()
+    seed: int = 1
+    """Of the tables: with it a server gives a row that was never published its initial value."""
 
     def changed_since(self, version: int, ns: str) -> tuple[str, ...] | None:
         """Blobs of all keys that changed after `version` of `ns`; None: unknown, so drop every cached row."""

@@ -1,0 +1,31 @@
+"""Criteo display advertising (Kaggle layout): 13 counts and 26 hashed categories, the label is a column.
+
+`livectr replay train.txt --format criteo` numbers the rows and leaves the names of the data set.
+"""
+
+from ingest.operators import clip, log1p
+from ingest.pipeline import Pipeline
+from ingest.streams import Stream, labelled
+from models.deepfm import DeepFM
+
+counts = [f"I{i}" for i in range(1, 14)]
+categories = [f"C{i}" for i in range(1, 27)]
+
+criteo = Stream(
+    "criteo",
+    key="row",
+    columns={
+        "row": "int64",
+        "label": "int32",
+        **dict.fromkeys(counts, "int64"),
+        **dict.fromkeys(categories, "string"),
+    },
+)
+log = labelled(criteo, label="label")
+
+pipeline = Pipeline(
+    log,
+    sparse={name: log[name] for name in categories},
+    dense={name: log1p(clip(log[name], 0, 10**9)) for name in counts},
+    rank=DeepFM(dim=16, hidden=(256, 128)),
+)

@@ -138,8 +138,8 @@ def _zero(dtype: str) -> Any:
 
 
 def _take_fields(texts: pa.Array, parser: JsonRows) -> tuple[pa.RecordBatch, list[Bad]]:
-    """Fields out of a column of JSON objects; row for row, null where the text is null or bad."""
-    values = [b"{}" if text is None else text.strip() for text in texts.cast(pa.binary()).to_pylist()]
+    """Fields out of a column of JSON objects; row for row, null where the text is null, empty or bad."""
+    values = [(text or b"").strip() or b"{}" for text in texts.cast(pa.binary()).to_pylist()]
     found, rows, bad = parser.parse(values)
     if len(rows) == len(values):
         return found, bad

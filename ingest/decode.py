@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ingest import dtypes
+from ingest import arrow_rows, dtypes
 from ingest.clean import Cleaner, Mask
 from ingest.deadletter import DeadLetters, Reason
 from ingest.json_rows import Bad, JsonRows
@@ -35,7 +34,7 @@ class Decoder:
     """Decodes one topic.
 
     stream: what its records are; columns, required, mask: see `Cleaner`.
-    max_record_bytes: longer JSON records are dead letters; Arrow messages may be as long as the broker allows.
+    max_record_bytes: longer JSON records are dead letters; Arrow ones may be as long as the broker allows.
     """
 
     def __init__(
@@ -119,8 +118,8 @@ class Decoder:
         """The rows of an Arrow or Parquet file, numbered from `first`."""
         offsets = np.arange(first, first + batch.num_rows, dtype=np.int64)
         try:
-            wire, rows, bad = self._cast(batch)
-        except _UnusableError as error:
+            wire, rows, bad = arrow_rows.conform(batch, self._wire, self._cleaner.declared_fill)
+        except arrow_rows.UnusableError as error:
             detail = f"records {first} to {first + batch.num_rows - 1}: {error}"
             self._letter(partition, first, 0, error.reason, detail, b"")
             return self._chunk(partition, [], Position(first + batch.num_rows, 0))
@@ -165,7 +164,7 @@ class Decoder:
             if not len(left):
                 break
         for row in left.tolist():
-            # A reader that expects the other form of a JSON field's origin has nothing to say about the record.
+            # A reader that expects the other form of a JSON field's origin has nothing to say.
             said = complaints[row]
             item = next((item for item in said if not item.detail.startswith(self._about_origins)), said[0])
             self._letter(partition, int(offsets[row]), 0, item.reason, item.detail, values[row])
@@ -175,9 +174,9 @@ class Decoder:
         batches, where, index = [], [], []
         for offset, value in zip(offsets.tolist(), values, strict=True):
             try:
-                batch = _read_stream(value, self._wire)
-                wire, rows, bad = self._cast(batch)
-            except _UnusableError as error:
+                batch = arrow_rows.read_stream(value, self._wire)
+                wire, rows, bad = arrow_rows.conform(batch, self._wire, self._cleaner.declared_fill)
+            except arrow_rows.UnusableError as error:
                 self._letter(partition, offset, 0, error.reason, str(error), value)
                 continue
             skip = start.index if offset == start.offset else 0
@@ -236,20 +235,6 @@ class Decoder:
         except (ValueError, pa.ArrowInvalid, OverflowError):
             raise ValueError(f"message key {text[:100]!r} is no {dtype}") from None
         return int(text)
-
-    def _cast(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, _I64, list[Bad]]:
-        """(wire columns in their declared types, rows, rows whose numbers do not fit)."""
-        arrays = []
-        for name, dtype in self._wire.items():
-            index = batch.schema.get_field_index(name)
-            if index >= 0:
-                arrays.append(_convertible(batch.column(index), name, dtype))
-            elif name in self._cleaner.declared_fill:
-                arrays.append(pa.nulls(batch.num_rows, dtypes.arrow_type(dtype)))
-            else:
-                raise _UnusableError(Reason.MISSING_COLUMN, f"missing column {name}")
-        schema = pa.schema([(name, dtypes.arrow_type(dtype)) for name, dtype in self._wire.items()])
-        return _cast_rows(pa.RecordBatch.from_arrays(arrays, list(self._wire)), schema)
 
     def _finish(
         self,
@@ -327,76 +312,8 @@ class _Part:
         return _Part(batch.take(pa.array(order)), offset[order], index[order], deleted)
 
 
-class _UnusableError(Exception):
-    """A whole Arrow message or batch cannot be used."""
-
-    def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-
-
-def _read_stream(value: bytes, names: Collection[str]) -> pa.RecordBatch:
-    """The columns `names` of an Arrow IPC stream, checked for memory safety: producers are not trusted."""
-    try:
-        schema = pa.ipc.open_stream(value).schema
-        wanted = [number for number, name in enumerate(schema.names) if name in names]
-        options = pa.ipc.IpcReadOptions(included_fields=wanted, use_threads=False)
-        table = pa.ipc.open_stream(value, options=options).read_all()
-        table.validate(full=True)
-        batches = table.combine_chunks().to_batches()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _UnusableError(Reason.BAD_ARROW, str(error)) from error
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
-def _convertible(array: pa.Array, name: str, dtype: str) -> pa.Array:
-    """The array, if its type may become `dtype`; times become milliseconds. Text is never read as numbers."""
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        array = array.dictionary_decode()
-        kind = array.type
-    if pa.types.is_timestamp(kind) and dtype == "int64":
-        return pc.cast(array, pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
-    if _family(kind) not in (_family(dtypes.arrow_type(dtype)), "null", "list of null"):
-        raise _UnusableError(Reason.WRONG_TYPE, f"column {name}: expected {dtype}, found {kind}")
-    return array
-
-
-def _family(kind: pa.DataType) -> str:
-    types = pa.types
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return f"list of {_family(kind.value_type)}"
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return "number"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return "text"
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        return "binary"
-    return str(kind)
-
-
-def _cast_rows(batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, _I64, list[Bad]]:
-    """Casts without loss; rows whose values do not fit are found by halving."""
-    if batch.schema.equals(schema):
-        return batch, np.arange(batch.num_rows, dtype=np.int64), []
-    try:
-        return batch.cast(schema, safe=True), np.arange(batch.num_rows, dtype=np.int64), []
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        if batch.num_rows <= 1:
-            return (
-                batch.slice(0, 0).cast(schema),
-                np.empty(0, np.int64),
-                [Bad(0, Reason.WRONG_TYPE, str(error))],
-            )
-    half = batch.num_rows // 2
-    front, front_rows, bad = _cast_rows(batch.slice(0, half), schema)
-    back, back_rows, back_bad = _cast_rows(batch.slice(half), schema)
-    bad += [Bad(item.row + half, item.reason, item.detail) for item in back_bad]
-    return pa.concat_batches([front, back]), np.concatenate([front_rows, back_rows + half]), bad
-
-
 def _raw_text(values: Sequence[bytes], rows: _I64, row: int) -> bytes:
-    return values[rows[row]]
+    return values[int(rows[row])]
 
 
 def _row_text(batch: pa.RecordBatch, row: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Each model against its plainly written equation, and the DES law: any split of the fields gives the same."""
+"""Each model against its plainly written equation; the law of DES: any split of the fields gives the same."""
 
 import itertools
 

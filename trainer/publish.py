@@ -1,0 +1,347 @@
+"""Publishing a version: copied at a step boundary, pushed in the background, flipped when all ranks are done.
+
+The steps after a commit's checkpoint (trainer.run numbers them 1 to 6):
+
+    5  every rank copies what changed since the last version and pushes it to Redis from a thread;
+    6  when every rank's push has arrived, rank 0 flips the manifest: the one moment at which the version
+       begins to be served.
+
+Ranks learn of each other's pushes from the flags that ride on the batcher's header (`Push`), so training
+never waits. One version is under way at a time; while it is, commits publish nothing and changes add up.
+
+A complete publish goes under a fresh ns: at the start, unless the checkpoint's cursor is exactly what Redis
+holds, and whenever Redis is found emptied. A push that fails for another reason is repeated with the next
+commit under the same version number, which no reader has seen.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import IntEnum
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import redis
+
+from protos.store import (
+    KEPT_VERSIONS,
+    Freshness,
+    VersionManifest,
+    encode_changed,
+    encode_item_vectors,
+)
+from trainer import telemetry
+from trainer.control import Control
+from trainer.redis_store import FencedError, LostError, RedisStore, Values, name_space
+
+LOG = logging.getLogger(__name__)
+SWEEP_AFTER_S = 5.0
+"""Rows of the ns before stay this long after the flip, for requests that began under it."""
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+
+class Push(IntEnum):
+    """Where a rank's push stands; travels in the batcher's header."""
+
+    IDLE = 0
+    PUSHING = 1
+    PUSHED = 2
+    FLIPPED = 3
+    """Rank 0 only, after step 6."""
+    FAILED = 4
+    """The connection broke; nothing was flipped."""
+    LOST = 5
+    """Redis was emptied: the next publish is complete."""
+    FENCED = 6
+    """Another trainer has taken over."""
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """What Redis holds after a publish; kept in the checkpoint of the same step boundary."""
+
+    version: int
+    epoch: int
+    ns: str
+    step: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A rank's share of a version: copies, taken at a step boundary.
+
+    rows: table → (keys i64[m], serving values f32[m, D]) that changed, or all of them.
+    table_rows: rows of each of this rank's tables.
+    dense: the rank's dense weights as safetensors.
+    values: look-up rows and histories.
+    items: (ids i64[n], vectors f32[n, dim]) of rank 0, or None.
+    """
+
+    step: int
+    rows: Mapping[str, tuple[I64, F32]]
+    table_rows: Mapping[str, int]
+    dense: bytes
+    values: Sequence[Values] = ()
+    items: tuple[I64, F32] | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    """A version that is being served."""
+
+    manifest: VersionManifest
+    rows: int
+    """Table rows written by all ranks."""
+
+
+class Publisher:
+    """One rank's part of publishing; `start`, `begin` and `observe` run alike on every rank.
+
+    Args:
+        fingerprint, dim, segments: go into every manifest (protos.store.VersionManifest).
+    """
+
+    def __init__(
+        self,
+        store: RedisStore,
+        control: Control,
+        *,
+        fingerprint: str,
+        dim: int,
+        segments: Sequence[tuple[str, int]],
+        sweep_after_s: float = SWEEP_AFTER_S,
+    ) -> None:
+        self.store = store
+        self.control = control
+        self.full = True
+        """Whether the next version must hold everything."""
+        self.last: VersionManifest | None = None
+        self.state = Push.IDLE
+        self._constant = {"fingerprint": fingerprint, "dim": dim, "segments": tuple(segments)}
+        self._number = 0
+        self._ns = ""
+        self._version = 0
+        self._before = b""
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="publish")
+        self._job: Future[None] | None = None
+        self._pending: _Pending | None = None
+        self._times: list[I64] = []
+        self._recent: list[VersionManifest] = []
+        self._closing = Event()
+        self._sweeper: Thread | None = None
+        self._sweep_after_s = sweep_after_s
+
+    def start(self, cursor: Cursor | None) -> None:
+        """Fence out every earlier trainer; go on with deltas if Redis holds exactly `cursor`. Collective."""
+        told = self.control.broadcast_json(self._take_over(cursor) if self.control.rank == 0 else None)
+        self.store.epoch = told["epoch"]
+        self._version = told["version"]
+        self._before = told["manifest"].encode()
+        if self._before:
+            self.last = VersionManifest.from_json(self._before)
+            self._ns = self.last.ns
+            self.full = False
+
+    def _take_over(self, cursor: Cursor | None) -> dict[str, Any]:
+        """Claim the next epoch; then nobody else writes, and what Redis holds can be compared."""
+        held = self.store.manifest()
+        self.store.next_epoch(max(cursor.epoch if cursor else 0, held.epoch if held else 0))
+        held, text = self.store.manifest(), self.store.manifest_text()
+        same = held is not None and cursor == Cursor(held.version, held.epoch, held.ns, held.step)
+        if held is not None and held.fingerprint != self._constant["fingerprint"]:
+            LOG.warning("the version in Redis is another pipeline's; it is replaced")
+        return {
+            "epoch": self.store.epoch,
+            "version": max(held.version if held else 0, cursor.version if cursor else 0),
+            "manifest": text.decode() if same and text and not self.store.pushing() else "",
+        }
+
+    @property
+    def busy(self) -> bool:
+        """Whether a version is under way; the same on every rank after `observe`."""
+        return self._pending is not None
+
+    def trained(self, times_ms: I64) -> None:
+        """Rank 0 notes event times of examples that the next version will have learned."""
+        self._times.append(times_ms)
+
+    def cursor(self, step: int) -> Cursor:
+        """What Redis will hold when the version that is about to begin at `step` has been flipped."""
+        return Cursor(self._version + 1, self.store.epoch, self._next_ns(), step)
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """5: push this rank's share of the next version in the background. Collective; not while busy."""
+        version, ns = self._version + 1, self._next_ns()
+        told = {"rows": dict(snapshot.table_rows), "written": sum(len(k) for k, _ in snapshot.rows.values())}
+        shares = self.control.gather_json(told)
+        tables = {name: rows for share in shares for name, rows in share["rows"].items()}
+        epoch, world = self.store.epoch, self.control.world
+        times = np.concatenate(self._times) if self._times else np.empty(0, np.int64)
+        blob = self.store.space.blob
+        earlier = self.last if self.last is not None and not self.full else None
+        manifest = VersionManifest(
+            version=version,
+            epoch=epoch,
+            ns=ns,
+            step=snapshot.step,
+            world=world,
+            created_ms=time.time_ns() // 1_000_000,
+            tables=tables,
+            dense=tuple(blob(version, f"dense-{epoch}-{r}") for r in range(world)),
+            changed=tuple(blob(version, f"changed-{epoch}-{r}") for r in range(world)),
+            earlier=_earlier(earlier),
+            item_vectors=blob(version, f"items-{epoch}") if snapshot.items is not None else None,
+            freshness=Freshness.of(times),
+            **self._constant,  # type: ignore[arg-type]
+        )
+        rows = sum(share["written"] for share in shares)
+        self._pending = _Pending(manifest, manifest.to_json(), rows, len(self._times), self.full)
+        full = self.full
+        self._run(lambda: self._push(snapshot, manifest, full), then=Push.PUSHED)
+
+    def observe(self, flags: Sequence[int]) -> Published | None:
+        """Go on as far as every rank's flags of one header allow; returns a version that has just begun.
+
+        Raises:
+            FencedError: another trainer has taken over (on every rank).
+        """
+        if self._pending is None:
+            return None
+        if self._job is not None and self._job.done():
+            self._job.result()
+        states = [Push(flag) for flag in flags]
+        if Push.FENCED in states:
+            self._finish()
+            raise FencedError(
+                f"another trainer has taken over namespace {self.store.space.namespace!r} "
+                f"in Redis at {self.store.url}; this one ends (run one trainer for each namespace)"
+            )
+        if Push.PUSHING in states:
+            return None
+        if Push.LOST in states or Push.FAILED in states:
+            self._finish()
+            if Push.LOST in states:
+                LOG.warning("Redis at %s was emptied: the next version is complete", self.store.url)
+                self.full = True
+                self._number += 1
+            return None
+        if states[0] is Push.FLIPPED:
+            return self._flipped(self._finish())
+        if self.control.rank == 0 and self.state is Push.PUSHED:
+            # 6 every rank's push has arrived: flip
+            pending, before = self._pending, b"" if self._pending.full else self._before
+            self._run(
+                lambda: self.store.flip(pending.text, pending.manifest.version, before), then=Push.FLIPPED
+            )
+        return None
+
+    def close(self) -> None:
+        """Wait for the threads; a version that was not flipped is left behind."""
+        self._closing.set()
+        self._pool.shutdown(wait=True)
+        if self._sweeper is not None:
+            self._sweeper.join()
+        self.store.close()
+
+    def _next_ns(self) -> str:
+        return name_space(self.store.epoch, self._number) if self.full else self._ns
+
+    def _push(self, snapshot: Snapshot, manifest: VersionManifest, full: bool) -> None:
+        """The background part of step 5, on this rank's share."""
+        if full:
+            self.store.claim(self.store.epoch)
+        self.store.begin(manifest.version)
+        rank = self.control.rank
+        if rank == 0:
+            self._drop_old_blobs()
+        for table, (keys, rows) in snapshot.rows.items():
+            self.store.write_rows(manifest.version, manifest.ns, table, keys, rows)
+        for values in snapshot.values:
+            self.store.write_values(values)
+        self.store.write_blob(manifest.dense[rank], snapshot.dense)
+        changed = encode_changed({table: keys for table, (keys, _) in snapshot.rows.items()})
+        self.store.write_blob(manifest.changed[rank], changed)
+        if manifest.item_vectors is not None and snapshot.items is not None:
+            self.store.write_blob(manifest.item_vectors, encode_item_vectors(*snapshot.items))
+
+    def _run(self, job: Callable[[], None], then: Push) -> None:
+        """Run a job in the thread; `state` says how it went."""
+
+        def run() -> None:
+            try:
+                job()
+                self.state = then
+            except FencedError:
+                self.state = Push.FENCED
+            except LostError as error:
+                LOG.warning("%s", error)
+                self.state = Push.LOST
+            except redis.RedisError as error:
+                LOG.warning("publishing failed, the next commit repeats it: %s", error)
+                self.state = Push.FAILED
+
+        if self._job is not None:
+            self._job.result()
+        self.state = Push.PUSHING
+        self._job = self._pool.submit(run)
+
+    def _finish(self) -> "_Pending":
+        assert self._pending is not None
+        pending, self._pending = self._pending, None
+        self.state = Push.IDLE
+        return pending
+
+    def _flipped(self, pending: "_Pending") -> Published:
+        manifest = pending.manifest
+        self._version, self._ns, self._before = manifest.version, manifest.ns, pending.text
+        del self._times[: pending.batches]
+        if self.control.rank == 0:
+            telemetry.PUBLISHED_VERSION.set(manifest.version)
+            telemetry.PUBLISHED_ROWS.inc(pending.rows)
+            self._recent.append(manifest)
+            if pending.full or len(self._recent) == 1:
+                self._sweeper = Thread(target=self._sweep, args=(manifest,), name="sweep")
+                self._sweeper.start()
+        self.full, self.last = False, manifest
+        return Published(manifest, pending.rows)
+
+    def _drop_old_blobs(self) -> None:
+        while len(self._recent) > KEPT_VERSIONS:
+            old = self._recent.pop(0)
+            items = (old.item_vectors,) if old.item_vectors else ()
+            self.store.drop((*old.dense, *old.changed, *items))
+
+    def _sweep(self, manifest: VersionManifest) -> None:
+        """Remove what earlier trainers and complete publishes left."""
+        if self._closing.wait(self._sweep_after_s):
+            return
+        try:
+            removed = self.store.sweep(manifest)
+            LOG.info("removed %d keys of earlier name spaces and versions", removed)
+        except redis.RedisError as error:
+            LOG.warning("keys of earlier name spaces stay until the next start: %s", error)
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A version under way: its manifest and text, rows of all ranks, batches whose event times it holds."""
+
+    manifest: VersionManifest
+    text: bytes
+    rows: int
+    batches: int
+    full: bool
+
+
+def _earlier(last: VersionManifest | None) -> dict[int, tuple[str, ...]]:
+    """The changed-key blobs of the versions before the next one that stay readable."""
+    if last is None:
+        return {}
+    known = {**last.earlier, last.version: last.changed}
+    return {v: known[v] for v in sorted(known)[-(KEPT_VERSIONS - 1) :]}

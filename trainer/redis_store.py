@@ -1,0 +1,338 @@
+"""Fenced writes of the published layout (protos.store) to Redis.
+
+Everything that a trainer writes runs inside a script that first looks at the epoch of its bucket: a trainer
+that was replaced finds a higher one and is refused (`FencedError`), and one whose Redis was emptied finds
+none and knows that what it wrote before is gone (`LostError`). Writes are idempotent for a version, so that
+a push which failed halfway is repeated under the same number.
+
+Rows live under a name space `ns` = "<epoch>-<n>", the n-th complete publish of a trainer; later versions
+write only what changed into it.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from kernels.errors import ConfigError, ConnectError, InternalError, MismatchError, UserError
+from protos.store import (
+    BUCKETS,
+    KEPT_VERSIONS,
+    Keyspace,
+    VersionManifest,
+    by_bucket,
+    encode_slots,
+    slot_bytes,
+)
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+CHUNK_ROWS = 1000
+"""Rows of one script call: long enough to amortise it, short enough not to hold up readers (≈ 1 ms)."""
+CHUNKS_IN_FLIGHT = 16
+FLIP_DEADLINE_S = 10.0
+
+
+class FencedError(UserError):
+    """Another trainer has claimed this namespace."""
+
+
+class LostError(InternalError):
+    """Redis no longer holds what was published: it was emptied, or another run's version stands there."""
+
+
+FENCE = """
+local held, mine = tonumber(redis.call('GET', KEYS[1])), tonumber(ARGV[1])
+if held ~= mine then
+  if held and held > mine then return 'FENCED' end
+  return 'LOST'
+end
+"""
+
+WRITE_ROWS = (
+    FENCE
+    + """
+-- ARGV: epoch, version (8 bytes), slot bytes, one new slot per key. Keeps the newest slot of another version.
+local version, slot = ARGV[2], tonumber(ARGV[3])
+local old, writes = redis.call('MGET', unpack(KEYS, 2)), {}
+for i = 1, #KEYS - 1 do
+  local value, before = ARGV[3 + i], old[i]
+  if before then
+    local from = 0
+    if string.sub(before, 1, 8) == version then from = slot end
+    value = value .. string.sub(before, from + 1, from + slot)
+  end
+  writes[2 * i - 1], writes[2 * i] = KEYS[1 + i], value
+end
+redis.call('MSET', unpack(writes))
+return 'OK'
+"""
+)
+
+WRITE_VALUES = (
+    FENCE
+    + """
+-- ARGV: epoch, one value per key
+local writes = {}
+for i = 1, #KEYS - 1 do writes[2 * i - 1], writes[2 * i] = KEYS[1 + i], ARGV[1 + i] end
+redis.call('MSET', unpack(writes))
+return 'OK'
+"""
+)
+
+UNLINK = FENCE + "redis.call('UNLINK', unpack(KEYS, 2)) return 'OK'"
+
+BEGIN = FENCE + "redis.call('SET', KEYS[2], ARGV[2]) return 'OK'"
+
+FLIP = (
+    FENCE
+    + """
+-- KEYS: epoch, manifest, mark of a push
+-- ARGV: epoch, new manifest, the manifest before it or '' for any, channel, version
+local now = redis.call('GET', KEYS[2])
+if now == ARGV[2] then return 'OK' end
+if ARGV[3] ~= '' and now ~= ARGV[3] then return 'LOST' end
+redis.call('SET', KEYS[2], ARGV[2])
+redis.call('DEL', KEYS[3])
+redis.call('PUBLISH', ARGV[4], ARGV[5])
+return 'OK'
+"""
+)
+
+NEXT_EPOCH = """
+local epoch = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), tonumber(ARGV[1])) + 1
+redis.call('SET', KEYS[1], epoch)
+return epoch
+"""
+
+CLAIM = """
+local held, mine = tonumber(redis.call('GET', KEYS[1]) or 0), tonumber(ARGV[1])
+if held > mine then return 'FENCED' end
+redis.call('SET', KEYS[1], ARGV[1])
+return 'OK'
+"""
+
+
+@dataclass(frozen=True)
+class Values:
+    """Unversioned values: keys i64[n], their Redis names, and the bytes to set (None: remove it)."""
+
+    keys: I64
+    names: list[bytes]
+    values: list[bytes | None]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class RedisStore:
+    """One trainer process's connection to Redis.
+
+    Raises:
+        ConnectError: Redis does not answer.
+        ConfigError: the URL is none.
+    """
+
+    def __init__(self, url: str, namespace: str) -> None:
+        if not namespace or not all(c.isalnum() or c in "_-" for c in namespace):
+            raise ConfigError(f"namespace {namespace!r}: use letters, digits, - and _")
+        self.url = url
+        self.space = Keyspace(namespace)
+        self.epoch = 0
+        try:
+            self.client = redis.Redis.from_url(
+                url, socket_timeout=30, socket_connect_timeout=5, retry=Retry(NoBackoff(), 0)
+            )
+            self.client.ping()
+        except ValueError as error:
+            raise ConfigError(f"publish: {url!r} is no Redis URL ({error})") from None
+        except redis.RedisError as error:
+            raise ConnectError(
+                f"Redis at {url} does not answer ({error}); start it or change --publish"
+            ) from None
+        self._scripts: dict[str, Any] = {}
+
+    # ── reading ──
+
+    def manifest(self) -> VersionManifest | None:
+        """The newest version in Redis. Raises MismatchError when another program wrote it."""
+        text = self.manifest_text()
+        if text is None:
+            return None
+        try:
+            return VersionManifest.from_json(text)
+        except ValueError as error:
+            raise MismatchError(
+                f"{self.space.manifest} in Redis at {self.url} was written by another program ({error}); "
+                "use another namespace"
+            ) from None
+
+    def manifest_text(self) -> bytes | None:
+        """The newest version's manifest as it stands in Redis."""
+        text = self.client.get(self.space.manifest)
+        return text.encode() if isinstance(text, str) else text
+
+    def pushing(self) -> bool:
+        """Whether a push began that never became a version: rows of it may lie about."""
+        return bool(self.client.exists(self._pushing))
+
+    # ── the fence ──
+
+    def next_epoch(self, floor: int) -> int:
+        """Become the trainer of this namespace: every trainer of a lower epoch is fenced out from now on."""
+        epoch = int(self._script(NEXT_EPOCH)(keys=[self.space.epoch], args=[floor]))
+        self.claim(epoch)
+        return epoch
+
+    def claim(self, epoch: int) -> None:
+        """Set the fence to `epoch` wherever it is lower or missing. Raises FencedError where it is higher."""
+        self.epoch = epoch
+        names = [self.space.epoch, *(self.space.bucket_epoch(b) for b in range(BUCKETS))]
+        for name in names:
+            self._check(self._script(CLAIM)(keys=[name], args=[epoch]))
+
+    # ── writing ──
+
+    def begin(self, version: int) -> None:
+        """Mark that a push of `version` is under way; its flip removes the mark."""
+        self._check(self._script(BEGIN)(keys=[self.space.epoch, self._pushing], args=[self.epoch, version]))
+
+    def write_rows(self, version: int, ns: str, table: str, keys: I64, rows: F32) -> None:
+        """Write slots of `version` for keys i64[n], rows f32[n, D]; the slot before stays readable."""
+        names, slots = self.space.rows(ns, table, keys), encode_slots(version, rows)
+        head = [version.to_bytes(8, "little"), slot_bytes(rows.shape[1])]
+        self._chunks(
+            (WRITE_ROWS, bucket, [names[i] for i in at], [*head, *(slots[i] for i in at)])
+            for bucket, at in _chunked(keys)
+        )
+
+    def write_values(self, values: Values) -> None:
+        """Set or remove unversioned values."""
+        kept = np.array([v is not None for v in values.values], bool)
+        for chosen, script in ((np.flatnonzero(kept), WRITE_VALUES), (np.flatnonzero(~kept), UNLINK)):
+            self._chunks(
+                (
+                    script,
+                    bucket,
+                    [values.names[i] for i in chosen[at]],
+                    [v for i in chosen[at] if (v := values.values[i]) is not None],
+                )
+                for bucket, at in _chunked(values.keys[chosen])
+            )
+
+    def write_blob(self, name: str, value: bytes) -> None:
+        """Set a blob. Its name holds the epoch, so no other trainer writes the same one."""
+        self.client.set(name, value)
+
+    def flip(self, manifest: bytes, version: int, before: bytes) -> None:
+        """Make `version` the one that is served, if `before` (b"": anything) is the one that is.
+
+        Repeats through a broken connection for FLIP_DEADLINE_S: whether the flip took place must be known.
+
+        Raises:
+            FencedError, LostError: it did not.
+        """
+        deadline = time.monotonic() + FLIP_DEADLINE_S
+        while True:
+            try:
+                answer = self._script(FLIP)(
+                    keys=[self.space.epoch, self.space.manifest, self._pushing],
+                    args=[self.epoch, manifest, before, self.space.versions, version],
+                )
+                return self._check(answer)
+            except redis.ConnectionError as error:
+                if time.monotonic() > deadline:
+                    raise LostError(f"no answer to the flip of version {version}: {error}") from error
+                time.sleep(0.2)
+
+    # ── tidying ──
+
+    def sweep(self, manifest: VersionManifest) -> int:
+        """Remove rows of name spaces before the manifest's, and blobs older than its kept versions."""
+        removed = 0
+        for names in self._scan(self.space.bucketed_pattern):
+            removed += self._unlink([n for n in names if _is_before(n.split(b":", 3)[2], manifest.ns)])
+        oldest = manifest.version - KEPT_VERSIONS
+        for names in self._scan(self.space.blob_pattern):
+            removed += self._unlink([n for n in names if int(n.split(b":", 3)[2]) <= oldest])
+        return removed
+
+    def drop(self, names: Sequence[str]) -> None:
+        """Remove blobs that nobody reads any more."""
+        if names:
+            self.client.unlink(*names)
+
+    def close(self) -> None:
+        self.client.close()
+
+    @property
+    def _pushing(self) -> str:
+        return f"{{{self.space.namespace}}}:pushing"
+
+    def _scan(self, pattern: str) -> Iterator[list[bytes]]:
+        cursor = 0
+        while True:
+            cursor, names = self.client.scan(cursor, match=pattern, count=2000)
+            if names:
+                yield [name if isinstance(name, bytes) else name.encode() for name in names]
+            if cursor == 0:
+                return
+
+    def _unlink(self, names: Sequence[bytes]) -> int:
+        return int(self.client.unlink(*names)) if names else 0
+
+    def _chunks(self, calls: Iterator[tuple[str, int, list[bytes], list[Any]]]) -> None:
+        """Run script calls, CHUNKS_IN_FLIGHT in one round trip."""
+        pipe = self.client.pipeline(transaction=False)
+        for script, bucket, names, args in calls:
+            self._script(script)(
+                keys=[self.space.bucket_epoch(bucket), *names], args=[self.epoch, *args], client=pipe
+            )
+            if len(pipe) >= CHUNKS_IN_FLIGHT:
+                for answer in pipe.execute():
+                    self._check(answer)
+        for answer in pipe.execute():
+            self._check(answer)
+
+    def _script(self, source: str) -> Any:
+        if source not in self._scripts:
+            self._scripts[source] = self.client.register_script(source)
+        return self._scripts[source]
+
+    def _check(self, answer: object) -> None:
+        if answer == b"OK":
+            return
+        if answer == b"FENCED":
+            raise FencedError(
+                f"another trainer has taken over namespace {self.space.namespace!r} in Redis at {self.url}; "
+                "this one ends (run one trainer for each namespace)"
+            )
+        raise LostError(f"Redis at {self.url} no longer holds the version that was published there")
+
+
+def _chunked(keys: I64) -> Iterator[tuple[int, I64]]:
+    """Bucket and positions of at most CHUNK_ROWS keys, over all keys i64[n]."""
+    for bucket, at in by_bucket(keys):
+        for start in range(0, len(at), CHUNK_ROWS):
+            yield bucket, at[start : start + CHUNK_ROWS]
+
+
+def name_space(epoch: int, number: int) -> str:
+    """The ns of the number-th complete publish of a trainer."""
+    return f"{epoch}-{number}"
+
+
+def _is_before(part: bytes, ns: str) -> bool:
+    """Whether a name's third part is an ns that came before `ns` (facts, histories and fences are no ns)."""
+    epoch, _, number = part.decode(errors="replace").partition("-")
+    if not (epoch.isdigit() and number.isdigit()):
+        return False
+    mine = ns.split("-")
+    return (int(epoch), int(number)) < (int(mine[0]), int(mine[1]))

@@ -1,0 +1,48 @@
+"""Keys of values outside a plan: joins, histories and serving know rows by the same 64-bit keys as the features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ingest.expr import ColumnRef, column
+from ingest.extractor import Extractor
+from ingest.plan import FeaturePlan
+from kernels.errors import ConfigError
+
+Keys = npt.NDArray[np.int64]
+
+
+def key_of(values: pa.Array | pa.ChunkedArray) -> Keys:
+    """int64[n], what `key()` gives: integers are their own keys, bools 0 or 1, strings the XXH64 of their UTF-8 bytes.
+    Null counts as 0, false or "". Raises ConfigError for other types."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        return key_of(values.dictionary_decode())
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        filled = values.fill_null(False if pa.types.is_boolean(kind) else 0) if values.null_count else values
+        try:
+            return np.asarray(filled.cast(pa.int64()).to_numpy(zero_copy_only=False))
+        except pa.ArrowInvalid as error:
+            raise ConfigError(f"a key does not fit 64 bits: {error}") from error
+    if kind in (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.null()):
+        dtype = "string" if kind == pa.null() or "string" in str(kind) else "binary"
+        batch = pa.RecordBatch.from_arrays([values], names=["values.value"])
+        return _hasher(dtype)(batch).keys
+    raise ConfigError(f"values of type {kind} have no key; use integers, bools or strings")
+
+
+def hash_strings(values: pa.Array | Sequence[str | None]) -> Keys:
+    """Keys of strings, int64[n]."""
+    return key_of(values if isinstance(values, pa.Array) else pa.array(values, pa.string()))
+
+
+@cache
+def _hasher(dtype: str) -> Extractor:
+    return FeaturePlan({"key": column(ColumnRef("values", "value"), dtype)}).compile()

@@ -1,0 +1,332 @@
+"""Publishing: one atomic flip, readers undisturbed, zombies refused, an emptied Redis filled again."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import redis
+
+from kernels.errors import ConfigError, ConnectError, MismatchError
+from protos.store import (
+    RowStatus,
+    VersionManifest,
+    decode_changed,
+    decode_item_vectors,
+    decode_rows,
+)
+from trainer.control import Control
+from trainer.publish import Cursor, Published, Publisher, Push, Snapshot
+from trainer.redis_store import FencedError, LostError, RedisStore, Values
+
+DIM = 3
+
+
+def rows_at(version: int, keys: np.ndarray) -> np.ndarray:
+    """What the tests let a row be at a version."""
+    return (keys[:, None] * 100 + version + np.zeros(DIM)).astype(np.float32)
+
+
+def snapshot(step: int, keys: np.ndarray, **changes: object) -> Snapshot:
+    rows = {"ad": (keys, rows_at(step, keys))}
+    return replace(Snapshot(step, rows, {"ad": len(keys)}, b"dense %d" % step), **changes)
+
+
+class Trainer:
+    """A publisher of one rank, driven as the training loop drives it."""
+
+    def __init__(self, url: str, cursor: Cursor | None = None, **options: float) -> None:
+        self.store = RedisStore(url, "livectr")
+        self.publisher = Publisher(
+            self.store,
+            Control(),
+            fingerprint="f",
+            dim=DIM,
+            segments=(("rank.v", DIM),),
+            **options,
+        )
+        self.publisher.start(cursor)
+
+    def publish(self, part: Snapshot) -> Published | None:
+        self.publisher.begin(part)
+        return self.drain()
+
+    def drain(self) -> Published | None:
+        """The header exchange until nothing is under way."""
+        done = None
+        while self.publisher.busy:
+            done = self.publisher.observe([self.publisher.state])
+            time.sleep(0.001)
+        return done
+
+
+@pytest.fixture
+def trainers(redis_url: str) -> Iterator[list[Trainer]]:
+    made: list[Trainer] = []
+    yield made
+    for trainer in made:
+        trainer.publisher.close()
+
+
+@pytest.fixture
+def client(redis_url: str) -> redis.Redis:
+    return redis.Redis.from_url(redis_url)
+
+
+def start(trainers: list[Trainer], url: str, cursor: Cursor | None = None, **options: float) -> Trainer:
+    trainers.append(Trainer(url, cursor, **options))
+    return trainers[-1]
+
+
+def read(client: redis.Redis, trainer: Trainer, keys: np.ndarray, version: int, ns: str) -> tuple:
+    return decode_rows(client.mget(trainer.store.space.rows(ns, "ad", keys)), version, DIM)
+
+
+def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, trainers: list[Trainer]) -> None:
+    trainer = start(trainers, redis_url)
+    keys = np.arange(5_000) * 7 - 9_000
+    listener = client.pubsub()
+    listener.subscribe("livectr:versions")
+    assert listener.get_message(timeout=5)
+    trainer.publisher.trained(np.array([1_050, 1_099, 1_250]))
+    items = (np.array([4, 5]), np.ones((2, 8), np.float32))
+    facts = Values(np.array([7]), trainer.store.space.facts("ads", np.array([7])), [b"[7]"])
+    expected = trainer.publisher.cursor(1)
+    done = trainer.publish(snapshot(1, keys, items=items, values=[facts]))
+    assert done is not None and done.rows == 5_000
+    text = client.get("{livectr}:manifest")
+    manifest = VersionManifest.from_json(text)
+    assert manifest == done.manifest
+    assert expected == Cursor(manifest.version, manifest.epoch, manifest.ns, manifest.step)
+    assert manifest.freshness.bin_ms == (1_000, 1_200) and manifest.freshness.counts == (2, 1)
+    assert manifest.tables == {"ad": 5_000}
+    rows, status = read(client, trainer, keys, 1, manifest.ns)
+    assert (status == RowStatus.FOUND).all() and (rows == rows_at(1, keys)).all()
+    assert client.get(manifest.dense[0]) == b"dense 1"
+    assert (decode_changed(client.get(manifest.changed[0]))["ad"] == keys).all()
+    assert decode_item_vectors(client.get(manifest.item_vectors))[0].tolist() == [4, 5]
+    assert client.get(facts.names[0]) == b"[7]"
+    message = listener.get_message(timeout=5)
+    assert message and message["data"] == b"1"
+
+
+def test_a_reader_of_the_version_before_is_not_disturbed(
+    redis_url: str, client: redis.Redis, trainers: list[Trainer]
+) -> None:
+    trainer = start(trainers, redis_url)
+    keys = np.arange(100)
+    for step in (1, 2):
+        trainer.publish(snapshot(step, keys[:50] if step == 1 else keys))
+    ns = trainer.publisher.last.ns
+    rows, status = read(client, trainer, keys, 1, ns)
+    assert (rows[:50] == rows_at(1, keys[:50])).all()
+    assert (status[50:] == RowStatus.MISSING).all()
+    # the push of version 3 began, and was repeated, but is not flipped
+    for _ in range(2):
+        trainer.store.write_rows(3, ns, "ad", keys, rows_at(3, keys))
+    rows, status = read(client, trainer, keys, 2, ns)
+    assert (status == RowStatus.FOUND).all() and (rows == rows_at(2, keys)).all()
+    assert (read(client, trainer, keys[:50], 1, ns)[1] == RowStatus.OVERWRITTEN).all()
+
+
+def test_deltas_name_what_changed_and_old_blobs_go(
+    redis_url: str, client: redis.Redis, trainers: list[Trainer]
+) -> None:
+    trainer = start(trainers, redis_url)
+    for step in range(1, 8):
+        trainer.publish(snapshot(step, np.array([step])))
+    manifest = trainer.publisher.last
+    assert manifest.version == 7
+    changed = manifest.changed_since(4, manifest.ns)
+    assert [decode_changed(client.get(blob))["ad"].tolist() for blob in changed] == [[5], [6], [7]]
+    assert manifest.changed_since(3, manifest.ns) is None
+    versions = {int(name.split(b":")[2]) for name in client.scan_iter("livectr:blob:*")}
+    assert versions == {4, 5, 6, 7}
+
+
+def test_a_zombie_is_refused(redis_url: str, client: redis.Redis, trainers: list[Trainer]) -> None:
+    """A trainer that was thought dead wakes up after its successor has published."""
+    zombie = start(trainers, redis_url)
+    keys = np.arange(10)
+    zombie.publish(snapshot(1, keys))
+    successor = start(trainers, redis_url)
+    successor.publish(snapshot(2, keys))
+    before = client.get("{livectr}:manifest")
+    with pytest.raises(FencedError, match="another trainer has taken over"):
+        zombie.publish(snapshot(3, keys))
+    with pytest.raises(FencedError):
+        zombie.store.flip(b"{}", 9, b"")
+    assert client.get("{livectr}:manifest") == before
+    ns = successor.publisher.last.ns
+    assert (read(client, successor, keys, 2, ns)[0] == rows_at(2, keys)).all()
+
+
+def test_a_zombie_between_push_and_flip_is_refused(
+    redis_url: str, client: redis.Redis, trainers: list[Trainer]
+) -> None:
+    zombie = start(trainers, redis_url)
+    zombie.publisher.begin(snapshot(1, np.arange(10)))
+    while zombie.publisher.state is Push.PUSHING:
+        time.sleep(0.001)
+    start(trainers, redis_url)
+    with pytest.raises(FencedError):
+        zombie.drain()
+    assert client.get("{livectr}:manifest") is None
+
+
+def test_a_restart_goes_on_with_deltas_when_redis_holds_the_checkpoint(
+    redis_url: str, client: redis.Redis, trainers: list[Trainer]
+) -> None:
+    keys = np.arange(10)
+    first = start(trainers, redis_url)
+    cursor = first.publisher.cursor(1)
+    first.publish(snapshot(1, keys))
+    second = start(trainers, redis_url, cursor)
+    assert not second.publisher.full
+    second.publish(snapshot(2, keys[:3]))
+    manifest = second.publisher.last
+    assert (manifest.version, manifest.ns) == (2, cursor.ns) and manifest.epoch > cursor.epoch
+    assert manifest.changed_since(1, cursor.ns) == manifest.changed
+    rows, _ = read(client, second, keys, 2, manifest.ns)
+    assert (rows[:3] == rows_at(2, keys[:3])).all() and (rows[3:] == rows_at(1, keys[3:])).all()
+
+
+@pytest.mark.parametrize("fault", ["older checkpoint", "half a push", "no checkpoint"])
+def test_a_restart_publishes_all_under_a_fresh_ns_otherwise(
+    redis_url: str, client: redis.Redis, trainers: list[Trainer], fault: str
+) -> None:
+    keys = np.arange(10)
+    first = start(trainers, redis_url)
+    cursor = first.publisher.cursor(1)
+    first.publish(snapshot(1, keys))
+    if fault == "older checkpoint":
+        first.publish(snapshot(2, keys))
+    elif fault == "half a push":
+        first.store.begin(2)
+        first.store.write_rows(2, cursor.ns, "ad", keys[:5], rows_at(99, keys[:5]))
+    old = first.publisher.last
+    second = start(trainers, redis_url, None if fault == "no checkpoint" else cursor, sweep_after_s=0)
+    assert second.publisher.full
+    second.publish(snapshot(3, keys))
+    manifest = second.publisher.last
+    assert manifest.version == old.version + 1 and manifest.ns != old.ns
+    assert manifest.changed_since(old.version, old.ns) is None
+    assert (read(client, second, keys, manifest.version, manifest.ns)[0] == rows_at(3, keys)).all()
+    second.publisher._sweeper.join()
+    assert not any(client.mget(second.store.space.rows(old.ns, "ad", keys)))
+    assert not second.store.pushing()
+
+
+def test_an_emptied_redis_is_filled_again(
+    redis_url: str, client: redis.Redis, trainers: list[Trainer]
+) -> None:
+    trainer = start(trainers, redis_url)
+    keys = np.arange(10)
+    trainer.publish(snapshot(1, keys))
+    trainer.publisher.trained(np.array([5]))
+    client.flushall()
+    assert trainer.publish(snapshot(2, keys[:2])) is None
+    assert trainer.publisher.full
+    done = trainer.publish(snapshot(3, keys))
+    assert done is not None and done.manifest.version == 2
+    assert done.manifest.freshness.counts == (1,)
+    assert (read(client, trainer, keys, 2, done.manifest.ns)[0] == rows_at(3, keys)).all()
+
+
+def test_another_manifest_in_place_of_ours_is_a_loss(
+    redis_url: str, client: redis.Redis, trainers: list[Trainer]
+) -> None:
+    trainer = start(trainers, redis_url)
+    trainer.publish(snapshot(1, np.arange(3)))
+    client.set("{livectr}:manifest", b"{}")
+    with pytest.raises(LostError):
+        trainer.store.flip(b"new", 2, trainer.publisher.last.to_json())
+
+
+class BrokenConnection:
+    """Write scripts fail as if Redis had gone away, from the n-th call on."""
+
+    def __init__(self, store: RedisStore, calls: int) -> None:
+        self.calls, self.write = calls, store.write_rows
+
+    def __call__(self, *args: object) -> None:
+        if self.calls == 0:
+            raise redis.ConnectionError("gone")
+        self.calls -= 1
+        self.write(*args)
+
+
+def test_a_push_that_broke_is_repeated_under_its_number(
+    redis_url: str, client: redis.Redis, trainers: list[Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = start(trainers, redis_url)
+    keys = np.arange(200)
+    trainer.publish(snapshot(1, keys))
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.store, "write_rows", BrokenConnection(trainer.store, 1))
+        two = snapshot(2, keys)
+        two = replace(two, rows={**two.rows, "user": two.rows["ad"]})
+        assert trainer.publish(two) is None
+    assert not trainer.publisher.full
+    ns = trainer.publisher.last.ns
+    assert (read(client, trainer, keys, 1, ns)[0] == rows_at(1, keys)).all()
+    done = trainer.publish(snapshot(3, keys))
+    assert done is not None and done.manifest.version == 2
+    assert (read(client, trainer, keys, 2, ns)[0] == rows_at(3, keys)).all()
+    assert (read(client, trainer, keys, 1, ns)[0] == rows_at(1, keys)).all()
+
+
+def test_readers_never_see_a_mixed_version(redis_url: str, trainers: list[Trainer]) -> None:
+    """All rows of a version hold its number; readers run while versions are pushed and flipped."""
+    trainer = start(trainers, redis_url)
+    keys = np.arange(3_000)
+    trainer.publish(Snapshot(1, {"ad": (keys, np.full((3_000, DIM), 1, np.float32))}, {}, b""))
+    stop, mixed, reads = threading.Event(), [], []
+
+    def reader() -> None:
+        client = redis.Redis.from_url(redis_url)
+        while not stop.is_set():
+            manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+            values = client.mget(trainer.store.space.rows(manifest.ns, "ad", keys))
+            rows, status = decode_rows(values, manifest.version, DIM)
+            if (status == RowStatus.OVERWRITTEN).any():
+                continue
+            reads.append(manifest.version)
+            if not (rows == manifest.version).all():
+                mixed.append(manifest.version)
+
+    threads = [threading.Thread(target=reader) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for version in range(2, 30):
+        trainer.publish(
+            Snapshot(version, {"ad": (keys, np.full((3_000, DIM), version, np.float32))}, {}, b"")
+        )
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not mixed and len(set(reads)) > 3
+
+
+def test_removed_values_are_removed(redis_url: str, client: redis.Redis, trainers: list[Trainer]) -> None:
+    trainer = start(trainers, redis_url)
+    keys = np.arange(40)
+    names = trainer.store.space.facts("ads", keys)
+    trainer.store.write_values(Values(keys, names, [b"x"] * 40))
+    trainer.store.write_values(Values(keys, names, [None if k % 2 else b"y" for k in range(40)]))
+    assert client.mget(names) == [None if k % 2 else b"y" for k in range(40)]
+
+
+def test_what_a_user_gets_wrong_is_told(redis_url: str, client: redis.Redis) -> None:
+    with pytest.raises(ConnectError, match="does not answer") as told:
+        RedisStore("redis://:secret@127.0.0.1:1/0", "livectr")
+    assert "secret" not in str(told.value) and "127.0.0.1:1" in str(told.value)
+    with pytest.raises(ConfigError, match="nonsense"):
+        RedisStore("nonsense", "livectr")
+    with pytest.raises(ConfigError, match="namespace"):
+        RedisStore(redis_url, "a:b")
+    client.set("{livectr}:manifest", b'{"some": 1}')
+    with pytest.raises(MismatchError, match="another program"):
+        RedisStore(redis_url, "livectr").manifest()

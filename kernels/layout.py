@@ -1,0 +1,158 @@
+"""What a row of a table holds: segments of values, each with its optimiser. Pure declarations.
+
+A row is float32: the values of all segments first, then their optimiser states in the same order.
+"""
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """An optimiser of one segment; the arithmetic is in optimisers.cuh, under the same class name."""
+
+    def state_floats(self, dim: int) -> int:
+        """Floats of state beside `dim` values."""
+        raise NotImplementedError
+
+    def hyper(self) -> tuple[float, ...]:
+        """Hyper-parameters in the order in which optimisers.cuh reads them."""
+        return tuple(float(getattr(self, field.name)) for field in fields(self))
+
+
+@dataclass(frozen=True)
+class SGD(Optimiser):
+    """w -= lr g"""
+
+    lr: float = 0.01
+
+    def state_floats(self, dim: int) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class AdaGrad(Optimiser):
+    """Duchi, Hazan, Singer 2011; state: the sum of squared gradients, from `initial`."""
+
+    lr: float = 0.05
+    eps: float = 1e-10
+    initial: float = 0.1
+
+    def state_floats(self, dim: int) -> int:
+        return dim
+
+
+@dataclass(frozen=True)
+class Adam(Optimiser):
+    """Kingma, Ba 2015, Algorithm 1, with a step count of its own for each row.
+
+    Deviation: a row whose key is not in the batch is left alone (its moments do not decay).
+    """
+
+    lr: float = 1e-3
+    eps: float = 1e-8
+    beta1: float = 0.9
+    beta2: float = 0.999
+
+    def state_floats(self, dim: int) -> int:
+        return 2 * dim + 2
+
+    def hyper(self) -> tuple[float, ...]:
+        # 1 - beta is taken in double precision: in single, 1 - 0.999 errs by 5e-5
+        return (*super().hyper(), 1 - self.beta1, 1 - self.beta2)
+
+
+@dataclass(frozen=True)
+class FTRL(Optimiser):
+    """FTRL-proximal, McMahan et al. 2013, Algorithm 1: a weight is exactly 0 while |z| <= l1."""
+
+    alpha: float = 0.05
+    beta: float = 1.0
+    l1: float = 0.0
+    l2: float = 0.0
+
+    def state_floats(self, dim: int) -> int:
+        return 2 * dim
+
+
+@dataclass(frozen=True)
+class Segment:
+    """`dim` values under one optimiser. They start uniform in [-init_scale, init_scale]: a pure
+    function of seed, table name, key and place in the row, not of the order of arrival."""
+
+    name: str
+    dim: int
+    optimiser: Optimiser
+    init_scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise ValueError(f"segment {self.name!r}: dim must be at least 1, not {self.dim}")
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """The segments of a row. dim: D, its values; stride: D + state floats."""
+
+    HYPERS: ClassVar[int] = 8  # hyper-parameters of a segment, padded; the first is its init_scale
+
+    segments: tuple[Segment, ...]
+
+    def __post_init__(self) -> None:
+        names = [segment.name for segment in self.segments]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"a row needs segments with distinct names, not {names}")
+
+    @property
+    def dim(self) -> int:
+        return sum(segment.dim for segment in self.segments)
+
+    @property
+    def stride(self) -> int:
+        return self.dim + sum(segment.optimiser.state_floats(segment.dim) for segment in self.segments)
+
+    def slice(self, name: str) -> slice:
+        """Where the values of segment `name` are in [0, D)."""
+        first = 0
+        for segment in self.segments:
+            if segment.name == name:
+                return slice(first, first + segment.dim)
+            first += segment.dim
+        raise KeyError(name)
+
+    def hyper(self) -> list[float]:
+        """Hyper-parameters of all segments: HYPERS floats each."""
+        padded: list[float] = []
+        for segment in self.segments:
+            used = (segment.init_scale, *segment.optimiser.hyper())
+            padded += [*used, *[0.0] * (self.HYPERS - len(used))]
+        return padded
+
+    def source(self) -> str:
+        """`struct Layout` of table.cuh: dims and optimisers are compile-time, hyper-parameters are not."""
+        values, states, updates = [], [], []
+        at, state = 0, self.dim
+        for number, segment in enumerate(self.segments):
+            kind, h = f"{type(segment.optimiser).__name__}<{segment.dim}>", f"h + {number * self.HYPERS}"
+            values.append(f"initial_values<{segment.dim}>(row, {at}, stream, {h});")
+            states.append(f"{kind}::init(row + {at}, row + {state}, {h} + 1);")
+            updates.append(f"{kind}::update(row + {at}, row + {state}, gradient + {at}, {h} + 1);")
+            at += segment.dim
+            state += segment.optimiser.state_floats(segment.dim)
+        indent = "\n        "
+        return f"""
+#include "optimisers.cuh"
+#include "initial.cuh"
+struct Layout {{
+    static constexpr int D = {self.dim}, STRIDE = {self.stride};
+    static __device__ __forceinline__ void values(float* row, uint64_t stream, const float* h) {{
+        {indent.join(values)}
+    }}
+    static __device__ __forceinline__ void state(float* row, const float* h) {{
+        {indent.join(states)}
+    }}
+    static __device__ __forceinline__ void update(float* row, const float* gradient, const float* h) {{
+        {indent.join(updates)}
+    }}
+}};
+"""

@@ -1,0 +1,79 @@
+// Optimisers of one segment of a row: N weights `w`, their state `s` (STATE floats), gradient `g` and
+// hyper-parameters `h`. A row is updated once per step, with the sum of its gradients.
+#pragma once
+#include "shim.cuh"
+
+// h: lr
+template <int N>
+struct SGD {
+    static constexpr int STATE = 0;
+    static __device__ __forceinline__ void init(const float*, float*, const float*) {}
+    static __device__ __forceinline__ void update(float* w, float*, const float* g, const float* h) {
+        for (int i = 0; i < N; ++i) w[i] -= h[0] * g[i];
+    }
+};
+
+// Duchi, Hazan, Singer 2011, diagonal form. s: sum of squared gradients; h: lr, eps, initial sum
+template <int N>
+struct AdaGrad {
+    static constexpr int STATE = N;
+    static __device__ __forceinline__ void init(const float*, float* s, const float* h) {
+        for (int i = 0; i < N; ++i) s[i] = h[2];
+    }
+    static __device__ __forceinline__ void update(float* w, float* s, const float* g, const float* h) {
+        for (int i = 0; i < N; ++i) {
+            s[i] += g[i] * g[i];
+            w[i] -= h[0] * g[i] / (sqrtf(s[i]) + h[1]);
+        }
+    }
+};
+
+// Kingma, Ba 2015, Algorithm 1, counting the steps of each row by itself, so that the bias terms are
+// right for rare keys. s: m[N], v[N], 1-beta1^t, 1-beta2^t (kept instead of t: no pow, no cancellation);
+// h: lr, eps, beta1, beta2, 1-beta1, 1-beta2
+template <int N>
+struct Adam {
+    static constexpr int STATE = 2 * N + 2;
+    static __device__ __forceinline__ void init(const float*, float* s, const float*) {
+        for (int i = 0; i < STATE; ++i) s[i] = 0.0f;
+    }
+    static __device__ __forceinline__ void update(float* w, float* s, const float* g, const float* h) {
+        float* const m = s;
+        float* const v = s + N;
+        const float c1 = s[2 * N] = h[2] * s[2 * N] + h[4];
+        const float c2 = s[2 * N + 1] = h[3] * s[2 * N + 1] + h[5];
+        for (int i = 0; i < N; ++i) {
+            m[i] = h[2] * m[i] + h[4] * g[i];
+            v[i] = h[3] * v[i] + h[5] * g[i] * g[i];
+            w[i] -= h[0] * (m[i] / c1) / (sqrtf(v[i] / c2) + h[1]);
+        }
+    }
+};
+
+// FTRL-proximal: McMahan et al. 2013, Algorithm 1: w = 0 exactly where |z| <= l1.
+// s: z[N], n[N]; h: alpha, beta, l1, l2
+template <int N>
+struct FTRL {
+    static constexpr int STATE = 2 * N;
+    // The paper starts at w = 0. A non-zero initial weight is written into z, as the z that gives it.
+    static __device__ __forceinline__ void init(const float* w, float* s, const float* h) {
+        for (int i = 0; i < N; ++i) {
+            const float l1 = w[i] > 0.0f ? h[2] : w[i] < 0.0f ? -h[2] : 0.0f;
+            s[i] = -w[i] * (h[1] / h[0] + h[3]) - l1;
+            s[N + i] = 0.0f;
+        }
+    }
+    static __device__ __forceinline__ void update(float* w, float* s, const float* g, const float* h) {
+        float* const z = s;
+        float* const n = s + N;
+        for (int i = 0; i < N; ++i) {
+            const float root = sqrtf(n[i]);
+            n[i] += g[i] * g[i];
+            const float next_root = sqrtf(n[i]);
+            z[i] += g[i] - (next_root - root) / h[0] * w[i];
+            const float l1 = z[i] < 0.0f ? -h[2] : h[2];
+            const float weight = -(z[i] - l1) / ((h[1] + next_root) / h[0] + h[3]);
+            w[i] = fabsf(z[i]) <= h[2] ? 0.0f : weight;
+        }
+    }
+};

@@ -1,0 +1,193 @@
+// The dynamic table: key -> row of floats (values, then optimiser state). Rows lie in slabs that never
+// move; a row number is a slab and a place in it. The including source defines `struct Layout` first
+// (RowLayout.source in layout.py writes it): D values and STRIDE floats in all, and functions for their
+// initial values, the state that goes with these, and the optimisers' update.
+//
+// Bytes per key: 16 (header) + 4 * STRIDE, rounded up to 16, + 18 to 37 (index) + 4 per listed change.
+#pragma once
+#include "index.cuh"
+
+struct RowHeader {
+    int64_t key;
+    uint32_t generation;  // of the last change; ERASED is set while the row is free
+    uint32_t mark;        // place in the unique rows of the last batch; a hint that is always checked
+};
+
+constexpr uint32_t ERASED = 1u << 31;
+constexpr int64_t ROW_BYTES = (sizeof(RowHeader) + 4 * Layout::STRIDE + 15) / 16 * 16;
+
+constexpr int slab_shift() {
+    int shift = 0;
+    while (ROW_BYTES << (shift + 1) <= 16 << 20) ++shift;
+    return shift;
+}
+constexpr int SLAB_SHIFT = slab_shift();
+
+// What a reader needs; valid until the next insert.
+struct RowsView {
+    char* const* slabs;
+};
+
+static __device__ __forceinline__ RowHeader* row_header(const RowsView& view, uint32_t row) {
+    return reinterpret_cast<RowHeader*>(view.slabs[row >> SLAB_SHIFT] + (row & ((1u << SLAB_SHIFT) - 1)) * ROW_BYTES);
+}
+
+static __device__ __forceinline__ float* row_floats(const RowsView& view, uint32_t row) {
+    return reinterpret_cast<float*>(row_header(view, row) + 1);
+}
+
+#ifdef LIVECTR_HOST
+#include <deque>
+#include "threads.cuh"
+
+namespace {
+
+constexpr int64_t GRAIN = 512;  // rows of a task: enough to hide a thread's wake-up
+
+inline void prefetch_row(const RowsView& view, uint32_t row, int64_t bytes) {
+    const char* const start = reinterpret_cast<const char*>(row_header(view, row));
+    for (int64_t at = 0; at < bytes; at += 64) prefetch(start + at);
+}
+
+class Table {
+  public:
+    Table(uint64_t seed, const float* hyper, int64_t hypers)
+        : seed_(seed), hyper_(hyper, hyper + hypers), index_(mix64(seed ^ 1)) {}
+
+    IndexView index() const { return index_.view(); }
+    RowsView rows() const { return {slab_data_.data()}; }
+    const float* hyper() const { return hyper_.data(); }
+    uint64_t seed() const { return seed_; }
+    int64_t size() const { return next_row_ - static_cast<int64_t>(free_.size()); }
+    uint32_t generation() const { return closed_ + static_cast<uint32_t>(changed_.size()); }
+
+    int64_t bytes() const {
+        int64_t total = index_.bytes() + int64_t{next_row_} * ROW_BYTES + 4 * free_.capacity();
+        for (const auto& list : changed_) total += 4 * list.capacity();
+        return total;
+    }
+
+    // The values of `key` at `row`; if that is NO_ROW, `buffer` with zeros or its initial values.
+    const float* values(int64_t key, uint32_t row, bool zeros, float* buffer) const {
+        if (row != NO_ROW) return row_floats(rows(), row);
+        if (zeros) {
+            std::fill_n(buffer, Layout::D, 0.0f);
+        } else {
+            Layout::values(buffer, initial_stream(seed_, key), hyper());
+        }
+        return buffer;
+    }
+
+    // Fills the places of `rows` that are NO_ROW, in order, with new rows for their keys.
+    void insert_missing(const int64_t* keys, uint32_t* rows, int64_t n) {
+        constexpr int64_t AHEAD = 16;
+        born_.clear();
+        const int64_t missing = std::count(rows, rows + n, NO_ROW);
+        if (missing == 0) return;
+        born_.reserve(missing);
+        for (int64_t i = 0; i < n; ++i) {
+            if (i + AHEAD < n && rows[i + AHEAD] == NO_ROW) {
+                const uint64_t hash = index_hash(index(), keys[i + AHEAD]);
+                prefetch(segment_of(index(), hash)->slots + home_slot(hash));
+            }
+            if (rows[i] == NO_ROW) rows[i] = insert(keys[i]);
+        }
+        const RowsView view = this->rows();
+        livectr::parallel_chunks(born_.size(), GRAIN, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+                const auto [row, key] = born_[i];
+                *row_header(view, row) = {key, generation(), 0};
+                float* const floats = row_floats(view, row);
+                Layout::values(floats, initial_stream(seed_, key), hyper());
+                Layout::state(floats, hyper());
+            }
+        });
+    }
+
+    bool erase(int64_t key) {
+        const uint32_t row = index_.erase(key);
+        if (row == NO_ROW) return false;
+        row_header(rows(), row)->generation |= ERASED;
+        free_.push_back(row);
+        return true;
+    }
+
+    // Forgets all rows and gives their memory back; marks go on counting.
+    void clear() {
+        Table fresh(seed_, hyper(), hyper_.size());
+        fresh.closed_ = generation() - 1;
+        *this = std::move(fresh);
+    }
+
+    // Sets a row's generation; true: the caller owes it to the list of changes (see `changed`).
+    static bool touch(RowHeader* header, uint32_t generation) {
+        return std::exchange(header->generation, generation) != generation;
+    }
+    void changed(const uint32_t* rows, int64_t n) { changed_.back().insert(changed_.back().end(), rows, rows + n); }
+
+    // Closes the current generation and returns its number.
+    uint32_t mark() {
+        changed_.emplace_back();
+        return generation() - 1;
+    }
+
+    void forget(uint32_t mark) {
+        for (; closed_ < mark && changed_.size() > 1; ++closed_) changed_.pop_front();
+    }
+
+    // Calls take(row) for every row changed after `since` (0: for every row), each once; false if the
+    // lists that would tell are forgotten.
+    template <typename Take>
+    bool each_changed(uint32_t since, Take&& take) const {
+        if (since == 0) {
+            for (uint32_t row = 0; row < next_row_; ++row) {
+                if (!(row_header(rows(), row)->generation & ERASED)) take(row);
+            }
+            return true;
+        }
+        if (since < closed_) return false;
+        for (uint32_t g = since + 1; g <= generation(); ++g) {
+            for (const uint32_t row : changed_[g - closed_ - 1]) {
+                if (row_header(rows(), row)->generation == g) take(row);
+            }
+        }
+        return true;
+    }
+
+  private:
+    uint64_t seed_;
+    std::vector<float> hyper_;
+    Index index_;
+    std::vector<Pages> slabs_;
+    std::vector<char*> slab_data_;
+    std::vector<uint32_t> free_;
+    uint32_t next_row_ = 0;
+    std::vector<std::pair<uint32_t, int64_t>> born_;  // rows of the running insert_missing
+    uint32_t closed_ = 0;                             // generations up to here are forgotten
+    std::deque<std::vector<uint32_t>> changed_ = std::deque<std::vector<uint32_t>>(1);  // rows changed in generation closed_ + 1, ...
+
+    uint32_t insert(int64_t key) {
+        const uint32_t fresh = free_.empty() ? next_row_ : free_.back();
+        if (fresh == NO_ROW) throw std::bad_alloc();
+        if (fresh >> SLAB_SHIFT == slabs_.size()) {
+            slabs_.emplace_back(ROW_BYTES << SLAB_SHIFT, !slabs_.empty());
+            slab_data_.push_back(slabs_.back().data());
+        }
+        const uint32_t row = index_.find_or_insert(key, fresh);
+        if (row != fresh) return row;
+        born_.emplace_back(row, key);
+        if (free_.empty()) {
+            ++next_row_;
+            changed(&row, 1);
+        } else {
+            free_.pop_back();
+            // erased and born again within a generation: already listed
+            if ((row_header(rows(), row)->generation & ~ERASED) != generation()) changed(&row, 1);
+        }
+        return row;
+    }
+};
+
+}  // namespace
+
+#endif

@@ -1,0 +1,211 @@
+"""The dynamic hash table on the host, and the embedding front that reads and trains many of them.
+
+Reading calls (find, lookup, export, infer, len) may run beside each other in any number of threads; a
+call that changes a table must run alone: the caller holds the lock. Calls release the GIL and use
+LIVECTR_THREADS threads; equal calls give equal bits with any number of them.
+"""
+
+import hashlib
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.layout import RowLayout
+from kernels.native import address, checked, contiguous, table_library
+
+Keys = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.uint32]
+Floats = npt.NDArray[np.float32]
+Missing = Literal["initial", "zeros"]
+
+MISSING_ROW = 0xFFFFFFFF
+
+
+class DynamicTable:
+    """key (any int64) -> row float32[stride]; grows without a limit but memory and never rehashes as a whole.
+
+    D = layout.dim values come first in a row, then the optimiser state. `name` and `seed` decide the
+    initial values. The structure, its costs and bytes are described in index.cuh and table.cuh.
+    """
+
+    def __init__(self, layout: RowLayout, *, name: str, seed: int) -> None:
+        self.layout = layout
+        self.name = name
+        self.seed = seed
+        self.library = table_library(layout)
+        hyper = np.array(layout.hyper(), np.float32)
+        digest = hashlib.blake2b(f"{seed}\0{name}".encode(), digest_size=8).digest()
+        self.handle: int = self.library.table_new(
+            int.from_bytes(digest, "little"), address(hyper), len(hyper)
+        )
+        if not self.handle:
+            raise MemoryError(f"no memory for table {name!r}")
+        weakref.finalize(self, self.library.table_delete, self.handle)
+
+    def __len__(self) -> int:
+        return int(self.library.table_size(self.handle))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in use: rows ever used at once, index and lists of changes."""
+        return int(self.library.table_bytes(self.handle))
+
+    def find(self, keys: npt.ArrayLike) -> Rows:
+        """uint32[n] row numbers of int64[n] keys; MISSING_ROW where there is none."""
+        return self._rows(keys, self.library.table_find)
+
+    def find_or_insert(self, keys: npt.ArrayLike) -> Rows:
+        """uint32[n] row numbers; a missing key gets its initial row. A row number holds until its erase."""
+        return self._rows(keys, self.library.table_insert)
+
+    def lookup(self, keys: npt.ArrayLike, *, missing: Missing = "initial") -> Floats:
+        """float32[n, D] values; nothing is stored for a missing key."""
+        keys = contiguous(keys, np.int64, (None,))
+        out = np.empty((len(keys), self.layout.dim), np.float32)
+        zeros = missing == "zeros"
+        checked(self.library.table_lookup(self.handle, address(keys), len(keys), zeros, address(out)))
+        return out
+
+    def update(self, keys: npt.ArrayLike, grads: npt.ArrayLike) -> int:
+        """One optimiser step with float32[n, D] gradients; those of equal keys are summed, in order.
+
+        Missing keys are inserted first. Returns the number of unique keys.
+        """
+        keys = contiguous(keys, np.int64, (None,))
+        grads = contiguous(grads, np.float32, (len(keys), self.layout.dim))
+        return checked(self.library.table_update(self.handle, address(keys), len(keys), address(grads)))
+
+    def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> int:
+        """Store float32[n, stride] raw rows; of equal keys the last counts. Returns the unique keys."""
+        keys = contiguous(keys, np.int64, (None,))
+        rows = contiguous(rows, np.float32, (len(keys), self.layout.stride))
+        return checked(self.library.table_assign(self.handle, address(keys), len(keys), address(rows)))
+
+    def erase(self, keys: npt.ArrayLike) -> int:
+        """Forget keys; returns how many were there. Their memory is used again by later keys."""
+        keys = contiguous(keys, np.int64, (None,))
+        return checked(self.library.table_erase(self.handle, address(keys), len(keys)))
+
+    def clear(self) -> None:
+        """Forget all keys and give the memory back. Marks go on counting; older ones are forgotten."""
+        checked(self.library.table_clear(self.handle))
+
+    def mark(self) -> int:
+        """Close the current generation of changes; `export(since=...)` takes the number returned."""
+        return checked(self.library.table_mark(self.handle))
+
+    def forget(self, mark: int) -> None:
+        """Free the lists of changes up to `mark`: after it, `export` cannot start from an earlier one."""
+        self.library.table_forget(self.handle, mark)
+
+    def export(self, since: int = 0, *, state: bool = True) -> tuple[Keys, Floats]:
+        """int64[m] keys and float32[m, stride] rows ([m, D] without state), each once.
+
+        since 0: every row, by row number. Otherwise the rows inserted, updated or assigned after that
+        mark, by generation and first change in it. Erased keys are absent, and not announced.
+        Raises ValueError when the changes are forgotten.
+        """
+        if since < 0:
+            raise ValueError(f"since must be 0 or a mark, not {since}")
+        count = checked(self.library.table_changed(self.handle, since, None))
+        rows = np.empty(count, np.uint32)
+        self.library.table_changed(self.handle, since, address(rows))
+        keys = np.empty(count, np.int64)
+        width = self.layout.stride if state else self.layout.dim
+        out = np.empty((count, width), np.float32)
+        checked(
+            self.library.table_read(self.handle, address(rows), count, width, address(keys), address(out))
+        )
+        return keys, out
+
+    def _rows(self, keys: npt.ArrayLike, call: Callable[[int, int, int, int], int]) -> Rows:
+        keys = contiguous(keys, np.int64, (None,))
+        rows = np.empty(len(keys), np.uint32)
+        checked(call(self.handle, address(keys), len(keys), address(rows)))
+        return rows
+
+
+class FieldTables:
+    """The embedding front of one rank: F fields, each reading a table; fields may share one.
+
+    tables: name -> table, all of one layout (D values). fields: (field name, table name) in order.
+    A batch of B rows is ragged and field-major: the keys of field f, row b are
+    keys[offsets[f * B + b] : offsets[f * B + b + 1]]; their values are summed.
+    """
+
+    def __init__(self, tables: dict[str, DynamicTable], fields: Sequence[tuple[str, str]]) -> None:
+        used = list(dict.fromkeys(table for _, table in fields))
+        layouts = {tables[name].layout.source() for name in used}
+        if len(layouts) > 1:
+            raise ValueError(f"tables {used} must have one row layout")
+        self.tables = dict(tables)  # of our own: the C++ side points at them
+        self.fields = tuple(fields)
+        self.dim = next(iter(tables.values())).layout.dim if tables else 0
+        self._batch: int | None = None
+        if used:
+            self._library = tables[used[0]].library
+            handles = np.array([tables[name].handle for name in used], np.uintp)
+            table_of = np.array([used.index(table) for _, table in fields], np.int32)
+            self._handle: int = self._library.fields_new(
+                address(handles), len(handles), address(table_of), len(table_of)
+            )
+            weakref.finalize(self, self._library.fields_delete, self._handle)
+
+    def forward(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, batch: int) -> Floats:
+        """float32[B, F, D] of offsets int32[F * B + 1] and keys int64[nnz]; inserts missing keys.
+
+        Remembers the rows for `backward`. Raises ValueError for offsets that do not fit.
+        """
+        offsets, keys, out = self._prepare(offsets, keys, batch)
+        self._batch = None
+        if self.fields:
+            checked(
+                self._library.fields_forward(
+                    self._handle, address(offsets), address(keys), len(keys), batch, address(out)
+                )
+            )
+        self._batch = batch
+        return out
+
+    def backward(self, grad: npt.ArrayLike) -> int:
+        """One optimiser step on the rows of the last forward, with float32[B, F, D] gradients.
+
+        The gradients of a row are summed in field-major order of its occurrences, then its optimisers
+        run once. Returns the number of unique rows. No key may be erased between forward and backward.
+        """
+        if self._batch is None:
+            raise RuntimeError("backward needs a forward before it")
+        grad = contiguous(grad, np.float32, (self._batch, len(self.fields), self.dim))
+        self._batch = None
+        return checked(self._library.fields_backward(self._handle, address(grad))) if self.fields else 0
+
+    def infer(
+        self, offsets: npt.ArrayLike, keys: npt.ArrayLike, batch: int, *, missing: Missing = "initial"
+    ) -> Floats:
+        """As forward, but stores nothing and may run in several threads at once."""
+        offsets, keys, out = self._prepare(offsets, keys, batch)
+        if self.fields:
+            checked(
+                self._library.fields_infer(
+                    self._handle,
+                    address(offsets),
+                    address(keys),
+                    len(keys),
+                    batch,
+                    missing == "zeros",
+                    address(out),
+                )
+            )
+        return out
+
+    def _prepare(
+        self, offsets: npt.ArrayLike, keys: npt.ArrayLike, batch: int
+    ) -> tuple[npt.NDArray[np.int32], Keys, Floats]:
+        return (
+            contiguous(offsets, np.int32, (len(self.fields) * batch + 1,)),
+            contiguous(keys, np.int64, (None,)),
+            np.empty((batch, len(self.fields), self.dim), np.float32),
+        )

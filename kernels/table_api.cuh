@@ -1,0 +1,178 @@
+// The C functions that kernels/table.py calls. Results: a count, or one of the negative codes.
+// Functions that change a table must not run beside any other call on it; the others may.
+#pragma once
+#include "fields.cuh"
+#ifdef LIVECTR_HOST
+
+namespace {
+
+constexpr int64_t OUT_OF_MEMORY = -1, FORGOTTEN = -2, BAD_OFFSETS = -3;
+
+template <typename Call>
+int64_t guarded(Call&& call) {
+    try {
+        return call();
+    } catch (const std::bad_alloc&) {
+        return OUT_OF_MEMORY;
+    }
+}
+
+void find_all(const Table& table, const int64_t* keys, int64_t n, uint32_t* rows) {
+    livectr::parallel_chunks(n, 4 * GRAIN, [&](int64_t begin, int64_t end) {
+        find_rows(table.index(), keys + begin, end - begin, rows + begin);
+    });
+}
+
+// out[n, D]: values of keys whose rows are known.
+void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros, float* out) {
+    for (int64_t i = 0; i < n; ++i) {
+        if (i + Batch::AHEAD < n && rows[i + Batch::AHEAD] != NO_ROW) {
+            prefetch_row(table.rows(), rows[i + Batch::AHEAD], sizeof(RowHeader) + 4 * Layout::D);
+        }
+        float buffer[Layout::D];
+        memcpy(out + i * Layout::D, table.values(keys[i], rows[i], zeros, buffer), 4 * Layout::D);
+    }
+}
+
+// Rows of n keys, inserted where missing, as a batch with cells 0 ... n - 1.
+Batch batch_of(Table& table, const int64_t* keys, int64_t n) {
+    std::vector<uint32_t> rows(n);
+    find_all(table, keys, n, rows.data());
+    table.insert_missing(keys, rows.data(), n);
+    Batch batch;
+    batch.start(n);
+    batch.add_all(table.rows(), rows.data(), n);
+    batch.prepare();
+    return batch;
+}
+
+}  // namespace
+
+extern "C" {
+
+Table* table_new(uint64_t seed, const float* hyper, int64_t hypers) {
+    try {
+        return new Table(seed, hyper, hypers);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+void table_delete(Table* table) { delete table; }
+int64_t table_size(const Table* table) { return table->size(); }
+int64_t table_bytes(const Table* table) { return table->bytes(); }
+int64_t table_mark(Table* table) {
+    return guarded([&] { return table->mark(); });
+}
+void table_forget(Table* table, uint32_t mark) { table->forget(mark); }
+int64_t table_clear(Table* table) {
+    return guarded([&] { return table->clear(), 0; });
+}
+
+// rows[n]; missing keys: NO_ROW
+int64_t table_find(const Table* table, const int64_t* keys, int64_t n, uint32_t* rows) {
+    return guarded([&] { return find_all(*table, keys, n, rows), n; });
+}
+
+// rows[n]; missing keys are inserted
+int64_t table_insert(Table* table, const int64_t* keys, int64_t n, uint32_t* rows) {
+    return guarded([&] {
+        find_all(*table, keys, n, rows);
+        table->insert_missing(keys, rows, n);
+        return n;
+    });
+}
+
+// out[n, D]
+int64_t table_lookup(const Table* table, const int64_t* keys, int64_t n, int32_t zeros, float* out) {
+    constexpr int64_t PART = 256;
+    return guarded([&] {
+        livectr::parallel_chunks(n, 8 * PART, [&](int64_t begin, int64_t end) {
+            uint32_t rows[PART];
+            for (int64_t at = begin; at < end; at += PART) {
+                const int64_t size = std::min(PART, end - at);
+                find_rows(table->index(), keys + at, size, rows);
+                copy_values(*table, keys + at, rows, size, zeros, out + at * Layout::D);
+            }
+        });
+        return n;
+    });
+}
+
+// grads[n, D]; returns the number of unique keys
+int64_t table_update(Table* table, const int64_t* keys, int64_t n, const float* grads) {
+    return guarded([&] {
+        Batch batch = batch_of(*table, keys, n);
+        livectr::parallel_for(batch.chunks(), [&](int64_t c) { batch.apply(*table, grads, c); });
+        batch.finish(*table);
+        return batch.size();
+    });
+}
+
+// source[n, STRIDE]; of equal keys the last counts
+int64_t table_assign(Table* table, const int64_t* keys, int64_t n, const float* source) {
+    return guarded([&] {
+        Batch batch = batch_of(*table, keys, n);
+        livectr::parallel_for(batch.chunks(), [&](int64_t c) { batch.assign(*table, source, c); });
+        batch.finish(*table);
+        return batch.size();
+    });
+}
+
+// returns how many of the keys were there
+int64_t table_erase(Table* table, const int64_t* keys, int64_t n) {
+    return guarded([&] {
+        int64_t erased = 0;
+        for (int64_t i = 0; i < n; ++i) erased += table->erase(keys[i]);
+        return erased;
+    });
+}
+
+// Rows changed after mark `since`; rows == nullptr only counts them.
+int64_t table_changed(const Table* table, uint32_t since, uint32_t* rows) {
+    int64_t count = 0;
+    const bool known = table->each_changed(since, [&](uint32_t row) {
+        if (rows) rows[count] = row;
+        ++count;
+    });
+    return known ? count : FORGOTTEN;
+}
+
+// keys[n] and the first `width` floats of each row: out[n, width]
+int64_t table_read(const Table* table, const uint32_t* rows, int64_t n, int64_t width, int64_t* keys, float* out) {
+    return guarded([&] {
+        const RowsView view = table->rows();
+        livectr::parallel_chunks(n, 4 * GRAIN, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+                if (i + Batch::AHEAD < end) prefetch_row(view, rows[i + Batch::AHEAD], ROW_BYTES);
+                keys[i] = row_header(view, rows[i])->key;
+                memcpy(out + i * width, row_floats(view, rows[i]), 4 * width);
+            }
+        });
+        return n;
+    });
+}
+
+Fields* fields_new(Table* const* tables, int64_t count, const int32_t* table_of, int64_t fields) {
+    return new Fields(tables, count, table_of, fields);
+}
+void fields_delete(Fields* fields) { delete fields; }
+
+int64_t fields_forward(Fields* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz, int64_t rows,
+                       float* out) {
+    if (!fields->valid(offsets, rows, nnz)) return BAD_OFFSETS;
+    return guarded([&] { return fields->forward(offsets, keys, rows, out), nnz; });
+}
+
+int64_t fields_backward(Fields* fields, const float* grad) {
+    return guarded([&] { return fields->backward(grad); });
+}
+
+int64_t fields_infer(const Fields* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz, int64_t rows,
+                     int32_t zeros, float* out) {
+    if (!fields->valid(offsets, rows, nnz)) return BAD_OFFSETS;
+    return guarded([&] { return fields->infer(offsets, keys, rows, zeros, out), nnz; });
+}
+
+}  // extern "C"
+
+#endif

@@ -1,0 +1,170 @@
+"""FieldTables against loops in NumPy; the same bits with any number of threads."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kernels.compiler import KERNELS
+from kernels.layout import FTRL, AdaGrad, Adam, RowLayout, Segment
+from kernels.table import DynamicTable, FieldTables
+from tests.kernels.reference import initial_row, updated_row
+
+LAYOUT = RowLayout(
+    (Segment("w", 1, FTRL(l1=0.001)), Segment("v", 5, AdaGrad(), 0.1), Segment("a", 3, Adam(), 0.1))
+)
+FIELDS = [("user", "user"), ("ad", "ad"), ("seen", "ad"), ("none", "none"), ("liked", "ad")]
+
+Offsets = npt.NDArray[np.int32]
+Keys = npt.NDArray[np.int64]
+
+
+def tables() -> dict[str, DynamicTable]:
+    return {name: DynamicTable(LAYOUT, name=name, seed=4) for name in ("user", "ad", "none")}
+
+
+def ragged(rng: np.random.Generator, batch: int, fields: int, ids: int) -> tuple[Offsets, Keys]:
+    """Lists of 0 to 4 keys, skewed so that many are equal; the field "none" is empty."""
+    sizes = rng.integers(0, 5, (fields, batch))
+    sizes[3] = 0
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return offsets, (ids * rng.random(offsets[-1]) ** 3).astype(np.int64)
+
+
+class Loops:
+    """FieldTables as nested loops over a dict of rows."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, int], np.ndarray] = {}
+
+    def forward(self, offsets: Offsets, keys: Keys, batch: int) -> np.ndarray:
+        out = np.zeros((batch, len(FIELDS), LAYOUT.dim), np.float32)
+        for f, (_, table) in enumerate(FIELDS):
+            for b in range(batch):
+                for key in keys[offsets[f * batch + b] : offsets[f * batch + b + 1]].tolist():
+                    row = self.rows.setdefault((table, key), initial_row(LAYOUT, table, 4, key))
+                    out[b, f] += row[: LAYOUT.dim]
+        return out
+
+    def backward(self, offsets: Offsets, keys: Keys, grad: np.ndarray) -> int:
+        sums: dict[tuple[str, int], np.ndarray] = {}
+        for f, (_, table) in enumerate(FIELDS):
+            for b in range(len(grad)):
+                at = f * len(grad) + b
+                for key in keys[offsets[at] : offsets[at + 1]].tolist():
+                    sums[table, key] = sums.get((table, key), np.zeros(LAYOUT.dim, np.float32)) + grad[b, f]
+        for place, total in sums.items():
+            self.rows[place] = updated_row(LAYOUT, self.rows[place], total)
+        return len(sums)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 7, 300])
+def test_equals_loops(batch: int) -> None:
+    rng = np.random.default_rng(batch)
+    fields, loops = FieldTables(tables(), FIELDS), Loops()
+    for _ in range(6):
+        offsets, keys = ragged(rng, batch, len(FIELDS), 200)
+        np.testing.assert_array_equal(
+            fields.forward(offsets, keys, batch), loops.forward(offsets, keys, batch)
+        )
+        grad = rng.normal(size=(batch, len(FIELDS), LAYOUT.dim)).astype(np.float32)
+        assert fields.backward(grad) == loops.backward(offsets, keys, grad)
+        np.testing.assert_array_equal(fields.infer(offsets, keys, batch), loops.forward(offsets, keys, batch))
+    for name, table in fields.tables.items():
+        keys, rows = table.export()
+        assert len(keys) == sum(1 for place in loops.rows if place[0] == name)
+        for key, row in zip(keys.tolist(), rows, strict=True):
+            np.testing.assert_array_equal(row, loops.rows[name, key])
+
+
+def test_infer_stores_nothing() -> None:
+    fields = FieldTables(tables(), [("user", "user")])
+    fields.forward([0, 1], [5], 1)
+    got = fields.infer([0, 1, 3], [5, 5, 6], 2)
+    zeros = fields.infer([0, 1, 3], [5, 5, 6], 2, missing="zeros")
+    known, unknown = (initial_row(LAYOUT, "user", 4, key)[: LAYOUT.dim] for key in (5, 6))
+    np.testing.assert_array_equal(got[:, 0], [known, known + unknown])
+    np.testing.assert_array_equal(zeros[:, 0], [known, known])
+    assert len(fields.tables["user"]) == 1
+
+
+def test_a_rank_without_fields() -> None:
+    fields = FieldTables({}, [])
+    assert fields.forward([0], [], 3).shape == (3, 0, 0)
+    assert fields.backward(np.zeros((3, 0, 0), np.float32)) == 0
+
+
+def test_rejects_a_malformed_batch() -> None:
+    fields = FieldTables(tables(), [("user", "user")])
+    for offsets in ([0, 2, 1], [1, 1, 1], [0, 1, 2], [0, -1, 1]):
+        with pytest.raises(ValueError, match="offsets must start"):
+            fields.forward(offsets, [9], 2)
+    with pytest.raises(ValueError, match="expected shape"):
+        fields.forward([0, 1], [9], 2)
+    with pytest.raises(RuntimeError, match="forward before"):
+        fields.backward(np.zeros((2, 1, LAYOUT.dim), np.float32))
+    other = DynamicTable(RowLayout((Segment("w", 1, AdaGrad()),)), name="other", seed=4)
+    with pytest.raises(ValueError, match="one row layout"):
+        FieldTables({**tables(), "other": other}, [("user", "user"), ("other", "other")])
+
+
+def run_and_digest() -> str:
+    """SHA-256 of everything that a run computes; its batches are large enough for many tasks."""
+    rng = np.random.default_rng(11)
+    fields = FieldTables(tables(), FIELDS)
+    digest = hashlib.sha256()
+    marks = []
+    for _ in range(4):
+        offsets, keys = ragged(rng, 2000, len(FIELDS), 30_000)
+        digest.update(fields.forward(offsets, keys, 2000).tobytes())
+        fields.backward(rng.normal(size=(2000, len(FIELDS), LAYOUT.dim)).astype(np.float32))
+        marks.append(fields.tables["ad"].mark())
+        fields.tables["ad"].erase(rng.integers(0, 30_000, 500))
+    for since in (0, *marks):
+        for array in fields.tables["ad"].export(since):
+            digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    program = "from tests.kernels.test_fields import run_and_digest; print(run_and_digest())"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=KERNELS.parent,
+            env={**os.environ, "LIVECTR_THREADS": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "2", "5", "5")
+    }
+    assert digests == {run_and_digest() + "\n"}
+
+
+def test_many_threads_and_a_fork_use_the_pool() -> None:
+    fields = FieldTables(tables(), FIELDS)
+    offsets, keys = ragged(np.random.default_rng(0), 1500, len(FIELDS), 9_000)
+    wanted = fields.forward(offsets, keys, 1500)
+    wrong: list[int] = []
+
+    def ask(number: int) -> None:
+        for _ in range(30):
+            if not np.array_equal(fields.infer(offsets, keys, 1500), wanted):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(fields.infer(offsets, keys, 1500), wanted) else 1)
+    assert os.waitpid(child, 0)[1] == 0

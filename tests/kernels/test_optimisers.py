@@ -1,0 +1,79 @@
+"""Optimisers of rows against NumPy (bit for bit), and against torch's where torch has them."""
+
+import numpy as np
+import pytest
+import torch
+
+from kernels.layout import FTRL, SGD, AdaGrad, Adam, Optimiser, RowLayout, Segment
+from kernels.table import DynamicTable
+from tests.kernels.reference import initial_row, updated_row
+
+KINDS: list[Optimiser] = [SGD(lr=0.1), AdaGrad(), Adam(lr=0.01), FTRL(l1=0.5, l2=0.1), FTRL(l1=0.0)]
+
+
+@pytest.mark.parametrize("optimiser", KINDS, ids=str)
+@pytest.mark.parametrize("dim", [1, 3, 16])
+@pytest.mark.parametrize("scale", [0.0, 0.3])
+def test_equals_numpy(optimiser: Optimiser, dim: int, scale: float) -> None:
+    layout = RowLayout((Segment("first", 2, SGD()), Segment("v", dim, optimiser, scale)))
+    table = DynamicTable(layout, name="o", seed=1)
+    rng = np.random.default_rng(dim)
+    keys = np.arange(8)
+    rows = {key: initial_row(layout, "o", 1, key) for key in keys.tolist()}
+    for _ in range(30):
+        some = rng.permutation(keys)[:5]
+        grads = rng.normal(size=(5, layout.dim)).astype(np.float32)
+        table.update(some, grads)
+        for key, grad in zip(some.tolist(), grads, strict=True):
+            rows[key] = updated_row(layout, rows[key], grad)
+    got_keys, got = table.export()
+    np.testing.assert_array_equal(got, np.stack([rows[key] for key in got_keys.tolist()]))
+
+
+@pytest.mark.parametrize(
+    "optimiser, peer",
+    [
+        (SGD(0.1), lambda p: torch.optim.SGD(p, 0.1)),
+        (AdaGrad(), lambda p: torch.optim.Adagrad(p, 0.05, initial_accumulator_value=0.1)),
+        (Adam(0.01), lambda p: torch.optim.Adam(p, 0.01)),
+    ],
+    ids=["SGD", "AdaGrad", "Adam"],
+)
+def test_equals_torch(optimiser: Optimiser, peer: object) -> None:
+    table = DynamicTable(RowLayout((Segment("v", 8, optimiser, 0.1),)), name="o", seed=1)
+    weight = torch.nn.Parameter(torch.from_numpy(table.lookup([7])))
+    assert callable(peer)
+    steps = peer([weight])
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        weight.grad = torch.from_numpy(rng.normal(size=(1, 8)).astype(np.float32))
+        steps.step()
+        table.update([7], weight.grad.numpy())
+    # torch fuses and reorders some operations: single precision over 200 steps
+    np.testing.assert_allclose(table.lookup([7]), weight.detach().numpy(), rtol=2e-5, atol=2e-6)
+
+
+def test_adam_counts_the_steps_of_each_row() -> None:
+    """The first step of a key is lr * sign(g), however late it comes."""
+    table = DynamicTable(RowLayout((Segment("v", 1, Adam(lr=0.01)),)), name="o", seed=1)
+    for _ in range(100):
+        table.update([1], [[1.0]])
+    table.update([2], [[0.5]])
+    np.testing.assert_allclose(table.lookup([2]), [[-0.01]], rtol=1e-5)
+
+
+def test_ftrl_is_exactly_zero_up_to_l1() -> None:
+    table = DynamicTable(RowLayout((Segment("w", 1, FTRL(alpha=0.1, l1=1.0)),)), name="o", seed=1)
+    weights = []
+    for grad in (0.5, 0.5, 0.25, -3.0):
+        table.update([1], [[grad]])
+        weights.append(float(table.lookup([1])[0, 0]))
+    assert weights[:2] == [0.0, 0.0]  # |z| = 0.5, then exactly l1
+    assert weights[2] < 0.0 < weights[3]
+
+
+def test_ftrl_keeps_a_nonzero_initial_weight() -> None:
+    table = DynamicTable(RowLayout((Segment("w", 4, FTRL(l1=0.2, l2=0.5), 0.3),)), name="o", seed=1)
+    before = table.lookup([1])
+    table.update([1], np.zeros((1, 4), np.float32))
+    np.testing.assert_allclose(table.lookup([1]), before, rtol=1e-5)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ingest import dtypes
+from ingest.expr import Expr
 from ingest.operators import bucketize, clip, cross, hour, length, log1p, lower, ngrams, split, weekday
 from ingest.pipeline import Field, Pipeline
 from ingest.streams import Stream, Table, label_join, recent
@@ -16,7 +17,8 @@ GOAL_ROWS_PER_S = 500_000
 
 
 def display_ads() -> Pipeline:
-    """A typical view: 16 sparse fields (strings, a split, n-grams, crosses, a history of 50) and 3 dense numbers."""
+    """A typical view: 16 sparse fields (strings, a split, n-grams, crosses, a history of 50) and 3 dense
+    numbers."""
     event = dict(request_id="string", user_id="int64", ad_id="int64", ts="int64")
     impressions = Stream(
         "impressions",
@@ -34,7 +36,7 @@ def display_ads() -> Pipeline:
     log = label_join(impressions, clicks, on="request_id", window="10m").lookup(users).lookup(ads)
     age = bucketize(users.age, [18, 25, 35, 50])
     words = split(lower(log.query), " ")
-    sparse = dict(
+    sparse: dict[str, Expr | Field] = dict(
         user=log.user_id,
         ad=log.ad_id,
         category=ads.category,

@@ -1,9 +1,10 @@
 """A plan as one C++ translation unit, for the host and for a GPU.
 
-Per node there is a device function of one row. Results of fixed width are written in the measuring phase; strings and
-lists are measured, sizes are summed up, memory is given, and then they are written (FeatureBox §5 does the same with a
-block's prefix sum and one atomic add). Per layer there is one function of each phase that runs all its nodes: on a
-GPU two kernels (the meta-kernel of FeatureBox §4), on the host two loops over rows, with a barrier after each.
+Per node there is a device function of one row. Results of fixed width are written in the measuring phase;
+strings and lists are measured, sizes are summed up, memory is given, and then they are written (FeatureBox §5
+does the same with a block's prefix sum and one atomic add). Per layer there is one function of each phase
+that runs all its nodes: on a GPU two kernels (the meta-kernel of FeatureBox §4), on the host two loops over
+rows, with a barrier after each.
 
     Plan            the columns of all nodes, and the number of rows
     measure_<i>     rows → sizes of node i          write_<i>     rows → values of node i
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 
 def device_source(plan: FeaturePlan) -> str:
-    """The CUDA-clean part: columns, operators, one device function per node and phase, one kernel per layer."""
+    """The CUDA-clean part: columns, operators, one device function per node and phase, one kernel per
+    layer."""
     return "\n".join(_device(plan))
 
 
@@ -165,7 +167,8 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
             yield f"static void layer{level}_{phase}(const Plan& p, int64_t begin, int64_t end) {{"
             for node in layer:
                 if _has(node, phase):
-                    yield f"    for (int64_t row = begin; row < end; ++row) {phase}_{names.of(node)}(p, int32_t(row));"
+                    call = f"{phase}_{names.of(node)}(p, int32_t(row));"
+                    yield f"    for (int64_t row = begin; row < end; ++row) {call}"
             yield "}"
 
     yield "\nstatic int64_t run(Plan& p, Arena& arena) {"
@@ -191,15 +194,17 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
         yield f"    pack({_operand(node, names)}, p.rows, base, offsets + {index}ll * p.rows, keys);"
         yield f"    base += {_key_count(node, names)};"
     for index, node in enumerate(plan.dense.values()):
-        yield f"    replaced += pack_dense({_operand(node, names)}, p.rows, dense + {index}, {len(plan.dense)});"
+        target = f"dense + {index}, {len(plan.dense)}"
+        yield f"    replaced += pack_dense({_operand(node, names)}, p.rows, {target});"
     yield "    return replaced;\n}"
 
 
 _PARALLEL = """\
-    parallel_chunks(p.rows, ROWS_PER_TASK, [&](int64_t begin, int64_t end) {{ layer{level}_{phase}(p, begin, end); }});"""
+    parallel_chunks(p.rows, ROWS_PER_TASK, [&](int64_t begin, int64_t end) {{ layer{level}_{phase}(p, begin,
+    end); }});"""
 _EXTRACT = """\
-// Runs all layers over a batch and returns the number of keys, or a Failure. The batch stays the caller's, and must
-// live until emit() has been called.
+// Runs all layers over a batch and returns the number of keys, or a Failure. The batch stays the caller's,
+and must // live until emit() has been called.
 extern "C" int64_t extract(Context* context, const ArrowArray* batch, const int32_t* columns) {
     try {
         context->arena.reset();

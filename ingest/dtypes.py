@@ -1,7 +1,8 @@
 """The types of columns and expressions, by name.
 
-Scalars: int64, int32, float32, float64, bool, string (UTF-8), binary. Lists: list<scalar> of any scalar but binary.
-Memory follows Arrow: fixed-width values; strings as offsets int32[n + 1] + bytes; lists as offsets int32[n + 1] + items.
+Scalars: int64, int32, float32, float64, bool, string (UTF-8), binary. Lists: list<scalar> of any scalar but
+binary. Memory follows Arrow: fixed-width values; strings as offsets int32[n + 1] + bytes; lists as offsets
+int32[n + 1] + items.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Expressions over columns: the nodes of the feature DAG (FeatureBox §4: every function call is a node).
 
 Nodes are immutable and hash-consed: building an equal expression again returns the same object, so a
-sub-expression that ten features share is computed once. A node's layer is its depth from the roots; nodes of one
-layer do not depend on each other.
+sub-expression that ten features share is computed once. A node's layer is its depth from the roots; nodes of
+one layer do not depend on each other.
 
-A node carries its device code: a C++ call with one placeholder per input. `ingest.codegen` turns a whole plan into
-one translation unit. Python numbers and strings inside an expression become constants, written into the code.
+A node carries its device code: a C++ call with one placeholder per input. `ingest.codegen` turns a whole plan
+into one translation unit. Python numbers and strings inside an expression become constants, written into the
+code.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class ColumnRef:
 
 @dataclass(frozen=True)
 class RecentRef:
-    """The last `n` keys of `source.column` of the row's user within `within_ms` before the row's event time."""
+    """The last `n` keys of `source.column` of the row's user within `within_ms` before the row's event
+    time."""
 
     source: str
     column: str
@@ -53,9 +55,11 @@ class RecentRef:
 class Device:
     """Device code of a node.
 
-    call     C++ with `{0}`, `{1}` … for the inputs. Fixed-width results: an expression. Strings and lists: a call
-             that puts its results into `{sink}` (kernels/columns.cuh), run once to measure and once to write.
-    rowwise  the call takes list inputs whole (as `Row`); otherwise it is mapped over the items of a list input.
+    call     C++ with `{0}`, `{1}` … for the inputs. Fixed-width results: an expression. Strings and lists: a
+             call that puts its results into `{sink}` (kernels/columns.cuh), run once to measure and once to
+             write.
+    rowwise  the call takes list inputs whole (as `Row`); otherwise it is mapped over the items of a list
+             input.
     prelude  C++ that stands before the functions: a user's operator, a table of constants.
     """
 
@@ -69,7 +73,8 @@ class Expr:
 
     `==` builds a comparison node: compare nodes themselves with `is`.
 
-    Attributes: op (name), inputs (nodes), params (what else defines it), dtype, layer (0 = root), digest (sha256).
+    Attributes: op (name), inputs (nodes), params (what else defines it), dtype, layer (0 = root), digest
+    (sha256).
     """
 
     __slots__ = ("__weakref__", "device", "digest", "dtype", "inputs", "layer", "op", "params")
@@ -97,10 +102,9 @@ class Expr:
             node = _NODES.get(digest)
             if node is None:
                 node = super().__new__(cls)
-                values = dict(
-                    op=op, inputs=tuple(inputs), params=params, dtype=dtype, device=device, digest=digest
-                )
-                values["layer"] = 1 + max((node.layer for node in inputs), default=-1)
+                values: dict[str, Any] = dict(op=op, inputs=tuple(inputs), params=params, dtype=dtype)
+                values |= dict(device=device, digest=digest)
+                values["layer"] = 1 + max((source.layer for source in inputs), default=-1)
                 for name, value in values.items():
                     object.__setattr__(node, name, value)
                 _NODES[digest] = node
@@ -282,8 +286,9 @@ def _pair(op: str, a: Operand, b: Operand) -> tuple[Expr, Expr]:
 
 
 def arithmetic(op: str, a: Operand, b: Operand) -> Expr:
-    """+ - * / // % of two numbers. Types are promoted as in NumPy; whole numbers wrap around; `//` and `%` round
-    towards minus infinity as in Python, and whole numbers divided by zero give 0; `/` of whole numbers is float64."""
+    """+ - * / // % of two numbers. Types are promoted as in NumPy; whole numbers wrap around; `//` and `%`
+    round towards minus infinity as in Python, and whole numbers divided by zero give 0; `/` of whole numbers
+    is float64."""
     left, right = _pair(op, a, b)
     for node in (left, right):
         need(op, node, dtypes.FIXED, "numbers")

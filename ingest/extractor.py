@@ -24,8 +24,8 @@ _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 class Extractor:
-    """Computes a plan's features on the host. Safe to call from several threads: each call has its own memory,
-    kept for the next one. The GIL is released while it computes.
+    """Computes a plan's features on the host. Safe to call from several threads: each call has its own
+    memory, kept for the next one. The GIL is released while it computes.
 
     Raises KernelError when a user's operator does not compile.
     """
@@ -43,9 +43,9 @@ class Extractor:
     def __call__(self, batch: pa.RecordBatch) -> Features:
         """Features of a batch whose columns are named like the plan's roots (others are ignored).
 
-        Columns of the declared types are read where they lie, slices too; others are cast first. A null is the
-        column's fill, else 0, false, "" or an empty list. Raises ConfigError when a column is missing or cannot be
-        cast, InternalError when a batch has more than 2³¹ - 1 keys or bytes of a string column.
+        Columns of the declared types are read where they lie, slices too; others are cast first. A null is
+        the column's fill, else 0, false, "" or an empty list. Raises ConfigError when a column is missing or
+        cannot be cast, InternalError when a batch has more than 2³¹ - 1 keys or bytes of a string column.
         """
         columns, batch = self._bind(batch)
         rows, plan, library = batch.num_rows, self.plan, self._library
@@ -103,7 +103,7 @@ class Extractor:
 
 
 _FAILURES = {
-    -1: "a feature of a batch of {rows} rows has more than 2147483647 values: make the batch or the lists shorter",
+    -1: "a feature of a batch of {rows} rows has more than 2147483647 values; use smaller batches",
     -2: "out of memory while features of a batch of {rows} rows were computed",
 }
 

@@ -14,7 +14,8 @@ import numpy.typing as npt
 class Features:
     """Features of `rows` = B events.
 
-    offsets  int32[F·B + 1], field-major: the keys of field f in row b are keys[offsets[f·B + b] : offsets[f·B + b + 1]]
+    offsets  int32[F·B + 1], field-major: the keys of field f in row b are keys[offsets[f·B + b] : offsets[f·B
+             + b + 1]]
     keys     int64[nnz]
     dense    float32[B, D_dense]; always finite
     """

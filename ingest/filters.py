@@ -31,4 +31,4 @@ class RowFilter:
         if not arrays:
             return np.full(batch.num_rows, bool(self.condition.params[0]))
         named = pa.RecordBatch.from_arrays(arrays, names=[root.name for root in self.roots])
-        return self._extractor(named).keys != 0
+        return np.not_equal(self._extractor(named).keys, 0)

@@ -1,4 +1,5 @@
-"""Keys of values outside a plan: joins, histories and serving know rows by the same 64-bit keys as the features."""
+"""Keys of values outside a plan: joins, histories and serving know rows by the same 64-bit keys as the
+features."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ Keys = npt.NDArray[np.int64]
 
 
 def key_of(values: pa.Array | pa.ChunkedArray) -> Keys:
-    """int64[n], what `key()` gives: integers are their own keys, bools 0 or 1, strings the XXH64 of their UTF-8 bytes.
-    Null counts as 0, false or "". Raises ConfigError for other types."""
+    """int64[n], what `key()` gives: integers are their own keys, bools 0 or 1, strings the XXH64 of their
+    UTF-8 bytes. Null counts as 0, false or "". Raises ConfigError for other types."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     kind = values.type

@@ -43,7 +43,8 @@ class Pipeline:
     """Logs → features → models, checked as a whole when it is built.
 
     log       labelled impressions with their look-ups
-    sparse    field name → expression, or Field to share another field's embedding table; the order is the field order
+    sparse    field name → expression, or Field to share another field's embedding table; the order is the
+              field order
     dense     name → scalar number expression
     rank      configuration of the ranking model (a dataclass of `models`)
     prerank   configuration of the two-tower pre-rank model, or None
@@ -180,7 +181,8 @@ class Pipeline:
         )
 
     def item_columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of the items table (plain column names) → a batch of all plan roots, whose other roots are null."""
+        """Rows of the items table (plain column names) → a batch of all plan roots, whose other roots are
+        null."""
         lookup = self._item_lookup
         if lookup is None:
             raise ConfigError("this pipeline has no items table")
@@ -226,24 +228,24 @@ class Pipeline:
             raise ConfigError(f"{root} is the label; it cannot be a feature")
 
     def _check_towers(self) -> None:
-        """A two-tower model's fields exist, and its item side needs nothing but the item."""
+        """A two-tower model's features exist, and its item side needs nothing but the item."""
         if self.prerank is None:
             return
         if self.items is None:
             raise ConfigError("Pipeline: a prerank model needs items=, the look-up table of what is ranked")
-        item_fields = {spec.name for spec in self.item_fields}
+        features = {**self.plan.sparse, **self.plan.dense}
+        known = {root.name for root in self.item_roots}
         for side in ("user", "item"):
             for name in getattr(self.prerank, side, ()):
-                if name not in self.sparse:
+                if name not in features:
                     raise ConfigError(
-                        f"prerank: {side} field {name!r} is not a sparse field; they are {', '.join(self.sparse)}"
+                        f"prerank: {side} tower names {name!r}; features are {', '.join(features)}"
                     )
-                if side == "item" and name not in item_fields:
-                    known = {root.name for root in self.item_roots}
-                    foreign = [r.name for r in roots_of(self.plan.sparse[name]) if r.name not in known]
+                foreign = [root.name for root in roots_of(features[name]) if root.name not in known]
+                if side == "item" and foreign:
                     raise ConfigError(
-                        f"prerank: item field {name!r} depends on {', '.join(foreign) or 'no column'}, "
-                        f"which the items table {self.items.topic} does not know"
+                        f"prerank: item tower names {name!r}, which depends on {', '.join(foreign)}; "
+                        f"the items table {self.items.topic} does not know that"
                     )
 
 

@@ -1,7 +1,7 @@
 """The feature plan: expressions of a pipeline as layers of a DAG (FeatureBox §4, Fig. 4).
 
-Every call is a node; equal calls are one node; a node's layer is its depth from the roots, so the nodes of a layer
-have no dependencies among them. `compile` generates the device code of the whole plan.
+Every call is a node; equal calls are one node; a node's layer is its depth from the roots, so the nodes of a
+layer have no dependencies among them. `compile` generates the device code of the whole plan.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class FeaturePlan:
     """Sparse fields (keys for embedding tables) and dense numbers, computed from the root columns.
 
-    A sparse expression of any type but floats becomes keys as by `key()`; a dense one must be a scalar number or bool.
-    ConfigError when an expression cannot be what it is asked to be.
+    A sparse expression of any type but floats becomes keys as by `key()`; a dense one must be a scalar number
+    or bool. ConfigError when an expression cannot be what it is asked to be.
     """
 
     def __init__(self, sparse: Mapping[str, Expr], dense: Mapping[str, Expr] | None = None) -> None:
@@ -77,7 +77,8 @@ class FeaturePlan:
         return hashlib.sha256(repr(outputs).encode()).hexdigest()
 
     def compile(self) -> Extractor:
-        """Generates and compiles the host extractor (cached on disk). KernelError when an operator does not compile."""
+        """Generates and compiles the host extractor (cached on disk). KernelError when an operator does not
+        compile."""
         from ingest.extractor import Extractor
 
         return Extractor(self)

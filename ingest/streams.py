@@ -1,7 +1,8 @@
 """What a pipeline reads: event streams, look-up tables, and the view that joins them (FeatureBox §3).
 
-These are declarations; `ingest.examples` carries them out. Columns are attributes: `impressions.user_id` is an
-expression. A column that is called like an attribute of the class (`key`, `time`, …) is `impressions["key"]`.
+These are declarations; `ingest.examples` carries them out. Columns are attributes: `impressions.user_id` is
+an expression. A column that is called like an attribute of the class (`key`, `time`, …) is
+`impressions["key"]`.
 
     Stream --label_join/labelled--> View --lookup--> View        recent(stream.column): a user's history
 """
@@ -45,8 +46,9 @@ class _Columns:
         if name not in self.columns:
             raise UnknownColumnError(f"{self.topic}: {what} column {name!r} is not declared; {self._known()}")
         if self.columns[name] not in allowed:
+            kinds = " or ".join(allowed)
             raise ConfigError(
-                f"{self.topic}: {what} column {name!r} is {self.columns[name]}; it must be {' or '.join(allowed)}"
+                f"{self.topic}: {what} column {name!r} is {self.columns[name]}; it must be {kinds}"
             )
 
     def _known(self) -> str:
@@ -116,7 +118,8 @@ class Stream(_Columns):
                 raise UnknownColumnError(f"{self.topic}: give the type of JSON field {name!r} in columns")
             if not inner or self.columns.get(origin) not in dtypes.TEXTS or origin in self.json_fields:
                 raise ConfigError(
-                    f'{self.topic}: JSON field {name!r} is {path!r}; write "column.path.to.field" with a string column'
+                    f"{self.topic}: JSON field {name!r} is {path!r}; "
+                    'write "column.path.to.field" with a string column'
                 )
         for name, value in self.fill.items():
             if name not in self.columns:
@@ -145,7 +148,8 @@ class Stream(_Columns):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table(_Columns):
-    """A look-up table: the latest row of each key of a compacted topic or of files. `time` is for display only."""
+    """A look-up table: the latest row of each key of a compacted topic or of files. `time` is for display
+    only."""
 
     def __init__(self, topic: str, *, key: str, columns: Mapping[str, str], time: str | None = None) -> None:
         for name, value in dict(topic=topic, key=key, columns=columns, time=time).items():
@@ -168,7 +172,8 @@ class Lookup:
 class View:
     """Labelled impressions with their look-ups. Its attributes are the columns of the impression stream.
 
-    clicks, on, window_ms, correct_late   of a label join (clicks is None for a stream whose label is a column)
+    clicks, on, window_ms, correct_late   of a label join (clicks is None for a stream whose label is a
+                                          column)
     label                                 the label column, or None for a label join
     """
 
@@ -181,7 +186,8 @@ class View:
     lookups: tuple[Lookup, ...] = ()
 
     def lookup(self, table: Table, on: str | None = None) -> View:
-        """Looks up `table` by the impression column `on` (default: the column that is named like the table's key)."""
+        """Looks up `table` by the impression column `on` (default: the column that is named like the table's
+        key)."""
         on = table.key if on is None else on
         kind, wanted = self.impressions[on].dtype, table.columns[table.key]
         if kind != wanted and not {kind, wanted} <= {"int32", "int64"}:
@@ -190,9 +196,7 @@ class View:
                 f"but {table.topic}.{table.key} is {wanted}"
             )
         if any(entry.table.topic == table.topic for entry in self.lookups):
-            raise ConfigError(
-                f"{table.topic} is looked up twice; a table is looked up by one column"
-            )
+            raise ConfigError(f"{table.topic} is looked up twice; a table is looked up by one column")
         return replace(self, lookups=(*self.lookups, Lookup(table, on)))
 
     def __getitem__(self, name: str) -> Expr:
@@ -216,10 +220,11 @@ def label_join(
     window: str | int,
     correct_late: bool = False,
 ) -> View:
-    """Impressions labelled 1 when a click with equal `on` columns follows within `window` of event time, else 0.
+    """Impressions labelled 1 when a click with equal `on` columns follows within `window` of event time, else
+    0.
 
-    Both topics must be partitioned alike by their key columns (the user), so that a pair meets on one rank. With
-    `correct_late`, a click after the window leaves as a correction example.
+    Both topics must be partitioned alike by their key columns (the user), so that a pair meets on one rank.
+    With `correct_late`, a click after the window leaves as a correction example.
     """
     names = (on,) if isinstance(on, str) else tuple(on)
     if not names:
@@ -228,8 +233,8 @@ def label_join(
         pair = impressions[name].dtype, clicks[name].dtype
         if pair[0] != pair[1] or pair[0] not in ("int64", "int32", "string"):
             raise ConfigError(
-                f"label_join: {impressions.topic}.{name} is {pair[0]} and {clicks.topic}.{name} is {pair[1]}; "
-                "they must both be int64, int32 or string"
+                f"label_join: {impressions.topic}.{name} is {pair[0]} and {clicks.topic}.{name} is {pair[1]}, but "
+                "both must be the same of int64, int32 and string"
             )
     for stream in (impressions, clicks):
         if stream.time is None:
@@ -260,8 +265,8 @@ def labelled(stream: Stream, *, label: str) -> View:
 
 
 def recent(item: Expr, n: int, within: str | int) -> Expr:
-    """Keys of the last `n` values of a stream's column that the user had within the duration `within` before the
-    event, oldest first, repeats kept; never from the event's future. A root of type list<int64>."""
+    """Keys of the last `n` values of a stream's column that the user had within the duration `within` before
+    the event, oldest first, repeats kept; never from the event's future. A root of type list<int64>."""
     ref = item.params[0] if isinstance(item, Expr) and item.op == "column" else None
     if not isinstance(ref, ColumnRef) or ref.table or item.dtype not in ("int64", "int32", "string"):
         raise ConfigError(f"recent: {item} must be an int64, int32 or string column of an event stream")

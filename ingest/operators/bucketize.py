@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -15,8 +16,8 @@ from kernels.errors import ConfigError
 def bucketize(x: Operand, bounds: Sequence[float]) -> Expr:
     """How many of the strictly increasing `bounds` are <= x: int32 in [0, len(bounds)].
 
-    The same as numpy.searchsorted(bounds, x, side="right"): bucket 0 is below the first bound, NaN is in the last one.
-    Integers are compared with whole-number bounds exactly, else in float64.
+    The same as numpy.searchsorted(bounds, x, side="right"): bucket 0 is below the first bound, NaN is in the
+    last one. Integers are compared with whole-number bounds exactly, else in float64.
 
     Example: `bucketize(users.age, [18, 25, 35, 50])`.
     """
@@ -25,7 +26,7 @@ def bucketize(x: Operand, bounds: Sequence[float]) -> Expr:
     values = list(bounds)
     if not values or not all(isinstance(b, int | float) and np.isfinite(b) for b in values):
         raise ConfigError(f"bucketize({node}): bounds must be finite numbers, not {bounds!r}")
-    if any(low >= high for low, high in zip(values, values[1:], strict=False)):
+    if any(low >= high for low, high in pairwise(values)):
         raise ConfigError(f"bucketize({node}): bounds must increase strictly, not {bounds!r}")
     whole = dtypes.element(node.dtype) in ("int64", "int32", "bool") and all(
         isinstance(b, int) and abs(b) < 2**63 for b in values

@@ -9,11 +9,12 @@ from kernels.errors import ConfigError
 
 
 def cross(*inputs: Operand) -> Expr:
-    """A 64-bit key for each combination of the values of 2 to 4 inputs: int64, or list<int64> if an input is a list.
+    """A 64-bit key for each combination of the values of 2 to 4 inputs: int64, or list<int64> if an input is
+    a list.
 
-    The inputs' keys are mixed in order: cross(a, b) differs from cross(b, a). Lists give their product, the last
-    input running fastest; an empty list gives no key. Unlike integers' own keys, mixed keys can collide: among
-    n different combinations the chance is about n² / 2⁶⁵ (n = 10⁸: 0.03 %).
+    The inputs' keys are mixed in order: cross(a, b) differs from cross(b, a). Lists give their product, the
+    last input running fastest; an empty list gives no key. Unlike integers' own keys, mixed keys can collide:
+    among n different combinations the chance is about n² / 2⁶⁵ (n = 10⁸: 0.03 %).
 
     Example: `cross(bucketize(users.age, [18, 25, 35]), ads.category)`.
     """

@@ -10,8 +10,9 @@ from kernels.errors import ConfigError
 
 
 def fill_null(x: Expr, value: int | float | bool | str) -> Expr:
-    """A column whose nulls (also those of a look-up without a match) are `value`. Without it a null number is 0,
-    a null string "", a null bool false and a null list empty. Only columns have nulls: operators never make one.
+    """A column whose nulls (also those of a look-up without a match) are `value`. Without it a null number is
+    0, a null string "", a null bool false and a null list empty. Only columns have nulls: operators never
+    make one.
 
     Example: `fill_null(users.age, 30)`.
     """

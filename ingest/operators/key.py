@@ -9,8 +9,9 @@ from ingest.expr import Device, Expr, Operand, as_expr, mapped, need
 def key(x: Operand) -> Expr:
     """The 64-bit key of a value, or of each item of a list: int64.
 
-    An integer is its own key, so integers never collide (FeatureBox §2.1 rules hashing tricks out); a bool is 0 or 1;
-    a string is the XXH64 of its UTF-8 bytes. Sparse fields are keyed by themselves: call this only to compute on keys.
+    An integer is its own key, so integers never collide (FeatureBox §2.1 rules hashing tricks out); a bool is
+    0 or 1; a string is the XXH64 of its UTF-8 bytes. Sparse fields are keyed by themselves: call this only to
+    compute on keys.
 
     Example: `key(log.user_id)`.
     """

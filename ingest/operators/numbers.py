@@ -6,6 +6,7 @@ import numpy as np
 
 from ingest import dtypes
 from ingest.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
+from ingest.literals import literal
 from kernels.errors import ConfigError
 
 
@@ -33,15 +34,11 @@ def clip(x: Operand, lo: float | None, hi: float | None) -> Expr:
     for value, name in ((lo, "lo"), (hi, "hi")):
         if value is not None:
             dtypes.check_value(value, dtype, f"clip({node}): {name}")
-    cast, inputs, call = C_TYPES[dtype], [node], "{0}"
+    call = "{0}"
     for value, name in ((lo, "at_least"), (hi, "at_most")):
         if value is not None:
-            call = f"{name}<{cast}>({call}, {{{len(inputs)}}})"
-            inputs.append(as_expr(value, "clip", dtype))
-    # The limits stand in the parameters, because `clip(x, 1, None)` and `clip(x, None, 1)` print alike otherwise.
-    return mapped(
-        "clip", inputs, dtype=dtype, device=Device(call), params=() if None not in (lo, hi) else (lo, hi)
-    )
+            call = f"{name}<{C_TYPES[dtype]}>({call}, {literal(value, dtype)})"
+    return mapped("clip", (node,), dtype=dtype, device=Device(call), params=(lo, hi))
 
 
 def normalise(x: Operand, mean: float, std: float) -> Expr:

@@ -11,8 +11,8 @@ from kernels.errors import ConfigError
 def lower(x: Operand) -> Expr:
     """Lower case of a string, or of each string of a list.
 
-    Every character is mapped by itself (Unicode's simple case mapping) in ASCII, Latin-1, Latin Extended-A, Greek,
-    Cyrillic and Armenian, where the lower case has as many bytes; all other bytes stay as they are.
+    Every character is mapped by itself (Unicode's simple case mapping) in ASCII, Latin-1, Latin Extended-A,
+    Greek, Cyrillic and Armenian, where the lower case has as many bytes; all other bytes stay as they are.
 
     Example: `lower(log.query)`.
     """
@@ -46,10 +46,11 @@ def ngrams(x: Operand, n: int, of: Literal["characters", "bytes"] = "characters"
     Example: `ngrams(split(log.query, " "), 2)`, `ngrams(ads.title, 3)`.
     """
     node = as_expr(x, "ngrams")
+    params: tuple[object, ...] = (n,)
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 64:
         raise ConfigError(f"ngrams({node}): n must be between 1 and 64, not {n!r}")
     if node.dtype == "list<string>":
-        call, params = f"word_ngrams({{0}}, {n}, {{sink}})", (n,)
+        call = f"word_ngrams({{0}}, {n}, {{sink}})"
     elif node.dtype in ("string", "binary") and of in ("characters", "bytes"):
         call, params = f"{of[:-1]}_ngrams({{0}}, {n}, {{sink}})", (n, of)
     else:

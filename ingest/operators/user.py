@@ -15,7 +15,8 @@ _SIGNATURE = re.compile(r"\s*(?P<inputs>[^>]*?)\s*->\s*(?P<output>\w+)\s*")
 
 
 class Operator:
-    """A C++ expression over scalars. Called with expressions it builds a node; a list is mapped item by item."""
+    """A C++ expression over scalars. Called with expressions it builds a node; a list is mapped item by
+    item."""
 
     def __init__(self, signature: str, expression: str, name: str = "", doc: str | None = None) -> None:
         match = _SIGNATURE.fullmatch(signature)
@@ -39,7 +40,8 @@ class Operator:
             raise ConfigError(f"operator {self.name}: type {dtype!r} is not one of {', '.join(allowed)}")
 
     def __call__(self, *arguments: Operand | Callable[..., Any]) -> Any:
-        """With expressions: a node. With a Python function (as a decorator): this operator under its name and docs."""
+        """With expressions: a node. With a Python function (as a decorator): this operator under its name and
+        docs."""
         first = arguments[0] if arguments else None
         if callable(first) and not isinstance(first, Operator | Expr):
             return Operator(self.signature, self.expression, first.__name__, first.__doc__)
@@ -57,7 +59,8 @@ class Operator:
         return mapped(self.name, nodes, dtype=self.output, device=device)
 
     def _check_argument(self, node: Expr, dtype: str, argument: str) -> None:
-        """Widening is allowed, as in C++ without loss: int32 → int64, bool → integers, integers and float32 → float64."""
+        """Widening is allowed, as in C++ without loss: int32 → int64, bool → integers, integers and float32 →
+        float64."""
         kind = dtypes.element(node.dtype)
         numbers = kind in dtypes.FIXED and dtype in dtypes.NUMBERS and dtypes.promote(kind, dtype) == dtype
         if kind != dtype and not numbers:
@@ -81,10 +84,11 @@ class Operator:
 def operator(signature: str, expression: str, *, name: str = "") -> Operator:
     """Makes an operator from C++: `operator("int64 ts -> int32", "(ts / 3600000) % 24")`.
 
-    signature   inputs "type name, …" -> output type. Inputs: int64, int32, float32, float64, bool, string (a `Str` with
-                `data` and `size` in bytes); output: a number or bool
-    expression  a C++ expression of the inputs. It may call the device functions of kernels/*.cuh. It must be defined for
-                every value: whole-number division by zero ends the process, so use `floor_divide(a, b)` and `modulo(a, b)`
+    signature   inputs "type name, …" -> output type. Inputs: int64, int32, float32, float64, bool, string (a
+                `Str` with `data` and `size` in bytes); output: a number or bool
+    expression  a C++ expression of the inputs. It may call the device functions of kernels/*.cuh. It must be
+                defined for every value: whole-number division by zero ends the process, so use
+                `floor_divide(a, b)` and `modulo(a, b)`
 
     As a decorator it takes name and docstring of the function, whose body is not used:
 

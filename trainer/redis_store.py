@@ -156,7 +156,7 @@ class RedisStore:
             raise ConfigError(f"publish: {self.url!r} is no Redis URL ({error})") from None
         except redis.RedisError as error:
             raise ConnectError(
-                f"Redis at {url} does not answer ({error}); start it or change --publish"
+                f"Redis at {self.url} does not answer ({error}); start it or change --publish"
             ) from None
         self._scripts: dict[str, Any] = {}
 

@@ -203,8 +203,8 @@ _PARALLEL = """\
     parallel_chunks(p.rows, ROWS_PER_TASK, [&](int64_t begin, int64_t end) {{ layer{level}_{phase}(p, begin,
     end); }});"""
 _EXTRACT = """\
-// Runs all layers over a batch and returns the number of keys, or a Failure. The batch stays the caller's,
-and must // live until emit() has been called.
+// Runs all layers over a batch and returns the number of keys, or a Failure. The batch stays the
+// caller's and must live until emit() has been called.
 extern "C" int64_t extract(Context* context, const ArrowArray* batch, const int32_t* columns) {
     try {
         context->arena.reset();

@@ -233,8 +233,8 @@ def label_join(
         pair = impressions[name].dtype, clicks[name].dtype
         if pair[0] != pair[1] or pair[0] not in ("int64", "int32", "string"):
             raise ConfigError(
-                f"label_join: {impressions.topic}.{name} is {pair[0]} and {clicks.topic}.{name} is {pair[1]}, but "
-                "both must be the same of int64, int32 and string"
+                f"label_join: {impressions.topic}.{name} is {pair[0]}, {clicks.topic}.{name} is {pair[1]}, "
+                "but both must be the same of int64, int32 and string"
             )
     for stream in (impressions, clicks):
         if stream.time is None:

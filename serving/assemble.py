@@ -9,30 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from ingest import dtypes
-from ingest.operators.key import key
+from ingest.keys import keys_of
 from ingest.pipeline import Pipeline
 from ingest.plan import FeaturePlan
 from protos.store import I64
 from serving.facts import Facts, histories
 from serving.reader import Reader
 from serving.request import Rows, repeat
-
-
-class Keys:
-    """64-bit keys of a column, by the operator that keys features: integers are their own, strings are hashed."""
-
-    def __init__(self, pipeline: Pipeline, column: str) -> None:
-        root = pipeline.log.impressions[column]
-        self._root = root.name
-        self._extract = None
-        if root.dtype == "string":
-            self._extract = FeaturePlan({"key": key(root)}).compile()
-
-    def __call__(self, values: pa.Array) -> I64:
-        """Keys i64[n] of an array of n values without nulls."""
-        if self._extract is None:
-            return np.asarray(values.to_numpy(zero_copy_only=False), np.int64)
-        return self._extract(pa.RecordBatch.from_arrays([values], names=[self._root])).keys
 
 
 class Assembler:
@@ -46,15 +29,14 @@ class Assembler:
         wanted = set(self._names)
         self._columns = [root for root in pipeline.request_roots if root.name in wanted]
         self._lookups = [
-            (lookup, roots, Keys(pipeline, lookup.on))
+            (lookup, roots)
             for lookup in pipeline.log.lookups
             if (roots := [r for r in pipeline.lookup_roots[lookup.table.topic] if r.name in wanted])
         ]
         self._histories = [root for root in pipeline.history_roots if root.name in wanted]
-        self._user = Keys(pipeline, self._stream.key) if self._histories else None
 
     def batch(self, rows: Rows) -> tuple[pa.RecordBatch, set[str], bool]:
-        """(the record batch of n rows, names of the roots that are equal in every row, whether Redis was asked)."""
+        """The record batch of n rows, the roots that are equal in every row, and whether Redis was asked."""
         arrays: dict[str, pa.Array] = {}
         constant: set[str] = set()
         asked = True
@@ -65,17 +47,17 @@ class Assembler:
             arrays[root.name] = column
             if root.ref.column not in rows.candidates:
                 constant.add(root.name)
-        for lookup, roots, keys in self._lookups:
+        for lookup, roots in self._lookups:
             shared = lookup.on not in rows.candidates
             source = rows.context[lookup.on] if shared else rows.candidates[lookup.on]
-            found, answered = self._facts.columns(lookup.table, keys(source), roots)
+            found, answered = self._facts.columns(lookup.table, keys_of(source), roots)
             asked &= answered
             for name, array in found.items():
                 arrays[name] = repeat(array, rows.size) if shared else array
             if shared:
                 constant |= set(found)
-        if self._user is not None:
-            user = int(self._user(rows.context[self._stream.key])[0])
+        if self._histories:
+            user = int(keys_of(rows.context[self._stream.key])[0])
             items, answered = histories(self._reader, user, self._histories, rows.now_ms)
             asked &= answered
             for name, values in items.items():
@@ -88,7 +70,7 @@ class Assembler:
         )
 
     def _absent(self, name: str, dtype: str, rows: Rows) -> pa.Array:
-        """The time column defaults to the request's time; one with a declared fill to null, which it fills."""
+        """The time column defaults to the request's time; another one to null, whose fill is declared."""
         kind = dtypes.arrow_type(dtype)
         if name == self._stream.time:
             return pa.array(np.full(rows.size, rows.now_ms, np.int64), kind)

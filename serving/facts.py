@@ -6,6 +6,7 @@ still answer. Histories are one small value per request and always read.
 
 from __future__ import annotations
 
+import base64
 import threading
 import time
 from collections.abc import Sequence
@@ -47,6 +48,8 @@ class Facts:
         for root in roots:
             at = position[root.ref.column]
             values = [None if row is None else row[at] for row in rows]
+            if root.dtype == "binary":
+                values = [base64.b64decode(v) if isinstance(v, str) else v for v in values]
             arrays[root.name] = pa.array(values, dtypes.arrow_type(root.dtype))
         return arrays, asked
 
@@ -75,7 +78,7 @@ class Facts:
 
 
 def histories(reader: Reader, user: int, roots: Sequence[Expr], now_ms: int) -> tuple[dict[str, I64], bool]:
-    """Items of each recent() root for the user's key at `now_ms`, newest last; and whether Redis was asked."""
+    """Items of each recent() root for a user's key at `now_ms`, newest last; and whether Redis was asked."""
     key = np.array([user], np.int64)
     names = [name for root in roots for name in reader.keyspace.histories(root.name, key)]
     try:

@@ -8,26 +8,39 @@ replaces it.
 Bound: when `max_rows` are held, a random half of every table goes. A row that is in use comes back with the
 next request for the price of one MGET; nothing is recorded on the path of a hit.
 
-One mutex guards the tables: their find and infer take a fraction of a millisecond and use no Python.
+Requests share the tables; only those that bring missing rows have them alone for a moment.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from kernels.layout import RowLayout
-from kernels.table import DynamicTable, FieldTables
 
+from kernels.layout import RowLayout
+from kernels.table import MISSING_ROW, DynamicTable, FieldTables
 from serving import metrics
+from serving.swaplock import SwapLock
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 F32 = npt.NDArray[np.float32]
 
-_MISSING = np.uint32(0xFFFFFFFF)
+
+@dataclass(frozen=True)
+class Batch:
+    """Ragged keys of some fields, to be pooled.
+
+    fields: (field name, table name) in order, F of them. offsets i32[F·B+1], keys i64[nnz]: field-major, as in
+    `Features`. rows: B.
+    """
+
+    fields: tuple[tuple[str, str], ...]
+    offsets: I32
+    keys: I64
+    rows: int
 
 
 class NearCache:
@@ -41,80 +54,70 @@ class NearCache:
             raise ValueError("the near-cache holds values only: its layout must have no optimiser state")
         self.tables = {name: DynamicTable(layout, name=name, seed=seed) for name in tables}
         self._max_rows = max_rows
-        self._lock = threading.Lock()
+        self._lock = SwapLock()
         self._fronts: dict[tuple[tuple[str, str], ...], FieldTables] = {}
         self._random = np.random.default_rng(0)
 
     def __len__(self) -> int:
         return sum(len(table) for table in self.tables.values())
 
-    def infer(
-        self,
-        fields: tuple[tuple[str, str], ...],
-        offsets: I32,
-        keys: I64,
-        batch: int,
-        found: Mapping[str, tuple[I64, F32]],
-    ) -> tuple[F32 | None, dict[str, I64]]:
-        """Pooled vectors f32[B, F, D] of `fields` (name, table), or None and the keys that are not held.
+    def infer(self, batch: Batch, found: Mapping[str, tuple[I64, F32]]) -> tuple[F32 | None, dict[str, I64]]:
+        """Pooled vectors f32[B, F, D], or None and the unique keys of each table that are not held.
 
-        offsets i32[F·B+1], keys i64[nnz]: field-major, as `Features` has them. `found`: rows to add first,
-        per table (keys i64[m], rows f32[m, D]); they take part in this very call, whatever else is evicted.
+        found: rows to add first, per table (keys i64[m], rows f32[m, D]); they take part in this very call,
+        whatever else is evicted.
         """
-        with self._lock:
+        with self._lock.write() if found else self._lock.read():
             if found:
-                self._make_room(sum(len(k) for k, _ in found.values()))
-                for table, (new, rows) in found.items():
-                    self.tables[table].assign(new, rows)
-            missing = self._missing(fields, offsets, keys, batch)
-            metrics.NEARCACHE_ROWS.set(len(self))
+                self._make_room(sum(len(keys) for keys, _ in found.values()))
+                for table, (keys, rows) in found.items():
+                    self.tables[table].assign(keys, rows)
+                metrics.NEARCACHE_ROWS.set(len(self))
+            missing = self._missing(batch)
             if missing:
                 return None, missing
-            front = self._fronts.get(fields)
-            if front is None:
-                front = self._fronts[fields] = FieldTables(self.tables, fields)
-            return front.infer(offsets, keys, batch), {}
+            return self._front(batch.fields).infer(batch.offsets, batch.keys, batch.rows), {}
+
+    def infer_cold(self, batch: Batch) -> F32:
+        """As `infer`, with initial values for rows that are not held; nothing is remembered."""
+        with self._lock.read():
+            return self._front(batch.fields).infer(batch.offsets, batch.keys, batch.rows)
 
     def initial(self, table: str, keys: I64) -> F32:
         """The values f32[n, D] of rows that are not stored anywhere. The keys must not be held."""
-        with self._lock:
-            return self.tables[table].lookup(keys, missing="initial")
+        with self._lock.read():
+            return self.tables[table].lookup(keys)
 
     def held(self, table: str, keys: I64) -> I64:
         """Those of keys i64[n] that are held."""
-        with self._lock:
-            return keys[self.tables[table].find(keys) != _MISSING]
+        with self._lock.read():
+            kept: I64 = keys[self.tables[table].find(keys) != MISSING_ROW]
+            return kept
 
-    def assign(self, table: str, keys: I64, rows: F32) -> None:
-        """Replaces or adds rows f32[n, D]."""
-        with self._lock:
+    def replace(self, table: str, stale: I64, keys: I64, rows: F32) -> None:
+        """Drops stale i64[m], then adds rows f32[n, D] of keys i64[n]."""
+        with self._lock.write():
+            self.tables[table].erase(stale)
             self.tables[table].assign(keys, rows)
 
-    def erase(self, table: str, keys: I64) -> None:
-        """Drops rows."""
-        with self._lock:
-            self.tables[table].erase(keys)
+    def _front(self, fields: tuple[tuple[str, str], ...]) -> FieldTables:
+        front = self._fronts.get(fields)
+        if front is None:
+            front = self._fronts[fields] = FieldTables(self.tables, fields)
+        return front
 
-    def clear(self) -> None:
-        """Drops everything."""
-        with self._lock:
-            for table in self.tables.values():
-                table.clear()
-
-    def _missing(
-        self, fields: tuple[tuple[str, str], ...], offsets: I32, keys: I64, batch: int
-    ) -> dict[str, I64]:
-        ends = offsets[::batch] if batch else np.zeros(len(fields) + 1, np.int32)
+    def _missing(self, batch: Batch) -> dict[str, I64]:
+        ends = batch.offsets[:: batch.rows]
         missing: dict[str, list[I64]] = {}
-        for index, (_, table) in enumerate(fields):
-            wanted = keys[ends[index] : ends[index + 1]]
-            absent = wanted[self.tables[table].find(wanted) == _MISSING]
+        for index, (_, table) in enumerate(batch.fields):
+            keys = batch.keys[ends[index] : ends[index + 1]]
+            absent = keys[self.tables[table].find(keys) == MISSING_ROW]
             if len(absent):
                 missing.setdefault(table, []).append(absent)
         unique = {table: np.unique(np.concatenate(parts)) for table, parts in missing.items()}
-        absent_rows = sum(len(k) for k in unique.values())
-        metrics.NEARCACHE_HITS.inc(len(keys) - absent_rows)
-        metrics.NEARCACHE_MISSES.inc(absent_rows)
+        misses = sum(len(keys) for keys in unique.values())
+        metrics.NEARCACHE_HITS.inc(len(batch.keys) - misses)
+        metrics.NEARCACHE_MISSES.inc(misses)
         return unique
 
     def _make_room(self, coming: int) -> None:

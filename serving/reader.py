@@ -7,18 +7,20 @@ and not one for each request.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kernels.errors import ConfigError, ConnectError
-from protos.store import F32, I64, Keyspace, RowStatus, VersionManifest, decode_rows
+from protos.store import F32, I64, Keyspace, VersionManifest, decode_rows
+
+U8 = npt.NDArray[np.uint8]
 
 REDIS_ERRORS = (redis.ConnectionError, redis.TimeoutError)
 """Redis cannot be asked: it is away, restarting or too slow."""
@@ -32,10 +34,6 @@ _MGET_KEYS = 8192
 
 class DownError(Exception):
     """Redis cannot be asked at the moment."""
-
-
-class SupersededError(Exception):
-    """A row is no longer readable at the asked version: both its slots are newer."""
 
 
 class Reader:
@@ -52,7 +50,6 @@ class Reader:
             self._watch = _client(url, _WATCH_TIMEOUT_S)
         except ValueError as error:
             raise ConfigError(f"{url!r} is not a Redis URL such as redis://HOST:PORT ({error})") from error
-        self._lock = threading.Lock()
         self._pause_until = 0.0
 
     def ping(self) -> None:
@@ -82,47 +79,44 @@ class Reader:
         """Blobs by name, None for one that is gone. Raises one of REDIS_ERRORS."""
         return [cast("bytes | None", self._watch.get(name)) for name in names]
 
-    def changed_rows(self, manifest: VersionManifest, table: str, keys: I64) -> tuple[F32, I64]:
-        """Rows of the watcher's keys i64[n]: (f32[n, D], RowStatus[n]). Raises one of REDIS_ERRORS."""
-        return _rows(self._watch, self.keyspace, manifest, table, keys)
+    def rows(
+        self, manifest: VersionManifest, keys: Mapping[str, I64], *, patient: bool = False
+    ) -> dict[str, tuple[F32, U8]]:
+        """Rows of each table's keys i64[n], as of the manifest: (f32[n, D], RowStatus u8[n]).
 
-    def rows(self, manifest: VersionManifest, table: str, keys: I64) -> tuple[F32, I64]:
-        """Rows of a request's keys i64[n]: (f32[n, D], RowStatus FOUND or MISSING [n]).
-
-        Raises DownError; SupersededError when the version is too old to be read.
+        A request's question raises DownError; one of the watcher (`patient`) raises one of REDIS_ERRORS.
         """
-        self._may_ask()
-        try:
-            rows, status = _rows(self._requests, self.keyspace, manifest, table, keys)
-        except REDIS_ERRORS as error:
-            raise self._down(error) from error
-        if (status == RowStatus.OVERWRITTEN).any():
-            raise SupersededError
-        return rows, status
+        names = [
+            name for table, wanted in keys.items() for name in self.keyspace.rows(manifest.ns, table, wanted)
+        ]
+        values = _mget(self._watch, names) if patient else self.values(names)
+        found, start = {}, 0
+        for table, wanted in keys.items():
+            part = values[start : start + len(wanted)]
+            found[table] = decode_rows(part, manifest.version, manifest.dim)
+            start += len(wanted)
+        return found
 
     def values(self, names: list[bytes]) -> list[bytes | None]:
-        """Facts or histories by their Redis keys. Raises DownError."""
-        if not names:
-            return []
-        self._may_ask()
+        """A request's rows, facts or histories by their Redis keys. Raises DownError."""
+        if time.monotonic() < self._pause_until:
+            raise DownError("Redis did not answer a moment ago")
         try:
-            return cast("list[bytes | None]", self._requests.mget(names))
+            return _mget(self._requests, names)
         except REDIS_ERRORS as error:
-            raise self._down(error) from error
+            self._pause_until = time.monotonic() + _PAUSE_S
+            raise DownError(str(error)) from error
 
     def resume(self) -> None:
         """Lets requests ask again at once: the watcher has just had an answer."""
-        with self._lock:
-            self._pause_until = 0.0
+        self._pause_until = 0.0
 
-    def _may_ask(self) -> None:
-        if time.monotonic() < self._pause_until:
-            raise DownError("Redis did not answer a moment ago")
 
-    def _down(self, error: Exception) -> DownError:
-        with self._lock:
-            self._pause_until = time.monotonic() + _PAUSE_S
-        return DownError(str(error))
+def _mget(client: redis.Redis, names: list[bytes]) -> list[bytes | None]:
+    values: list[bytes | None] = []
+    for start in range(0, len(names), _MGET_KEYS):
+        values += cast("list[bytes | None]", client.mget(names[start : start + _MGET_KEYS]))
+    return values
 
 
 def _client(url: str, timeout_s: float) -> redis.Redis:
@@ -133,16 +127,3 @@ def _client(url: str, timeout_s: float) -> redis.Redis:
         socket_connect_timeout=timeout_s,
         retry=Retry(NoBackoff(), 1),
     )
-
-
-def _rows(
-    client: redis.Redis, keyspace: Keyspace, manifest: VersionManifest, table: str, keys: I64
-) -> tuple[F32, I64]:
-    if len(keys) == 0:
-        return np.zeros((0, manifest.dim), np.float32), np.zeros(0, np.int64)
-    names = keyspace.rows(manifest.ns, table, keys)
-    values: list[bytes | None] = []
-    for start in range(0, len(names), _MGET_KEYS):
-        values += cast("list[bytes | None]", client.mget(names[start : start + _MGET_KEYS]))
-    rows, status = decode_rows(values, manifest.version, manifest.dim)
-    return rows, status.astype(np.int64)

@@ -36,7 +36,7 @@ class ColumnSpec:
 
     name: str
     dtype: str
-    placement: int
+    placement: pb.Placement
     required: bool
 
 
@@ -95,10 +95,10 @@ class RequestSchema:
             None,
         )
 
-        def placement(name: str) -> int:
+        def placement(name: str) -> pb.Placement:
             if only_context or name in (stream.key, stream.time):
-                return int(pb.PLACEMENT_CONTEXT)
-            return int(pb.PLACEMENT_CANDIDATE if name == item_column else pb.PLACEMENT_EITHER)
+                return pb.PLACEMENT_CONTEXT
+            return pb.PLACEMENT_CANDIDATE if name == item_column else pb.PLACEMENT_EITHER
 
         self.columns = {
             name: ColumnSpec(
@@ -135,7 +135,9 @@ class RequestSchema:
         self._check_complete(shared, each, "candidates")
         return Rows(size, shared, each, self._now(shared, now_ms))
 
-    def _parse(self, part: str, columns: Iterable[Any], placement: int, size: int) -> dict[str, pa.Array]:
+    def _parse(
+        self, part: str, columns: Iterable[Any], placement: pb.Placement, size: int
+    ) -> dict[str, pa.Array]:
         arrays: dict[str, pa.Array] = {}
         seen: set[str] = set()
         for column in columns:

@@ -9,9 +9,9 @@ The swap, step by step:
                  make the new version the served one
     5. account   metrics; freshness of every example that the version learned
 
-A request holds the other side of the lock while it reads rows, so that everything in its reply comes from
-one version. Rows that Redis no longer has at that version (two newer ones were published) make the request let
-go, wait for the swap and start again, within its deadline.
+A request holds the other side of the lock while it is answered, so that everything in its reply comes from
+one version. Rows that Redis no longer has at that version (two newer ones were published) make the request
+let go, wait for the swap and start again, within its deadline.
 
 When Redis goes away the last version goes on answering; when a manifest of another pipeline appears too.
 """
@@ -88,8 +88,8 @@ class Served:
 class View:
     """Follows the published versions of one pipeline.
 
-    fingerprint: the pipeline's. cache: makes an empty near-cache. build: makes the role's scorer of a version's
-    dense weights (called outside the lock). with_items: fetch the item vectors.
+    fingerprint: the pipeline's. cache: makes an empty near-cache. build: makes the role's scorer of the dense
+    weights of a version (called outside the lock). with_items: fetch the item vectors.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class View:
     def start(self) -> None:
         """Starts to follow.
 
-        Raises ConnectError when Redis cannot be reached, MismatchError when it holds another pipeline's model.
+        Raises ConnectError when Redis cannot be reached, MismatchError when it holds another model.
         """
         self.reader.ping()
         try:
@@ -243,16 +243,12 @@ class View:
         changed = self._changed(served.manifest)
         cache = self._cache
         if cache is None or changed is None:
-            cache, refreshed = self._make_cache(served.manifest), {}
-            changed = {}
+            cache, changed, refreshed = self._make_cache(served.manifest), {}, {}
         else:
             refreshed = self._refreshed(served.manifest, cache, changed)
         with self._lock.write():
-            for table, keys in changed.items():
-                if table in cache.tables:
-                    cache.erase(table, keys)
             for table, (keys, rows) in refreshed.items():
-                cache.assign(table, keys, rows)
+                cache.replace(table, changed[table], keys, rows)
             self._cache, self._served = cache, served
         with self._swapped:
             self._swapped.notify_all()
@@ -261,15 +257,12 @@ class View:
         self, manifest: VersionManifest, cache: NearCache, changed: Mapping[str, I64]
     ) -> dict[str, tuple[I64, F32]]:
         """Step 3: cached rows that changed, as of `manifest`."""
-        refreshed = {}
-        for table, keys in changed.items():
-            if table not in cache.tables:
-                continue
-            held = cache.held(table, keys)
-            rows, status = self.reader.changed_rows(manifest, table, held)
-            found = status == RowStatus.FOUND
-            refreshed[table] = held[found], rows[found]
-        return refreshed
+        held = {table: cache.held(table, keys) for table, keys in changed.items() if table in cache.tables}
+        found = self.reader.rows(manifest, held, patient=True)
+        return {
+            table: (held[table][status == RowStatus.FOUND], rows[status == RowStatus.FOUND])
+            for table, (rows, status) in found.items()
+        }
 
     def _account(self, manifest: VersionManifest, seconds: float, first: bool) -> None:
         """Step 5. What the first version learned was not made to wait by this server."""

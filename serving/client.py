@@ -1,0 +1,160 @@
+"""Clients of the rank and pre-rank servers: Python values in, responses out.
+
+    with RankClient("127.0.0.1:50051") as client:
+        response = client.rank({"user_id": 7}, {"ad_id": [1, 2, 3]}, bids=[1.0, 0.5, 2.0])
+
+The server says which columns it needs and of which types (`describe`), so that values are packed accordingly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import grpc
+import numpy as np
+
+from protos import livectr_pb2 as pb
+from protos import livectr_pb2_grpc as rpc
+
+Stub = TypeVar("Stub")
+
+_FIELDS = {
+    "int64": "ints",
+    "int32": "ints",
+    "float64": "doubles",
+    "float32": "doubles",
+    "bool": "bools",
+    "string": "strings",
+    "binary": "bytes",
+}
+
+
+class _Client(Generic[Stub]):
+    """A channel to one server. timeout_s: the deadline of every call."""
+
+    def __init__(self, address: str, timeout_s: float = 5.0) -> None:
+        self._timeout_s = timeout_s
+        self._channel = grpc.insecure_channel(
+            address,
+            options=[
+                ("grpc.max_receive_message_length", -1),
+                ("grpc.max_send_message_length", -1),
+            ],
+        )
+        self._model = rpc.ModelStub(self._channel)
+        self._dtypes: dict[str, str] | None = None
+
+    def describe(self) -> Any:
+        """DescribeResponse: role, model, version, the columns that a request holds. Raises grpc.RpcError."""
+        return self._model.Describe(pb.DescribeRequest(), timeout=self._timeout_s)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _columns(self, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
+        if self._dtypes is None:
+            self._dtypes = {column.name: column.dtype for column in self.describe().columns}
+        return [column_of(name, values, self._dtypes.get(name)) for name, values in columns.items()]
+
+
+class RankClient(_Client[Any]):
+    """Asks a rank server."""
+
+    def __init__(self, address: str, timeout_s: float = 5.0) -> None:
+        super().__init__(address, timeout_s)
+        self._stub = rpc.RankStub(self._channel)
+
+    def rank(
+        self,
+        context: Mapping[str, Any],
+        candidates: Mapping[str, Sequence[Any]],
+        bids: Sequence[float] = (),
+        *,
+        request_id: str = "",
+    ) -> Any:
+        """RankResponse for one context (a value per column) and n candidates (n values per column).
+
+        Raises grpc.RpcError; INVALID_ARGUMENT names the field that is wrong.
+        """
+        request = pb.RankRequest(
+            request_id=request_id,
+            context=self._columns({name: [value] for name, value in context.items()}),
+            candidates=self._columns(candidates),
+            bids=bids,
+        )
+        return self._stub.Rank(request, timeout=self._timeout_s)
+
+
+class PreRankClient(_Client[Any]):
+    """Asks a pre-rank server."""
+
+    def __init__(self, address: str, timeout_s: float = 5.0) -> None:
+        super().__init__(address, timeout_s)
+        self._stub = rpc.PreRankStub(self._channel)
+
+    def prerank(
+        self,
+        context: Mapping[str, Any],
+        candidates: Sequence[int] | Sequence[str] | None,
+        top_k: int,
+        *,
+        request_id: str = "",
+    ) -> Any:
+        """PreRankResponse: the best `top_k` of the candidates' ids, or of the whole catalogue (None).
+
+        Raises grpc.RpcError; INVALID_ARGUMENT names the field that is wrong.
+        """
+        request = pb.PreRankRequest(
+            request_id=request_id,
+            context=self._columns({name: [value] for name, value in context.items()}),
+            top_k=top_k,
+        )
+        if candidates is not None:
+            named = len(candidates) > 0 and isinstance(candidates[0], str)
+            target = request.names if named else request.ids
+            target.SetInParent()
+            target.values.extend(candidates)
+        return self._stub.PreRank(request, timeout=self._timeout_s)
+
+
+def column_of(name: str, values: Sequence[Any], dtype: str | None = None) -> Any:
+    """A Column message of one value per row; without a dtype the values say what they are.
+
+    Raises TypeError when they do not.
+    """
+    column = pb.Column(name=name)
+    flat: Any = values
+    listed = dtype.startswith("list<") if dtype else len(values) > 0 and isinstance(values[0], (list, tuple))
+    if listed:
+        column.offsets.extend(np.cumsum([0, *map(len, values)]).tolist())
+        flat = [item for row in values for item in row]
+    element = dtype.removeprefix("list<").removesuffix(">") if dtype else None
+    kind = _FIELDS[element] if element is not None else _kind(name, flat)
+    target = getattr(column, kind)
+    target.SetInParent()
+    target.values.extend(flat.tolist() if isinstance(flat, np.ndarray) else flat)
+    return column
+
+
+def _kind(name: str, values: Any) -> str:
+    first = values[0] if len(values) else 0
+    for types, kind in (
+        ((bool, np.bool_), "bools"),
+        ((int, np.integer), "ints"),
+        ((float, np.floating), "doubles"),
+        ((str,), "strings"),
+        ((bytes,), "bytes"),
+    ):
+        if isinstance(first, types):
+            return kind
+    raise TypeError(f"{name}: {type(first).__name__} is no type of a column")

@@ -1,0 +1,41 @@
+"""Settings of a server process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How a rank or pre-rank server runs.
+
+    redis            URL of the Redis server that the trainer publishes to
+    listen           HOST:PORT; port 0 takes a free one, which the line "… ready on …" names
+    namespace        prefix of the Redis keys, as the trainer's
+    workers          processes that share the port (SO_REUSEPORT); more than one needs `pipeline_file`
+    pipeline_file    the pipeline's file, from which worker processes load it
+    metrics_port     Prometheus endpoint, 0: none; worker i takes metrics_port + i
+    max_active       requests computing at once; max_waiting: requests waiting for their turn; more are shed
+    max_wait_s       longest wait of a request without a deadline
+    max_candidates   candidates of one request
+    max_message_bytes  bytes of one request
+    nearcache_rows   embedding rows held in memory, over all tables
+    facts_fresh_s    how long a look-up row (user, ad) is used before it is asked again
+    grace_s          time for requests under way when the server is told to stop
+    """
+
+    redis: str
+    listen: str = "127.0.0.1:0"
+    namespace: str = "livectr"
+    workers: int = 1
+    pipeline_file: Path | None = None
+    metrics_port: int = 0
+    max_active: int = 4
+    max_waiting: int = 64
+    max_wait_s: float = 1.0
+    max_candidates: int = 10_000
+    max_message_bytes: int = 8 << 20
+    nearcache_rows: int = 2_000_000
+    facts_fresh_s: float = 1.0
+    grace_s: float = 5.0

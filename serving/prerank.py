@@ -1,0 +1,195 @@
+"""The pre-rank server's answers: the best few of many ads, by ⟨user vector, ad vector⟩.
+
+The ads' vectors come with a version as one matrix. An ad without one (it is newer than the version, or in no
+table) is scored from its features with the version's item tower, so it can win a place too.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ingest.keys import keys_of
+from ingest.pipeline import Pipeline
+from ingest.plan import FeaturePlan
+from kernels.errors import ConfigError
+from protos import livectr_pb2 as pb
+from protos.store import F32, I64
+from serving import metrics
+from serving.assemble import Assembler
+from serving.errors import RequestError
+from serving.facts import Facts
+from serving.gather import Snapshot, at_one_version
+from serving.nearcache import Batch
+from serving.options import ServeOptions
+from serving.reader import Reader
+from serving.request import RequestSchema, Rows
+from serving.scorer import TowerScorer, item_fields, near_cache, user_fields
+from serving.view import Items, View
+
+ROLE = "prerank"
+_NO_ITEMS = Items(np.empty(0, np.int64), np.empty((0, 0), np.float32))
+
+
+class _Side:
+    """One tower's features: from request columns to the batch that its fields pool."""
+
+    def __init__(self, pipeline: Pipeline, names: tuple[str, ...], view: View, facts: Facts) -> None:
+        self.plan = FeaturePlan({name: pipeline.plan.sparse[name] for name in names})
+        self._extract = self.plan.compile()
+        self._assembler = Assembler(pipeline, self.plan, view.reader, facts)
+        tables = {spec.name: spec.table for spec in pipeline.fields}
+        self._fields = tuple((name, tables[name]) for name in names)
+
+    def batch(self, rows: Rows) -> tuple[Batch, bool]:
+        """The keys of the rows, and whether Redis was asked for look-ups and histories."""
+        columns, _, asked = self._assembler.batch(rows)
+        features = self._extract(columns)
+        return Batch(self._fields, features.offsets, features.keys, features.rows), asked
+
+
+class PreRanker:
+    """Answers PreRankRequests from a view of Redis.
+
+    Raises ConfigError for a pipeline without pre-rank model.
+    """
+
+    def __init__(self, pipeline: Pipeline, view: View, options: ServeOptions) -> None:
+        if pipeline.items is None:
+            raise ConfigError("pre-rank needs items=, the look-up table of what is ranked")
+        self._items = pipeline.items
+        self._on = next(lk.on for lk in pipeline.log.lookups if lk.table.topic == pipeline.items.topic)
+        self._named = pipeline.items.columns[pipeline.items.key] == "string"
+        self._view = view
+        self._limit = options.max_candidates
+        self._facts = Facts(view.reader, fresh_s=options.facts_fresh_s)
+        self._user = _Side(pipeline, user_fields(pipeline), view, self._facts)
+        self._item = _Side(pipeline, item_fields(pipeline), view, self._facts)
+        self.schema = RequestSchema(pipeline, self._user.plan.roots, only_context=True)
+        self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
+
+    def prerank(self, request: Any, deadline: float | None) -> Any:
+        """PreRankRequest → PreRankResponse. Raises AnswerError."""
+        rows = self.schema.parse_context(request.context, time.time_ns() // 1_000_000)
+        if request.top_k < 1:
+            raise RequestError("top_k", "must be at least 1")
+        candidates = self._candidates(request)
+        keys = None if candidates is None else keys_of(candidates)
+        batch, asked = self._user.batch(rows)
+
+        def answer(snapshot: Snapshot) -> _Answer:
+            scorer = snapshot.served.scorer
+            assert isinstance(scorer, TowerScorer)
+            user = scorer.user(snapshot.vectors(batch))[0]
+            items = snapshot.served.items or _NO_ITEMS
+            if keys is None or candidates is None:
+                return _Answer(snapshot, items.ids, items.vectors @ user + scorer.bias, 0, True)
+            return self._score(snapshot, scorer, items, user, candidates, keys)
+
+        found = at_one_version(self._view, ROLE, deadline, answer)
+        best = top(found.scores, request.top_k)
+        metrics.CANDIDATES.labels(ROLE).inc(len(found.scores))
+        degraded = not (asked and found.asked)
+        if degraded:
+            metrics.DEGRADED.labels(ROLE).inc()
+        response = pb.PreRankResponse(
+            request_id=request.request_id,
+            version=found.snapshot.served.version,
+            model=self.model,
+            index=[] if keys is None else best.tolist(),
+            score=found.scores[best].tolist(),
+            unknown=found.unknown,
+            degraded=degraded,
+        )
+        if not self._named:
+            response.ids.values.extend(found.keys[best].tolist())
+        elif candidates is not None:
+            response.names.values.extend(candidates.take(pa.array(best)).to_pylist())
+        else:
+            response.names.values.extend(self._names(found.keys[best]))
+        return response
+
+    def _candidates(self, request: Any) -> pa.Array | None:
+        """The item ids as an array of the items table's key type; None for the whole catalogue."""
+        kind = request.WhichOneof("candidates")
+        if kind is None:
+            return None
+        wanted = "names" if self._named else "ids"
+        if kind != wanted:
+            dtype = self._items.columns[self._items.key]
+            raise RequestError(kind, f"the items are known by {dtype}; send {wanted}")
+        values = getattr(request, kind).values
+        if not len(values):
+            raise RequestError(kind, "is empty: send at least one item, or leave the field out for all")
+        if len(values) > self._limit:
+            raise RequestError(kind, f"holds {len(values)} items; this server takes at most {self._limit}")
+        if self._named:
+            return pa.array(list(values), pa.string())
+        return pa.array(np.array(values, np.int64))
+
+    def _score(
+        self,
+        snapshot: Snapshot,
+        scorer: TowerScorer,
+        items: Items,
+        user: F32,
+        candidates: pa.Array,
+        keys: I64,
+    ) -> _Answer:
+        at, known = items.find(keys)
+        asked = True
+        scores = np.empty(len(keys), np.float32)
+        if known.all():
+            scores[:] = items.vectors[at] @ user
+        else:
+            scores[known] = items.vectors[at[known]] @ user
+            cold = candidates.filter(pa.array(~known))
+            batch, asked = self._item.batch(Rows(len(cold), {}, {self._on: cold}, 0))
+            scores[~known] = scorer.items(snapshot.vectors(batch)) @ user
+        return _Answer(snapshot, keys, scores + scorer.bias, int((~known).sum()), asked and snapshot.asked)
+
+    def _names(self, keys: I64) -> list[str]:
+        """Names of items by their keys, from their look-up rows ("" for one that has none any more)."""
+        root = self._items[self._items.key]
+        columns, _ = self._facts.columns(self._items, keys, [root])
+        return [name or "" for name in columns[root.name].to_pylist()]
+
+
+class _Answer:
+    """Scores f32[n] of items with keys i64[n], at the snapshot's version."""
+
+    def __init__(self, snapshot: Snapshot, keys: I64, scores: F32, unknown: int, asked: bool) -> None:
+        self.snapshot = snapshot
+        self.keys = keys
+        self.scores = scores
+        self.unknown = unknown
+        self.asked = asked and snapshot.asked
+
+
+def top(scores: F32, k: int) -> npt.NDArray[np.int64]:
+    """Positions i64[min(k, n)] of the greatest scores f32[n], greatest first, equal ones by position."""
+    n = len(scores)
+    if k < n:
+        edge = np.partition(scores, n - k)[n - k]
+        above, level = np.flatnonzero(scores > edge), np.flatnonzero(scores == edge)
+        chosen = np.sort(np.concatenate([above, level[: k - len(above)]]))
+    else:
+        chosen = np.arange(n)
+    return chosen[np.argsort(-scores[chosen], kind="stable")]
+
+
+def prerank_view(pipeline: Pipeline, options: ServeOptions) -> View:
+    """A pre-rank server's view: the towers' tables, and the item vectors."""
+    fields = (*user_fields(pipeline), *item_fields(pipeline))
+    return View(
+        reader=Reader(options.redis, options.namespace),
+        role=ROLE,
+        fingerprint=pipeline.fingerprint,
+        cache=lambda manifest: near_cache(pipeline, fields, manifest, options.nearcache_rows),
+        build=lambda _, dense: TowerScorer(pipeline, dense),
+        with_items=True,
+    )

@@ -1,0 +1,124 @@
+"""The rank server's answers: candidates → click probabilities and expected revenue, best first.
+
+    parse ─► facts, histories ─► features ─► rows at one version ─► model ─► eCPM = bid × pCTR ─► order
+
+Fields whose columns are equal for all candidates (the user's, the page's) are looked up and pooled once.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ingest.features import Features
+from ingest.pipeline import Pipeline
+from ingest.streams import roots_of
+from protos import livectr_pb2 as pb
+from protos.store import F32
+from serving import metrics
+from serving.assemble import Assembler
+from serving.errors import RequestError
+from serving.facts import Facts
+from serving.gather import Snapshot, at_one_version
+from serving.nearcache import Batch
+from serving.options import ServeOptions
+from serving.reader import Reader
+from serving.request import RequestSchema, finite
+from serving.scorer import RankScorer, near_cache
+from serving.view import View
+
+ROLE = "rank"
+
+
+class Ranker:
+    """Answers RankRequests from a view of Redis."""
+
+    def __init__(self, pipeline: Pipeline, view: View, options: ServeOptions) -> None:
+        self.schema = RequestSchema(pipeline, pipeline.plan.roots)
+        self._view = view
+        self._limit = options.max_candidates
+        self._extract = pipeline.plan.compile()
+        facts = Facts(view.reader, fresh_s=options.facts_fresh_s)
+        self._assembler = Assembler(pipeline, pipeline.plan, view.reader, facts)
+        self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
+        self._roots = [
+            {root.name for root in roots_of(pipeline.plan.sparse[name])} for name, _ in self._fields
+        ]
+        self.model = f"{type(pipeline.rank).__name__}/{pipeline.fingerprint[:12]}"
+
+    def rank(self, request: Any, deadline: float | None) -> Any:
+        """RankRequest → RankResponse. Raises AnswerError."""
+        rows = self.schema.parse(
+            request.context, request.candidates, time.time_ns() // 1_000_000, self._limit
+        )
+        bids = self._bids(request.bids, rows.size)
+        columns, constant, asked = self._assembler.batch(rows)
+        features = self._extract(columns)
+        shared = [i for i, roots in enumerate(self._roots) if roots <= constant]
+
+        def answer(snapshot: Snapshot) -> tuple[Snapshot, F32]:
+            scorer = snapshot.served.scorer
+            assert isinstance(scorer, RankScorer)
+            return snapshot, scorer.logits(self._vectors(snapshot, features, shared), features.dense)
+
+        snapshot, logits = at_one_version(self._view, ROLE, deadline, answer)
+        pctr = 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
+        ecpm = bids * pctr
+        order = np.argsort(-ecpm, kind="stable")
+        metrics.CANDIDATES.labels(ROLE).inc(rows.size)
+        degraded = not (asked and snapshot.asked)
+        if degraded:
+            metrics.DEGRADED.labels(ROLE).inc()
+        return pb.RankResponse(
+            request_id=request.request_id,
+            version=snapshot.served.version,
+            model=self.model,
+            index=order.tolist(),
+            pctr=pctr[order].tolist(),
+            ecpm=ecpm[order].tolist(),
+            degraded=degraded,
+        )
+
+    def _vectors(self, snapshot: Snapshot, features: Features, shared: list[int]) -> F32:
+        """Pooled vectors f32[n, F, D]."""
+        if not shared or features.rows == 1:
+            return snapshot.vectors(Batch(self._fields, features.offsets, features.keys, features.rows))
+        each = [i for i in range(len(self._fields)) if i not in shared]
+        once = snapshot.vectors(_select(self._fields, features.take([0]), shared))
+        out = np.empty((features.rows, len(self._fields), once.shape[2]), np.float32)
+        out[:, shared] = once
+        if each:
+            out[:, each] = snapshot.vectors(_select(self._fields, features, each))
+        return out
+
+    def _bids(self, values: Any, size: int) -> npt.NDArray[np.float64]:
+        if not len(values):
+            return np.ones(size)
+        if len(values) != size:
+            raise RequestError(
+                "bids", f"holds {len(values)} values for {size} candidates; send one each or none"
+            )
+        bids = finite(values, "bids")
+        if (bids < 0).any():
+            raise RequestError("bids", f"value {int(np.argmax(bids < 0))} is negative")
+        return bids
+
+
+def _select(fields: tuple[tuple[str, str], ...], features: Features, chosen: list[int]) -> Batch:
+    part = features.select_fields(chosen)
+    return Batch(tuple(fields[i] for i in chosen), part.offsets, part.keys, part.rows)
+
+
+def rank_view(pipeline: Pipeline, options: ServeOptions) -> View:
+    """A rank server's view: every table, no item vectors."""
+    return View(
+        reader=Reader(options.redis, options.namespace),
+        role=ROLE,
+        fingerprint=pipeline.fingerprint,
+        cache=lambda manifest: near_cache(pipeline, pipeline.plan.fields, manifest, options.nearcache_rows),
+        build=lambda _, dense: RankScorer(pipeline, dense),
+        with_items=False,
+    )

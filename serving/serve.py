@@ -1,0 +1,230 @@
+"""Running a server process until it is told to stop; several workers when asked to.
+
+Workers are fresh processes started before any gRPC object exists (gRPC does not survive a fork). They share
+the port by SO_REUSEPORT: the kernel spreads connections over them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ingest.pipeline import Pipeline, load_pipeline
+from kernels.errors import ConfigError, UserError
+from protos import livectr_pb2 as pb
+from serving import metrics, prerank, rank
+from serving.admission import Admission
+from serving.options import ServeOptions
+from serving.request import RequestSchema
+from serving.server import Method, Server
+from serving.view import View
+
+log = logging.getLogger(__name__)
+
+_SERVICES = {"rank": "livectr.v1.Rank", "prerank": "livectr.v1.PreRank"}
+MODEL_SERVICE = "livectr.v1.Model"
+
+
+class App:
+    """A server with its view: `start`, `wait_ready`, `stop`.
+
+    Raises ConfigError for a pipeline that the role cannot serve or an address that cannot be listened on.
+    """
+
+    def __init__(
+        self, role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bool = False
+    ) -> None:
+        self.role = role
+        self._options = options
+        self._pipeline = pipeline
+        method: Method[Any]
+        if role == "rank":
+            self.view: View = rank.rank_view(pipeline, options)
+            ranker = rank.Ranker(pipeline, self.view, options)
+            method = Method(_SERVICES[role], "Rank", pb.RankRequest, ranker.rank)
+            self._schema, self._model = ranker.schema, ranker.model
+        else:
+            self.view = prerank.prerank_view(pipeline, options)
+            preranker = prerank.PreRanker(pipeline, self.view, options)
+            method = Method(_SERVICES[role], "PreRank", pb.PreRankRequest, preranker.prerank)
+            self._schema, self._model = preranker.schema, preranker.model
+        describe = Method(MODEL_SERVICE, "Describe", pb.DescribeRequest, self._describe, admitted=False)
+        self.server = Server(
+            role,
+            options.listen,
+            [method, describe],
+            Admission(options.max_active, options.max_waiting, options.max_wait_s),
+            max_message_bytes=options.max_message_bytes,
+            reuse_port=reuse_port,
+        )
+
+    def start(self) -> None:
+        """Connects and serves; not ready before a version is there. Raises ConnectError, MismatchError."""
+        self.view.start()
+        self.server.start()
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Waits for the first version; whether it is there. Raises MismatchError for another pipeline's."""
+        if not self.view.wait_ready(timeout_s):
+            return False
+        self.server.set_ready(True)
+        return True
+
+    def stop(self) -> None:
+        """Lets requests under way end, then disconnects."""
+        self.server.stop(self._options.grace_s)
+        self.view.close()
+
+    def _describe(self, request: Any, deadline: float | None) -> Any:
+        served = self.view.peek()
+        return pb.DescribeResponse(
+            role=self.role,
+            model=self._model,
+            fingerprint=self._pipeline.fingerprint,
+            version=served.version if served else 0,
+            created_ms=served.manifest.created_ms if served else 0,
+            columns=_columns(self._schema),
+            max_candidates=self._options.max_candidates,
+            items=len(served.items.ids) if served and served.items else 0,
+        )
+
+
+def serve_rank(pipeline: Pipeline, options: ServeOptions) -> None:
+    """Serves CTR over gRPC until SIGTERM or SIGINT.
+
+    Prints "rank server ready on HOST:PORT (version v)" when the first version is served. Raises UserError:
+    ConnectError, MismatchError, ConfigError.
+    """
+    _serve("rank", pipeline, options)
+
+
+def serve_prerank(pipeline: Pipeline, options: ServeOptions) -> None:
+    """As `serve_rank`, for the pre-rank model."""
+    _serve("prerank", pipeline, options)
+
+
+def _serve(role: str, pipeline: Pipeline, options: ServeOptions) -> None:
+    if options.workers < 1:
+        raise ConfigError(f"workers must be at least 1, not {options.workers}")
+    if options.workers > 1:
+        _supervise(role, options)
+    else:
+        _run(role, pipeline, options, reuse_port=False)
+
+
+def _run(role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bool) -> None:
+    # Requests run beside each other; threads inside one would only take turns with those of another.
+    torch.set_num_threads(1)
+    os.environ.setdefault("LIVECTR_THREADS", "1")
+    stopped = _stop_signal()
+    app = App(role, pipeline, options, reuse_port=reuse_port)
+    try:
+        metrics.start(options.metrics_port)
+    except OSError as error:
+        raise ConfigError(f"metrics port {options.metrics_port} cannot be opened: {error}") from error
+    app.start()
+    try:
+        waiting = False
+        while not stopped.is_set() and not app.wait_ready(0.2):
+            if not waiting:
+                log.info("%s server on %s waits for the first version", role, app.server.address)
+                waiting = True
+        served = app.view.peek()
+        if served is not None and not stopped.is_set():
+            print(f"{role} server ready on {app.server.address} (version {served.version})", flush=True)
+        stopped.wait()
+    finally:
+        app.stop()
+
+
+def _supervise(role: str, options: ServeOptions) -> None:
+    """Starts the workers and waits. When one ends by itself the others are stopped: whoever runs this process
+    (Kubernetes, a user) should see the failure."""
+    if options.pipeline_file is None:
+        raise ConfigError("several workers need the pipeline's file")
+    stopped = _stop_signal()
+    host, _, port = options.listen.rpartition(":")
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as held:
+        # Held, not listened on: all workers get the same free port, and nobody else takes it meanwhile.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            held.bind((host.strip("[]"), int(port)))
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"cannot listen on {options.listen}: choose a free HOST:PORT ({error})"
+            ) from error
+        listen = f"{host}:{held.getsockname()[1]}"
+        workers = [_spawn(role, options, listen, index) for index in range(options.workers)]
+        failed: list[int] = []
+        try:
+            while not stopped.wait(0.2) and not failed:
+                failed = [code for worker in workers if (code := worker.poll()) is not None]
+        finally:
+            _end(workers, options.grace_s)
+    if failed and not stopped.is_set():
+        if failed[0] == 2:
+            raise ConfigError("a worker could not start; its message is above")
+        raise RuntimeError(f"a worker of the {role} server ended with status {failed[0]}")
+
+
+def _spawn(role: str, options: ServeOptions, listen: str, index: int) -> subprocess.Popen[bytes]:
+    port = options.metrics_port + index if options.metrics_port else 0
+    values = dataclasses.asdict(options) | {"listen": listen, "workers": 1, "metrics_port": port}
+    values["pipeline_file"] = str(options.pipeline_file)
+    return subprocess.Popen([sys.executable, "-m", "serving.serve", role, json.dumps(values)])
+
+
+def _end(workers: list[subprocess.Popen[bytes]], grace_s: float) -> None:
+    for worker in workers:
+        worker.terminate()
+    for worker in workers:
+        try:
+            worker.wait(timeout=grace_s + 5)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+
+
+def _stop_signal() -> threading.Event:
+    stopped = threading.Event()
+    if threading.current_thread() is threading.main_thread():
+        stop: Callable[[int, Any], None] = lambda *_: stopped.set()  # noqa: E731
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+    return stopped
+
+
+def _columns(schema: RequestSchema) -> list[Any]:
+    return [
+        pb.ColumnInfo(name=c.name, dtype=c.dtype, placement=c.placement, required=c.required)
+        for c in schema.columns.values()
+    ]
+
+
+def _worker(role: str, values: str) -> int:
+    """A worker process; its exit status."""
+    fields = json.loads(values)
+    options = ServeOptions(**{**fields, "pipeline_file": Path(fields["pipeline_file"])})
+    assert options.pipeline_file is not None
+    try:
+        _run(role, load_pipeline(options.pipeline_file), options, reuse_port=True)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_worker(sys.argv[1], sys.argv[2]))

@@ -29,6 +29,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError, TopicAlreadyExistsError
 
 from ingest import metrics
+from ingest.sources.base import log_folder
 from ingest.sources.brokers import connect_admin, kafka_servers, no_answer
 from kernels.errors import ConfigError, InternalError
 
@@ -51,6 +52,7 @@ class Reason(StrEnum):
     OVERSIZE = "oversize"
     NO_VALUE = "no_value"
     BAD_KEY = "bad_key"
+    BAD_FILE = "bad_file"
     BAD_IMAGE = "bad_image"
 
 
@@ -82,7 +84,7 @@ class DeadLetters:
     def for_source(cls, url: str, folder: str | Path | None = None, *, writer: int = 0) -> DeadLetters:
         """The usual place: `folder` if given, else a topic of the broker or a folder beside the topics."""
         if folder is None:
-            folder = url if url.startswith("kafka:") else Path(url.removeprefix("file:")) / TOPIC
+            folder = url if url.startswith("kafka:") else log_folder(url) / TOPIC
         return cls(folder, writer=writer)
 
     def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:

@@ -21,7 +21,7 @@ from ingest import arrow_rows, dtypes
 from ingest.clean import Cleaner, Mask
 from ingest.deadletter import DeadLetters, Reason
 from ingest.json_rows import Bad, JsonRows
-from ingest.sources.base import Chunk, Position
+from ingest.sources.base import BEGINNING, Chunk, Position
 from ingest.streams import Stream, Table
 
 ARROW_MARK = b"\xff\xff\xff\xff"
@@ -81,7 +81,7 @@ class Decoder:
         values: Sequence[bytes | None],
         keys: Sequence[bytes | None] | None = None,
         *,
-        start: Position,
+        start: Position = BEGINNING,
         next_offset: int | None = None,
     ) -> Chunk:
         """The records of consecutive messages.
@@ -104,7 +104,7 @@ class Decoder:
             elif kind == _OVERSIZE:
                 for offset, value in zip(part_offsets.tolist(), part_values, strict=True):
                     assert value is not None
-                    detail = f"{len(value)} bytes; at most {self._max_record_bytes} are allowed"
+                    detail = f"longer than {self._max_record_bytes} bytes"
                     self._letter(partition, offset, 0, Reason.OVERSIZE, detail, value)
             else:
                 part_keys = keys[first:stop] if keys is not None else [None] * (stop - first)
@@ -129,11 +129,6 @@ class Decoder:
             value = _row_text(batch, item.row)
             self._letter(partition, first + item.row, 0, item.reason, item.detail, value)
         return self._chunk(partition, [part], Position(first + batch.num_rows, 0))
-
-    def oversize(self, partition: int, offset: int, head: bytes, size: int) -> None:
-        """Reports a record of `size` bytes of which only the `head` was kept."""
-        detail = f"{size} bytes; at most {self._max_record_bytes} are allowed"
-        self._letter(partition, offset, 0, Reason.OVERSIZE, detail, head)
 
     def _kind(self, value: bytes | None) -> int:
         if value is None:

@@ -6,8 +6,9 @@ who restarts it says where to go on. `open_source` picks the source by the schem
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -88,6 +89,10 @@ class Source(Protocol):
     def end_offsets(self) -> dict[TopicPartition, int]:
         """The end that `at_end` compares with, as far as it is known."""
 
+    def hold(self, partitions: Collection[TopicPartition]) -> None:
+        """Do not read these partitions for now (in place of the ones held before): back-pressure for a
+        partition that runs ahead of the others. What has been read already still comes."""
+
     def lag(self) -> dict[TopicPartition, int]:
         """Records between the last one that `poll` returned and the end of each partition."""
 
@@ -123,3 +128,11 @@ def open_source(
             url, streams, until_end=until_end, dead_letters=dead_letters, columns=columns, **options
         )
     raise ConfigError(f"source {url!r} is neither kafka://HOST:PORT nor file:DIR")
+
+
+def log_folder(url: str) -> Path:
+    """`file:DIR` or `file:///DIR` → DIR; ConfigError when it is not of that form."""
+    scheme, _, rest = url.partition(":")
+    if scheme != "file" or not rest.strip("/"):
+        raise ConfigError(f"log folder {url!r} is not file:DIR")
+    return Path(rest.removeprefix("//"))

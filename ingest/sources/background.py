@@ -1,0 +1,127 @@
+"""The thread of a source: it reads and decodes ahead, as far as a bounded queue lets it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
+
+from ingest import metrics
+from ingest.sources.base import Chunk, Position, TopicPartition
+
+_LAG_EVERY_S = 1.0
+
+
+class BackgroundSource(ABC):
+    """What Kafka and file sources share: queue, back-pressure, ends, errors of the thread.
+
+    A subclass reads in `_run`, hands chunks to `_put` and says with `_mark` how far a partition's end is.
+    max_queue_bytes: decoded bytes that may wait; the thread rests while there are more.
+    """
+
+    def __init__(self, max_queue_bytes: int) -> None:
+        self._max_queue_bytes = max_queue_bytes
+        self._positions: dict[TopicPartition, Position] = {}
+        self._changed = threading.Condition()
+        # All below is guarded by _changed.
+        self._queue: deque[tuple[Chunk, int]] = deque()
+        self._queue_bytes = 0
+        self._queued: Counter[TopicPartition] = Counter()
+        self._ended: dict[TopicPartition, bool] = {}
+        self._behind: dict[TopicPartition, int] = {}
+        self._held: frozenset[TopicPartition] = frozenset()
+        self._error: BaseException | None = None
+        self._finished = False
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._lag_at_s = 0.0
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Read until `_stopping` or until every end is reached; runs in the thread."""
+
+    def assign(self, positions: Mapping[TopicPartition, Position]) -> None:
+        self._positions = dict(positions)
+        self._ended = dict.fromkeys(positions, False)
+        self._behind = dict.fromkeys(positions, 0)
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._work, name="livectr-source", daemon=True)
+        self._thread.start()
+
+    def poll(self, max_wait_s: float) -> list[Chunk]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._error or self._finished, timeout=max_wait_s)
+            if self._error is not None and not self._queue:
+                raise self._error
+            chunks = [chunk for chunk, _ in self._queue]
+            self._queue.clear()
+            self._queued.clear()
+            self._queue_bytes = 0
+            self._changed.notify_all()
+        for chunk in chunks:
+            metrics.events.labels(chunk.topic).inc(len(chunk))
+        if time.monotonic() - self._lag_at_s > _LAG_EVERY_S:
+            self._lag_at_s = time.monotonic()
+            for (topic, partition), behind in self.lag().items():
+                metrics.consumer_lag.labels(topic, str(partition)).set(behind)
+        return chunks
+
+    def at_end(self, topic: str, partition: int) -> bool:
+        with self._changed:
+            return self._ended[topic, partition] and not self._queued[topic, partition]
+
+    def lag(self) -> dict[TopicPartition, int]:
+        with self._changed:
+            return {place: behind + self._queued[place] for place, behind in self._behind.items()}
+
+    def hold(self, partitions: Collection[TopicPartition]) -> None:
+        with self._changed:
+            self._held = frozenset(partitions)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _work(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+        finally:
+            with self._changed:
+                self._finished = True
+                self._changed.notify_all()
+
+    def _put(self, chunk: Chunk, behind: int, ended: bool) -> None:
+        """Queue a chunk and its partition's distance to the end; waits while the queue is full."""
+        place = (chunk.topic, chunk.partition)
+        size = chunk.batch.nbytes + chunk.offset.nbytes + chunk.index.nbytes
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue_bytes < self._max_queue_bytes or self._stopping)
+            self._queue.append((chunk, size))
+            self._queue_bytes += size
+            self._queued[place] += max(1, len(chunk))
+            self._behind[place] = behind
+            self._ended[place] = ended
+            self._changed.notify_all()
+
+    def _mark(self, place: TopicPartition, behind: int, ended: bool) -> None:
+        """Say how far the end is when nothing was read."""
+        with self._changed:
+            self._behind[place] = behind
+            self._ended[place] = ended
+
+    def _rest(self, seconds: float) -> None:
+        """Wait a little, less when the caller wants something."""
+        with self._changed:
+            if not self._stopping:
+                self._changed.wait(seconds)

@@ -1,0 +1,257 @@
+"""Logs as files: DIR/<topic>/<partition>-<anything>.jsonl, .arrow, .parquet …
+
+The number at the front of a file's name is its partition (without one: 0). A partition is its files in name
+order, its records numbered through from 0; that number is the position. When logs are followed, a file is
+taken to be finished as soon as a later one of its partition exists.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from ingest.clean import Mask
+from ingest.deadletter import DeadLetters, Reason
+from ingest.decode import Decoder
+from ingest.sources.background import BackgroundSource
+from ingest.sources.base import Chunk, Position, TopicPartition, log_folder
+from ingest.sources.parts import SUFFIXES, Part, UnreadableError, open_part
+from ingest.streams import Stream, Table
+from kernels.errors import ConfigError, MismatchError
+
+_LOOK_EVERY_S = 0.05
+_GUESSED_RECORD_BYTES = 256
+
+_log = logging.getLogger(__name__)
+
+
+class FileSource(BackgroundSource):
+    """Reads a folder of logs, to the end that it has at the start or following it as it grows.
+
+    url: `file:DIR`. columns, required, masks: topic → see `Cleaner`.
+    max_record_bytes: longer lines are dead letters.
+    Raises ConfigError when the folder of a topic is absent or has no log file.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        streams: Sequence[Stream | Table],
+        *,
+        until_end: bool,
+        dead_letters: DeadLetters,
+        columns: Mapping[str, Sequence[str]] | None = None,
+        required: Mapping[str, Collection[str]] | None = None,
+        masks: Mapping[str, Mask] | None = None,
+        max_record_bytes: int = 1 << 20,
+        max_queue_bytes: int = 64 << 20,
+    ) -> None:
+        super().__init__(max_queue_bytes)
+        self._root = log_folder(url)
+        self._until_end = until_end
+        self._letters = dead_letters
+        self._max_record_bytes = max_record_bytes
+        self._decoders = {
+            stream.topic: Decoder(
+                stream,
+                dead_letters,
+                columns=(columns or {}).get(stream.topic),
+                required=(required or {}).get(stream.topic, ()),
+                mask=(masks or {}).get(stream.topic),
+                max_record_bytes=max_record_bytes,
+            )
+            for stream in streams
+        }
+        self._logs: dict[TopicPartition, _PartitionLog] = {}
+        self._records_read, self._bytes_read = 0, 0
+
+    def topics(self) -> dict[str, list[int]]:
+        if not self._root.is_dir():
+            raise ConfigError(f"there is no folder {self._root}; name the one that holds a folder per topic")
+        found = {}
+        for topic in self._decoders:
+            if not (self._root / topic).is_dir():
+                others = ", ".join(sorted(path.name for path in self._root.iterdir() if path.is_dir()))
+                raise ConfigError(f"{self._root} has no folder {topic!r}; its folders are {others or 'none'}")
+            found[topic] = sorted(_list_parts(self._root / topic))
+            if not found[topic]:
+                raise ConfigError(f"{self._root / topic} has no log file ({' '.join(SUFFIXES)})")
+        return found
+
+    def start(self) -> None:
+        """Raises MismatchError when a position lies behind the end of its partition."""
+        self._letters.resume({place: at for place, at in self._positions.items() if at > Position(0, 0)})
+        for (topic, partition), position in self._positions.items():
+            decoder = self._decoders[topic]
+            files = _list_parts(self._root / topic).get(partition, [])
+            log = _PartitionLog(files, decoder.wire_columns, self._max_record_bytes, self._until_end)
+            if log.skip(position.offset) < position.offset:
+                raise MismatchError(
+                    f"{topic} partition {partition} has only {log.record} records, but the checkpoint goes "
+                    f"on at {position.offset}; give the folder that it was made from"
+                )
+            self._logs[topic, partition] = log
+        super().start()
+
+    def end_offsets(self) -> dict[TopicPartition, int]:
+        """Record numbers; an estimate from bytes until the end is read."""
+        lag = self.lag()
+        return {place: log.record + lag[place] for place, log in self._logs.items()}
+
+    def close(self) -> None:
+        super().close()
+        for log in self._logs.values():
+            log.close()
+
+    def _run(self) -> None:
+        left = dict(self._logs)
+        while left and not self._stopping:
+            progress = False
+            for place, log in list(left.items()):
+                if place in self._held or self._stopping:
+                    continue
+                chunk = self._read(place, log)
+                if chunk is not None:
+                    progress = True
+                    self._put(chunk, self._estimate(log), log.ended)
+                else:
+                    self._mark(place, 0, True)
+                if log.ended:
+                    del left[place]
+            if not progress:
+                self._rest(_LOOK_EVERY_S)
+                self._look()
+
+    def _read(self, place: TopicPartition, log: _PartitionLog) -> Chunk | None:
+        topic, partition = place
+        first, before = log.record, log.bytes_left()
+        decoder = self._decoders[topic]
+        try:
+            piece = log.read()
+        except UnreadableError as error:
+            path = str(log.last_path)
+            self._letters.write(topic, partition, first, 0, Reason.BAD_FILE, str(error), path.encode())
+            piece = []
+        if piece is None:
+            return None
+        self._records_read += len(piece)
+        self._bytes_read += max(0, before - log.bytes_left())
+        if isinstance(piece, pa.RecordBatch):
+            return decoder.rows(partition, first, piece)
+        lines = [(first + number, line) for number, line in enumerate(piece) if line and not line.isspace()]
+        offsets, values = [number for number, _ in lines], [line for _, line in lines]
+        return decoder.messages(partition, offsets, values, next_offset=log.record)
+
+    def _estimate(self, log: _PartitionLog) -> int:
+        """About how many records of a partition are not read yet."""
+        size = self._bytes_read / self._records_read if self._bytes_read else _GUESSED_RECORD_BYTES
+        return 0 if log.ended else round(log.bytes_left() / size)
+
+    def _look(self) -> None:
+        """Find files that came since."""
+        if self._until_end:
+            return
+        listings = {topic: _list_parts(self._root / topic) for topic, _ in self._logs}
+        for (topic, partition), log in self._logs.items():
+            log.extend(listings[topic].get(partition, []))
+
+
+class _PartitionLog:
+    """The files of one partition as one sequence of records."""
+
+    def __init__(
+        self, files: Sequence[Path], columns: Collection[str], max_record_bytes: int, until_end: bool
+    ) -> None:
+        self.record = 0  # number of the next record
+        self.last_path: Path | None = None
+        self._columns = columns
+        self._max_record_bytes = max_record_bytes
+        self._until_end = until_end
+        self._known = set(files)
+        self._waiting = list(files)  # not opened yet
+        self._stops = {path: path.stat().st_size for path in files} if until_end else {}
+        self._part: Part | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will ever come any more."""
+        return self._until_end and self._part is None and not self._waiting
+
+    def extend(self, files: Sequence[Path]) -> None:
+        """Take up files that appeared."""
+        for path in files:
+            if path in self._known:
+                continue
+            self._known.add(path)
+            if self.last_path is not None and path.name < self.last_path.name:
+                _log.warning("%s is left out: a later file of its partition is already being read", path)
+                continue
+            self._waiting.append(path)
+            self._waiting.sort(key=lambda waiting: waiting.name)
+
+    def skip(self, records: int) -> int:
+        """Pass over so many records, fewer when there are fewer; returns how many."""
+        while self.record < records:
+            part = self._open()
+            if part is None:
+                break
+            self.record += part.skip(records - self.record, self._is_final())
+            if self.record < records and not self._advance():
+                break
+        return self.record
+
+    def read(self) -> list[bytes] | pa.RecordBatch | None:
+        """The next lines or rows, None when there are none now. May raise UnreadableError, once a file."""
+        while True:
+            part = self._open()
+            if part is None:
+                return None
+            try:
+                piece = part.read(self._is_final())
+            except UnreadableError:
+                self._advance()
+                raise
+            if piece is not None:
+                self.record += len(piece)
+                return piece
+            if not self._advance():
+                return None
+
+    def bytes_left(self) -> int:
+        waiting = sum(self._stops.get(path) or path.stat().st_size for path in self._waiting)
+        return waiting + (self._part.bytes_left() if self._part is not None else 0)
+
+    def close(self) -> None:
+        if self._part is not None:
+            self._part.close()
+            self._part = None
+
+    def _open(self) -> Part | None:
+        if self._part is None and self._waiting:
+            path = self.last_path = self._waiting.pop(0)
+            self._part = open_part(path, self._columns, self._max_record_bytes, self._stops.get(path))
+        return self._part
+
+    def _is_final(self) -> bool:
+        return self._until_end or bool(self._waiting)
+
+    def _advance(self) -> bool:
+        """Leave a finished file; False when it may still grow."""
+        if not self._is_final():
+            return False
+        self.close()
+        return True
+
+
+def _list_parts(folder: Path) -> dict[int, list[Path]]:
+    """Partition → its log files in name order. Names that begin with "." or "_" are scratch files."""
+    parts: dict[int, list[Path]] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix in SUFFIXES and path.name[0] not in "._":
+            number = re.match(r"\d+", path.name)
+            parts.setdefault(int(number[0]) if number else 0, []).append(path)
+    return parts

@@ -1,0 +1,278 @@
+"""Checkpoints: restored bits are written bits; whatever is torn, one generation back is whole."""
+
+import fcntl
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.errors import CheckpointError, MismatchError, UserError
+from kernels.layout import AdaGrad, RowLayout, Segment
+from kernels.table import DynamicTable
+from trainer.checkpoint import MANIFEST, Checkpointer, Commit, Manifest, Restored
+from trainer.control import Control
+
+LAYOUT = RowLayout((Segment("rank.v", 3, AdaGrad(), 0.1),))
+IDENTITY = {"fields": [["ad", "ad"], ["user", "user"]], "models": {"rank": "LR()"}}
+
+
+def new_tables() -> dict[str, DynamicTable]:
+    return {name: DynamicTable(LAYOUT, name=name, seed=1) for name in ("ad", "user")}
+
+
+def content(tables: dict[str, DynamicTable]) -> dict[str, tuple[bytes, bytes]]:
+    """Every row of every table, in the order of the keys."""
+    found = {}
+    for name, table in tables.items():
+        keys, rows = table.export()
+        order = np.argsort(keys)
+        found[name] = (keys[order].tobytes(), rows[order].tobytes())
+    return found
+
+
+class Run:
+    """A training run of one rank that changes its tables at random and commits."""
+
+    def __init__(self, root: Path, seed: int = 0) -> None:
+        self.root = root
+        self.rng = np.random.default_rng(seed)
+        self.tables = new_tables()
+        self.checkpoint = Checkpointer(root, Control(), IDENTITY)
+        self.step = 0
+
+    def train(self, keys: int = 20) -> None:
+        self.step += 1
+        for table in self.tables.values():
+            changed = self.rng.integers(0, 200, keys)
+            table.update(changed, self.rng.normal(size=(keys, 3)).astype(np.float32))
+
+    def commit(self) -> Manifest:
+        return self.checkpoint.commit(
+            Commit(
+                step=self.step,
+                examples=self.step * 10,
+                predictions=self.step * 10,
+                cursor={"version": self.step},
+                tables=self.tables,
+                marks={name: table.mark() for name, table in self.tables.items()},
+                dense={"rank.w": torch.full((2, 2), float(self.step)), "adam.step": torch.tensor(3.0)},
+                source={"partitions.json": b'{"at": %d}' % self.step, "0/empty.arrow": b""},
+            )
+        )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    made = Run(tmp_path / "checkpoint")
+    yield made
+    made.checkpoint.close()
+
+
+def reopen(run: Run) -> Restored | None:
+    """Restore as another process would."""
+    run.checkpoint.close()
+    run.checkpoint = Checkpointer(run.root, Control(), IDENTITY)
+    return run.checkpoint.restore()
+
+
+def restored_tables(restored: Restored) -> dict[str, DynamicTable]:
+    tables = new_tables()
+    restored.load_tables(tables)
+    return tables
+
+
+def test_an_empty_directory_has_nothing_to_restore(run: Run) -> None:
+    assert run.checkpoint.restore() is None
+
+
+def test_what_is_restored_is_what_was_committed(run: Run) -> None:
+    run.train()
+    run.commit()
+    restored = reopen(run)
+    assert restored is not None
+    assert (restored.manifest.step, restored.manifest.examples, restored.manifest.cursor) == (
+        1,
+        10,
+        {"version": 1},
+    )
+    assert content(restored_tables(restored)) == content(run.tables)
+    dense = restored.dense()
+    assert dense["rank.w"].tolist() == [[1, 1], [1, 1]] and dense["adam.step"].shape == ()
+    assert restored.sources() == [{"partitions.json": b'{"at": 1}', "0/empty.arrow": b""}]
+
+
+@settings(max_examples=20, deadline=None)
+@given(plan=st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=12))
+def test_any_chain_of_bases_deltas_and_restarts_restores(
+    tmp_path_factory: pytest.TempPathFactory, plan: list[tuple[int, bool]]
+) -> None:
+    run = Run(tmp_path_factory.mktemp("chain"))
+    for keys, restart in plan:
+        run.train(keys)
+        run.commit()
+        if restart:
+            restored = reopen(run)
+            assert restored is not None
+            run.tables = restored_tables(restored)
+    restored = reopen(run)
+    assert restored is not None and restored.manifest.step == len(plan)
+    assert content(restored_tables(restored)) == content(run.tables)
+    run.checkpoint.close()
+
+
+def test_deltas_are_small_until_a_new_base_is_due_and_old_files_go(run: Run) -> None:
+    for _ in range(40):
+        run.train()
+    run.commit()
+    bases = {run.checkpoint._chain[0].path}
+    for _ in range(100):
+        run.train(5)
+        manifest = run.commit()
+        delta = [f for f in manifest.files if f.kind == "tables"][-1]
+        bases.add(run.checkpoint._chain[0].path)
+        assert delta.rows <= 10 or delta.path in bases
+    assert 3 <= len(bases) <= 6
+    named = {
+        f.path for m in run.root.glob(f"gen-*/{MANIFEST}") for f in Manifest.from_json(m.read_bytes()).files
+    }
+    on_disk = {str(p.relative_to(run.root)) for p in run.root.rglob("*.safetensors")}
+    assert on_disk == named
+    assert len(list(run.root.glob(f"gen-*/{MANIFEST}"))) == 2
+
+
+def torn_manifest(root: Path, manifest: Manifest) -> None:
+    path = root / f"gen-{manifest.generation:08d}" / MANIFEST
+    path.write_bytes(path.read_bytes()[: -len(b"tail of it")])
+
+
+def flipped_digit(root: Path, manifest: Manifest) -> None:
+    path = root / f"gen-{manifest.generation:08d}" / MANIFEST
+    path.write_bytes(path.read_bytes().replace(b'\\"step\\": 2', b'\\"step\\": 3'))
+
+
+def empty_manifest(root: Path, manifest: Manifest) -> None:
+    (root / f"gen-{manifest.generation:08d}" / MANIFEST).write_bytes(b"")
+
+
+def bit_rot(root: Path, manifest: Manifest) -> None:
+    path = root / [f for f in manifest.files if f.kind == "tables"][-1].path
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def short_dense(root: Path, manifest: Manifest) -> None:
+    path = root / next(f.path for f in manifest.files if f.kind == "dense")
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def missing_source(root: Path, manifest: Manifest) -> None:
+    (root / next(f.path for f in manifest.files if f.kind == "source")).unlink()
+
+
+FAULTS = [torn_manifest, flipped_digit, empty_manifest, bit_rot, short_dense, missing_source]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_torn_generation_falls_back_to_the_one_before(
+    run: Run, fault: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    run.train()
+    run.commit()
+    before = content(run.tables)
+    run.train()
+    fault(run.root, run.commit())  # type: ignore[operator]
+    with caplog.at_level(logging.WARNING):
+        restored = reopen(run)
+    assert restored is not None and restored.manifest.step == 1
+    assert "generation 2 is torn" in caplog.text
+    assert content(restored_tables(restored)) == before
+    # the run goes on from there, past the torn generation's number
+    run.tables, run.step = restored_tables(restored), 1
+    run.train()
+    assert run.commit().generation == 3
+    restored = reopen(run)
+    assert restored is not None and content(restored_tables(restored)) == content(run.tables)
+
+
+def test_no_whole_generation_is_an_error(run: Run) -> None:
+    for _ in range(2):
+        run.train()
+        empty_manifest(run.root, run.commit())
+    with pytest.raises(CheckpointError, match="none of the generations"):
+        reopen(run)
+
+
+@pytest.mark.parametrize("step", [2, 3, 4])
+def test_a_commit_that_dies_in_a_step_leaves_the_generation_before(
+    run: Run, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of Checkpointer.commit: 2 write, 3 gather digests, 4 rename."""
+    run.train()
+    run.commit()
+    before = content(run.tables)
+    run.train()
+    with monkeypatch.context() as patch:
+        died = {2: "_write_rank", 3: "control", 4: None}[step]
+        if died == "_write_rank":
+            patch.setattr("trainer.checkpoint.safetensors.torch.save", Died())
+        elif died == "control":
+            patch.setattr(run.checkpoint.control, "gather_json", Died())
+        else:
+            patch.setattr(Path, "replace", Died())
+        with pytest.raises(ProcessLookupError):
+            run.commit()
+    restored = reopen(run)
+    assert restored is not None and restored.manifest.step == 1
+    assert content(restored_tables(restored)) == before
+    run.tables = restored_tables(restored)
+    run.train()
+    run.commit()
+    assert not list(run.root.rglob("*.new"))
+    assert len(list(run.root.glob("gen-*"))) == 2
+
+
+class Died:
+    """The process ends here."""
+
+    def __call__(self, *args: object, **kwargs: object) -> None:
+        raise ProcessLookupError
+
+
+def test_another_pipeline_is_refused_and_told(run: Run) -> None:
+    run.train()
+    run.commit()
+    run.checkpoint.close()
+    other = {**IDENTITY, "fields": [["ad", "ad"]]}
+    run.checkpoint = Checkpointer(run.root, Control(), other)
+    with pytest.raises(MismatchError, match=r"fields: .*user.* there, .* here") as told:
+        run.checkpoint.restore()
+    assert "models" not in str(told.value)
+
+
+def test_two_trainers_cannot_share_a_directory(run: Run) -> None:
+    with pytest.raises(UserError, match="another trainer is running"):
+        Checkpointer(run.root, Control(), IDENTITY)
+    with (run.root / "LOCK").open("rb") as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_manifest_cannot_name_files_elsewhere(run: Run, tmp_path: Path) -> None:
+    run.train()
+    manifest = run.commit()
+    outside = tmp_path / "outside"
+    shutil.copy(run.root / manifest.files[0].path, outside)
+    values = json.loads(json.loads(manifest.to_json())["body"])
+    values["files"][0]["path"] = "../outside"
+    forged = Manifest.from_json(manifest.to_json())
+    forged = Manifest(**{**values, "files": tuple(type(forged.files[0])(**f) for f in values["files"])})
+    (run.root / "gen-00000001" / MANIFEST).write_bytes(forged.to_json())
+    with pytest.raises(CheckpointError):
+        reopen(run)

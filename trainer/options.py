@@ -1,0 +1,110 @@
+"""What a training run is asked to do, and what it reports."""
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernels.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """Settings of one training run, the same on every rank.
+
+    source: kafka://HOST:PORT[,…] or file:DIR.
+    until_end: end at what is the log's end when it starts. until_idle_s: end when nothing came for that long.
+    idle_s: a partition that is silent for that long does not hold the others back.
+    batch_size: examples of a step over all ranks. batch_interval_ms: event time that a batch may not cross,
+        so that a slow stream is trained without waiting for full batches.
+    checkpoint: directory; None: nothing is kept. checkpoint_interval_s: at least this long between
+        checkpoints (0: with each publish).
+    publish: redis:// URL; None: nothing is published. publish_interval_s: between commits.
+    window_s: event time over which the quality gauges slide.
+    predictions: file for the log of test-then-train predictions. report: file for the report (JSON).
+    dead_letters: directory or URL for records that cannot be used; None: the source's own place.
+    metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none.
+    threads: CPU threads of this process; None: the cores shared by the ranks of this machine.
+    max_steps: end after so many steps; None: no limit.
+    """
+
+    source: str
+    until_end: bool = False
+    until_idle_s: float | None = None
+    idle_s: float = 2.0
+    batch_size: int = 4096
+    batch_interval_ms: int | None = None
+    seed: int = 1
+    namespace: str = "livectr"
+    checkpoint: str | None = None
+    checkpoint_interval_s: float = 0.0
+    publish: str | None = None
+    publish_interval_s: float = 2.0
+    window_s: float = 3600.0
+    predictions: str | None = None
+    report: str | None = None
+    dead_letters: str | None = None
+    metrics_port: int = 0
+    threads: int | None = None
+    max_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ConfigError(f"batch_size is {self.batch_size}; it must be at least 1")
+        if self.batch_interval_ms is not None and self.batch_interval_ms < 1:
+            raise ConfigError(f"batch_interval_ms is {self.batch_interval_ms}; it must be at least 1")
+        if self.publish_interval_s <= 0:
+            raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
+
+    @property
+    def logged(self) -> bool:
+        """Whether predictions are kept on disk: where somebody wants them, or the run is bounded."""
+        bounded = self.until_end or self.until_idle_s is not None or self.max_steps is not None
+        return bounded or self.predictions is not None or self.report is not None
+
+    @property
+    def prediction_file(self) -> Path | None:
+        """The prediction log; with a checkpoint it survives a restart. None: a temporary file."""
+        if self.predictions is not None:
+            return Path(self.predictions)
+        return Path(self.checkpoint) / "predictions" if self.checkpoint is not None else None
+
+    def threads_here(self) -> int:
+        """CPU threads of this process."""
+        if self.threads is not None:
+            return self.threads
+        return max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run did; quality is test-then-train: every example was scored before it was learned.
+
+    examples_trained and steps count the whole run, earlier processes of a resumed one included;
+    examples_per_second and seconds are this process's. Quality of a role that was not measured is None.
+    """
+
+    examples_trained: int
+    steps: int
+    seconds: float
+    examples_per_second: float
+    world: int
+    events: int
+    dead_letters: int
+    published_versions: int
+    published_rows: int
+    auc: float | None = None
+    gauc: float | None = None
+    logloss: float | None = None
+    calibration: float | None = None
+    last_20_percent: dict[str, float | None] = field(default_factory=dict)
+    prerank: dict[str, Any] = field(default_factory=dict)
+    stream: dict[str, Any] = field(default_factory=dict)
+    """Counters of the source, summed over ranks."""
+    table_rows: dict[str, int] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n")

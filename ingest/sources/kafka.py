@@ -1,0 +1,220 @@
+"""Logs in Kafka: assigned partitions, explicit positions, nothing committed to the broker.
+
+Aborted transactions are left out. Checksums are verified, which needs the C implementation of crc32c: in pure
+Python it would take ten times longer than everything else together.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import (
+    KafkaError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    UnsupportedCodecError,
+)
+
+from ingest.clean import Mask
+from ingest.deadletter import DeadLetters
+from ingest.decode import Decoder
+from ingest.sources.background import BackgroundSource
+from ingest.sources.base import BEGINNING, Position
+from ingest.sources.base import TopicPartition as Place
+from ingest.sources.brokers import kafka_servers, no_answer
+from ingest.streams import Stream, Table
+from kernels.errors import ConfigError, InternalError, MismatchError, UserError
+
+_CONNECT_TIMEOUT_MS = 5_000
+_POLL_MS = 200
+_MAX_BACKOFF_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class KafkaSource(BackgroundSource):
+    """Reads topics of a Kafka cluster, to the end that they have at the start or following them.
+
+    url: `kafka://host:port[,host:port]`. columns, required, masks: topic → see `Cleaner`.
+    max_record_bytes: longer JSON messages are dead letters.
+    A broker that goes away later is waited for: nothing is lost, reading goes on where it stopped.
+    Raises ConnectError when no broker answers, ConfigError when crc32c is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        streams: Sequence[Stream | Table],
+        *,
+        until_end: bool,
+        dead_letters: DeadLetters,
+        columns: Mapping[str, Sequence[str]] | None = None,
+        required: Mapping[str, Collection[str]] | None = None,
+        masks: Mapping[str, Mask] | None = None,
+        max_record_bytes: int = 1 << 20,
+        max_queue_bytes: int = 64 << 20,
+    ) -> None:
+        super().__init__(max_queue_bytes)
+        if importlib.util.find_spec("crc32c") is None:
+            raise ConfigError("reading Kafka needs the checksum library: pip install crc32c")
+        self._url = url
+        self._until_end = until_end
+        self._letters = dead_letters
+        self._decoders = {
+            stream.topic: Decoder(
+                stream,
+                dead_letters,
+                columns=(columns or {}).get(stream.topic),
+                required=(required or {}).get(stream.topic, ()),
+                mask=(masks or {}).get(stream.topic),
+                max_record_bytes=max_record_bytes,
+            )
+            for stream in streams
+        }
+        self._tables = {stream.topic for stream in streams if isinstance(stream, Table)}
+        self._ends: dict[Place, int] = {}
+        self._paused: frozenset[Place] = frozenset()
+        try:
+            self._consumer = KafkaConsumer(
+                bootstrap_servers=kafka_servers(url),
+                client_id="livectr-ingest",
+                group_id=None,
+                enable_auto_commit=False,
+                auto_offset_reset="none",
+                allow_auto_create_topics=False,
+                isolation_level="read_committed",
+                check_crcs=True,
+                bootstrap_timeout_ms=_CONNECT_TIMEOUT_MS,
+                reconnect_backoff_max_ms=int(_MAX_BACKOFF_S * 1000),
+                # Big fetches: the cost of a message should be its own, not the request's.
+                fetch_max_bytes=32 << 20,
+                max_partition_fetch_bytes=4 << 20,
+                fetch_max_wait_ms=100,
+                max_poll_records=16_384,
+                metrics_enabled=False,
+            )
+        except KafkaError as error:
+            raise no_answer(url) from error
+
+    def topics(self) -> dict[str, list[int]]:
+        try:
+            existing = self._consumer.topics()
+            missing = [topic for topic in self._decoders if topic not in existing]
+            if missing:
+                others = ", ".join(sorted(topic for topic in existing if not topic.startswith("__")))
+                raise ConfigError(
+                    f"there is no topic {', '.join(missing)} at {self._url}; "
+                    f"its topics are {others or 'none'}"
+                )
+            return {topic: sorted(self._consumer.partitions_for_topic(topic)) for topic in self._decoders}
+        except KafkaError as error:
+            raise no_answer(self._url) from error
+
+    def start(self) -> None:
+        """Raises MismatchError when a position lies behind the end of its partition."""
+        places = {place: TopicPartition(*place) for place in self._positions}
+        try:
+            begins = self._consumer.beginning_offsets(list(places.values()), timeout_ms=_CONNECT_TIMEOUT_MS)
+            ends = self._consumer.end_offsets(list(places.values()), timeout_ms=_CONNECT_TIMEOUT_MS)
+        except KafkaError as error:
+            raise no_answer(self._url) from error
+        self._letters.resume({place: at for place, at in self._positions.items() if at > BEGINNING})
+        self._consumer.assign(list(places.values()))
+        for place, partition in places.items():
+            at, begin, end = self._positions[place], begins[partition], ends[partition]
+            if at > Position(end, 0):
+                raise MismatchError(
+                    f"{place[0]} partition {place[1]} ends at offset {end}, but the checkpoint goes on at "
+                    f"{at.offset}; it was made from another log"
+                )
+            if at.offset < begin:
+                if at > BEGINNING:
+                    _log.warning("%s: the broker has deleted offsets %d to %d", place, at.offset, begin - 1)
+                at = self._positions[place] = Position(begin, 0)
+            self._ends[place] = end
+            self._consumer.seek(partition, at.offset)
+            self._mark(place, end - at.offset, at.offset >= end)
+        super().start()
+
+    def end_offsets(self) -> dict[Place, int]:
+        return dict(self._ends)
+
+    def close(self) -> None:
+        super().close()
+        self._consumer.close(autocommit=False)
+
+    def _run(self) -> None:
+        left = set(self._positions)
+        backoff_s = 0.1
+        while left and not self._stopping:
+            self._pause(left)
+            try:
+                polled = self._consumer.poll(timeout_ms=_POLL_MS)
+                backoff_s = 0.1
+            except KafkaError as error:
+                if not getattr(error, "retriable", False):
+                    raise _explained(error) from error
+                _log.warning("reading %s failed (%s); next try in %.1f s", self._url, error, backoff_s)
+                self._rest(backoff_s)
+                backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
+                continue
+            for partition, records in polled.items():
+                self._take((partition.topic, partition.partition), records)
+            for place in list(left):
+                at, end = self._progress(place)
+                if at >= end:
+                    self._mark(place, 0, True)
+                    if self._until_end:
+                        left.discard(place)
+
+    def _take(self, place: Place, records: Sequence[object]) -> None:
+        """Decode and queue consecutive messages of a partition, up to the end that was agreed on."""
+        topic, partition = place
+        offsets: list[int] = [record.offset for record in records]  # type: ignore[attr-defined]
+        values: list[bytes | None] = [record.value for record in records]  # type: ignore[attr-defined]
+        keys = [record.key for record in records] if topic in self._tables else None  # type: ignore[attr-defined]
+        if self._until_end and offsets[-1] >= self._ends[place]:
+            count = sum(offset < self._ends[place] for offset in offsets)
+            offsets, values, keys = (
+                offsets[:count],
+                values[:count],
+                keys[:count] if keys is not None else None,
+            )
+            if not count:
+                return
+        decoder = self._decoders[topic]
+        chunk = decoder.messages(partition, offsets, values, keys, start=self._positions[place])
+        at, end = self._progress(place)
+        self._put(chunk, max(0, end - chunk.next.offset), at >= end)
+
+    def _progress(self, place: Place) -> tuple[int, int]:
+        """(next offset, end); the position may have passed records that are not for us (aborted, markers)."""
+        partition = TopicPartition(*place)
+        if not self._until_end:
+            end = self._consumer.highwater(partition)
+            if end is not None:
+                self._ends[place] = end
+        at = self._consumer.position(partition, timeout_ms=0)
+        return (self._positions[place].offset if at is None else at), self._ends[place]
+
+    def _pause(self, left: set[Place]) -> None:
+        """Do not fetch what is held, nor what has ended."""
+        paused = frozenset(self._held | (set(self._positions) - left)) & frozenset(self._positions)
+        if paused != self._paused:
+            self._consumer.pause(*(TopicPartition(*place) for place in paused - self._paused))
+            self._consumer.resume(*(TopicPartition(*place) for place in self._paused - paused))
+            self._paused = paused
+
+
+def _explained(error: KafkaError) -> Exception:
+    """A lasting failure of the log, in words."""
+    if isinstance(error, OffsetOutOfRangeError | LogTruncationError):
+        return UserError(
+            f"the log no longer has the records to read next ({error}): they were deleted before this"
+        )
+    if isinstance(error, UnsupportedCodecError):
+        return ConfigError(f"messages are compressed: {error}; pip install lz4 zstandard python-snappy")
+    return InternalError(f"reading Kafka failed: {error}")

@@ -20,6 +20,8 @@ from typing import Any, get_type_hints
 
 from ingest.durations import duration_ms
 from kernels.errors import ConfigError
+from serving.options import ServeOptions as S
+from trainer.options import TrainOptions as T
 
 OTHER_ENVIRONMENT = ("LIVECTR_CACHE_DIR", "LIVECTR_THREADS")  # read by kernels.compiler, not settings
 # Kubernetes describes a Service "livectr-rank" to every pod as LIVECTR_RANK_SERVICE_HOST and so on.
@@ -45,17 +47,18 @@ def setting(
 
 TRAIN, SERVE, RANK = ("train",), ("rank", "prerank"), ("rank",)
 EVERY = TRAIN + SERVE
+REDIS = ("redis://", "rediss://", "unix://")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting of every process. Defaults suit one machine; see docs for what to change on a cluster."""
+    """Every setting of every process. Names and defaults are those of TrainOptions and ServeOptions."""
 
     pipeline: str | None = setting(None, "the pipeline file", commands=EVERY, example="FILE.py")
-    namespace: str = setting("livectr", "prefix of everything that is kept in Redis", commands=EVERY)
+    namespace: str = setting(T.namespace, "prefix of everything that is kept in Redis", commands=EVERY)
     metrics_port: int = setting(
-        0,
-        "serve Prometheus metrics here (0: off; rank r of a trainer uses port + r)",
+        T.metrics_port,
+        "Prometheus metrics (0: none; rank r of a trainer, worker w of a server take port + r, w)",
         commands=EVERY,
         least=0,
     )
@@ -67,60 +70,79 @@ class Settings:
         scheme=("kafka://", "file:"),
         example="URL",
     )
-    until_end: bool = setting(False, "stop at the logs' end as it was at the start", commands=TRAIN)
+    until_end: bool = setting(T.until_end, "stop at the logs' end as it was at the start", commands=TRAIN)
     until_idle_s: float | None = setting(
-        None, "stop when nothing has arrived for so long (after the first example)", commands=TRAIN, above=0
+        T.until_idle_s, "stop when nothing has come for so long", commands=TRAIN, above=0
     )
     idle_s: float = setting(
-        2.0, "a partition that is silent for so long no longer holds event time back", commands=TRAIN, above=0
+        T.idle_s, "a partition silent for so long no longer holds event time back", commands=TRAIN, above=0
     )
-    batch_size: int = setting(4096, "examples in a step, over all ranks", commands=TRAIN, least=1)
+    batch_size: int = setting(T.batch_size, "examples in a step, over all ranks", commands=TRAIN, least=1)
     batch_interval_ms: int | None = setting(
-        None, "also cut a batch at every multiple of this event time", commands=TRAIN, least=1
+        T.batch_interval_ms, "also cut a batch at every multiple of this event time", commands=TRAIN, least=1
     )
-    seed: int = setting(1, "seed of every initial value", commands=TRAIN, least=0)
+    seed: int = setting(T.seed, "seed of every initial value", commands=TRAIN, least=0)
+    threads: int | None = setting(
+        T.threads, "CPU threads of a rank (default: the cores shared by the ranks)", commands=TRAIN, least=1
+    )
+    max_steps: int | None = setting(T.max_steps, "stop after so many steps", commands=TRAIN, least=1)
     window_s: float = setting(
-        3600.0, "event time over which AUC and the rest are watched", commands=TRAIN, above=0
+        T.window_s, "event time over which AUC and the rest are watched", commands=TRAIN, above=0
     )
     checkpoint: str | None = setting(
-        None, "keep checkpoints here, and resume from the newest", commands=TRAIN, example="DIR"
+        T.checkpoint, "keep checkpoints here, and resume from the newest", commands=TRAIN, example="DIR"
+    )
+    checkpoint_interval_s: float = setting(
+        T.checkpoint_interval_s,
+        "least time between checkpoints (0: one with each publish)",
+        commands=TRAIN,
+        least=0,
     )
     publish: str | None = setting(
-        None,
-        "publish versions to this Redis",
-        commands=TRAIN,
-        scheme=("redis://", "rediss://", "unix://"),
-        example="URL",
+        T.publish, "publish versions to this Redis", commands=TRAIN, scheme=REDIS, example="URL"
     )
-    publish_interval_s: float = setting(2.0, "commit and publish this often", commands=TRAIN, above=0)
+    publish_interval_s: float = setting(
+        T.publish_interval_s, "commit and publish this often", commands=TRAIN, above=0
+    )
     dead_letters: str | None = setting(
-        None,
-        "folder for records that cannot be read (default: a topic of the broker, or beside a file source)",
+        T.dead_letters,
+        "where records go that cannot be read (default: the source's own place)",
         commands=TRAIN,
         example="DIR",
     )
     predictions: str | None = setting(
-        None, "keep the log of predictions made before learning", commands=TRAIN, example="FILE"
+        T.predictions, "keep the log of predictions made before learning", commands=TRAIN, example="FILE"
     )
     report: str | None = setting(
-        None, "write the report (JSON) here at the end", commands=TRAIN, example="FILE"
+        T.report, "write the report (JSON) here at the end", commands=TRAIN, example="FILE"
     )
 
     redis: str = setting(
-        "redis://127.0.0.1:6379",
-        "the Redis that the trainer publishes to",
-        commands=SERVE,
-        scheme=("redis://", "rediss://", "unix://"),
-        example="URL",
+        "redis://127.0.0.1:6379", "what the trainer publishes to", commands=SERVE, scheme=REDIS, example="URL"
     )
     listen: str = setting(
-        "127.0.0.1:0", "address to answer on (port 0: a free one)", commands=SERVE, example="HOST:PORT"
+        S.listen, "address to answer on (port 0: a free one)", commands=SERVE, example="HOST:PORT"
     )
-    threads: int = setting(4, "requests in work at once", commands=SERVE, least=1)
-    queue: int = setting(64, "requests that may wait; more are refused at once", commands=SERVE, least=0)
-    max_candidates: int = setting(10_000, "largest request", commands=SERVE, least=1)
-    near_cache_rows: int = setting(
-        1_000_000, "embedding rows kept in the server's memory", commands=RANK, least=0
+    workers: int = setting(S.workers, "processes that share the port", commands=SERVE, least=1)
+    max_active: int = setting(S.max_active, "requests computing at once", commands=SERVE, least=1)
+    max_waiting: int = setting(
+        S.max_waiting, "requests that may wait; more are refused at once", commands=SERVE, least=0
+    )
+    max_wait_s: float = setting(
+        S.max_wait_s, "longest wait of a request without a deadline", commands=SERVE, above=0
+    )
+    max_candidates: int = setting(S.max_candidates, "largest request", commands=SERVE, least=1)
+    max_message_bytes: int = setting(
+        S.max_message_bytes, "largest request on the wire", commands=SERVE, least=1
+    )
+    nearcache_rows: int = setting(
+        S.nearcache_rows, "embedding rows kept in the server's memory", commands=SERVE, least=0
+    )
+    facts_fresh_s: float = setting(
+        S.facts_fresh_s, "how long a look-up row is used before it is asked again", commands=SERVE, least=0
+    )
+    grace_s: float = setting(
+        S.grace_s, "time for requests under way when the server is told to stop", commands=SERVE, least=0
     )
 
 

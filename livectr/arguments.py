@@ -1,0 +1,345 @@
+"""The flags of every command, with help that teaches. Nothing heavy is imported here: `--help` is quick."""
+
+import argparse
+from typing import Any
+
+from kernels.errors import ConfigError
+
+DESCRIPTION = "LiveCTR learns click-through rates from a live log stream and serves them while it learns."
+EPILOG = """\
+start here:
+  livectr demo                     the whole path on this machine: logs, trainer, servers, queries
+  livectr demo --log kafka --ranks 2
+
+your own logs:
+  livectr inspect --pipeline my_pipeline.py
+  livectr train --pipeline my_pipeline.py --source kafka://localhost:9092 --publish redis://localhost:6379
+  livectr serve rank --pipeline my_pipeline.py --redis redis://localhost:6379 --listen 0.0.0.0:50051
+  livectr query rank --server localhost:50051 --context user_id=42 --candidates ad_id=1,2,3
+
+`livectr COMMAND --help` explains a command. Settings are read from the pipeline file, --config FILE.toml,
+LIVECTR_<NAME> variables and flags; the later wins."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises what argparse would print as usage, so that every user's mistake is one sentence."""
+
+    def error(self, message: str) -> Any:
+        raise ConfigError(f"{message}; `{self.prog} --help` explains the flags.")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of every command."""
+    parser = _Parser(
+        prog="livectr",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+    for add in (_demo, _simulate, _replay, _train, _serve, _query, _kafka, _inspect, _bench):
+        add(commands)
+    return parser
+
+
+def _command(commands: Any, name: str, run: str, help: str, epilog: str = "") -> Any:
+    parser = commands.add_parser(
+        name,
+        help=help,
+        description=help[0].upper() + help[1:] + ".",
+        epilog=epilog and "examples:\n" + epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _settings(parser: Any, command: str) -> None:
+    """A flag for every setting of the command; absent flags leave the other sources alone."""
+    from livectr.config import FIELDS, TYPES
+
+    parser.add_argument("--config", metavar="FILE.toml", help="read settings from this file")
+    for name, field in FIELDS.items():
+        if command not in field.metadata["commands"]:
+            continue
+        flag, about = "--" + name.replace("_", "-"), field.metadata["help"]
+        default = "" if field.default in (None, False) else f" [{field.default}]"
+        keywords: dict[str, Any] = dict(
+            default=argparse.SUPPRESS, help=about + default, dest=f"setting_{name}"
+        )
+        if TYPES[name] is bool:
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, **keywords)
+        else:
+            parser.add_argument(flag, metavar=field.metadata["example"] or name.upper(), **keywords)
+
+
+def _demo(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "demo",
+        "demo",
+        "simulator, trainer, servers and queries, together on this machine",
+        "  livectr demo --seconds 60\n"
+        "  livectr demo --seconds 300 --log kafka --ranks 2 --report report.json",
+    )
+    parser.add_argument("--seconds", type=_positive, default=60.0, help="simulated traffic [60]")
+    parser.add_argument(
+        "--log", choices=("file", "kafka"), default="file", help="what carries the logs [file]"
+    )
+    parser.add_argument("--ranks", type=_count, default=1, help="processes that train together [1]")
+    parser.add_argument("--rate", type=_positive, default=2000.0, help="impressions per second [2000]")
+    parser.add_argument("--seed", type=_seed, default=1, help="of the simulated market [1]")
+    parser.add_argument("--report", metavar="FILE", help="write the report (JSON) here")
+    parser.add_argument("--pipeline", metavar="FILE.py", help="another pipeline for the simulator's logs")
+    parser.add_argument("--keep", metavar="DIR", help="work in this folder and keep logs, checkpoint, ledger")
+
+
+def _simulate(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "simulate",
+        "simulate",
+        "write display-ad traffic with a planted truth to files or Kafka",
+        "  livectr simulate --to file:/tmp/logs --seconds 60 --fast --ledger /tmp/ledger.arrows\n"
+        "  livectr simulate --to kafka://localhost:9092 --rate 5000 --seconds 3600 --events arrow",
+    )
+    parser.add_argument("--to", required=True, metavar="URL", help="kafka://HOST:PORT or file:DIR")
+    parser.add_argument(
+        "--rate", type=_positive, default=1000.0, help="impressions per second of event time [1000]"
+    )
+    parser.add_argument("--seconds", type=_positive, default=60.0, help="of event time [60]")
+    parser.add_argument("--fast", action="store_true", help="as fast as possible, not by the clock")
+    parser.add_argument("--start", metavar="TIME", help="event time of the start, ISO 8601 or epoch ms [now]")
+    parser.add_argument(
+        "--events", choices=("json", "arrow"), default="json", help="one event a message, or many"
+    )
+    parser.add_argument("--partitions", type=_count, default=4, help="of every topic [4]")
+    parser.add_argument("--users", type=_count, default=2000, help="[2000]")
+    parser.add_argument("--ads", type=_count, default=200, help="alive at a time [200]")
+    parser.add_argument(
+        "--ad-interval",
+        type=_duration_s,
+        default=3600.0,
+        metavar="DURATION",
+        help="new ads come so often [1h]",
+    )
+    parser.add_argument(
+        "--ad-life", type=_count, default=24, metavar="N", help="intervals that an ad lives [24]"
+    )
+    parser.add_argument(
+        "--drift",
+        type=_duration_s,
+        default=7 * 86400.0,
+        metavar="DURATION",
+        help="time constant of tastes [7d]",
+    )
+    parser.add_argument(
+        "--label-window",
+        type=_duration_s,
+        default=2.0,
+        metavar="DURATION",
+        help="of the pipeline that reads this [2s]",
+    )
+    parser.add_argument("--seed", type=_seed, default=1, help="the same seed gives the same traffic [1]")
+    parser.add_argument(
+        "--ledger", metavar="FILE", help="write every impression's true click probability here"
+    )
+    parser.add_argument(
+        "--images", action="store_true", help="also write the ads' pictures (topic ad_images)"
+    )
+    parser.add_argument(
+        "--hold", action="store_true", help="write the tables, then wait for a line on standard input"
+    )
+
+
+def _replay(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "replay",
+        "replay",
+        "send a log file as an event stream",
+        "  livectr replay train.txt --format criteo --to kafka://localhost:9092\n"
+        "  livectr replay train.gz --format avazu --to file:/tmp/logs --rate 20000\n"
+        "  livectr replay items.csv --format csv --to file:/tmp/logs --topic items --key item --table",
+    )
+    parser.add_argument("file", metavar="FILE", help="the log; .gz is read as it is")
+    parser.add_argument("--format", required=True, choices=("criteo", "avazu", "csv", "jsonl", "parquet"))
+    parser.add_argument("--to", required=True, metavar="URL", help="kafka://HOST:PORT or file:DIR")
+    parser.add_argument("--rate", type=_positive, help="rows per second [as fast as possible]")
+    parser.add_argument("--topic", help="[the format's name, or the file's]")
+    parser.add_argument("--partitions", type=_count, default=4, help="[4]")
+    parser.add_argument(
+        "--key",
+        metavar="COLUMN",
+        help="rows with equal values share a partition [criteo: row, avazu: device_ip]",
+    )
+    parser.add_argument(
+        "--time", metavar="COLUMN", help="turn this column (ISO 8601) into epoch milliseconds"
+    )
+    parser.add_argument(
+        "--types",
+        default="",
+        metavar="COL=TYPE,…",
+        help="int32, int64, float64, string: where the inferred type is wrong",
+    )
+    parser.add_argument(
+        "--events", choices=("arrow", "json"), default="arrow", help="many rows a message, or one [arrow]"
+    )
+    parser.add_argument(
+        "--table", action="store_true", help="make a look-up table: a compacted topic, one row a message"
+    )
+    parser.add_argument("--bad-rows", metavar="FILE", help="write rows that do not fit here, with the reason")
+
+
+def _train(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "train",
+        "train",
+        "learn from logs, commit checkpoints, publish versions",
+        "  livectr train --pipeline p.py --source file:/tmp/logs --until-end --report report.json\n"
+        "  livectr train --pipeline p.py --source kafka://localhost:9092 --checkpoint /data/c"
+        " --publish redis://r:6379\n"
+        "  torchrun --standalone --max-restarts=0 --nproc-per-node 2 -m livectr train --pipeline p.py …",
+    )
+    _settings(parser, "train")
+
+
+def _serve(commands: Any) -> None:
+    parser = commands.add_parser(
+        "serve", help="answer rank or pre-rank requests over gRPC", allow_abbrev=False
+    )
+    roles = parser.add_subparsers(
+        title="servers", metavar="rank|prerank", parser_class=_Parser, required=True
+    )
+    for role, help in (
+        ("rank", "predict CTR of candidates and order them by expected revenue"),
+        ("prerank", "choose the best few of many ads by user and ad vectors"),
+    ):
+        server = _command(
+            roles,
+            role,
+            "serve",
+            help,
+            f"  livectr serve {role} --pipeline p.py --redis redis://localhost:6379 --listen 0.0.0.0:50051",
+        )
+        server.set_defaults(role=role)
+        _settings(server, role)
+
+
+def _query(commands: Any) -> None:
+    parser = commands.add_parser("query", help="ask a server", allow_abbrev=False)
+    roles = parser.add_subparsers(
+        title="servers", metavar="rank|prerank", parser_class=_Parser, required=True
+    )
+    for role, help, epilog in (
+        (
+            "rank",
+            "order candidates by expected revenue",
+            "  livectr query rank --server localhost:50051 --context user_id=42 --candidates ad_id=1,2,3"
+            " --bids 1,2,0.5",
+        ),
+        (
+            "prerank",
+            "choose the best of the catalogue, or of some candidates",
+            "  livectr query prerank --server localhost:50052 --context user_id=42 --top-k 10",
+        ),
+    ):
+        query = _command(roles, role, "query", help, epilog)
+        query.set_defaults(role=role)
+        query.add_argument("--server", required=True, metavar="HOST:PORT")
+        query.add_argument(
+            "--context", action="append", default=[], metavar="COLUMN=VALUE", help="may be repeated"
+        )
+        query.add_argument(
+            "--candidates", action="append", default=[], metavar="COLUMN=V1,V2,…", help="may be repeated"
+        )
+        query.add_argument("--timeout", type=_duration_s, default=5.0, metavar="DURATION", help="[5s]")
+        query.add_argument("--json", action="store_true", help="print JSON in place of a table")
+        if role == "rank":
+            query.add_argument("--bids", default="", metavar="B1,B2,…", help="one a candidate [1]")
+        else:
+            query.add_argument("--top-k", type=_count, default=10, help="[10]")
+
+
+def _kafka(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "kafka",
+        "kafka",
+        "run a single Kafka broker on this machine (Java 17; the first start fetches it with Maven)",
+        "  livectr kafka --listen 127.0.0.1:9092 --data /tmp/kafka",
+    )
+    parser.add_argument("--listen", default="127.0.0.1:9092", metavar="HOST:PORT", help="[127.0.0.1:9092]")
+    parser.add_argument("--data", metavar="DIR", help="keep the logs here [a temporary folder]")
+    parser.add_argument(
+        "--partitions", type=_count, default=4, help="of topics that appear by themselves [4]"
+    )
+
+
+def _inspect(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "inspect",
+        "inspect",
+        "show a pipeline's features, a checkpoint, or what is published",
+        "  livectr inspect --pipeline examples/display_ads/pipeline.py\n"
+        "  livectr inspect --checkpoint /data/c\n  livectr inspect --redis redis://localhost:6379",
+    )
+    parser.add_argument("--pipeline", metavar="FILE.py", help="columns, operators, layers, fields, models")
+    parser.add_argument("--checkpoint", metavar="DIR", help="generations, positions, rows, sizes")
+    parser.add_argument("--redis", metavar="URL", help="the published version")
+    parser.add_argument("--namespace", default="livectr", help="of what is kept in Redis [livectr]")
+
+
+def _bench(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "bench",
+        "bench",
+        "measure, and compare with a peer in the same run",
+        "  livectr bench tables\n  livectr bench serving --json serving.json",
+    )
+    parser.add_argument(
+        "name", metavar="NAME", help="ingest, features, tables, train, des-bytes, images, publish, serving"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write the result here")
+    parser.add_argument(
+        "--quick", action="store_true", help="small workloads, to see that it runs; no figures to quote"
+    )
+
+
+def _positive(text: str) -> float:
+    value = _number(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} must be more than 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = _number(text)
+    if value < 1 or value != int(value):
+        raise argparse.ArgumentTypeError(f"{text} must be a whole number of at least 1")
+    return int(value)
+
+
+def _seed(text: str) -> int:
+    value = _number(text)
+    if value < 0 or value != int(value):
+        raise argparse.ArgumentTypeError(f"{text} must be a whole number of at least 0")
+    return int(value)
+
+
+def _duration_s(text: str) -> float:
+    from ingest.durations import duration_ms
+
+    return _number(text) if text[-1:].isdigit() else duration_ms(text, "flag") / 1000
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None

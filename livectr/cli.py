@@ -1,0 +1,35 @@
+"""The command line's entry. A command's code is imported when the command runs.
+
+Exit codes: 0 done, 1 a part failed, 2 a user's mistake (one sentence on standard error), 130 Ctrl-C.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from kernels.errors import ConfigError, InternalError, UserError
+from livectr.arguments import build_parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        given = build_parser().parse_args(arguments)
+        if not hasattr(given, "run"):
+            raise ConfigError("say what to do: `livectr --help` lists the commands.")
+        from livectr import commands
+
+        code = getattr(commands, given.run)(given)
+        sys.stdout.flush()
+        return int(code or 0)
+    except UserError as error:
+        print(f"livectr: {error}", file=sys.stderr)
+        return 2
+    except InternalError as error:
+        print(f"livectr: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("livectr: stopped.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `livectr inspect … | head`
+        sys.stderr.close()
+        return 0

@@ -1,0 +1,215 @@
+"""What the commands do with their flags: settings are resolved here, once, and passed on as plain values."""
+
+import argparse
+import dataclasses
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from ingest.pipeline import Pipeline, load_pipeline
+from kernels.errors import ConfigError
+from livectr.config import Settings, resolve
+
+Options = TypeVar("Options")
+
+
+def settings_of(given: argparse.Namespace, *needed: str) -> tuple[Pipeline, Settings]:
+    """The pipeline that the settings name, and all settings including its own."""
+    flags = {n.removeprefix("setting_"): v for n, v in vars(given).items() if n.startswith("setting_")}
+    outer = resolve(flags, toml=given.config)
+    for name in ("pipeline", *needed):
+        if getattr(outer, name) is None:
+            raise ConfigError(f"say --{name.replace('_', '-')}, or set LIVECTR_{name.upper()}.")
+    assert outer.pipeline is not None
+    pipeline = load_pipeline(outer.pipeline)
+    return pipeline, resolve(flags, toml=given.config, pipeline=pipeline.settings)
+
+
+def train(given: argparse.Namespace) -> int:
+    """`livectr train`, by itself or as a rank under torchrun."""
+    from trainer.run import train as run
+
+    from trainer.options import TrainOptions
+
+    _log_to_stderr()
+    pipeline, settings = settings_of(given, "source")
+    report = run(pipeline, _options(TrainOptions, settings))
+    if report is not None and int(os.environ.get("RANK", 0)) == 0:
+        print(json.dumps(dataclasses.asdict(report)), flush=True)
+    return 0
+
+
+def serve(given: argparse.Namespace) -> int:
+    """`livectr serve rank|prerank`: runs until SIGTERM or Ctrl-C."""
+    from serving.options import ServeOptions
+    from serving.serve import serve_prerank, serve_rank
+
+    _log_to_stderr()
+    pipeline, settings = settings_of(given)
+    assert settings.pipeline is not None
+    options = _options(ServeOptions, settings, pipeline_file=Path(settings.pipeline))
+    (serve_rank if given.role == "rank" else serve_prerank)(pipeline, options)
+    return 0
+
+
+def _log_to_stderr() -> None:
+    rank = f" rank {os.environ['RANK']}" if int(os.environ.get("WORLD_SIZE", 1)) > 1 else ""
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s{rank} %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("kafka").setLevel(logging.WARNING)
+
+
+def _options(kind: type[Options], settings: Settings, **more: Any) -> Options:
+    """An options object out of the settings of the same names."""
+    names = {f.name for f in dataclasses.fields(cast(Any, kind))} - set(more)
+    return kind(**{name: getattr(settings, name) for name in names}, **more)
+
+
+def simulate(given: argparse.Namespace) -> int:
+    """`livectr simulate`: one line of counts about every second, the last on standard output as JSON."""
+    from livectr.formats import iso_ms
+    from livectr.simulate import SimulateOptions
+    from livectr.simulate import simulate as run
+    from livectr.traffic import TrafficOptions
+    from livectr.truth import World
+
+    try:
+        start = given.start and iso_ms(int(given.start) if given.start.isdigit() else given.start)
+    except ValueError:
+        raise ConfigError(
+            f"--start is {given.start!r}, but must be ISO 8601 or epoch milliseconds."
+        ) from None
+    options = SimulateOptions(
+        to=given.to,
+        world=World(
+            users=given.users,
+            ads=given.ads,
+            ad_interval_s=given.ad_interval,
+            ad_life=given.ad_life,
+            drift_s=given.drift,
+            seed=given.seed,
+        ),
+        traffic=TrafficOptions(
+            rate=given.rate,
+            seconds=given.seconds,
+            start_ms=start or int(time.time() * 1000),
+            label_window_ms=round(given.label_window * 1000),
+        ),
+        partitions=given.partitions,
+        events=given.events,
+        real_time=not given.fast,
+        ledger=given.ledger,
+        images=given.images,
+        hold=given.hold,
+    )
+    counts = run(options, progress=lambda some: print(json.dumps(some), file=sys.stderr, flush=True))
+    print(json.dumps(counts), flush=True)
+    return 0
+
+
+def replay(given: argparse.Namespace) -> int:
+    """`livectr replay`: a progress bar on a terminal, the counts on standard output as JSON."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    from livectr.formats import TYPES
+    from livectr.replay import ReplayOptions
+    from livectr.replay import replay as run
+
+    types = dict(pair.partition("=")[::2] for pair in given.types.split(",") if pair)
+    for name, kind in types.items():
+        if kind not in TYPES:
+            raise ConfigError(f"--types: {name} is {kind!r}, but must be one of {', '.join(TYPES)}.")
+    path = Path(given.file)
+    options = ReplayOptions(
+        file=path,
+        format=given.format,
+        to=given.to,
+        topic=given.topic,
+        key=given.key,
+        time=given.time,
+        types=types,
+        partitions=given.partitions,
+        rate=given.rate,
+        events=given.events,
+        table=given.table,
+        bad_rows=Path(given.bad_rows) if given.bad_rows else None,
+    )
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(path.name, total=path.stat().st_size if path.exists() else None)
+        counts = run(
+            options,
+            progress=lambda done, rows: bar.update(
+                task, completed=done, description=f"{path.name} {rows:,} rows"
+            ),
+        )
+    for reason in counts.pop("first_bad_rows"):
+        print(f"set aside: {path.name} {reason}", file=sys.stderr)
+    print(json.dumps(counts))
+    return 0
+
+
+def kafka(given: argparse.Namespace) -> int:
+    """`livectr kafka`: runs until Ctrl-C or SIGTERM."""
+    from livectr.kafka import Broker
+
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    with Broker(given.listen, data_dir=given.data, partitions=given.partitions) as broker:
+        print(f"Kafka answers at {broker.url}; Ctrl-C stops it.", flush=True)
+        while broker.running():
+            time.sleep(0.5)
+    raise ConfigError(f"the broker ended by itself; its log is {broker.log}.")
+
+
+def inspect(given: argparse.Namespace) -> int:
+    """`livectr inspect`."""
+    from livectr.inspect import show_checkpoint, show_pipeline, show_published
+
+    if not (given.pipeline or given.checkpoint or given.redis):
+        raise ConfigError("say what to show: --pipeline FILE.py, --checkpoint DIR or --redis URL.")
+    if given.pipeline:
+        show_pipeline(load_pipeline(given.pipeline))
+    if given.checkpoint:
+        show_checkpoint(Path(given.checkpoint))
+    if given.redis:
+        show_published(given.redis, given.namespace)
+    return 0
+
+
+def query(given: argparse.Namespace) -> int:
+    """`livectr query rank|prerank`."""
+    from livectr.query import query as run
+
+    return run(given)
+
+
+def demo(given: argparse.Namespace) -> int:
+    """`livectr demo`."""
+    from livectr.demo import DemoOptions
+    from livectr.demo import demo as run
+
+    options = DemoOptions(
+        seconds=given.seconds,
+        log=given.log,
+        ranks=given.ranks,
+        rate=given.rate,
+        seed=given.seed,
+        pipeline=given.pipeline,
+        keep=Path(given.keep) if given.keep else None,
+        report=Path(given.report) if given.report else None,
+    )
+    run(options)
+    return 0
+
+
+def bench(given: argparse.Namespace) -> int:
+    """`livectr bench NAME`."""
+    from livectr.bench import bench as run
+
+    return run(given.name, json_file=Path(given.json) if given.json else None, quick=given.quick)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,10 @@ U8 = npt.NDArray[np.uint8]
 
 IMPRESSION, CLICK = 0, 1
 ACCEPTED, DUPLICATE, LATE, UNMATCHED, OUTSIDE = 0, 1, 2, 3, 4
+WAITING, PENDING, RELEASED = 0, 1, 2
+
+_FIELDS = ("key", "ts", "deadline", "slot", "click_ts", "serial")
+_FLAGS = ("state", "clicked")
 
 
 class Pushed(NamedTuple):
@@ -50,9 +55,9 @@ class JoinIndex:
 
     An impression of time `ts`, seen at watermark `wm`, waits until the watermark passes its deadline
     max(ts + label_window_ms, wm). Its label is 1 if a click with a time in [ts, ts + label_window_ms] was
-    seen by then, before or after the impression itself. A key is known for `dedup_window_ms` after its deadline:
-    until then a second impression or click of it is a duplicate, and a click that comes too late is told
-    apart from one that belongs to nothing. Memory is bounded by the keys of both windows together.
+    seen by then, before or after the impression itself. A key is known for `dedup_window_ms` after its
+    deadline: until then a second impression or click of it is a duplicate, and a click that comes too late is
+    told apart from one that belongs to nothing. Memory is bounded by the keys of both windows together.
 
     The outcome is a function of the event sequence and its watermarks alone, not of how it is cut into calls.
     Not safe for use by several threads at once.
@@ -100,24 +105,29 @@ class JoinIndex:
         """Clicks so far that can no longer label an impression, because they met none in their window."""
         return int(self._counters()[2])
 
-    def export(self) -> dict[str, npt.NDArray[np.generic]]:
-        """All state, equal for equal states. What `push` released must have been taken."""
+    def export(self) -> dict[str, npt.NDArray[Any]]:
+        """All state, equal for equal states. What `push` released must have been taken.
+
+        Of n known keys: key, ts, deadline, slot, click_ts, serial (order of the last change) int64[n]; state
+        (WAITING, PENDING or RELEASED) and clicked uint8[n]; clicks int32[n]: how many of `waiting` int64[…],
+        the times of clicks that wait for an impression, belong to each. And counters int64[4].
+        """
         sizes = np.empty(2, np.int64)
         self._calls.join_export_sizes(self._handle, sizes)
-        n, waiting = (int(size) for size in sizes)
-        state: dict[str, npt.NDArray[np.generic]] = {
-            "fields": np.empty((6, n), np.int64),
-            "flags": np.empty((2, n), np.uint8),
-            "clicks": np.empty(n, np.int32),
-            "waiting": np.empty(waiting, np.int64),
-        }
-        self._calls.join_export(self._handle, n, *state.values())
-        return {**state, "counters": self._counters()}
+        n, clicks = (int(size) for size in sizes)
+        fields, flags = np.empty((len(_FIELDS), n), np.int64), np.empty((len(_FLAGS), n), np.uint8)
+        counts, waiting = np.empty(n, np.int32), np.empty(clicks, np.int64)
+        self._calls.join_export(self._handle, n, fields, flags, counts, waiting)
+        named: dict[str, npt.NDArray[Any]] = dict(zip(_FIELDS, fields, strict=True))
+        named |= zip(_FLAGS, flags, strict=True)
+        return {**named, "clicks": counts, "waiting": waiting, "counters": self._counters()}
 
-    def restore(self, state: dict[str, npt.NDArray[np.generic]]) -> None:
+    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Take over what another index exported; this one must be new."""
-        arrays = (state[name] for name in ("fields", "flags", "clicks", "waiting", "counters"))
-        self._calls.join_restore(self._handle, len(state["clicks"]), *arrays)
+        fields = np.stack([state[name] for name in _FIELDS]).astype(np.int64)
+        flags = np.stack([state[name] for name in _FLAGS]).astype(np.uint8)
+        rest = (state[name] for name in ("clicks", "waiting", "counters"))
+        self._calls.join_restore(self._handle, len(state["clicks"]), fields, flags, *rest)
 
     def _counters(self) -> I64:
         counters = np.empty(4, np.int64)

@@ -1,0 +1,112 @@
+"""Behaviours: what a user did before an impression, for the `recent(…)` roots of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ingest.expr import Expr, RecentRef
+from ingest.keys import key_of
+from kernels.history import APPEND, QUERY, Cut, Histories, HistoryTable
+
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+
+HISTORY_SCHEMA = pa.schema(
+    [("user", pa.int64()), ("items", pa.list_(pa.int64())), ("ts", pa.list_(pa.int64()))]
+)
+
+
+class Behaviours:
+    """Histories of one partition's users.
+
+    The roots of one click column share a table that is as long as the longest of them. An impression sees the
+    clicks before it in the sequence whose event time is not after its own.
+    """
+
+    def __init__(self, roots: Sequence[Expr]) -> None:
+        self._refs: dict[str, list[RecentRef]] = {}
+        for root in roots:
+            if isinstance(root.ref, RecentRef):
+                self._refs.setdefault(root.ref.column, []).append(root.ref)
+        self.tables = {
+            column: HistoryTable(max(ref.n for ref in refs)) for column, refs in self._refs.items()
+        }
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the click stream that are remembered."""
+        return tuple(self.tables)
+
+    def advance(
+        self, is_click: npt.NDArray[np.bool_], user: I64, ts: I64, clicks: pa.RecordBatch | None
+    ) -> dict[str, pa.Array]:
+        """Histories of q impressions: root name → list<int64>[q], newest last.
+
+        is_click bool[n], user int64[n], ts int64[n]: clicks and impressions in sequence; clicks: the rows of
+        the clicks among them, in sequence (None: there are none).
+        """
+        found = {}
+        kind = np.where(is_click, np.uint8(APPEND), np.uint8(QUERY))
+        for column, refs in self._refs.items():
+            item = np.zeros(len(user), np.int64)
+            if clicks is not None:
+                item[is_click] = key_of(clicks.column(column))
+            cuts = [Cut(ref.n, ref.within_ms) for ref in refs]
+            answers = self.tables[column].push(kind, user, item, ts, cuts)
+            for ref, (offsets, items) in zip(refs, answers, strict=True):
+                found[ref.name] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
+        return found
+
+    def mark(self) -> None:
+        """Close the current generation of every table; `changed` counts from its number."""
+        for table in self.tables.values():
+            table.mark()
+
+    def changed(self, since: int) -> dict[str, Histories]:
+        """Root name → histories, cut to the root's n, of the users with a click after mark `since`."""
+        changed = {}
+        for column, refs in self._refs.items():
+            histories = self.tables[column].export(since)
+            for ref in refs:
+                changed[ref.name] = _cut(histories, ref.n)
+        return changed
+
+    def export(self) -> dict[str, pa.Table]:
+        """Click column → every history, as HISTORY_SCHEMA."""
+        tables = {}
+        for column, table in self.tables.items():
+            users, lengths, items, ts = table.export()
+            offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+            lists = [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in (items, ts)]
+            tables[column] = pa.Table.from_arrays([pa.array(users), *lists], schema=HISTORY_SCHEMA)
+        return tables
+
+    def restore(self, tables: Mapping[str, pa.Table]) -> None:
+        """Take over what `export` gave."""
+        for column, table in self.tables.items():
+            saved = tables[column].combine_chunks()
+            if not len(saved):
+                continue
+            users, items, ts = (saved.column(i).chunk(0) for i in range(3))
+            table.assign(
+                Histories(
+                    np.array(users.to_numpy()),
+                    np.diff(items.offsets.to_numpy()).astype(np.int32),
+                    np.array(items.flatten().to_numpy()),
+                    np.array(ts.flatten().to_numpy()),
+                )
+            )
+
+
+def _cut(histories: Histories, n: int) -> Histories:
+    """The last n behaviours of each user."""
+    users, lengths, items, ts = histories
+    if not len(lengths) or lengths.max() <= n:
+        return histories
+    ends = np.repeat(np.cumsum(lengths), lengths)
+    keep = np.arange(len(items)) >= ends - n
+    return Histories(users, np.minimum(lengths, n).astype(np.int32), items[keep], ts[keep])

@@ -1,0 +1,289 @@
+"""From a partition's event sequence to labelled examples.
+
+`LabelJoin` joins clicks to impressions within a window of event time; `Labelled` reads a log whose label is a
+column. Both are functions of the sequence alone and emit examples with non-decreasing `order`:
+
+    LabelJoin   an impression leaves at its deadline, max(ts + window, mark); a correction at its click's mark
+    Labelled    at once, at its mark (event time, or record number in a log without time)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import reduce
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ingest import dtypes
+from ingest.behaviours import Behaviours
+from ingest.keys import key_of
+from ingest.merge import Events
+from ingest.pipeline import Pipeline
+from ingest.rowlog import RowLog
+from ingest.streams import Stream, View
+from kernels.join import DUPLICATE, LATE, PENDING, RELEASED, JoinIndex
+from kernels.keys import combine_keys
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+LEAST_DEDUP_MS = 600_000
+"""Keys are known for the label window after their deadline, and for no less than this."""
+PART_ROWS = 16_384
+
+USER, INSTANCE, TIME = "#user", "#instance", "#time"
+"""Columns of an example beside the roots: keys of the user and of the join, and event time."""
+
+
+def lookup_column(topic: str) -> str:
+    """The column of an example that holds the key of its row in a look-up table."""
+    return f"#key:{topic}"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """b examples in order: rows (roots of the impression stream and histories, keys, time), label float32[b],
+    order int64[b]."""
+
+    rows: pa.RecordBatch
+    label: F32
+    order: I64
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+
+@dataclass
+class JoinStats:
+    """Counts since the start of the log; they travel with the state."""
+
+    duplicates: dict[str, int] = field(default_factory=dict)
+    late_clicks: int = 0
+    unmatched_clicks: int = 0
+    corrections: int = 0
+
+
+class Joiner(Protocol):
+    """Turns released events into examples."""
+
+    stats: JoinStats
+    behaviours: Behaviours
+
+    def advance(self, events: Events, bound: int) -> Ready:
+        """Take events; return the examples with an order below `bound`."""
+
+    @property
+    def pending(self) -> int:
+        """Examples that wait for their label."""
+
+    def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        """All state, as JSON's types and Arrow tables."""
+
+    def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+        """Take over what `export` gave; this one must be new."""
+
+
+def joiner(pipeline: Pipeline, partition: int) -> Joiner:
+    """What the pipeline's view asks for."""
+    return Labelled(pipeline, partition) if pipeline.log.clicks is None else LabelJoin(pipeline)
+
+
+def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
+    """Topic of each event stream → its columns in use."""
+    view = pipeline.log
+    names = [root.params[0].column for root in pipeline.request_roots]
+    names += [view.impressions.key, *view.on, *(lookup.on for lookup in view.lookups)]
+    names += [name for name in (view.impressions.time, view.label) if name is not None]
+    used = {view.impressions.topic: tuple(dict.fromkeys(names))}
+    if view.clicks is not None:
+        names = [view.clicks.key, *view.on, *([view.clicks.time] if view.clicks.time else [])]
+        names += [root.params[0].column for root in pipeline.history_roots]
+        used[view.clicks.topic] = tuple(dict.fromkeys(names))
+    return used
+
+
+class _Payload:
+    """What of an impression travels to its example."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.view: View = pipeline.log
+        self.roots = {root.name: root.params[0].column for root in pipeline.request_roots}
+        fields = [(root.name, dtypes.arrow_type(root.dtype)) for root in pipeline.request_roots]
+        fields += [(root.name, dtypes.arrow_type(root.dtype)) for root in pipeline.history_roots]
+        fields += [(lookup_column(lookup.table.topic), pa.int64()) for lookup in self.view.lookups]
+        self.schema = pa.schema([*fields, *((name, pa.int64()) for name in (USER, INSTANCE, TIME))])
+
+    def rows(
+        self, batch: pa.RecordBatch, histories: Mapping[str, pa.Array], user: I64, instance: I64, time: I64
+    ) -> pa.RecordBatch:
+        keys = [key_of(batch.column(lookup.on)) for lookup in self.view.lookups]
+        arrays = [
+            *(batch.column(column) for column in self.roots.values()),
+            *histories.values(),
+            *(pa.array(values) for values in (*keys, user, instance, time)),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+class LabelJoin:
+    """Impressions labelled by the clicks that follow within the window (see kernels.join.JoinIndex).
+
+    Duplicates count once. A click that comes too late is counted, and with `correct_late` its impression
+    leaves a second time, with label 1: so the columns of released impressions are kept while their key is
+    known.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        view = pipeline.log
+        if view.clicks is None:
+            raise ValueError("the view has no click stream")
+        self._streams: tuple[Stream, Stream] = (view.impressions, view.clicks)
+        self._on, self._correct = view.on, view.correct_late
+        self._window = view.window_ms
+        self._dedup = max(view.window_ms, LEAST_DEDUP_MS)
+        self._join = JoinIndex(self._window, self._dedup)
+        self._payload = _Payload(pipeline)
+        self._columns = RowLog(self._payload.schema, part_rows=PART_ROWS)
+        self.behaviours = Behaviours(pipeline.history_roots)
+        self.stats = JoinStats({stream.topic: 0 for stream in self._streams})
+
+    @property
+    def pending(self) -> int:
+        return self._join.pending
+
+    def advance(self, events: Events, bound: int) -> Ready:
+        impressions, clicks = events.batches
+        keys, users = (self._keys(events, columns) for columns in (self._on, None))
+        key, user, ts = (events.interleave(parts) for parts in (keys, users, events.times))
+        pushed = self._join.push(events.topic, key, ts, events.mark)
+        accepted = pushed.status != DUPLICATE
+        is_click = events.topic == 1
+        self._count(pushed.status, is_click)
+
+        # Histories see every event but duplicates, each impression at its own place.
+        chosen = clicks.filter(pa.array(accepted[is_click])) if clicks is not None else None
+        histories = self.behaviours.advance(is_click[accepted], user[accepted], ts[accepted], chosen)
+        if impressions is not None and (waits := accepted & ~is_click).any():
+            rows = impressions.filter(pa.array(waits[~is_click]))
+            payload = self._payload.rows(rows, histories, user[waits], key[waits], ts[waits])
+            deadline = np.maximum(ts[waits] + self._window, events.mark[waits])
+            keep = self._dedup if self._correct else 0
+            self._columns.append(payload, until=int(deadline.max()) + keep)
+
+        slot, label, _, order = self._join.release(bound)
+        if self._correct and (late := pushed.status == LATE).any():
+            # Each leaves at its click's mark; of equal orders the released come first.
+            order = np.concatenate([order, events.mark[late]])
+            place = np.argsort(order, kind="stable")
+            slot = np.concatenate([slot, pushed.slot[late]])[place]
+            label = np.concatenate([label, np.ones(int(late.sum()), np.uint8)])[place]
+            order = order[place]
+            self.stats.corrections += int(late.sum())
+        ready = Ready(self._columns.take(slot), label.astype(np.float32), order)
+        self._columns.drop(bound)
+        self.stats.unmatched_clicks = self._join.unmatched
+        return ready
+
+    def _keys(self, events: Events, columns: tuple[str, ...] | None) -> list[I64]:
+        """Join keys (or the keys of the users) of the events, by topic."""
+        return [
+            reduce(combine_keys, (key_of(batch.column(name)) for name in columns or (stream.key,)))
+            if batch is not None
+            else np.empty(0, np.int64)
+            for stream, batch in zip(self._streams, events.batches, strict=True)
+        ]
+
+    def _count(self, status: npt.NDArray[np.uint8], is_click: npt.NDArray[np.bool_]) -> None:
+        duplicate = status == DUPLICATE
+        clicks = int(np.count_nonzero(duplicate & is_click))
+        self.stats.duplicates[self._streams[0].topic] += int(np.count_nonzero(duplicate)) - clicks
+        self.stats.duplicates[self._streams[1].topic] += clicks
+        self.stats.late_clicks += int(np.count_nonzero(status == LATE))
+
+    def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        """All state: every known key, and the columns of the impressions that may still leave.
+
+        Slots are numbered anew from 0, since that is where the restored columns begin.
+        """
+        join = self._join.export()
+        kept = np.flatnonzero(self._may_leave(join))
+        kept = kept[np.argsort(join["slot"][kept])]
+        payload = self._columns.take(join["slot"][kept].astype(np.int64))
+        slot = np.full(len(join["key"]), -1, np.int64)
+        slot[kept] = np.arange(len(kept))
+        counters = join.pop("counters")
+        counters[0] = len(kept)
+        clicks, waiting = join.pop("clicks"), join.pop("waiting")
+        offsets = pa.array(np.concatenate([[0], np.cumsum(clicks)]).astype(np.int32))
+        columns = {name: pa.array(values) for name, values in {**join, "slot": slot}.items()}
+        columns["clicks"] = pa.ListArray.from_arrays(offsets, pa.array(waiting))
+        tables = {"join": pa.table(columns), "payload": pa.Table.from_batches([payload])}
+        for column, history in self.behaviours.export().items():
+            tables[f"history.{column}"] = history
+        return {"counters": counters.tolist(), "stats": asdict(self.stats)}, tables
+
+    def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+        """Take over what `export` gave; this one must be new."""
+        saved = tables["join"].combine_chunks()
+        clicks = saved.column("clicks").combine_chunks()
+        join: dict[str, npt.NDArray[Any]] = {
+            name: saved.column(name).to_numpy() for name in saved.column_names if name != "clicks"
+        }
+        join["clicks"] = np.diff(clicks.offsets.to_numpy()).astype(np.int32)
+        join["waiting"] = np.array(clicks.flatten().to_numpy(), np.int64)
+        join["counters"] = np.array(state["counters"], np.int64)
+        self._join.restore(join)
+        kept = np.flatnonzero(join["slot"] >= 0)
+        deadline = join["deadline"][kept[np.argsort(join["slot"][kept])]].astype(np.int64)
+        for start in range(0, len(kept), PART_ROWS):
+            rows = tables["payload"].slice(start, PART_ROWS).cast(self._payload.schema).combine_chunks()
+            until = int(deadline[start : start + PART_ROWS].max()) + (self._dedup if self._correct else 0)
+            self._columns.append(rows.to_batches()[0], until=until)
+        self.behaviours.restore({column: tables[f"history.{column}"] for column in self.behaviours.columns})
+        self.stats = JoinStats(**state["stats"])
+
+    def _may_leave(self, join: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
+        """Which keys have an impression that waits, or that a late click may correct."""
+        leaves: npt.NDArray[np.bool_] = join["state"] == PENDING
+        if self._correct:
+            leaves |= (join["state"] == RELEASED) & (join["clicked"] == 0)
+        return leaves
+
+
+class Labelled:
+    """A log whose label is a column: a number above 0, or true, is a click. Its instance keys are
+    partition · 2⁴⁰ + record number, counted without the records that the stream's filter left out."""
+
+    def __init__(self, pipeline: Pipeline, partition: int) -> None:
+        self._stream, self._label = pipeline.log.impressions, pipeline.log.label
+        self._payload = _Payload(pipeline)
+        self._first = partition << 40
+        self._count = 0
+        self.behaviours = Behaviours(())
+        self.stats = JoinStats()
+
+    @property
+    def pending(self) -> int:
+        return 0
+
+    def advance(self, events: Events, bound: int) -> Ready:
+        batch = events.batches[0]
+        if batch is None:
+            empty = pa.RecordBatch.from_pylist([], schema=self._payload.schema)
+            return Ready(empty, np.empty(0, np.float32), np.empty(0, np.int64))
+        instance = self._first + self._count + np.arange(len(events))
+        self._count += len(events)
+        user, time = key_of(batch.column(self._stream.key)), events.times[0]
+        label = batch.column(self._label).to_numpy(zero_copy_only=False) > 0
+        rows = self._payload.rows(batch, {}, user, instance, time)
+        return Ready(rows, label.astype(np.float32), events.mark)
+
+    def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        return {"count": self._count, "stats": asdict(self.stats)}, {}
+
+    def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+        self._count, self.stats = state["count"], JoinStats(**state["stats"])

@@ -1,0 +1,142 @@
+"""One partition of the stream: merge, join, and a queue of examples that are ready for training."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ingest.label_join import Ready, joiner
+from ingest.merge import LAST, Merge
+from ingest.pipeline import Pipeline
+from ingest.sources.base import Chunk, Position
+from ingest.state import PartitionState
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+
+class ReadyQueue:
+    """Examples in order; they leave from the front."""
+
+    def __init__(self) -> None:
+        self._parts: deque[Ready] = deque()
+        self._start = 0
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def append(self, ready: Ready) -> None:
+        if len(ready):
+            self._parts.append(ready)
+            self._rows += len(ready)
+
+    def orders(self, limit: int) -> I64:
+        """Orders of the first examples, int64[min(limit, ready)]."""
+        found, rows, start = [], 0, self._start
+        for part in self._parts:
+            if rows >= limit:
+                break
+            found.append(part.order[start : start + limit - rows])
+            rows += len(found[-1])
+            start = 0
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def slices(self, count: int) -> list[Ready]:
+        """The first `count` examples, which stay."""
+        found, start = [], self._start
+        for part in self._parts:
+            if count <= 0:
+                break
+            stop = min(start + count, len(part))
+            rows = part.rows.slice(start, stop - start)
+            found.append(Ready(rows, part.label[start:stop], part.order[start:stop]))
+            count -= stop - start
+            start = 0
+        return found
+
+    def take(self, count: int) -> list[Ready]:
+        """Remove the first `count` examples."""
+        taken = self.slices(count)
+        self._rows -= sum(map(len, taken))
+        self._start += count
+        while self._parts and self._start >= len(self._parts[0]):
+            self._start -= len(self._parts.popleft())
+        return taken
+
+
+class Partition:
+    """The stateful part of reading one partition. Nothing in it depends on time or on how chunks were cut."""
+
+    def __init__(self, pipeline: Pipeline, number: int, state: PartitionState | None) -> None:
+        self.number = number
+        self._merge = Merge(pipeline.streams, None if state is None else state.values["merge"])
+        self.joiner = joiner(pipeline, number)
+        self.ready = ReadyQueue()
+        self.frontier = self._merge.bound([False] * len(pipeline.streams))
+        """Every later example has an order of at least this."""
+        self.ended = False
+        """Whether nothing will come any more, and all that waited is ready."""
+        self._news = False
+        if state is not None:
+            self.joiner.restore(state.values["join"], state.tables)
+            for batch in state.tables["ready"].combine_chunks().to_batches():
+                meta = batch.select(["#label", "#order"])
+                label, order = (np.array(column.to_numpy()) for column in meta.columns)
+                self.ready.append(Ready(batch.drop_columns(["#label", "#order"]), label, order))
+
+    def positions(self) -> dict[str, Position]:
+        """Topic → where to read on after a restart from the state of this moment."""
+        return self._merge.positions()
+
+    def add(self, topic: int, chunk: Chunk) -> None:
+        """Take the next records of a topic; `advance` makes examples of them."""
+        self._merge.add(topic, chunk)
+        self._news = True
+
+    @property
+    def waiting(self) -> int:
+        """Records that wait for those of another topic."""
+        return sum(self._merge.waiting())
+
+    def ahead(self, rows: int) -> list[int]:
+        """Topics of which at least so many records wait for another topic, which is behind."""
+        waiting, slowest = self._merge.waiting(), self._merge.slowest
+        return [topic for topic, count in enumerate(waiting) if count >= rows and topic != slowest]
+
+    def advance(self, free: Sequence[bool], ended: bool) -> bool:
+        """Release what nothing can come before any more. Returns whether anything moved.
+
+        free: topics that hold nothing back, because they have ended or are idle. ended: all topics have
+        ended, so that impressions leave without waiting for their windows.
+        """
+        bound = self._merge.bound(free)
+        if not self._news and bound == self.frontier and ended == self.ended:
+            return False
+        self._news, self.ended = False, ended
+        events = self._merge.release(bound)
+        # When all is idle, event time stands where the last event left it.
+        self.frontier = bound
+        due = bound if ended or bound != LAST else self._merge.mark
+        ready = self.joiner.advance(events, due)
+        self.ready.append(ready)
+        return bool(len(events) or len(ready))
+
+    def state(self) -> PartitionState:
+        """All state of this moment."""
+        values, tables = self.joiner.export()
+        parts = self.ready.slices(len(self.ready))
+        batches = [
+            pa.RecordBatch.from_arrays(
+                [*part.rows.columns, pa.array(part.label), pa.array(part.order)],
+                names=[*part.rows.schema.names, "#label", "#order"],
+            )
+            for part in parts
+        ]
+        empty = pa.schema([("#label", pa.float32()), ("#order", pa.int64())])
+        ready = pa.Table.from_batches(batches, None if batches else empty)
+        return PartitionState({"merge": self._merge.state(), "join": values}, {**tables, "ready": ready})

@@ -1,10 +1,10 @@
 """The example source: from raw logs to labelled examples, the same sequence however they are read.
 
-    tables ─► LookupTable ──────────────────────────────────────────────┐ columns of the look-ups
+    tables ─► Lookups ──────────────────────────────────────────────────┐ columns of the look-ups
     streams ─► Source ─chunks─► Partition: merge ─► label join ─► ready ─┴─► take(k) ─► Examples
 
-Rank r of N owns the partitions p with p mod N = r. Threads of the sources only fetch and decode; all state lives
-in the caller's thread, so that a snapshot between two calls is exact.
+Rank r of N owns the partitions p with p mod N = r. Threads of the sources only fetch and decode; all state
+lives in the caller's thread, so that a snapshot between two calls is exact.
 """
 
 from __future__ import annotations
@@ -19,15 +19,20 @@ import pyarrow as pa
 
 from ingest import dtypes, metrics
 from ingest.deadletter import DeadLetters
-from ingest.label_join import INSTANCE, TIME, USER, lookup_column, used_columns
-from ingest.lookup import LookupTable
+from ingest.label_join import INSTANCE, TIME, USER, lookup_column, required_columns, used_columns
+from ingest.lookup import Lookups, LookupTable
 from ingest.merge import LAST
 from ingest.partition import Partition
 from ingest.pipeline import Pipeline
-from ingest.sources.base import Source, open_source
+from ingest.sources.base import Source, TopicPartition, open_source
 from ingest.state import SourceState
 from kernels.errors import ConfigError
 from kernels.history import Histories
+
+WAITING_ROWS = 1 << 16
+"""Records of a topic that may wait for another topic of their partition before the topic is held back."""
+READY_ROWS = 1 << 17
+"""Examples of a partition that may be ready while another partition is behind."""
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
@@ -57,7 +62,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class SourceStats:
-    """Counts since the start of the logs (events: since the start of this process), over own partitions."""
+    """Counts over own partitions: since the start of the logs, but events since the start of this process."""
 
     events: Mapping[str, int]
     duplicates: Mapping[str, int]
@@ -65,8 +70,10 @@ class SourceStats:
     unmatched_clicks: int
     corrections: int
     pending: int
+    """Impressions that wait for the end of their label window."""
     ready: int
     waiting: int
+    """Records that wait for those of another topic."""
 
 
 class ExampleSource:
@@ -75,13 +82,13 @@ class ExampleSource:
     Args:
         url: `kafka://…` or `file:…`.
         until_end: read to the end that the logs have at the start, then release all that waits and end.
-        until_idle_s: `quiet` becomes true when nothing has come for so long; the caller then calls `finish` on
-            every rank.
+        until_idle_s: `quiet` becomes true when nothing has come for so long; the caller then calls `finish`
+            on every rank.
         idle_s: in a live log, a topic partition without news for so long holds no other one back.
         state: where to go on; partitions that it does not know start at the beginning.
 
-    Look-up tables are read completely by the constructor, and followed later. A look-up happens when its example
-    is taken.
+    Look-up tables are read completely by the constructor, and followed later. A look-up happens when its
+    example is taken.
 
     Raises ConfigError, ConnectError.
     """
@@ -105,41 +112,43 @@ class ExampleSource:
         self._finished = False
         self._generation = 1
         self._events = dict.fromkeys(self._topics, 0)
-        self._counted: dict[str, int] = {}
         self._selected: tuple[I64, I32] | None = None
-        self._tables_source: Source | None = None
-        self.tables: dict[str, LookupTable] = {}
-        """Latest rows of each look-up table, by topic."""
+        self._held: frozenset[TopicPartition] = frozenset()
+        letters = dead_letters if rank == 0 else DeadLetters(None)  # every rank reads every table
+        self._lookups = Lookups(pipeline.tables, url, until_end=until_end, dead_letters=letters)
         try:
-            self._load_tables(url, dead_letters)
-            self._source = open_source(
-                url,
-                pipeline.streams,
-                until_end=until_end,
-                dead_letters=dead_letters,
-                columns=used_columns(pipeline),
-            )
-            self._has = self._source.topics()
-            self._check_copartitioned(url)
-            own = {p for numbers in self._has.values() for p in numbers if p % world == rank}
-            known = (state or SourceState()).select(own)
-            self._partitions = {p: Partition(pipeline, p, known.partitions.get(p)) for p in sorted(own)}
-            starts = {p: partition.positions() for p, partition in self._partitions.items()}
-            self._source.assign(
-                {
-                    (topic, p): starts[p][topic]
-                    for topic, numbers in self._has.items()
-                    for p in numbers
-                    if p in own
-                }
-            )
-            self._news = {(topic, p): time.monotonic() for topic in self._topics for p in own}
-            self._last_news = time.monotonic()
-            self._source.start()
+            self._source = self._open(url, dead_letters, rank, world, state or SourceState())
         except BaseException:
-            self.close()
+            self._lookups.close()
             raise
+        self._counted = self._counts()
         self._advance()
+
+    def _open(self, url: str, dead_letters: DeadLetters, rank: int, world: int, state: SourceState) -> Source:
+        """Find this rank's partitions, restore them and start to read where they go on."""
+        source = open_source(
+            url,
+            self.pipeline.streams,
+            until_end=self._until_end,
+            dead_letters=dead_letters,
+            columns=used_columns(self.pipeline),
+            required=required_columns(self.pipeline),
+        )
+        try:
+            self._has = source.topics()
+            self._check_copartitioned(url)
+            own = sorted({p for numbers in self._has.values() for p in numbers if p % world == rank})
+            self._partitions = {p: Partition(self.pipeline, p, state.partitions.get(p)) for p in own}
+            starts = {p: partition.positions() for p, partition in self._partitions.items()}
+            places = [(topic, p) for topic, numbers in self._has.items() for p in numbers if p in starts]
+            source.assign({(topic, p): starts[p][topic] for topic, p in places})
+            self._last_news = time.monotonic()
+            self._news = {(topic, p): self._last_news for topic in self._topics for p in own}
+            source.start()
+        except BaseException:
+            source.close()
+            raise
+        return source
 
     # Reading
 
@@ -148,8 +157,9 @@ class ExampleSource:
 
         Returns whether anything moved.
         """
-        self._follow_tables()
+        self._lookups.follow()
         if not self._finished:
+            self._hold()
             for chunk in self._source.poll(max_wait_s):
                 self._partitions[chunk.partition].add(self._topics[chunk.topic], chunk)
                 self._events[chunk.topic] += len(chunk)
@@ -163,9 +173,8 @@ class ExampleSource:
 
     def close(self) -> None:
         """Stop the reading threads."""
-        for source in (self._tables_source, getattr(self, "_source", None)):
-            if source is not None:
-                source.close()
+        self._lookups.close()
+        self._source.close()
 
     @property
     def frontier(self) -> int:
@@ -175,9 +184,7 @@ class ExampleSource:
     @property
     def ended(self) -> bool:
         """Whether every example that will ever come is ready (or taken)."""
-        return self._finished or (
-            self._until_end and all(self._at_end(t, p) for p in self._partitions for t in self._topics)
-        )
+        return (self._finished or self._until_end) and all(p.ended for p in self._partitions.values())
 
     @property
     def idle(self) -> bool:
@@ -228,30 +235,36 @@ class ExampleSource:
         # Rows come partition by partition; this puts them into the sequence.
         place = np.empty(k, np.int64)
         place[np.argsort(partition, kind="stable")] = np.arange(k)
-        rows = pa.concat_batches([part.rows for part in parts]).take(pa.array(place))
-        label = np.concatenate([part.label for part in parts])[place]
+        rows = pa.concat_batches([part.rows for part in parts])
+        label = np.concatenate([part.label for part in parts])
+        if len(self._partitions) > 1:
+            rows, label = rows.take(pa.array(place)), label[place]
         user, instance, time_ms = (rows.column(name).to_numpy() for name in (USER, INSTANCE, TIME))
         return Examples(self._columns(rows), label, user, instance, time_ms, order, partition)
 
     # State
 
     def snapshot(self) -> SourceState:
-        """The state of this moment: a source that is restored from it gives the same examples as this one from
-        here on."""
+        """The state of this moment: a source that is restored from it goes on with the same examples as this
+        one. Look-up tables are not part of it: they are read again."""
         return SourceState({number: partition.state() for number, partition in self._partitions.items()})
 
+    @property
+    def tables(self) -> Mapping[str, LookupTable]:
+        """Latest rows of each look-up table, by topic."""
+        return self._lookups.tables
+
     def mark(self) -> int:
-        """Close the current generation of tables and histories and return its number g: `table_changes(g)` and
-        `history_changes(g)` give what changed after it. Numbers start at 1 in every process."""
-        for table in self.tables.values():
-            table.mark()
+        """Close the current generation of tables and histories and return its number g: `history_changes(g)`
+        and each table's `changed(g)` give what changed after it. Numbers start at 1 in every process."""
+        self._lookups.mark()
         for partition in self._partitions.values():
             partition.joiner.behaviours.mark()
         self._generation += 1
         return self._generation - 1
 
     def history_changes(self, since: int = 0) -> dict[str, Histories]:
-        """Name of each recent() root → histories of this rank's users that changed after mark `since` (0: all)."""
+        """Name of each recent() root → histories of this rank's users that changed after mark `since`."""
         changed: dict[str, list[Histories]] = {root.name: [] for root in self.pipeline.history_roots}
         for partition in self._partitions.values():
             for name, histories in partition.joiner.behaviours.changed(since).items():
@@ -292,12 +305,11 @@ class ExampleSource:
 
     def _free(self, partition: int) -> list[bool]:
         """Which topics of a partition hold nothing back."""
-        now = time.monotonic()
-        wait_s = 0.0 if self._until_end else self._idle_s
+        if self._finished:
+            return [True] * len(self._topics)
+        since = time.monotonic() - (0.0 if self._until_end else self._idle_s)
         return [
-            self._finished
-            or (self._at_end(topic, partition) and now - self._news[topic, partition] >= wait_s)
-            for topic in self._topics
+            self._news[topic, partition] <= since and self._at_end(topic, partition) for topic in self._topics
         ]
 
     def _advance(self) -> bool:
@@ -311,11 +323,25 @@ class ExampleSource:
             self._report()
         return moved
 
+    def _hold(self) -> None:
+        """Back-pressure: read no more of what runs ahead of the slowest topic or partition."""
+        slowest = self.frontier
+        held = {
+            (topic, number)
+            for number, partition in self._partitions.items()
+            for topic, index in self._topics.items()
+            if index in partition.ahead(WAITING_ROWS)
+            or (len(partition.ready) >= READY_ROWS and partition.frontier > slowest)
+        }
+        if held != self._held:
+            self._held = frozenset(held)
+            self._source.hold(self._held)
+
     def _columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The plan's roots, in their order."""
         found = dict(zip(rows.schema.names, rows.columns, strict=True))
         for topic, roots in self.pipeline.lookup_roots.items():
-            looked_up = self.tables[topic].take(np.asarray(found[lookup_column(topic)]))
+            looked_up = self.tables[topic].take(found[lookup_column(topic)].to_numpy())
             found |= {root.name: looked_up.column(root.params[0].column) for root in roots}
         names = [root.name for root in self.pipeline.plan.roots]
         return pa.RecordBatch.from_arrays([found[name] for name in names], names=names)
@@ -326,15 +352,15 @@ class ExampleSource:
         columns = pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
         return Examples(columns, np.empty(0, np.float32), empty, empty, empty, empty, np.empty(0, np.int32))
 
+    def _counts(self) -> dict[str, int]:
+        stats = self.stats
+        return {"": stats.late_clicks, **stats.duplicates}
+
     def _report(self) -> None:
         """Bring the Prometheus metrics up to date."""
-        stats = self.stats
-        metrics.pending_joins.set(stats.pending)
-        counts = {f"duplicates {topic}": count for topic, count in stats.duplicates.items()}
-        for name, count in {**counts, "late": stats.late_clicks}.items():
-            new = count - self._counted.get(name, 0)
-            self._counted[name] = count
-            counter = (
-                metrics.late_clicks if name == "late" else metrics.duplicate_events.labels(name.split()[1])
-            )
-            counter.inc(new)
+        metrics.pending_joins.set(sum(partition.joiner.pending for partition in self._partitions.values()))
+        counts = self._counts()
+        for topic, count in counts.items():
+            counter = metrics.duplicate_events.labels(topic) if topic else metrics.late_clicks
+            counter.inc(count - self._counted[topic])
+        self._counted = counts

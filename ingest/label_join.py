@@ -106,6 +106,14 @@ def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     return used
 
 
+def required_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
+    """Topic of each event stream → columns without which a record is of no use."""
+    view = pipeline.log
+    if view.clicks is None:
+        return {view.impressions.topic: (view.label,) if view.label is not None else ()}
+    return {view.impressions.topic: view.on, view.clicks.topic: view.on}
+
+
 class _Payload:
     """What of an impression travels to its example."""
 

@@ -36,6 +36,8 @@ KEPT_VERSIONS = 3
 """Blobs of this many versions stay in Redis, so that a reader may lag behind."""
 FRESHNESS_BIN_MS = 100
 """Width of a bin of the event-time histogram that a version carries."""
+FRESHNESS_BINS = 2000
+"""Most bins of it."""
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -238,8 +240,9 @@ def decode_item_vectors(value: bytes) -> tuple[I64, F32]:
 class Freshness:
     """Event times of what a version learned: the start of each bin (ms since 1970) and its examples.
 
-    A bin is FRESHNESS_BIN_MS wide. A server that begins to serve the version observes `now - start` for each
-    bin, `counts` times: the event-to-servable delay.
+    A bin is FRESHNESS_BIN_MS wide; when a version holds so much event time that there were more than
+    FRESHNESS_BINS, neighbours are merged. A server that begins to serve the version observes `now - start`
+    for each bin, `counts` times: the event-to-servable delay, never too small.
     """
 
     bin_ms: tuple[int, ...] = ()
@@ -248,8 +251,27 @@ class Freshness:
     @staticmethod
     def of(times_ms: I64) -> "Freshness":
         """The histogram of event times i64[n]."""
-        bins, counts = np.unique(times_ms // FRESHNESS_BIN_MS, return_counts=True)
-        return Freshness(tuple((bins * FRESHNESS_BIN_MS).tolist()), tuple(counts.tolist()))
+        return Freshness._binned(times_ms, np.ones(len(times_ms), np.int64))
+
+    def plus(self, times_ms: I64) -> "Freshness":
+        """This histogram and event times i64[n] more."""
+        return self.merged(Freshness.of(times_ms))
+
+    def merged(self, other: "Freshness") -> "Freshness":
+        """Both histograms together."""
+        starts = np.array(self.bin_ms + other.bin_ms, np.int64)
+        return Freshness._binned(starts, np.array(self.counts + other.counts, np.int64))
+
+    @staticmethod
+    def _binned(starts: I64, weights: I64) -> "Freshness":
+        width = FRESHNESS_BIN_MS
+        while True:
+            bins, at = np.unique(starts // width, return_inverse=True)
+            if len(bins) <= FRESHNESS_BINS:
+                counts = np.zeros(len(bins), np.int64)
+                np.add.at(counts, at, weights)
+                return Freshness(tuple((bins * width).tolist()), tuple(counts.tolist()))
+            width *= 2
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,8 @@ class Publisher:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="publish")
         self._job: Future[None] | None = None
         self._pending: _Pending | None = None
-        self._times: list[I64] = []
+        self._unpublished = Freshness()
+        self._since_begin = Freshness()
         self._recent: list[VersionManifest] = []
         self._closing = Event()
         self._sweeper: Thread | None = None
@@ -169,7 +170,7 @@ class Publisher:
 
     def trained(self, times_ms: I64) -> None:
         """Rank 0 notes event times of examples that the next version will have learned."""
-        self._times.append(times_ms)
+        self._since_begin = self._since_begin.plus(times_ms)
 
     def cursor(self, step: int) -> Cursor:
         """What Redis will hold when the version that is about to begin at `step` has been flipped."""
@@ -182,7 +183,8 @@ class Publisher:
         shares = self.control.gather_json(told)
         tables = {name: rows for share in shares for name, rows in share["rows"].items()}
         epoch, world = self.store.epoch, self.control.world
-        times = np.concatenate(self._times) if self._times else np.empty(0, np.int64)
+        self._unpublished = self._unpublished.merged(self._since_begin)
+        self._since_begin = Freshness()
         blob = self.store.space.blob
         earlier = self.last if self.last is not None and not self.full else None
         manifest = VersionManifest(
@@ -197,11 +199,11 @@ class Publisher:
             changed=tuple(blob(version, f"changed-{epoch}-{r}") for r in range(world)),
             earlier=_earlier(earlier),
             item_vectors=blob(version, f"items-{epoch}") if snapshot.items is not None else None,
-            freshness=Freshness.of(times),
+            freshness=self._unpublished,
             **self._constant,  # type: ignore[arg-type]
         )
         rows = sum(share["written"] for share in shares)
-        self._pending = _Pending(manifest, manifest.to_json(), rows, len(self._times), self.full)
+        self._pending = _Pending(manifest, manifest.to_json(), rows, self.full)
         full = self.full
         self._run(lambda: self._push(snapshot, manifest, full), then=Push.PUSHED)
 
@@ -300,7 +302,7 @@ class Publisher:
     def _flipped(self, pending: "_Pending") -> Published:
         manifest = pending.manifest
         self._version, self._ns, self._before = manifest.version, manifest.ns, pending.text
-        del self._times[: pending.batches]
+        self._unpublished = Freshness()
         if self.control.rank == 0:
             telemetry.PUBLISHED_VERSION.set(manifest.version)
             telemetry.PUBLISHED_ROWS.inc(pending.rows)
@@ -330,12 +332,11 @@ class Publisher:
 
 @dataclass(frozen=True)
 class _Pending:
-    """A version under way: its manifest and text, rows of all ranks, batches whose event times it holds."""
+    """A version under way: its manifest and text, rows written by all ranks, whether it holds everything."""
 
     manifest: VersionManifest
     text: bytes
     rows: int
-    batches: int
     full: bool
 
 

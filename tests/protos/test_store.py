@@ -8,6 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from protos.store import (
     BUCKETS,
+    FRESHNESS_BINS,
     Freshness,
     Keyspace,
     RowStatus,
@@ -118,6 +119,17 @@ def test_manifest_round_trips_and_refuses_other_fields() -> None:
         VersionManifest.from_json(manifest().to_json().replace(b'"epoch"', b'"colour"'))
     with pytest.raises(ValueError):
         VersionManifest.from_json(b"[]")
+
+
+@given(st.lists(st.lists(st.integers(0, 10**7), max_size=30), max_size=5))
+def test_freshness_counts_every_event_in_bounded_space(parts: list[list[int]]) -> None:
+    found = Freshness()
+    for part in parts:
+        found = found.plus(np.array(part, np.int64))
+    times = np.array([t for part in parts for t in part], np.int64)
+    assert found == Freshness.of(times)
+    wide = Freshness.of(np.arange(0, 10**9, 100_000))
+    assert len(wide.bin_ms) <= FRESHNESS_BINS and sum(wide.counts) == 10_000
 
 
 def test_changed_keys_are_known_back_to_the_kept_versions() -> None:

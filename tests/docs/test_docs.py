@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from livectr import config
+
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -77,3 +79,10 @@ def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}, which is not there"
+
+
+def test_every_setting_is_documented() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    missing = [name for name in config.FIELDS if f"| `{name}` |" not in page]
+    extra = [name for name in re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) if name not in config.FIELDS]
+    assert not missing and not extra, f"docs/configuration.md lacks {missing} and has {extra} too many"

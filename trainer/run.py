@@ -1,0 +1,534 @@
+"""Training from a log stream: restore, then cut, score, learn and commit until the end.
+
+    source ─poll─► batcher ─cut─► take ─► features ─► step ─► predictions, window, metrics
+                      │ the header's flags: stop, quiet, due, push
+                      └─► commit ─► checkpoint ─► publish
+
+A commit takes place at a step boundary, in these steps:
+
+    1  settle the publish before: while one is still under way, this commit publishes nothing;
+    2  every rank writes its checkpoint files;
+    3  rank 0 gathers their digests;
+    4  rank 0 renames the manifest into place;
+    5  every rank copies what changed and pushes it to Redis in the background;
+    6  some steps later, when every push has arrived, rank 0 flips the version.
+
+A process that dies anywhere leaves a whole checkpoint and a whole version. The run that follows reads the log
+again from the checkpoint's positions, and since batches are a function of the log, it learns the same model.
+"""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from enum import IntEnum
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import prometheus_client
+import safetensors.numpy
+import safetensors.torch
+import torch
+
+from ingest.deadletter import DeadLetters
+from ingest.examples import ExampleSource
+from ingest.features import Features
+from ingest.pipeline import Pipeline
+from ingest.state import SourceState
+from kernels.errors import ConfigError
+from protos.store import Keyspace, buckets_of, encode_fact, encode_history
+from trainer import telemetry
+from trainer.batcher import Batcher, Cut, Flags, Round
+from trainer.checkpoint import Checkpointer, Commit, Restored
+from trainer.collectives import Collectives, connect
+from trainer.control import Control
+from trainer.metrics import Quality, SlidingWindow
+from trainer.options import Report, TrainOptions
+from trainer.predictions import PredictionLog, records
+from trainer.progress import Progress
+from trainer.publish import Cursor, Published, Publisher, Push, Snapshot
+from trainer.redis_store import RedisStore, Values
+from trainer.step import DesStep
+
+__all__ = ["Report", "TrainOptions", "train"]
+
+LOG = logging.getLogger(__name__)
+GAUGES_EVERY_S = 5.0
+LAST_PUBLISH_DEADLINE_S = 60.0
+
+I64 = npt.NDArray[np.int64]
+
+
+class Due(IntEnum):
+    """What rank 0 wants to be committed."""
+
+    NOTHING = 0
+    PUBLISH = 1
+    ALL = 2
+    """Checkpoint and publish."""
+
+
+def train(pipeline: Pipeline, options: TrainOptions) -> Report:
+    """Train until the options, a signal or the log's end say stop; under torchrun as one of its ranks.
+
+    SIGTERM and SIGINT on any rank let every rank finish its step, commit and return.
+
+    Raises:
+        UserError: before any state was touched; or FencedError, when another trainer has taken over.
+        CheckpointError: no generation of the checkpoint is whole.
+    """
+    threads = options.threads_here()
+    os.environ.setdefault("LIVECTR_THREADS", str(threads))
+    torch.set_num_threads(threads)
+    with connect() as collectives, _stop_signals() as stop, ExitStack() as resources:
+        training = Training(pipeline, options, collectives, stop, resources)
+        report = training.run()
+        if options.report is not None and collectives.rank == 0:
+            report.write(Path(options.report))
+        return report
+
+
+class Training:
+    """One rank of a training run."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        options: TrainOptions,
+        collectives: Collectives,
+        stop: Callable[[], bool],
+        resources: ExitStack,
+    ) -> None:
+        self.pipeline = pipeline
+        self.options = options
+        self.stop = stop
+        rank, world = collectives.rank, collectives.world
+        self.rank = rank
+        self.control = control = Control(rank, world)
+        if options.metrics_port:
+            resources.enter_context(_metrics_server(options.metrics_port + rank))
+        store = None
+        if options.publish is not None:
+            store = RedisStore(options.publish, options.namespace)
+            resources.callback(store.close)
+        self.step = DesStep(pipeline, rank=rank, world=world, seed=options.seed, collectives=collectives)
+        self.extract = pipeline.plan.compile()
+        self.checkpoint: Checkpointer | None = None
+        restored: Restored | None = None
+        if options.checkpoint is not None:
+            identity = _identity(pipeline, options)
+            self.checkpoint = Checkpointer(Path(options.checkpoint), control, identity)
+            resources.callback(self.checkpoint.close)
+            restored = self.checkpoint.restore()
+        state = None
+        if restored is not None:
+            state = SourceState.merge(SourceState.from_parts(parts) for parts in restored.sources())
+        self.dead_letters = DeadLetters.for_source(options.source, options.dead_letters, writer=rank)
+        resources.callback(self.dead_letters.close)
+        self.source = ExampleSource(
+            pipeline,
+            options.source,
+            rank=rank,
+            world=world,
+            until_end=options.until_end,
+            until_idle_s=options.until_idle_s,
+            idle_s=options.idle_s,
+            dead_letters=self.dead_letters,
+            state=state,
+        )
+        resources.callback(self.source.close)
+        self.log: PredictionLog | None = None
+        if rank == 0 and options.logged:
+            self.log = resources.enter_context(PredictionLog(options.prediction_file))
+        self.steps = 0
+        self.examples = 0
+        cursor = self._restore(restored)
+        self.publisher: Publisher | None = None
+        if store is not None:
+            self.publisher = Publisher(
+                store,
+                control,
+                fingerprint=pipeline.fingerprint,
+                dim=self.step.layout.dim,
+                segments=[(segment.name, segment.dim) for segment in self.step.layout.segments],
+            )
+            resources.callback(self.publisher.close)
+            self.publisher.start(cursor)
+        self.batcher = Batcher(
+            self.source, control, batch_size=options.batch_size, interval_ms=options.batch_interval_ms
+        )
+        self.window = {
+            role: SlidingWindow(int(options.window_s * 1000)) for role in self.step.models if rank == 0
+        }
+        self._marks = _Marks.of(self)
+        """Step boundary of the version that Redis holds, or of the restored checkpoint."""
+        self._pushing = self._marks
+        self._facts_since = 0
+        self._checkpointed = self._marks
+        self._dirty = self.publisher is not None
+        self._next_commit = self._next_checkpoint = self._next_gauges = time.monotonic()
+        self._fed = restored is not None
+        self._started_with = self.examples
+        self.versions = 0
+        self.rows = 0
+
+    # ── the loop ──
+
+    def run(self) -> Report:
+        started = time.monotonic()
+        with Progress(quiet=self.rank != 0) as progress:
+            while True:
+                round_ = self.batcher.round(self._flags())
+                self._observe([flags.publish for flags in round_.flags])
+                self._dirty |= round_.moved
+                if self._ends(round_):
+                    break
+                if round_.flags[0].due and self._dirty:
+                    self.commit(checkpoint=round_.flags[0].due == Due.ALL)
+                if round_.cut is not None:
+                    self._learn(round_.cut)
+                    self._dirty = True
+                self._show(progress)
+            self._finish()
+            self._gauges()
+        return self._report(time.monotonic() - started)
+
+    def _flags(self) -> Flags:
+        now = time.monotonic()
+        due = Due.NOTHING
+        if self.rank == 0 and now >= self._next_commit and (self.checkpoint or self.publisher):
+            due = Due.ALL if now >= self._next_checkpoint else Due.PUBLISH
+        self._fed = self._fed or any(self.source.stats.events.values())
+        return Flags(
+            stop=self.stop(),
+            quiet=self.source.quiet and (self._fed or self.control.world > 1),
+            due=due,
+            publish=self.publisher.state if self.publisher is not None else Push.IDLE,
+        )
+
+    def _ends(self, round_: Round) -> bool:
+        """Whether to leave the loop; decided alike on every rank."""
+        if any(flags.stop for flags in round_.flags):
+            LOG.info("asked to stop after step %d", self.steps)
+            return True
+        if self.options.max_steps is not None and self.steps >= self.options.max_steps:
+            return True
+        if all(flags.quiet for flags in round_.flags):
+            self.source.finish()
+        return round_.ended
+
+    def _learn(self, cut: Cut) -> None:
+        """Score a batch, then learn it."""
+        with telemetry.STEP_SECONDS.time():
+            own = self.source.take(int(cut.counts[self.rank]))
+            result = self.step.step(self.extract(own.columns), own.label)
+        who = np.stack([own.instance, own.user, own.time_ms], axis=1)
+        gathered = np.concatenate(self.control.gather_ragged(who, cut.counts))
+        self.steps += 1
+        self.examples += len(result.label)
+        if self.rank != 0:
+            return
+        instance, user, time_ms = np.ascontiguousarray(gathered[cut.sequence].T)
+        logits = {role: z[cut.sequence] for role, z in result.logits.items()}
+        label = result.label[cut.sequence]
+        if self.log is not None:
+            self.log.append(
+                records(instance=instance, user=user, time_ms=time_ms, logits=logits, label=label)
+            )
+        for role, window in self.window.items():
+            window.add(time_ms, user, logits[role], label)
+        if self.publisher is not None:
+            self.publisher.trained(time_ms)
+        telemetry.EXAMPLES.inc(len(label))
+
+    # ── commit ──
+
+    def commit(self, *, checkpoint: bool) -> None:
+        """Steps 1 to 5 of a commit (see the module's docstring). Collective."""
+        # 1 settle the publish before
+        publish = self.publisher is not None and not self.publisher.busy
+        boundary = _Marks.of(self)
+        if self.checkpoint is not None and checkpoint:
+            # 2, 3, 4 the checkpoint
+            cursor = self.publisher.cursor(self.steps) if self.publisher is not None and publish else None
+            self._write_checkpoint(boundary, cursor)
+            self._next_checkpoint = time.monotonic() + self.options.checkpoint_interval_s
+        if self.publisher is not None and publish:
+            # 5 push in the background
+            self._pushing = boundary
+            self.publisher.begin(self._snapshot())
+        self._forget()
+        self._dirty = False
+        self._next_commit = time.monotonic() + self.options.publish_interval_s
+
+    def _write_checkpoint(self, boundary: "_Marks", cursor: Cursor | None) -> None:
+        assert self.checkpoint is not None
+        with telemetry.CHECKPOINT_SECONDS.time():
+            self.dead_letters.flush()
+            self.checkpoint.commit(
+                Commit(
+                    step=self.steps,
+                    examples=self.examples,
+                    predictions=self.log.sync() if self.log is not None else 0,
+                    cursor=asdict(cursor) if cursor is not None else None,
+                    tables=self.step.tables,
+                    marks=boundary.tables,
+                    dense=self.step.state_dense(),
+                    source=self.source.snapshot().parts(),
+                )
+            )
+        self._checkpointed = boundary
+
+    def _snapshot(self) -> Snapshot:
+        """Copies of this rank's share of the next version. Collective."""
+        assert self.publisher is not None
+        full, since = self.publisher.full, self._marks
+        rows = {
+            name: table.export(0 if full else since.tables[name], state=False)
+            for name, table in self.step.tables.items()
+        }
+        space = self.publisher.store.space
+        return Snapshot(
+            step=self.steps,
+            rows=rows,
+            table_rows={name: len(table) for name, table in self.step.tables.items()},
+            dense=safetensors.torch.save(self.step.weights()),
+            values=[
+                *self._facts(space, 0 if full else self._facts_since),
+                *self._histories(space, 0 if full else since.source),
+            ],
+            items=self._items(),
+        )
+
+    def _facts(self, space: Keyspace, since: int) -> Iterator[Values]:
+        """Changed look-up rows; every rank knows all of them and takes its share of the buckets."""
+        for topic, table in self.source.tables.items():
+            keys, rows = table.changed(since)
+            own = np.flatnonzero(buckets_of(keys) % self.control.world == self.rank)
+            values = [encode_fact(row) if (row := rows[i]) is not None else None for i in own.tolist()]
+            yield Values(keys[own], space.facts(topic, keys[own]), values)
+
+    def _histories(self, space: Keyspace, since: int) -> Iterator[Values]:
+        """Changed behaviour histories of this rank's users."""
+        for name, (users, lengths, items, times) in self.source.history_changes(since).items():
+            ends = np.cumsum(lengths).tolist()
+            values: list[bytes | None] = [
+                encode_history(items[end - n : end], times[end - n : end])
+                for end, n in zip(ends, lengths.tolist(), strict=True)
+            ]
+            yield Values(users, space.histories(name, users), values)
+
+    def _items(self) -> tuple[I64, npt.NDArray[np.float32]] | None:
+        """Ids and vectors of all items, of the ones that rank 0 knows. Collective."""
+        if self.pipeline.prerank is None or self.pipeline.items is None:
+            return None
+        packed = b""
+        if self.rank == 0:
+            ids, rows = self.source.tables[self.pipeline.items.topic].rows()
+            features = self.extract(self.pipeline.item_columns(rows))
+            packed = safetensors.numpy.save(
+                {"ids": ids, "offsets": features.offsets, "keys": features.keys, "dense": features.dense}
+            )
+        told = safetensors.numpy.load(self.control.broadcast_bytes(packed))
+        features = Features(len(told["ids"]), told["offsets"], told["keys"], told["dense"])
+        return told["ids"], self.step.item_vectors(features)
+
+    def _forget(self) -> None:
+        """Free change lists that neither the next checkpoint nor the next version needs."""
+        for name, table in self.step.tables.items():
+            needed = [self._checkpointed.tables[name]] if self.checkpoint is not None else []
+            needed += [self._marks.tables[name]] if self.publisher is not None else []
+            if needed:
+                table.forget(min(needed))
+
+    def _observe(self, pushes: list[int]) -> None:
+        """6 flip when every rank's push has arrived, and note a version that was flipped."""
+        if self.publisher is None:
+            return
+        published = self.publisher.observe(pushes)
+        if published is not None:
+            self._served(published)
+
+    def _served(self, published: Published) -> None:
+        self._marks, self._facts_since = self._pushing, self._pushing.source
+        self.versions += 1
+        self.rows += published.rows
+        LOG.debug("version %d: %d rows", published.manifest.version, published.rows)
+
+    def _finish(self) -> None:
+        """Commit the end of the run and see its version flipped. Collective."""
+        self._settle()
+        if self.checkpoint is None and self.publisher is None:
+            return
+        self.commit(checkpoint=True)
+        deadline = time.monotonic() + LAST_PUBLISH_DEADLINE_S
+        served = self.versions
+        self._settle()
+        while self.publisher is not None and self.versions == served:
+            if self.control.broadcast_json(time.monotonic() > deadline):
+                LOG.warning("the last version was not published; the next run publishes it")
+                return
+            time.sleep(0.5)
+            self.commit(checkpoint=True)
+            self._settle()
+
+    def _settle(self) -> None:
+        """Exchange flags until no version is under way. Collective."""
+        while self.publisher is not None and self.publisher.busy:
+            self._observe(self.control.gather(np.array([self.publisher.state]))[:, 0].tolist())
+            time.sleep(0.002)
+
+    # ── restore and report ──
+
+    def _restore(self, restored: Restored | None) -> Cursor | None:
+        """Go on where a checkpoint ends; returns what Redis held with it."""
+        if restored is None:
+            if self.log is not None:
+                self.log.truncate(0)
+            return None
+        manifest = restored.manifest
+        restored.load_tables(self.step.tables)
+        self.step.load_dense(restored.dense())
+        self.steps, self.examples = manifest.step, manifest.examples
+        if self.log is not None:
+            self.log.truncate(manifest.predictions)
+        LOG.info("resumed after step %d, %d examples", self.steps, self.examples)
+        return Cursor(**manifest.cursor) if manifest.cursor is not None else None
+
+    def _show(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now >= self._next_gauges:
+            self._next_gauges = now + GAUGES_EVERY_S
+            self._gauges()
+        version = self.publisher.last.version if self.publisher and self.publisher.last else None
+        progress.show(self.examples, version, self._quality)
+
+    _quality: Quality | None = None
+
+    def _gauges(self) -> None:
+        """Bring the Prometheus gauges up to date."""
+        for name, table in self.step.tables.items():
+            telemetry.TABLE_ROWS.labels(name).set(len(table))
+        for role, window in self.window.items():
+            quality = window.quality()
+            telemetry.AUC.labels(role).set(quality.auc)
+            telemetry.GAUC.labels(role).set(quality.gauc)
+            telemetry.LOGLOSS.labels(role).set(quality.logloss)
+            telemetry.CALIBRATION.labels(role).set(quality.calibration)
+            if role == "rank":
+                self._quality = quality
+
+    def _report(self, seconds: float) -> Report:
+        """The report; the same on every rank but for what only rank 0 knows. Collective."""
+        own = {
+            "stream": asdict(self.source.stats),
+            "dead_letters": len(self.dead_letters),
+            "tables": {name: len(table) for name, table in self.step.tables.items()},
+        }
+        shares = self.control.gather_json(own)
+        stream = _summed([share["stream"] for share in shares])
+        quality = {role: self.log.report(role) for role in self.step.models} if self.log is not None else {}
+        roles = {
+            role: {**found["all"].as_dict(), "last_20_percent": found["last"].as_dict()}
+            for role, found in quality.items()
+        }
+        rank: dict[str, Any] = roles.get("rank", {})
+        return Report(
+            examples_trained=self.examples,
+            steps=self.steps,
+            seconds=seconds,
+            examples_per_second=(self.examples - self._started_with) / max(seconds, 1e-9),
+            world=self.control.world,
+            events=sum(stream.get("events", {}).values()),
+            dead_letters=sum(share["dead_letters"] for share in shares),
+            published_versions=self.versions,
+            published_rows=self.rows,
+            **{name: rank.get(name) for name in ("auc", "gauc", "logloss", "calibration")},
+            last_20_percent=rank.get("last_20_percent", {}),
+            prerank=roles.get("prerank", {}),
+            stream=stream,
+            table_rows={name: rows for share in shares for name, rows in share["tables"].items()},
+        )
+
+
+class _Marks:
+    """A step boundary: where the changes after it begin, in every table and in the source."""
+
+    def __init__(self, tables: Mapping[str, int], source: int) -> None:
+        self.tables = tables
+        self.source = source
+
+    @staticmethod
+    def of(training: Training) -> "_Marks":
+        """Mark this boundary."""
+        tables = {name: table.mark() for name, table in training.step.tables.items()}
+        return _Marks(tables, training.source.mark())
+
+
+def _identity(pipeline: Pipeline, options: TrainOptions) -> dict[str, Any]:
+    """What a checkpoint belongs to, part by part, so that a mismatch can be named."""
+    return {
+        "fields": [[spec.name, spec.table] for spec in pipeline.fields],
+        "dense": list(pipeline.plan.dense_names),
+        "rank model": repr(pipeline.rank),
+        "prerank model": repr(pipeline.prerank),
+        "seed": options.seed,
+        "fingerprint": pipeline.fingerprint,
+    }
+
+
+def _summed(counters: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counters of all ranks added up, nested ones too."""
+    total: dict[str, Any] = {}
+    for counter in counters:
+        for name, value in counter.items():
+            if isinstance(value, dict):
+                total[name] = _summed([total.get(name, {}), value])
+            else:
+                total[name] = total.get(name, 0) + value
+    return total
+
+
+@contextmanager
+def _stop_signals() -> Iterator[Callable[[], bool]]:
+    """SIGTERM and SIGINT set a flag while this is open; a second SIGINT interrupts. Main thread only."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.set()
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _metrics_server(port: int) -> Iterator[None]:
+    """Answer Prometheus at `port`. Raises ConfigError when it is taken."""
+    try:
+        server, thread = prometheus_client.start_http_server(port)
+    except OSError as error:
+        raise ConfigError(f"metrics port {port} cannot be used ({error}); choose another one") from None
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

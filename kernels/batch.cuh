@@ -57,12 +57,17 @@ class Batch {
                 for (int d = 0; d < Layout::D; d += 16) prefetch(ahead + d);
             }
             const uint32_t row = unique_[u].row;
-            float sum[Layout::D] = {};
-            for (uint32_t at = unique_[u].first; at != NONE; at = occurrences_[at].next) {
-                const float* const grad = grads + int64_t{occurrences_[at].cell} * Layout::D;
-                for (int d = 0; d < Layout::D; ++d) sum[d] += grad[d];
+            const float* grad = grads + int64_t{occurrences_[unique_[u].first].cell} * Layout::D;
+            float sum[Layout::D];
+            if (unique_[u].first != unique_[u].last) {
+                std::copy_n(grad, Layout::D, sum);
+                for (uint32_t at = unique_[u].first; (at = occurrences_[at].next) != NONE;) {
+                    const float* const more = grads + int64_t{occurrences_[at].cell} * Layout::D;
+                    for (int d = 0; d < Layout::D; ++d) sum[d] += more[d];
+                }
+                grad = sum;
             }
-            Layout::update(row_floats(view, row), sum, table.hyper());
+            Layout::update(row_floats(view, row), grad, table.hyper());
             if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
         }
     }

@@ -100,7 +100,7 @@ class Fields {
             const int32_t end = offsets[(f + 1) * rows];
             for (int64_t b = 0; b < rows; ++b) {
                 for (int32_t i = offsets[f * rows + b]; i < offsets[f * rows + b + 1]; ++i) {
-                    if (i + AHEAD < end) prefetch(row_header(view, found_[i + AHEAD]));
+                    if (i + AHEAD < end) __builtin_prefetch(row_header(view, found_[i + AHEAD]), 1);
                     batch.add(view, found_[i], b * fields() + f);
                 }
             }
@@ -113,17 +113,21 @@ class Fields {
         const RowsView view = table.rows();
         const int32_t end = offsets[last];
         for (int64_t cell = first; cell < last; ++cell) {
-            float sum[Layout::D] = {};
-            for (int32_t i = offsets[cell]; i < offsets[cell + 1]; ++i) {
+            float* const target = out + ((cell - f * rows) * fields() + f) * Layout::D;
+            const int32_t begin = offsets[cell];
+            if (begin == offsets[cell + 1]) std::fill_n(target, Layout::D, 0.0f);
+            for (int32_t i = begin; i < offsets[cell + 1]; ++i) {
                 if (i + AHEAD < end && found[i + AHEAD] != NO_ROW) {
                     prefetch_row(view, found[i + AHEAD], sizeof(RowHeader) + 4 * Layout::D);
                 }
                 float buffer[Layout::D];
                 const float* const values = table.values(keys[i], found[i], zeros, buffer);
-                for (int d = 0; d < Layout::D; ++d) sum[d] += values[d];
+                if (i == begin) {
+                    memcpy(target, values, 4 * Layout::D);
+                } else {
+                    for (int d = 0; d < Layout::D; ++d) target[d] += values[d];
+                }
             }
-            float* const target = out + ((cell - f * rows) * fields() + f) * Layout::D;
-            for (int d = 0; d < Layout::D; ++d) target[d] = sum[d];
         }
     }
 };

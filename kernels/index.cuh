@@ -124,7 +124,7 @@ class Index {
 
   private:
     static constexpr uint32_t MAX_DEPTH = 40;
-    static constexpr int64_t ARENA_SEGMENTS = (2 << 20) / sizeof(Segment);
+    static constexpr int64_t ARENA_SEGMENTS = 2 * Pages::HUGE_PAGE / sizeof(Segment);
 
     uint64_t salt_;
     uint32_t depth_ = 0;
@@ -134,7 +134,7 @@ class Index {
 
     Segment* allocate(uint32_t depth) {
         const int64_t place = segments_ % ARENA_SEGMENTS;
-        if (place == 0) arenas_.emplace_back(ARENA_SEGMENTS * sizeof(Segment), segments_ > 0);
+        if (place == 0) arenas_.emplace_back(ARENA_SEGMENTS * sizeof(Segment), segments_ ? 0 : Pages::HUGE_PAGE);
         ++segments_;
         Segment* const segment = reinterpret_cast<Segment*>(arenas_.back().data()) + place;
         reset(segment, depth);

@@ -11,20 +11,21 @@
 
 namespace {
 
-// A zeroed block that never moves. `huge` asks for 2 MiB pages (fewer TLB misses on random rows); the
-// first block of a table goes without, so that a small table stays small.
+// A zeroed block that never moves. From its byte `huge_from` on it asks for 2 MiB pages (fewer TLB misses
+// on random rows); a table's first block starts without, so that a small table stays small.
 class Pages {
   public:
-    Pages(int64_t bytes, bool huge) : bytes_(bytes + (huge ? HUGE_PAGE : 0)) {
+    static constexpr int64_t HUGE_PAGE = 2 << 20;
+
+    Pages(int64_t bytes, int64_t huge_from) : bytes_(bytes + HUGE_PAGE) {
         base_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (base_ == MAP_FAILED) throw std::bad_alloc();
-        data_ = static_cast<char*>(base_);
-        if (huge) {
-            data_ += -reinterpret_cast<uintptr_t>(base_) % HUGE_PAGE;
-            madvise(data_, bytes, MADV_HUGEPAGE);  // a wish: without it everything still works
-        }
+        data_ = static_cast<char*>(base_) + -reinterpret_cast<uintptr_t>(base_) % HUGE_PAGE;
+        // a wish: without it everything still works
+        if (huge_from < bytes) madvise(data_ + huge_from, bytes - huge_from, MADV_HUGEPAGE);
     }
-    Pages(Pages&& other) noexcept : base_(std::exchange(other.base_, MAP_FAILED)), data_(other.data_), bytes_(other.bytes_) {}
+    Pages(Pages&& other) noexcept
+        : base_(std::exchange(other.base_, MAP_FAILED)), data_(other.data_), bytes_(other.bytes_) {}
     Pages& operator=(Pages&&) = delete;
     ~Pages() {
         if (base_ != MAP_FAILED) munmap(base_, bytes_);
@@ -32,7 +33,6 @@ class Pages {
     char* data() const { return data_; }
 
   private:
-    static constexpr int64_t HUGE_PAGE = 2 << 20;
     void* base_;
     char* data_;
     int64_t bytes_;

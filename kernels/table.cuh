@@ -3,7 +3,7 @@
 // (RowLayout.source in layout.py writes it): D values and STRIDE floats in all, and functions for their
 // initial values, the state that goes with these, and the optimisers' update.
 //
-// Bytes per key: 16 (header) + 4 * STRIDE, rounded up to 16, + 18 to 37 (index) + 4 per listed change.
+// Bytes per key: 16 (header) + 4 * STRIDE, rounded up to 8, + 18 to 37 (index) + 4 per listed change.
 #pragma once
 #include "index.cuh"
 
@@ -14,9 +14,9 @@ struct RowHeader {
 };
 
 constexpr uint32_t ERASED = 1u << 31;
-constexpr int64_t ROW_BYTES = (sizeof(RowHeader) + 4 * Layout::STRIDE + 15) / 16 * 16;
+constexpr int64_t ROW_BYTES = (sizeof(RowHeader) + 4 * Layout::STRIDE + 7) / 8 * 8;
 
-constexpr int slab_shift() {
+static __host__ __device__ constexpr int slab_shift() {
     int shift = 0;
     while (ROW_BYTES << (shift + 1) <= 16 << 20) ++shift;
     return shift;
@@ -88,7 +88,9 @@ class Table {
         for (int64_t i = 0; i < n; ++i) {
             if (i + AHEAD < n && rows[i + AHEAD] == NO_ROW) {
                 const uint64_t hash = index_hash(index(), keys[i + AHEAD]);
-                prefetch(segment_of(index(), hash)->slots + home_slot(hash));
+                const Segment* const segment = segment_of(index(), hash);
+                prefetch(segment->slots + home_slot(hash));
+                prefetch(&segment->count);
             }
             if (rows[i] == NO_ROW) rows[i] = insert(keys[i]);
         }
@@ -170,7 +172,7 @@ class Table {
         const uint32_t fresh = free_.empty() ? next_row_ : free_.back();
         if (fresh == NO_ROW) throw std::bad_alloc();
         if (fresh >> SLAB_SHIFT == slabs_.size()) {
-            slabs_.emplace_back(ROW_BYTES << SLAB_SHIFT, !slabs_.empty());
+            slabs_.emplace_back(ROW_BYTES << SLAB_SHIFT, slabs_.empty() ? Pages::HUGE_PAGE : 0);
             slab_data_.push_back(slabs_.back().data());
         }
         const uint32_t row = index_.find_or_insert(key, fresh);

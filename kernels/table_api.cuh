@@ -18,7 +18,7 @@ int64_t guarded(Call&& call) {
 }
 
 void find_all(const Table& table, const int64_t* keys, int64_t n, uint32_t* rows) {
-    livectr::parallel_chunks(n, 4 * GRAIN, [&](int64_t begin, int64_t end) {
+    livectr::parallel_chunks(n, 16 * GRAIN, [&](int64_t begin, int64_t end) {
         find_rows(table.index(), keys + begin, end - begin, rows + begin);
     });
 }
@@ -84,7 +84,7 @@ int64_t table_insert(Table* table, const int64_t* keys, int64_t n, uint32_t* row
 
 // out[n, D]
 int64_t table_lookup(const Table* table, const int64_t* keys, int64_t n, int32_t zeros, float* out) {
-    constexpr int64_t PART = 256;
+    constexpr int64_t PART = GRAIN;
     return guarded([&] {
         livectr::parallel_chunks(n, 8 * PART, [&](int64_t begin, int64_t end) {
             uint32_t rows[PART];

@@ -121,7 +121,7 @@ def test_churn_over_many_segments_equals_a_dict() -> None:
     rng = np.random.default_rng(3)
     table = DynamicTable(RowLayout((Segment("v", 1, AdaGrad()),)), name="churn", seed=0)
     model: dict[int, float] = {}
-    for step in range(60):
+    for step in range(30):
         keys = rng.integers(-20_000, 20_000, 3_000)
         values = rng.normal(size=(len(keys), 2)).astype(np.float32)
         table.assign(keys, values)

@@ -29,8 +29,8 @@ class DeepFM(ModelConfig):
     hidden: tuple[int, ...] = (256, 128)
     optimiser: OptimiserSpec = adagrad()
     first_order: OptimiserSpec = ftrl()
-    init_scale: float = 0.05
-    dense_lr: float = 1e-3
+    init_scale: float = 0.02
+    dense_lr: float = 2e-3
 
     def __post_init__(self) -> None:
         if not self.hidden:

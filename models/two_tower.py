@@ -35,8 +35,8 @@ class TwoTower(ModelConfig):
     hidden: tuple[int, ...] = (64,)
     out: int = 32
     optimiser: OptimiserSpec = adagrad()
-    init_scale: float = 0.05
-    dense_lr: float = 1e-3
+    init_scale: float = 0.02
+    dense_lr: float = 2e-3
 
     def __post_init__(self) -> None:
         if not self.hidden:

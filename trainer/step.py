@@ -149,7 +149,7 @@ class DesStep:
         return StepResult(
             {role: z.detach().cpu().numpy() for role, z in logits.items()},
             batch.label,
-            float(loss) / len(batch),
+            loss.item() / len(batch),
             batch.rows,
         )
 

@@ -1,0 +1,103 @@
+"""One rank of test_ranks.py: trains every model for a few steps and writes what it ended with.
+
+Started by torchrun (or alone, as one rank); writes OUT/<model>.rank<r>.safetensors and .json.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+
+from bench.planted import pipeline
+from ingest.features import Features
+from models import FM, LR, DeepFM, ModelConfig, TwoTower
+from trainer.collectives import Collectives, connect
+from trainer.step import DesStep
+
+FIELDS, DENSE, STEPS, ITEMS = 6, 3, 6, 11
+TOWERS = TwoTower(user=("C1", "C3", "C5", "I1"), item=("C2", "C4"), dim=4, hidden=(8,), out=6)
+ROLES: dict[str, tuple[ModelConfig, TwoTower | None]] = {
+    "LR": (LR(), None),
+    "FM": (FM(dim=4), None),
+    "DeepFM": (DeepFM(dim=4, hidden=(16, 8)), None),
+    "TwoTower": (TOWERS, None),
+    "both": (DeepFM(dim=4, hidden=(16, 8)), TOWERS),
+}
+SHARED = [(6, 2)]
+"""C6 (a list field) reads the table of C2."""
+
+
+def batch(rng: np.random.Generator, rows: int) -> tuple[Features, NDArray[np.float32]]:
+    """Examples whose fields 3 and 6 are lists, sometimes empty."""
+    lengths = np.ones((FIELDS, rows), np.int32)
+    lengths[2], lengths[5] = rng.integers(0, 4, rows), rng.integers(0, 6, rows)
+    offsets = np.r_[0, np.cumsum(lengths)].astype(np.int32)
+    keys = rng.zipf(1.5, offsets[-1]).astype(np.int64) * 0x9E3779B97F4A7C1 - 7
+    dense = rng.normal(size=(rows, DENSE)).astype(np.float32)
+    return Features(rows, offsets, keys, dense), (rng.random(rows) < 0.3).astype(np.float32)
+
+
+def shares(rng: np.random.Generator, rows: int, world: int, step: int) -> NDArray[np.int64]:
+    """Where each rank's rows begin and end: uneven, and in some steps a rank has none."""
+    cuts = np.sort(rng.integers(0, rows + 1, world - 1))
+    if step % 3 == 1 and world > 1:
+        cuts[0] = 0
+    if step % 3 == 2 and world > 1:
+        cuts[-1] = rows
+    return np.r_[0, np.sort(cuts), rows]
+
+
+def train(name: str, collectives: Collectives, out: Path) -> None:
+    """Trains one model and writes logits, tables, dense state and what the collectives sent."""
+    rank, world = collectives.rank, collectives.world
+    roles = ROLES[name]
+    built = pipeline(roles[0], prerank=roles[1], fields=FIELDS, dense=DENSE, shared=SHARED)
+    des = DesStep(built, rank=rank, world=world, seed=5, collectives=collectives)
+    rng, tensors, checksums, losses = np.random.default_rng(0), {}, [], []
+    for step in range(STEPS):
+        rows = 0 if step == 4 else int(rng.integers(20, 200))
+        features, label = batch(rng, rows)
+        cuts = shares(np.random.default_rng(step), rows, world, step)
+        mine = np.arange(cuts[rank], cuts[rank + 1])
+        result = des.step(features.take(mine), label[mine])
+        assert result.own(rank) == slice(cuts[rank], cuts[rank + 1])
+        np.testing.assert_array_equal(result.label, label)
+        tensors |= {f"logits.{role}.{step}": torch.from_numpy(z) for role, z in result.logits.items()}
+        checksums.append(des.shared_checksum())
+        losses.append(result.loss)
+    for table in des.tables.values():
+        keys, values = table.export()
+        order = np.argsort(keys)
+        tensors |= {
+            f"keys.{table.name}": torch.from_numpy(keys[order]),
+            f"rows.{table.name}": torch.from_numpy(values[order]),
+        }
+    if roles[1] is not None:
+        items, _ = batch(np.random.default_rng(9), ITEMS)
+        tensors["items"] = torch.from_numpy(des.item_vectors(items))
+    tensors |= {f"dense.{n}": t for n, t in des.state_dense().items()}
+    save_file(tensors, out / f"{name}.rank{rank}.safetensors")
+    facts = {
+        "checksums": checksums,
+        "losses": losses,
+        "bytes": dict(collectives.bytes),
+        "partial_size": sum(m.partial_size for m in des.models.values()),
+        "placement": des.placement.owner,
+    }
+    (out / f"{name}.rank{rank}.json").write_text(json.dumps(facts))
+
+
+def main() -> None:
+    """Every model, one after the other."""
+    torch.set_num_threads(1)
+    with connect(timeout_s=120) as shared:
+        for name in ROLES:
+            train(name, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

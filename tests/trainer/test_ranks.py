@@ -1,0 +1,102 @@
+"""1 rank = 2 ranks = 4 ranks: logits, tables and dense parameters of every model, in real processes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tests.trainer.des_worker import ROLES, STEPS
+
+ROOT = Path(__file__).parents[2]
+WORLDS = (2, 4)
+
+# Ranks add their partial results in another order than one rank does, so that logits differ in the last bits.
+# Adam divides a gradient by its own size, which can turn a last-bit difference of a gradient near zero into a
+# share of one learning rate (2e-3); weights are allowed a twentieth of it.
+LOGITS = dict(rtol=1e-4, atol=1e-5)
+WEIGHTS = dict(rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """World size → folder with what its ranks wrote."""
+    folders = {}
+    for world in (1, *WORLDS):
+        folders[world] = tmp_path_factory.mktemp(f"world{world}")
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
+        command = [
+            *launch,
+            f"--nproc-per-node={world}",
+            "-m",
+            "tests.trainer.des_worker",
+            str(folders[world]),
+        ]
+        environment = os.environ | {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-4000:]
+    return folders
+
+
+def merged(folder: Path, name: str) -> dict[str, Tensor]:
+    """What all ranks wrote, put together; what several wrote must be the same bits."""
+    whole: dict[str, Tensor] = {}
+    for file in sorted(folder.glob(f"{name}.rank*.safetensors")):
+        for key, tensor in load_file(file).items():
+            assert key not in whole or torch.equal(whole[key], tensor), f"{key} differs between ranks"
+            whole[key] = tensor
+    return whole
+
+
+def facts(folder: Path, name: str) -> list[dict[str, Any]]:
+    """Each rank's facts, in the order of the ranks."""
+    return [json.loads(file.read_text()) for file in sorted(folder.glob(f"{name}.rank*.json"))]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("name", ROLES)
+def test_n_ranks_equal_one(runs: dict[int, Path], name: str, world: int) -> None:
+    one, many = merged(runs[1], name), merged(runs[world], name)
+    assert one.keys() == many.keys()
+    for key, tensor in one.items():
+        if key.startswith("keys."):
+            assert torch.equal(tensor, many[key]), key
+        else:
+            tolerance = LOGITS if key.startswith("logits.") else WEIGHTS
+            torch.testing.assert_close(many[key], tensor, **tolerance, msg=lambda m, k=key: f"{k}: {m}")
+    assert float(one["dense.adam.step"]) == STEPS - 1  # one step had no examples at all
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("name", ROLES)
+def test_replicas_stay_bitwise_equal(runs: dict[int, Path], name: str, world: int) -> None:
+    ranks = facts(runs[world], name)
+    assert len(ranks) == world
+    assert all(rank["checksums"] == ranks[0]["checksums"] for rank in ranks)
+    assert len(set(ranks[0]["checksums"])) == STEPS - 1  # every step but the empty one changed them
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("name", ROLES)
+def test_only_partial_results_cross(runs: dict[int, Path], name: str, world: int) -> None:
+    """⊕ sends 2 (N − 1) / N · B · S · 4 bytes; besides it keys, labels, dense features; nothing back."""
+    rows = sum(len(t) for k, t in merged(runs[1], name).items() if k.startswith("logits.rank."))
+    for rank in facts(runs[world], name):
+        assert rank["bytes"].pop("items", 1) > 0
+        assert rank["bytes"].keys() == {"sizes", "keys", "labels", "dense", "sum"}
+        expected = 2 * (world - 1) / world * rows * rank["partial_size"] * 4
+        assert rank["bytes"]["sum"] == pytest.approx(expected, abs=STEPS)
+
+
+def test_the_ranks_took_part(runs: dict[int, Path]) -> None:
+    for world in WORLDS:
+        assert set(facts(runs[world], "both")[0]["placement"]) == set(range(world))
+    losses = facts(runs[1], "both")[0]["losses"]
+    assert np.isfinite(losses).all()

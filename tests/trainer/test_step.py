@@ -1,0 +1,172 @@
+"""The step of one rank: the order of things, state, bad input, and that models learn what was planted."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from bench.planted import Planted, pipeline
+from ingest.features import Features
+from kernels.errors import ConfigError, MismatchError
+from models import FM, LR, DeepFM, ModelConfig, TwoTower, ftrl
+from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED, batch
+from trainer.metrics import auc, calibration
+from trainer.step import DesStep
+
+BOTH = ROLES["both"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Small batches on a busy machine: torch's threads would mostly wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def step_of(rank_model: ModelConfig, prerank: TwoTower | None = None, *, seed: int = 5) -> DesStep:
+    """A single rank over the worker's fields."""
+    built = pipeline(rank_model, prerank=prerank, fields=FIELDS, dense=DENSE, shared=SHARED)
+    return DesStep(built, rank=0, world=1, seed=seed)
+
+
+def scores(des: DesStep, features: Features, role: str) -> np.ndarray:
+    """What serving computes: rows without inserting, partial, finish."""
+    values = torch.from_numpy(des.front.infer(features.offsets, features.keys, features.rows))
+    with torch.no_grad():
+        logits: np.ndarray = des.models[role](
+            values[..., des.slices[role]], torch.from_numpy(features.dense)
+        ).numpy()
+    return logits
+
+
+def test_a_batch_is_scored_before_it_is_learned() -> None:
+    des = step_of(*BOTH)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        features, label = batch(rng, 50)
+        before = {role: scores(des, features, role) for role in des.models}
+        result = des.step(features, label)
+        for role, logits in before.items():
+            np.testing.assert_allclose(result.logits[role], logits, rtol=1e-5, atol=1e-6)
+            assert not np.allclose(scores(des, features, role), logits)
+        probability = 1 / (1 + np.exp(-np.stack(list(before.values()))))
+        loss = -np.log(np.where(label > 0, probability, 1 - probability)).mean(axis=1).sum()
+        assert result.loss == pytest.approx(loss, rel=1e-4)
+
+
+def test_equal_runs_give_equal_bits() -> None:
+    def run() -> dict[str, torch.Tensor]:
+        des, rng = step_of(*BOTH), np.random.default_rng(0)
+        for _ in range(3):
+            des.step(*batch(rng, 60))
+        return des.state_dense() | {n: torch.from_numpy(t.export()[1]) for n, t in des.tables.items()}
+
+    one, other = run(), run()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_resumed_step_goes_on_as_the_unbroken_one() -> None:
+    unbroken, resumed = step_of(*BOTH), step_of(*BOTH)
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        unbroken.step(*batch(rng, 60))
+    resumed.load_dense(unbroken.state_dense())
+    for name, table in unbroken.tables.items():
+        resumed.tables[name].assign(*table.export())
+    for _ in range(2):
+        examples = batch(rng, 60)
+        one, other = unbroken.step(*examples), resumed.step(*examples)
+        for role, logits in one.logits.items():
+            np.testing.assert_array_equal(logits, other.logits[role])
+    state = resumed.state_dense()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in unbroken.state_dense().items())
+    for name, table in unbroken.tables.items():
+        np.testing.assert_array_equal(table.export()[1], resumed.tables[name].export()[1])
+
+
+def test_weights_are_named_by_role_and_field() -> None:
+    names = step_of(*BOTH).weights().keys()
+    assert {
+        "rank.first.weight/C1",
+        "rank.first.dense/I3",
+        "rank.mlp.weights.0",
+        "prerank.item.first.weight/C2",
+    } <= names
+    assert not any(name.startswith("adam.") for name in names)
+
+
+def test_another_pipelines_state_is_refused() -> None:
+    with pytest.raises(MismatchError, match="belongs to another pipeline"):
+        step_of(FM()).load_dense(step_of(LR()).state_dense() | {"rank.bias": torch.zeros(2)})
+    with pytest.raises(MismatchError, match=r"rank\.first"):
+        step_of(DeepFM()).load_dense(step_of(LR()).state_dense())
+
+
+def test_no_examples_change_nothing() -> None:
+    des = step_of(*BOTH)
+    before = des.shared_checksum()
+    result = des.step(*batch(np.random.default_rng(0), 0))
+    assert result.logits["rank"].shape == (0,)
+    assert des.shared_checksum() == before
+    assert des.item_vectors(batch(np.random.default_rng(0), 0)[0]).shape == (0, 6)
+
+
+def test_item_vectors_are_those_of_the_logit() -> None:
+    des, rng = step_of(*BOTH), np.random.default_rng(0)
+    for _ in range(2):
+        des.step(*batch(rng, 60))
+    features, _ = batch(rng, 20)
+    model = des.models["prerank"]
+    values = torch.from_numpy(des.front.infer(features.offsets, features.keys, 20))[
+        ..., des.slices["prerank"]
+    ]
+    with torch.no_grad():
+        user = model.user_vector(model.partial(values, torch.from_numpy(features.dense))).numpy()  # type: ignore[operator]
+    logits = (user * des.item_vectors(features)).sum(axis=1) + model.bias.item()
+    np.testing.assert_allclose(logits, scores(des, features, "prerank"), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rank", "prerank", "message"),
+    [
+        ("DeepFM", None, "models.DeepFM()"),
+        (LR(), None, None),
+        (LR(ftrl(alfa=0.1)), None, "alpha, beta, l1, l2; not alfa"),
+    ],
+)
+def test_configurations(rank: ModelConfig, prerank: TwoTower | None, message: str | None) -> None:
+    if message is None:
+        with pytest.raises(ConfigError, match="item vectors need prerank="):
+            step_of(rank, prerank).item_vectors(batch(np.random.default_rng(0), 1)[0])
+    else:
+        with pytest.raises(ConfigError, match=message.replace("(", r"\(").replace(")", r"\)")):
+            step_of(rank, prerank)
+
+
+LEARNERS = [
+    # (model, strength of the planted parts that it can express, share of the Bayes AUC to reach)
+    (LR(), (1.0, 0.0, 0.0), 0.97),
+    (FM(dim=8), (0.7, 0.7, 0.0), 0.88),
+    (DeepFM(dim=8, hidden=(64, 32)), (0.7, 0.7, 0.7), 0.91),
+    (TwoTower(user=("C1", "C3", "C5", "I1", "I2"), item=("C2", "C4", "C6")), (0.7, 0.7, 0.7), 0.90),
+]
+
+
+@pytest.mark.parametrize(("config", "strength", "share"), LEARNERS, ids=["LR", "FM", "DeepFM", "TwoTower"])
+def test_one_pass_learns_what_was_planted(
+    config: ModelConfig, strength: tuple[float, float, float], share: float
+) -> None:
+    """`share` of the true probabilities' AUC above ½, over the last fifth of 200,000 examples."""
+    source = Planted([50, 80, 30, 100, 30, 60], dense=2, strength=strength, seed=3)
+    des = DesStep(pipeline(config, fields=6, dense=2), rank=0, world=1, seed=1)
+    rng = np.random.default_rng(0)
+    seen = []
+    for _ in range(400):
+        features, label, truth = source.batch(rng, 500)
+        seen.append((des.step(features, label).logits["rank"], label, truth))
+    logit, label, truth = (np.concatenate(column)[-40_000:] for column in zip(*seen, strict=True))
+    assert (auc(logit, label) - 0.5) / (auc(truth, label) - 0.5) > share
+    assert calibration(logit, label) == pytest.approx(1.0, abs=0.05)

@@ -18,7 +18,7 @@ extern "C" __global__ void begin(RowsView view, const int64_t* keys, int n, uint
     Layout::values(row_floats(view, i), initial_stream(seed, keys[i]), h);
     Layout::state(row_floats(view, i), h);
 }
-extern "C" __global__ void update(RowsView view, const uint32_t* rows, int n, const float* g, const float* h) {
+extern "C" __global__ void update(RowsView view, const uint32_t* rows, int n, float* g, float* h) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) Layout::update(row_floats(view, rows[i]), g + i * Layout::D, h);
 }

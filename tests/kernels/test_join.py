@@ -2,85 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.join import ACCEPTED, CLICK, DUPLICATE, IMPRESSION, LATE, OUTSIDE, UNMATCHED, JoinIndex
+from kernels.join import ACCEPTED, CLICK, IMPRESSION, UNMATCHED, JoinIndex
+from tests.kernels.join_reference import Event, Outcome, brute_force
 
 WINDOW, DEDUP = 20, 30
 END = np.iinfo(np.int64).max
-
-Event = tuple[int, int, int]
-"""kind, key, ts; the watermark of an event is the greatest ts so far."""
-
-
-@dataclass
-class Outcome:
-    status: list[int] = field(default_factory=list)
-    slot: list[int] = field(default_factory=list)
-    released: list[tuple[int, int, int, int]] = field(default_factory=list)
-    unmatched: int = 0
-
-
-@dataclass
-class Impression:
-    slot: int
-    ts: int
-    deadline: int
-    clicks: list[int] = field(default_factory=list)
-    late: bool = False
-
-
-def brute_force(events: Sequence[Event]) -> Outcome:
-    """The rules of JoinIndex's docstring, by scanning lists."""
-    out = Outcome()
-    impressions: dict[int, Impression] = {}
-    waiting: dict[int, tuple[list[int], int]] = {}
-    everyone: list[Impression] = []
-    wm = 0
-    for kind, key, ts in events:
-        wm = max(wm, ts)
-        for known in [k for k, i in impressions.items() if i.deadline + DEDUP < wm]:
-            del impressions[known]
-        for known in [k for k, (_, until) in waiting.items() if until + DEDUP < wm]:
-            del waiting[known]
-            out.unmatched += 1
-        seen = impressions.get(key)
-        status, slot = DUPLICATE, -1
-        if kind == IMPRESSION and seen is None:
-            clicks, _ = waiting.pop(key, ([], 0))
-            inside = [t for t in clicks if ts <= t <= ts + WINDOW]
-            out.unmatched += bool(clicks) and not inside
-            seen = Impression(len(everyone), ts, max(ts + WINDOW, wm), inside)
-            everyone.append(seen)
-            impressions[key] = seen
-            status, slot = ACCEPTED, seen.slot
-        elif kind == CLICK and seen is None:
-            clicks, until = waiting.get(key, ([], 0))
-            status = DUPLICATE if clicks else UNMATCHED
-            waiting[key] = ([*clicks, ts], max(until, ts + WINDOW, wm))
-        elif kind == CLICK and seen is not None and not seen.clicks and not seen.late:
-            if ts < seen.ts:
-                status = OUTSIDE
-                out.unmatched += 1
-            elif ts <= seen.ts + WINDOW and wm <= seen.deadline:
-                status = ACCEPTED
-                seen.clicks.append(ts)
-            else:
-                status, slot = LATE, seen.slot
-                seen.late = True
-        out.status.append(status)
-        out.slot.append(slot)
-    out.released = [
-        (i.slot, int(bool(i.clicks)), min(i.clicks, default=-1), i.deadline)
-        for i in sorted(everyone, key=lambda i: (i.deadline, i.slot))
-    ]
-    out.unmatched += len(waiting)
-    return out
 
 
 def chunks(events: Sequence[Event], cuts: Iterable[int]) -> list[Sequence[Event]]:
@@ -122,7 +54,7 @@ CUTS = st.lists(st.integers(0, 1000), max_size=12)
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(EVENTS, NEARLY_ORDERED), CUTS)
 def test_equals_a_brute_force_join_in_any_chunking(events: list[Event], cuts: list[int]) -> None:
-    expected = brute_force(events)
+    expected = brute_force(events, WINDOW, DEDUP)
     assert run(events) == expected
     assert run(events, cuts) == expected
     assert run(events, cuts, resume=True) == expected

@@ -1,0 +1,204 @@
+"""Random logs of impressions and clicks, and what must come out of them, row by row."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ingest.examples import Examples
+from ingest.keys import key_of
+from ingest.label_join import LEAST_DEDUP_MS
+from ingest.pipeline import Pipeline
+from ingest.streams import Stream, Table, label_join, recent
+from kernels.join import ACCEPTED, CLICK, DUPLICATE, IMPRESSION, LATE
+from tests.kernels.join_reference import brute_force
+
+WINDOW_MS = 60_000
+TYPES = {"request_id": "string", "user_id": "int64", "ad_id": "int64", "ts": "int64"}
+impressions = Stream(
+    "impressions", key="user_id", time="ts", columns={**TYPES, "query": "string", "price": "float32"}
+)
+clicks = Stream("clicks", key="user_id", time="ts", columns=TYPES)
+users = Table("users", key="user_id", columns={"user_id": "int64", "age": "int32", "name": "string"})
+
+
+def pipeline(*, correct_late: bool = False) -> Pipeline:
+    log = label_join(
+        impressions, clicks, on="request_id", window=WINDOW_MS, correct_late=correct_late
+    ).lookup(users)
+    return Pipeline(
+        log,
+        sparse=dict(
+            ad=log.ad_id,
+            query=log.query,
+            name=users.name,
+            long=recent(clicks.ad_id, n=3, within="1h"),
+            short=recent(clicks.ad_id, n=2, within="1m"),
+        ),
+        dense=dict(age=users.age, price=log.price),
+        rank=None,
+    )
+
+
+Row = dict[str, Any]
+Log = list[Row]
+"""Records of one topic partition, in offset order."""
+
+
+class Logs(NamedTuple):
+    impressions: dict[int, Log]
+    clicks: dict[int, Log]
+    users: Log
+
+
+def random_logs(seed: int, *, partitions: int = 3, rows: int = 60) -> Logs:
+    """Logs with late, duplicated, early, lonely and shuffled events."""
+    rng = np.random.default_rng(seed)
+    shown: dict[int, Log] = {}
+    clicked: dict[int, Log] = {}
+    for p in range(partitions):
+        times = np.sort(rng.integers(0, 40, rows)) * 20_000
+        log = [
+            {
+                "request_id": f"r{p}-{rng.integers(0, rows * 2)}",
+                "user_id": int(rng.integers(0, 6)) * partitions + p,
+                "ad_id": int(rng.integers(1, 9)),
+                "ts": int(t + (rng.integers(-90_000, 0) if rng.random() < 0.2 else 0)) + 1_000_000,
+                "query": str(rng.choice(["", "shoes", "röd sko"])),
+                "price": float(rng.integers(0, 8)),
+            }
+            for t in times
+        ]
+        answers = [
+            {
+                **{name: row[name] for name in TYPES},
+                "ts": row["ts"] + int(rng.choice([-9, 0, 5_000, 60_000, 90_000])),
+            }
+            for row in log
+            if rng.random() < 0.6
+        ]
+        answers += [
+            {**row, "ts": row["ts"] + int(rng.integers(0, 2))} for row in answers if rng.random() < 0.2
+        ]
+        answers += [{**row, "request_id": f"lonely{i}"} for i, row in enumerate(answers[:3])]
+        answers.sort(key=lambda row: row["ts"] + int(rng.integers(-20_000, 20_000)))
+        log += [dict(row) for row in log[-5:]]
+        shown[p], clicked[p] = log, answers
+    people = [
+        {"user_id": user, "age": int(rng.integers(1, 99)), "name": f"n{user}-{version}"}
+        for version in range(2)
+        for user in range(0, partitions * 6, 1 + version)
+        if user % 5 != 3
+    ]
+    return Logs(shown, clicked, people)
+
+
+@dataclass(frozen=True)
+class Expected:
+    order: int
+    partition: int
+    label: float
+    user: int
+    instance: int
+    time_ms: int
+    columns: tuple[Any, ...]
+
+
+def expected_partition(logs: Logs, partition: int, *, correct_late: bool = False) -> list[Expected]:
+    """The examples of one partition, in order."""
+    events = []
+    for topic, log in enumerate((logs.impressions.get(partition, []), logs.clicks.get(partition, []))):
+        mark = -1
+        for offset, row in enumerate(log):
+            mark = max(mark, row["ts"])
+            events.append(((mark, topic, offset), row))
+    events.sort(key=lambda event: event[0])
+    kinds = [IMPRESSION if place[1] == 0 else CLICK for place, _ in events]
+    keys = key_of(pa.array([row["request_id"] for _, row in events], pa.string())).tolist()
+    sequence = [(kind, key, row["ts"]) for kind, key, (_, row) in zip(kinds, keys, events, strict=True)]
+    joined = brute_force(sequence, WINDOW_MS, LEAST_DEDUP_MS)
+
+    latest = {row["user_id"]: row for row in logs.users}
+    history: dict[int, list[tuple[int, int]]] = {}
+    impression: list[tuple[int, int, int, tuple[Any, ...]]] = []
+    late = []
+    for (place, row), key, kind, status, slot in zip(
+        events, keys, kinds, joined.status, joined.slot, strict=True
+    ):
+        user, ts = row["user_id"], row["ts"]
+        seen = history.setdefault(user, [])
+        if kind == CLICK and status != DUPLICATE:
+            seen.append((ts, row["ad_id"]))
+            seen.sort(key=lambda behaviour: behaviour[0])
+            del seen[:-3]
+        if kind == CLICK and status == LATE:
+            late.append((place[0], slot))
+        if kind == IMPRESSION and status == ACCEPTED:
+            known = latest.get(user, {"age": None, "name": None})
+            columns = {
+                "impressions.ad_id": row["ad_id"],
+                "impressions.query": row["query"],
+                "impressions.price": row["price"],
+                "users.name": known["name"],
+                "users.age": known["age"],
+                "recent(clicks.ad_id,3,3600000)": [ad for t, ad in seen if 0 <= ts - t <= 3_600_000],
+                "recent(clicks.ad_id,2,60000)": [ad for t, ad in seen if 0 <= ts - t <= 60_000][-2:],
+            }
+            assert slot == len(impression)
+            names = [root.name for root in pipeline().plan.roots]
+            impression.append((user, key, ts, tuple(columns[name] for name in names)))
+
+    leaving = [(deadline, 0, slot, label) for slot, label, _, deadline in joined.released]
+    if correct_late:
+        leaving += [(mark, 1, slot, 1) for mark, slot in late]
+    leaving.sort(
+        key=lambda example: example[:2]
+    )  # stable: slots of equal deadlines and late clicks keep order
+    return [Expected(order, partition, float(label), *impression[slot]) for order, _, slot, label in leaving]
+
+
+def expected(logs: Logs, *, correct_late: bool = False) -> list[Expected]:
+    """The one global sequence: by (order, partition), then as each partition gives them."""
+    parts = [
+        example
+        for p in sorted(logs.impressions)
+        for example in expected_partition(logs, p, correct_late=correct_late)
+    ]
+    return sorted(parts, key=lambda example: (example.order, example.partition))
+
+
+def rows_of(examples: Examples) -> list[Expected]:
+    columns = [column.to_pylist() for column in examples.columns.columns]
+    fields = (
+        examples.order, examples.partition, examples.label, examples.user, examples.instance, examples.time_ms
+    )  # fmt: skip
+    return [
+        Expected(*values, tuple(row))
+        for *values, row in zip(
+            *(field.tolist() for field in fields), zip(*columns, strict=True), strict=True
+        )
+    ]
+
+
+def write_log(folder: Path, partition: int, log: Sequence[Row], cuts: Iterable[int] = ()) -> None:
+    """A topic partition as JSON lines, cut into files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    bounds = [0, *sorted({cut % (len(log) + 1) for cut in cuts}), len(log)]
+    for number, (begin, end) in enumerate(pairwise(bounds)):
+        lines = "".join(json.dumps(row) + "\n" for row in log[begin:end])
+        (folder / f"{partition:05d}-{number:05d}.jsonl").write_text(lines)
+
+
+def write_logs(root: Path, logs: Logs, *, cuts: Iterable[int] = ()) -> str:
+    """All topics under a folder; returns the URL of the source."""
+    cuts = list(cuts)
+    for topic, partitions in (("impressions", logs.impressions), ("clicks", logs.clicks)):
+        for partition, log in partitions.items():
+            write_log(root / topic, partition, log, cuts)
+    write_log(root / "users", 0, logs.users)
+    return f"file:{root}"

@@ -1,0 +1,158 @@
+"""The example sequence is a function of the logs: of no chunking, timing, number of ranks or restart."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ingest.deadletter import DeadLetters
+from ingest.examples import ExampleSource
+from ingest.merge import LAST
+from ingest.pipeline import Pipeline
+from ingest.state import SourceState
+from kernels.errors import CheckpointError
+from tests.ingest.joined_logs import Expected, expected, pipeline, random_logs, rows_of, write_logs
+
+SEEDS = st.integers(0, 10_000)
+WITH_FOLDERS = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def open_ranks(pipe: Pipeline, url: str, world: int, state: SourceState | None = None) -> list[ExampleSource]:
+    return [
+        ExampleSource(
+            pipe, url, rank=rank, world=world, until_end=True, dead_letters=DeadLetters(None), state=state
+        )
+        for rank in range(world)
+    ]
+
+
+def take_settled(sources: list[ExampleSource], limit: int = LAST) -> list[Expected]:
+    """What a trainer may take now: examples before the frontier of every rank, at most `limit`."""
+    frontier = min(source.frontier for source in sources)
+    offers = []
+    for rank, source in enumerate(sources):
+        order, partition = source.orders(min(limit, 1 << 20))
+        settled = order < frontier if frontier != LAST else np.ones(len(order), bool)
+        offers += [(*place, rank) for place in zip(order[settled].tolist(), partition.tolist(), strict=False)]
+    ranks = [rank for *_, rank in sorted(offers)[:limit]]
+    taken = [rows_of(source.take(ranks.count(rank))) for rank, source in enumerate(sources)]
+    return sorted(itertools.chain(*taken), key=lambda row: (row.order, row.partition))
+
+
+def drain(sources: list[ExampleSource]) -> list[Expected]:
+    rows = []
+    while not all(source.ended for source in sources):
+        for source in sources:
+            source.poll(0.01)
+        rows += take_settled(sources)
+    return rows + take_settled(sources)
+
+
+def close(sources: list[ExampleSource]) -> None:
+    for source in sources:
+        source.close()
+
+
+@pytest.mark.parametrize("correct_late", [False, True])
+@WITH_FOLDERS
+@given(SEEDS, st.lists(st.integers(0, 100), max_size=4), st.sampled_from([1, 2, 4]))
+def test_any_number_of_ranks_gives_the_sequence_of_a_brute_force_join(
+    tmp_path_factory: pytest.TempPathFactory, correct_late: bool, seed: int, cuts: list[int], world: int
+) -> None:
+    logs = random_logs(seed)
+    url = write_logs(tmp_path_factory.mktemp("logs"), logs, cuts=cuts)
+    sources = open_ranks(pipeline(correct_late=correct_late), url, world)
+    rows = drain(sources)
+    assert rows == expected(logs, correct_late=correct_late)
+    stats = [source.stats for source in sources]
+    assert sum(s.pending + s.ready + s.waiting for s in stats) == 0
+    events = sum(sum(map(len, part.values())) for part in (logs.impressions, logs.clicks))
+    assert sum(sum(s.events.values()) for s in stats) == events
+    assert sum(s.corrections for s in stats) == (sum(s.late_clicks for s in stats) if correct_late else 0)
+    close(sources)
+
+
+@pytest.mark.parametrize("correct_late", [False, True])
+@WITH_FOLDERS
+@given(SEEDS, st.lists(st.tuples(st.integers(0, 40), st.sampled_from([1, 2, 3])), max_size=6))
+def test_restarts_anywhere_with_any_number_of_ranks_change_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+    correct_late: bool,
+    seed: int,
+    lives: list[tuple[int, int]],
+) -> None:
+    """Each life takes a few examples, leaves a snapshot as bytes, and its successors read it."""
+    logs = random_logs(seed)
+    url = write_logs(tmp_path_factory.mktemp("logs"), logs, cuts=range(0, 100, 7))
+    pipe = pipeline(correct_late=correct_late)
+    rows: list[Expected] = []
+    state: SourceState | None = None
+    for count, world in lives:
+        sources = open_ranks(pipe, url, world, state)
+        for source in sources:
+            source.poll(0.01)
+        rows += take_settled(sources, count)
+        parts = [source.snapshot().parts() for source in sources]
+        close(sources)
+        state = SourceState.merge(map(SourceState.from_parts, parts))
+    last = open_ranks(pipe, url, 1, state)
+    rows += drain(last)
+    assert rows == expected(logs, correct_late=correct_late)
+    close(last)
+
+
+def test_a_partition_has_one_owner(tmp_path: Path) -> None:
+    (source,) = open_ranks(pipeline(), write_logs(tmp_path, random_logs(1)), 1)
+    state = source.snapshot()
+    assert sorted(state.partitions) == [0, 1, 2]
+    assert sorted(state.select([1, 7]).partitions) == [1]
+    with pytest.raises(CheckpointError, match=r"\[2\]"):
+        SourceState.merge([state, state.select([2])])
+    close([source])
+
+
+def test_changes_since_a_mark(tmp_path: Path) -> None:
+    logs = random_logs(3)
+    (source,) = open_ranks(pipeline(), write_logs(tmp_path, logs), 1)
+    drain([source])
+    long, short = source.history_changes().values()
+    clickers = {row["user_id"] for log in logs.clicks.values() for row in log}
+    assert len(long.users) > 10 and set(long.users) <= clickers  # some have nothing but duplicates
+    assert long.lengths.max() == 3 and short.lengths.max() == 2
+    keys, rows = source.tables["users"].changed()
+    latest = {row["user_id"]: list(row.values()) for row in logs.users}
+    assert dict(zip(keys.tolist(), rows, strict=True)) == latest
+    mark = source.mark()
+    assert all(len(histories.users) == 0 for histories in source.history_changes(mark).values())
+    assert source.tables["users"].changed(mark)[1] == []
+    close([source])
+
+
+def test_finish_releases_what_waits(tmp_path: Path) -> None:
+    """A live log that falls silent: its pending impressions leave when the caller says so."""
+    logs = random_logs(5)
+    source = ExampleSource(
+        pipeline(),
+        write_logs(tmp_path, logs),
+        rank=0,
+        world=1,
+        until_end=False,
+        until_idle_s=0.2,
+        idle_s=0.1,
+        dead_letters=DeadLetters(None),
+    )
+    rows = []
+    while not source.quiet:
+        source.poll(0.05)
+        rows += take_settled([source])
+    assert source.idle and not source.ended and source.stats.pending > 0
+    source.finish()
+    assert source.ended
+    rows += take_settled([source])
+    assert sorted(rows, key=lambda row: (row.order, row.partition)) == expected(logs)
+    close([source])

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ingest import dtypes
-from ingest.keys import keys_of
+from ingest.keys import key_of
 from ingest.pipeline import Pipeline
 from ingest.plan import FeaturePlan
 from protos.store import I64
@@ -50,14 +50,14 @@ class Assembler:
         for lookup, roots in self._lookups:
             shared = lookup.on not in rows.candidates
             source = rows.context[lookup.on] if shared else rows.candidates[lookup.on]
-            found, answered = self._facts.columns(lookup.table, keys_of(source), roots)
+            found, answered = self._facts.columns(lookup.table, key_of(source), roots)
             asked &= answered
             for name, array in found.items():
                 arrays[name] = repeat(array, rows.size) if shared else array
             if shared:
                 constant |= set(found)
         if self._histories:
-            user = int(keys_of(rows.context[self._stream.key])[0])
+            user = int(key_of(rows.context[self._stream.key])[0])
             items, answered = histories(self._reader, user, self._histories, rows.now_ms)
             asked &= answered
             for name, values in items.items():

@@ -33,8 +33,8 @@ F32 = npt.NDArray[np.float32]
 class Batch:
     """Ragged keys of some fields, to be pooled.
 
-    fields: (field name, table name) in order, F of them. offsets i32[F·B+1], keys i64[nnz]: field-major, as in
-    `Features`. rows: B.
+    fields: (field name, table name) in order, F of them. offsets i32[F·B+1], keys i64[nnz]: field-major as
+    in `Features`. rows: B.
     """
 
     fields: tuple[tuple[str, str], ...]

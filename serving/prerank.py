@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.keys import keys_of
+from ingest.keys import key_of
 from ingest.pipeline import Pipeline
 from ingest.plan import FeaturePlan
 from kernels.errors import ConfigError
@@ -78,7 +78,7 @@ class PreRanker:
         if request.top_k < 1:
             raise RequestError("top_k", "must be at least 1")
         candidates = self._candidates(request)
-        keys = None if candidates is None else keys_of(candidates)
+        keys = None if candidates is None else key_of(candidates)
         batch, asked = self._user.batch(rows)
 
         def answer(snapshot: Snapshot) -> _Answer:

@@ -64,6 +64,7 @@ class Server:
     ) -> None:
         self.role = role
         self._admission = admission
+        self._max_message_bytes = max_message_bytes
         pool = ThreadPoolExecutor(
             admission.max_active + admission.max_waiting + _SPARE_THREADS, thread_name_prefix=f"{role}-rpc"
         )
@@ -71,8 +72,9 @@ class Server:
             pool,
             options=[
                 ("grpc.so_reuseport", int(reuse_port)),
-                ("grpc.max_receive_message_length", max_message_bytes),
-                ("grpc.max_send_message_length", max_message_bytes),
+                # The handler names what is too large; gRPC itself cuts off what nobody should even receive.
+                ("grpc.max_receive_message_length", 4 * max_message_bytes),
+                ("grpc.max_send_message_length", -1),
             ],
         )
         self._services = sorted({method.service for method in methods})
@@ -131,6 +133,10 @@ class Server:
         return grpc.unary_unary_rpc_method_handler(handle)
 
     def _answer(self, method: Method[Req], raw: bytes, context: grpc.ServicerContext) -> bytes:
+        if len(raw) > self._max_message_bytes:
+            raise RequestError(
+                "request", f"has {len(raw)} bytes; this server takes at most {self._max_message_bytes}"
+            )
         left = context.time_remaining()
         deadline = None if left is None else time.monotonic() + left
         if not method.admitted:

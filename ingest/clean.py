@@ -57,7 +57,7 @@ class Cleaner:
                 name: tuple(path.split(".")) for name, path in stream.json_fields.items() if name in wanted
             }
         self._never_null = {stream.key, stream.time, *required} - {None} - self.declared_fill
-        self._mask = mask or (compile_filter(stream) if isinstance(stream, Stream) and condition else None)
+        self._mask = compile_filter(stream) if mask is None and isinstance(stream, Stream) else mask
         self._inner = {
             origin: (names, JsonRows({path[1:]: self.columns[name] for name, path in names.items()}))
             for origin in dict.fromkeys(path[0] for path in self.json_fields.values())

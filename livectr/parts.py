@@ -93,11 +93,11 @@ class Part:
         if self.exit_code is None:
             self._process.terminate()
         deadline = time.monotonic() + grace_s
-        while time.monotonic() < deadline and any(map(_alive, family)):
+        while time.monotonic() < deadline and any(map(alive, family)):
             self._process.poll()
             time.sleep(0.02)
         for pid in family:
-            if _alive(pid):
+            if alive(pid):
                 _kill(pid)
         self._process.wait()
 
@@ -118,7 +118,8 @@ def descendants(pid: int) -> list[int]:
     return below
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
+    """Whether the process runs (a zombie does not)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

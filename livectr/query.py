@@ -1,9 +1,11 @@
-"""`livectr query`: ask a running server from the command line. It needs no pipeline file: the server tells its
-columns and their types.
+"""`livectr query`: ask a running server from the command line.
+
+It needs no pipeline file: the server tells its columns and their types.
 """
 
 import argparse
 import json
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -11,9 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from kernels.errors import ConfigError, ConnectError
+from protos import livectr_pb2 as pb
 from serving.client import PreRankClient, RankClient
 
-PARSERS = {
+PARSERS: dict[str, Callable[[str], Any]] = {
     "int64": int,
     "int32": int,
     "float64": float,
@@ -26,6 +29,8 @@ BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 def query(given: argparse.Namespace) -> int:
     """Ask, and print a table or JSON. Raises ConfigError for what the server refuses, ConnectError."""
+    if given.role == "describe":
+        return _describe(given)
     client = (RankClient if given.role == "rank" else PreRankClient)(given.server, given.timeout)
     with client:
         try:
@@ -50,6 +55,25 @@ def query(given: argparse.Namespace) -> int:
         print(json.dumps({"version": answer.version, "model": answer.model, "results": rows}))
     else:
         _print(rows, f"version {answer.version} of {answer.model}")
+    return 0
+
+
+def _describe(given: argparse.Namespace) -> int:
+    with RankClient(given.server, given.timeout) as client:
+        try:
+            described = client.describe()
+        except grpc.RpcError as error:
+            raise _explained(error, given.server) from None
+    placements = {value: name.removeprefix("PLACEMENT_").lower() for name, value in pb.Placement.items()}
+    rows = [
+        {"column": c.name, "type": c.dtype, "in": placements[c.placement], "required": c.required}
+        for c in described.columns
+    ]
+    if given.json:
+        facts = {n: getattr(described, n) for n in ("role", "model", "fingerprint", "version", "items")}
+        print(json.dumps(facts | {"max_candidates": described.max_candidates, "columns": rows}))
+    else:
+        _print(rows, f"{described.role} server, version {described.version} of {described.model}")
     return 0
 
 

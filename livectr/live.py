@@ -1,0 +1,127 @@
+"""What a person sees of a running demo: a table that changes in place; in a log, a line every few seconds."""
+
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+LINE_EVERY_S = 5.0
+
+
+@dataclass
+class State:
+    """The newest figures; None: not known yet."""
+
+    elapsed_s: float = 0.0
+    seconds: float = 0.0
+    simulator: dict[str, Any] = field(default_factory=dict)
+    examples: float | None = None
+    auc: float | None = None
+    gauc: float | None = None
+    logloss: float | None = None
+    calibration: float | None = None
+    bayes_auc: float | None = None
+    version: float | None = None
+    pending: float | None = None
+    dead_letters: float | None = None
+    freshness_p50_s: float | None = None
+    freshness_p99_s: float | None = None
+    clients: dict[str, Any] = field(default_factory=dict)
+
+
+class Screen:
+    """Shows States while it is entered."""
+
+    def __init__(self, title: str) -> None:
+        self.console = Console()
+        self._title = title
+        self._live = Live(console=self.console, refresh_per_second=4) if self.console.is_terminal else None
+        self._next_line = 0.0
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+    def show(self, state: State) -> None:
+        """Bring the figures up to date."""
+        if self._live:
+            self._live.update(self._table(state))
+        elif time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + LINE_EVERY_S
+            self.say(_line(state))
+
+    def _table(self, s: State) -> Table:
+        table = Table(title=self._title, show_header=False, min_width=78)
+        table.add_column(style="bold")
+        table.add_column()
+        sim = s.simulator
+        table.add_row("traffic", f"{s.elapsed_s:.0f} of {s.seconds:.0f} s")
+        table.add_row(
+            "logs",
+            f"{_count(sim.get('records'))} events: {_count(sim.get('impressions'))} impressions, "
+            f"{_count(sim.get('clicks'))} clicks, {_count(sim.get('duplicates'))} duplicates",
+        )
+        table.add_row(
+            "learned",
+            f"{_count(s.examples)} examples, {_count(s.pending)} wait for their label, "
+            f"{_count(s.dead_letters)} dead letters",
+        )
+        table.add_row(
+            "AUC", f"{_number(s.auc, 4)}   Bayes {_number(s.bayes_auc, 4)}   GAUC {_number(s.gauc, 4)}"
+        )
+        table.add_row("log loss", f"{_number(s.logloss, 4)}   calibration {_number(s.calibration, 3)}")
+        table.add_row("version", f"{_count(s.version)}   event to servable {_freshness(s)}")
+        for role in ("prerank", "rank"):
+            c = s.clients.get(role, {})
+            table.add_row(
+                role,
+                f"{_count(c.get('requests'))} requests, {_count(c.get('errors'))} errors, "
+                f"p50 {_number(c.get('p50_ms'), 1)} ms, p99 {_number(c.get('p99_ms'), 1)} ms",
+            )
+        return table
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+
+def _line(s: State) -> str:
+    parts = [
+        f"{s.elapsed_s:4.0f} s",
+        f"{_count(s.simulator.get('records'))} events",
+        f"{_count(s.examples)} examples",
+        f"AUC {_number(s.auc, 4)} of {_number(s.bayes_auc, 4)}",
+        f"GAUC {_number(s.gauc, 4)}",
+        f"calibration {_number(s.calibration, 2)}",
+        f"version {_count(s.version)}",
+        f"fresh {_freshness(s)}",
+    ]
+    for role, c in s.clients.items():
+        parts.append(
+            f"{role} {_count(c.get('requests'))} ({_count(c.get('errors'))} errors, "
+            f"p99 {_number(c.get('p99_ms'), 1)} ms)"
+        )
+    return "  ".join(parts)
+
+
+def _freshness(s: State) -> str:
+    return f"p50 {_number(s.freshness_p50_s, 1)} s, p99 {_number(s.freshness_p99_s, 1)} s"
+
+
+def _count(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"

@@ -104,7 +104,7 @@ class Publisher:
     """One rank's part of publishing; `start`, `begin` and `observe` run alike on every rank.
 
     Args:
-        fingerprint, dim, segments: go into every manifest (protos.store.VersionManifest).
+        fingerprint, dim, segments, seed: go into every manifest (protos.store.VersionManifest).
     """
 
     def __init__(
@@ -115,6 +115,7 @@ class Publisher:
         fingerprint: str,
         dim: int,
         segments: Sequence[tuple[str, int]],
+        seed: int = 1,
         sweep_after_s: float = SWEEP_AFTER_S,
     ) -> None:
         self.store = store
@@ -123,7 +124,12 @@ class Publisher:
         """Whether the next version must hold everything."""
         self.last: VersionManifest | None = None
         self.state = Push.IDLE
-        self._constant = {"fingerprint": fingerprint, "dim": dim, "segments": tuple(segments)}
+        self._constant = {
+            "fingerprint": fingerprint,
+            "dim": dim,
+            "segments": tuple(segments),
+            "seed": seed,
+        }
         self._number = 0
         self._ns = ""
         self._version = 0

@@ -158,6 +158,7 @@ class Training:
                 fingerprint=pipeline.fingerprint,
                 dim=self.step.layout.dim,
                 segments=[(segment.name, segment.dim) for segment in self.step.layout.segments],
+                seed=options.seed,
             )
             resources.callback(self.publisher.close)
             self.publisher.start(cursor)

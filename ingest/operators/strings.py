@@ -12,7 +12,7 @@ def lower(x: Operand) -> Expr:
     """Lower case of a string, or of each string of a list.
 
     Every character is mapped by itself (Unicode's simple case mapping) in ASCII, Latin-1, Latin Extended-A,
-    Greek, Cyrillic and Armenian, where the lower case has as many bytes; all other bytes stay as they are.
+    modern Greek, Cyrillic and Armenian, where the lower case has as many bytes; other bytes stay as they are.
 
     Example: `lower(log.query)`.
     """

@@ -1,0 +1,313 @@
+"""Every operator against its NumPy reference, on ragged, empty, null and non-ASCII columns."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ingest import dtypes
+from ingest import operators as op
+from ingest.expr import ColumnRef, Expr, column
+from ingest.extractor import Extractor
+from ingest.keys import hash_strings
+from ingest.plan import FeaturePlan
+from kernels.errors import ConfigError, KernelError
+from tests.ingest.reference import evaluate, lower_character
+
+
+def root(name: str, dtype: str) -> Expr:
+    return column(ColumnRef("t", name), dtype)
+
+
+I64, I32, F32, F64 = (
+    root("i64", "int64"),
+    root("i32", "int32"),
+    root("f32", "float32"),
+    root("f64", "float64"),
+)
+BOOL, TEXT, TS, DATA = (
+    root("bool", "bool"),
+    root("text", "string"),
+    root("ts", "int64"),
+    root("data", "binary"),
+)
+L64, LF, LTEXT = root("l64", "list<int64>"), root("lf", "list<float32>"), root("ltext", "list<string>")
+L32, LBOOL = root("l32", "list<int32>"), root("lbool", "list<bool>")
+ROOTS = (I64, I32, F32, F64, BOOL, TEXT, TS, DATA, L64, LF, LTEXT, L32, LBOOL)
+
+NUMBER = {
+    "int64": st.one_of(st.integers(-3, 70), st.integers(-(2**63), 2**63 - 1)),
+    "int32": st.one_of(st.integers(-3, 70), st.integers(-(2**31), 2**31 - 1)),
+    "float32": st.one_of(st.integers(-3, 70).map(float), st.floats(width=32)),
+    "float64": st.one_of(st.integers(-3, 70).map(float), st.floats(width=64)),
+    "bool": st.booleans(),
+    "string": st.text(st.sampled_from("aB zÄß,Σжあ😀\x00\\\"'"), max_size=12),
+    "binary": st.binary(max_size=12),
+}
+
+
+@st.composite
+def batches(draw: st.DrawFn, roots: tuple[Expr, ...]) -> pa.RecordBatch:
+    """A batch of the roots, now and then a slice of a larger one (offsets that do not start at 0)."""
+    rows = draw(st.integers(1, 12))
+    arrays = []
+    for node in roots:
+        value = NUMBER[dtypes.element(node.dtype)]
+        if node is TS:
+            value = st.integers(-(10**13), 10**13)
+        if dtypes.is_list(node.dtype):
+            value = st.lists(st.one_of(st.none(), value), max_size=6)  # type: ignore[assignment]
+        values = draw(st.lists(st.one_of(st.none(), value, value), min_size=rows, max_size=rows))
+        arrays.append(pa.array(values, dtypes.arrow_type(node.dtype)))
+    batch = pa.RecordBatch.from_arrays(arrays, names=[node.name for node in roots])
+    start = draw(st.integers(0, rows - 1))
+    return batch.slice(start, draw(st.integers(0, rows - start)))
+
+
+# op → expressions that use it. Keys show integers, bools and strings exactly; `dense` shows floats.
+EXPRESSIONS: dict[str, list[Expr]] = {
+    "column": [node for node in ROOTS if dtypes.element(node.dtype) not in ("float32", "float64")],
+    "dense": [I64, I32, F32, F64, BOOL],
+    "fill_null": [
+        op.fill_null(I64, -7),
+        op.fill_null(TEXT, "ö\n\\"),
+        op.fill_null(BOOL, True),
+        op.fill_null(F32, 0.1),
+    ],
+    "add": [I64 + 3, I32 + I64, F32 + 0.1, 1 + BOOL, L64 + I64, 2 + L32, I64 + F32, F64 + F32, BOOL + BOOL],
+    "subtract": [I64 - I32, 1 - I32, -I64, F32 - 1, 0.5 - F64, L32 - 1, I32 - (-(2**31))],
+    "multiply": [I64 * I64, I32 * I32, F32 * 2, F64 * 1e-3, L64 * I32],
+    "divide": [I64 / I32, F32 / F32, F64 / I32, 1 / F32],
+    "floor_divide": [
+        I64 // I32,
+        I64 // -1,
+        I32 // 7,
+        I64 // -7,
+        L64 // 3,
+        F64 // F32,
+        F32 // 0.3,
+        F64 // -1.5,
+    ],
+    "modulo": [I64 % I32, I64 % -1, I32 % 7, I64 % -7, L64 % 3, F64 % F32, F32 % 0.3, F64 % -1.5, I32 % 0],
+    "less": [I64 < I32, F32 < 0.1, TEXT < "a,", LTEXT < TEXT, LF < F32],
+    "less_equal": [I64 <= 5, F64 <= F32, TEXT <= "B", LTEXT <= "Ä"],
+    "greater": [I64 > 5.5, F64 > 0, TEXT > "a", L64 > I64],
+    "greater_equal": [I32 >= BOOL, TEXT >= "a"],
+    "equal": [I64 == I32, F32 == F64, TEXT == "", TEXT == "aB", LTEXT == "a", BOOL == True],  # noqa: E712
+    "not_equal": [I64 != 0, F32 != F32, TEXT != "a", LBOOL != BOOL],
+    "logical_and": [BOOL & (I64 > 0), LBOOL & BOOL],
+    "logical_or": [BOOL | (I64 > 0), LBOOL | False],
+    "logical_not": [~BOOL, ~LBOOL],
+    "where": [
+        op.where(BOOL, I64, I32),
+        op.where(BOOL, F32, 7),
+        op.where(I64 > 3, TEXT, "Ärger"),
+        op.where(LBOOL, I32, 5),
+        op.where(LTEXT == "a", TEXT, "b"),
+        op.where(BOOL, BOOL, False),
+        op.where(BOOL, L64, 0),
+    ],
+    "key": [
+        op.key(I32),
+        op.key(TEXT),
+        op.key(LTEXT),
+        op.key(LBOOL),
+        op.key(DATA),
+        op.key("constant"),
+        op.key(5),
+    ],
+    "cross": [
+        op.cross(I64, I32),
+        op.cross(TEXT, BOOL, I64),
+        op.cross(L64, I64),
+        op.cross(I64, LTEXT),
+        op.cross(L64, L32, LBOOL),
+        op.cross(I64, L64, TEXT, LTEXT),
+        op.cross(0, 0),
+        op.cross(L64, L64),
+    ],
+    "bucketize": [
+        op.bucketize(I64, [0, 3, 18, 2**53 + 1]),
+        op.bucketize(I32, [1]),
+        op.bucketize(F32, [-1.5, 0.1, 2, 69]),
+        op.bucketize(F64, [0, 1e-300, 1e300]),
+        op.bucketize(LF, [0, 5, 10]),
+        op.bucketize(L64, [0.5, 7.25]),
+        op.bucketize(BOOL, [1]),
+    ],
+    "log1p": [
+        op.log1p(I64),
+        op.log1p(F32),
+        op.log1p(op.clip(F64, 0, None)),
+        op.bucketize(op.log1p(LF), [0, 1, 2]),
+    ],
+    "clip": [
+        op.clip(I64, -1, 7),
+        op.clip(I32, None, 5),
+        op.clip(F32, 0.1, None),
+        op.clip(F64, -1e300, 1e300),
+        op.clip(L64, 0, 9),
+        op.clip(I64, None, None),
+    ],
+    "normalise": [op.normalise(I64, 3, 2.5), op.normalise(F32, 0.1, 1e-3), op.normalise(F64, -2, 7)],
+    "hour": [op.hour(TS), op.hour(TS, utc_offset_hours=5.5), op.hour(TS, -8)],
+    "weekday": [op.weekday(TS), op.weekday(TS, utc_offset_hours=8)],
+    "length": [op.length(L64), op.length(LTEXT), op.length(TEXT), op.length(op.split(TEXT, " "))],
+    "lower": [op.lower(TEXT), op.lower(LTEXT), op.lower(op.lower(TEXT))],
+    "split": [op.split(TEXT, " "), op.split(op.lower(TEXT), ","), op.split(TEXT, "aB"), op.split(TEXT, "あ")],
+    "ngrams": [
+        op.ngrams(LTEXT, 1),
+        op.ngrams(LTEXT, 2),
+        op.ngrams(op.split(TEXT, " "), 3),
+        op.ngrams(TEXT, 1),
+        op.ngrams(TEXT, 3),
+        op.lower(op.ngrams(TEXT, 2)),
+        op.ngrams(DATA, 2, of="bytes"),
+    ],
+}
+
+
+@cache
+def compiled(name: str) -> Extractor:
+    floats = ("float32", "float64")
+    nodes = EXPRESSIONS[name]
+    sparse = {f"s{i}": node for i, node in enumerate(nodes) if dtypes.element(node.dtype) not in floats}
+    dense = {f"d{i}": node for i, node in enumerate(nodes) if node.dtype in dtypes.FIXED}
+    return FeaturePlan(sparse, dense).compile()
+
+
+def check(extractor: Extractor, batch: pa.RecordBatch) -> None:
+    """The extractor's features equal those of the reference, bit for bit."""
+    features = extractor(batch)
+    rows = batch.num_rows
+    assert features.rows == rows and features.offsets[0] == 0 and features.offsets[-1] == len(features.keys)
+    for index, node in enumerate(extractor.plan.sparse.values()):
+        want = evaluate(node, batch)
+        offsets, keys = features.field(index) if rows else (np.zeros(1, np.int32), features.keys)
+        lengths = np.ones(rows, np.int64) if want.lengths is None else want.lengths
+        np.testing.assert_array_equal(np.diff(offsets), lengths, err_msg=str(node))
+        np.testing.assert_array_equal(keys, want.values.astype(np.int64), err_msg=str(node))
+    for index, node in enumerate(extractor.plan.dense.values()):
+        with np.errstate(all="ignore"):
+            value = evaluate(node, batch).values.astype(np.float32)
+        want_dense = np.where(np.isfinite(value), value, np.float32(0))
+        np.testing.assert_array_equal(features.dense[:, index], want_dense, err_msg=str(node))
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_operator_equals_reference(name: str) -> None:
+    extractor = compiled(name)
+
+    @given(batches(extractor.plan.roots))
+    @settings(max_examples=60, deadline=None)
+    def holds(batch: pa.RecordBatch) -> None:
+        check(extractor, batch)
+
+    holds()
+
+
+def test_every_operator_is_tested() -> None:
+    built = {node.op for nodes in EXPRESSIONS.values() for node in FeaturePlan(_keyed(nodes)).nodes}
+    untested = {name for name in op.__all__ if name not in EXPRESSIONS} - {"Operator", "operator"}
+    assert not untested and built >= set(EXPRESSIONS) - {"dense", "fill_null"}
+
+
+def _keyed(nodes: list[Expr]) -> dict[str, Expr]:
+    return {str(i): node for i, node in enumerate(nodes) if "float" not in node.dtype} | {
+        f"f{i}": node > 0 for i, node in enumerate(nodes) if "float" in node.dtype
+    }
+
+
+def one(node: Expr, values: list[Any]) -> Any:
+    """Keys of a sparse feature over one column."""
+    (base,) = FeaturePlan({"x": node}).roots
+    array = pa.array(values, dtypes.arrow_type(base.dtype))
+    return FeaturePlan({"x": node}).compile()(pa.RecordBatch.from_arrays([array], names=[base.name])).keys
+
+
+def test_string_key_is_xxh64() -> None:
+    vectors = {"": 0xEF46DB3751D8E999, "a": 0xD24EC4F1A98C6E5B, "abc": 0x44BC2CF5AD770999}
+    np.testing.assert_array_equal(one(TEXT, list(vectors)).view(np.uint64), list(vectors.values()))
+
+
+def test_lower_maps_every_promised_character() -> None:
+    characters = [chr(c) for c in [*range(0x800), 0x1E9E, 0x2126, 0xFF21, 0x10400]]
+    want = hash_strings([lower_character(c) for c in characters])
+    np.testing.assert_array_equal(one(op.lower(TEXT), characters), want)
+
+
+@given(st.lists(st.binary(max_size=9), min_size=1, max_size=9))
+@settings(deadline=None)
+@example([b"\xc3", b"\xc3\x84\xc3", b"\x80\x80", b"\xf0\x9f"])
+def test_broken_utf8_is_read_within_its_bounds(values: list[bytes]) -> None:
+    raw = pa.array(values, pa.binary())
+    text = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    extractor = compiled_broken()
+    features = extractor(pa.RecordBatch.from_arrays([text], names=[TEXT.name]))
+    kept = features.field(0)[1]
+    ascii_only = [bytes(b + 32 if 65 <= b <= 90 else b for b in v) if v.isascii() else None for v in values]
+    for got, want in zip(kept, ascii_only, strict=True):
+        assert want is None or got == hash_strings([want.decode()])[0]
+    starts = [max(1, sum((b & 0xC0) != 0x80 for b in v[1:]) + 1) if v else 0 for v in values]
+    np.testing.assert_array_equal(np.diff(features.field(1)[0]), starts)
+
+
+@cache
+def compiled_broken() -> Extractor:
+    return FeaturePlan({"lower": op.lower(TEXT), "grams": op.ngrams(TEXT, 1)}).compile()
+
+
+class TestUserOperator:
+    def test_scalar_and_list(self) -> None:
+        minute = op.operator("int64 ts -> int32", "(ts / 60000) % 60", name="minute")
+        np.testing.assert_array_equal(one(minute(TS), [0, 61_000, 3_600_000 * 5 + 120_000]), [0, 1, 2])
+        np.testing.assert_array_equal(one(minute(L64), [[60_000], [], [0, 120_000]]), [1, 0, 2])
+
+    def test_as_decorator(self) -> None:
+        @op.operator("string s, int64 k -> int64", "s.size * k")
+        def scaled(s: object, k: object) -> None:
+            """Bytes of s, k times."""
+
+        assert scaled.__doc__ == "Bytes of s, k times." and scaled.name == "scaled"
+        np.testing.assert_array_equal(one(scaled(TEXT, 3), ["", "ä", "abc"]), [0, 6, 9])
+
+    def test_equal_operators_give_one_node(self) -> None:
+        make = lambda text: op.operator("int64 x -> int64", text, name="f")(I64)  # noqa: E731
+        assert make("x + 1") is make("x + 1") and make("x + 1") is not make("x + 2")
+
+    def test_widens_but_never_narrows(self) -> None:
+        twice = op.operator("int64 x -> int64", "x * 2", name="twice")
+        np.testing.assert_array_equal(one(twice(I32), [1, None]), [2, 0])
+        with pytest.raises(ConfigError, match=r"twice needs int64 for 'x', but t.f32 is float32"):
+            twice(F32)
+
+    def test_compiler_text_names_the_operator_and_its_line(self) -> None:
+        wrong = op.operator("int64 x -> int64", "x +\n missing_name", name="wrong")
+        with pytest.raises(
+            KernelError, match=r"operator 'wrong' does not compile(.|\n)*operator wrong:2:.*missing_name"
+        ):
+            one(wrong(I64), [1])
+
+    @pytest.mark.parametrize(
+        ("signature", "text", "message"),
+        [
+            ("int64 -> int64", "1", "is not a signature"),
+            ("int64 x", "x", "is not a signature"),
+            ("int16 x -> int64", "x", "type 'int16' is not one of"),
+            ("int64 x -> string", "x", "type 'string' is not one of"),
+            ("int64 x -> int64", " ", "the expression is empty"),
+        ],
+    )
+    def test_bad_declarations(self, signature: str, text: str, message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            op.operator(signature, text, name="f")
+
+    def test_argument_count(self) -> None:
+        with pytest.raises(ConfigError, match="f takes 1 arguments"):
+            op.operator("int64 x -> int64", "x", name="f")(I64, I64)

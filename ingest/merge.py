@@ -207,9 +207,12 @@ class Merge:
         return min(range(len(self._topics)), key=lambda topic: self._topics[topic].clock.bound)
 
     def bound(self, free: Sequence[bool]) -> int:
-        """Least mark of the records to come. free: topics that hold nothing back (ended or idle)."""
+        """Least mark of the records to come; it never falls, unless it was LAST.
+
+        free: topics that hold nothing back (ended or idle).
+        """
         held = [topic.clock.bound for topic, is_free in zip(self._topics, free, strict=True) if not is_free]
-        return min(held, default=LAST)
+        return max(min(held, default=LAST), self.mark)
 
     def release(self, bound: int) -> Events:
         """The records with a mark below `bound`, in sequence."""

@@ -1,0 +1,104 @@
+"""Look-up tables against a dict; the row log under them against a list."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.keys import key_of
+from ingest.lookup import LookupTable
+from ingest.rowlog import RowLog
+from ingest.streams import Table
+
+COLUMNS = {"id": "string", "age": "int32", "tags": "list<string>", "photo": "binary"}
+ads = Table("ads", key="id", columns=COLUMNS)
+
+IDS = st.sampled_from([f"ad{i}" for i in range(12)])
+ROWS = st.tuples(
+    IDS, st.integers(0, 99), st.lists(st.sampled_from(["a", "ö"]), max_size=2), st.binary(max_size=2)
+)
+BATCHES = st.lists(st.lists(st.tuples(ROWS, st.booleans()), max_size=8), max_size=10)
+
+
+def batch_of(table: LookupTable, rows: list[tuple[tuple[object, ...], bool]]) -> pa.RecordBatch:
+    columns = zip(*(row for row, _ in rows), strict=True) if rows else [[] for _ in COLUMNS]
+    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, table.schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+def keys(ids: list[str]) -> np.ndarray:
+    return key_of(pa.array(ids, pa.string()))
+
+
+@settings(max_examples=200, deadline=None)
+@given(BATCHES, st.lists(IDS, max_size=20))
+def test_equals_a_dict(batches: list[list[tuple[tuple[object, ...], bool]]], asked: list[str]) -> None:
+    table, latest, copy, since = LookupTable(ads), {}, {}, 0
+    for rows in batches:
+        deleted = np.array([gone for _, gone in rows], bool)
+        table.upsert(batch_of(table, rows), deleted if deleted.any() else None)
+        for row, gone in rows:
+            latest.pop(row[0], None)
+            if not gone:
+                latest[row[0]] = row
+        assert len(table) == len(latest)
+        changed, values = table.changed(since)
+        copy |= zip(changed.tolist(), values, strict=True)
+        since = table.mark()
+    found = table.take(keys(asked))
+    nothing = dict.fromkeys(COLUMNS)
+    assert found.to_pylist() == [
+        dict(zip(COLUMNS, latest[i], strict=True)) if i in latest else nothing for i in asked
+    ]
+    assert table.contains(keys(asked)).tolist() == [i in latest for i in asked]
+    everything, rows_ = table.rows()
+    assert sorted(rows_.column("id").to_pylist()) == sorted(latest)
+    assert everything.tolist() == keys(rows_.column("id").to_pylist()).tolist()
+    alive = {key: row for key, row in copy.items() if row is not None}
+    assert {row[0]: row[1:3] for row in alive.values()} == {i: [row[1], row[2]] for i, row in latest.items()}
+
+
+def test_memory_stays_with_the_live_rows() -> None:
+    """A table that is rewritten over and over keeps no more than its latest rows, and a margin."""
+    table = LookupTable(Table("t", key="id", columns={"id": "int64", "x": "int64"}))
+    ids = np.arange(1000)
+    for version in range(50):
+        table.upsert(pa.record_batch({"id": ids, "x": ids + version}))
+    assert sum(part.batch.num_rows for part in table._log._parts) <= 2 * 1000 + 4096 + 1000
+    assert table.take(ids).column("x").to_pylist() == (ids + 49).tolist()
+    table.upsert(pa.record_batch({"id": ids, "x": ids}), np.ones(1000, bool))
+    assert len(table) == 0 and table.take(ids).column("x").null_count == 1000
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=20),
+    st.sampled_from([4, 16, None]),
+    st.lists(st.integers(-1, 60), max_size=30),
+)
+def test_row_log_equals_a_list(sizes: list[int], part_rows: int | None, asked: list[int]) -> None:
+    schema = pa.schema([("x", pa.int64()), ("s", pa.string())])
+    log, rows = RowLog(schema, part_rows=part_rows), []
+    for size in sizes:
+        new = [{"x": len(rows) + i, "s": str(len(rows) + i)} for i in range(size)]
+        log.append(pa.RecordBatch.from_pylist(new, schema=schema))
+        rows += new
+    asked = [row for row in asked if row < len(rows)]
+    nothing = {"x": None, "s": None}
+    found = log.take(np.array(asked, np.int64))
+    assert found.schema == schema
+    assert found.to_pylist() == [rows[row] if row >= 0 else nothing for row in asked]
+
+
+def test_row_log_forgets_by_time() -> None:
+    schema = pa.schema([("x", pa.int64())])
+    log = RowLog(schema, part_rows=2)
+    for start, until in ((0, 10), (2, 99), (4, 20)):
+        log.append(pa.record_batch({"x": np.arange(start, start + 2)}), until=until)
+    log.drop(21)
+    assert log.take(np.array([3, 2])).column("x").to_pylist() == [3, 2]
+    log.append(pa.record_batch({"x": np.array([6])}))
+    assert log.take(np.array([6, 2])).column("x").to_pylist() == [6, 2]
+    with pytest.raises(KeyError):
+        log.take(np.array([6, 4]))

@@ -53,16 +53,16 @@ class Batch {
         for (int64_t u = begin; u < end; ++u) {
             if (u + AHEAD < end) {
                 prefetch_row(view, unique_[u + AHEAD].row, ROW_BYTES);
-                const float* const ahead = grads + int64_t{occurrences_[unique_[u + AHEAD].first].cell} * Layout::D;
+                const float* const ahead = grad_of(grads, unique_[u + AHEAD].first);
                 for (int d = 0; d < Layout::D; d += 16) prefetch(ahead + d);
             }
             const uint32_t row = unique_[u].row;
-            const float* grad = grads + int64_t{occurrences_[unique_[u].first].cell} * Layout::D;
+            const float* grad = grad_of(grads, unique_[u].first);
             float sum[Layout::D];
             if (unique_[u].first != unique_[u].last) {
                 std::copy_n(grad, Layout::D, sum);
                 for (uint32_t at = unique_[u].first; (at = occurrences_[at].next) != NONE;) {
-                    const float* const more = grads + int64_t{occurrences_[at].cell} * Layout::D;
+                    const float* const more = grad_of(grads, at);
                     for (int d = 0; d < Layout::D; ++d) sum[d] += more[d];
                 }
                 grad = sum;
@@ -75,13 +75,14 @@ class Batch {
     // Copies to each unique row the last of its occurrences; source: float[cells, STRIDE].
     void assign(Table& table, const float* source, int64_t c) {
         const RowsView view = table.rows();
+        const uint32_t generation = table.generation();
         const int64_t begin = c * GRAIN, end = std::min(size(), begin + GRAIN);
         for (int64_t u = begin; u < end; ++u) {
             if (u + AHEAD < end) prefetch_row(view, unique_[u + AHEAD].row, ROW_BYTES);
             const uint32_t row = unique_[u].row;
             const int64_t cell = occurrences_[unique_[u].last].cell;
             memcpy(row_floats(view, row), source + cell * Layout::STRIDE, 4 * Layout::STRIDE);
-            if (Table::touch(row_header(view, row), table.generation())) touched_[begin + touched_counts_[c]++] = row;
+            if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
         }
     }
 
@@ -102,6 +103,10 @@ class Batch {
     std::vector<Unique> unique_;
     std::vector<Occurrence> occurrences_;
     std::vector<uint32_t> touched_, touched_counts_;  // by chunk: rows that changed first in this generation
+
+    const float* grad_of(const float* grads, uint32_t at) const {
+        return grads + int64_t{occurrences_[at].cell} * Layout::D;
+    }
 };
 
 }  // namespace

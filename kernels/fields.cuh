@@ -108,8 +108,8 @@ class Fields {
     }
 
     // out[b, f] = sum of the values of its keys, for the cells [first, last) of field f.
-    void pool(const Table& table, const int64_t* keys, const uint32_t* found, const int32_t* offsets, int64_t first,
-              int64_t last, int64_t f, int64_t rows, bool zeros, float* out) const {
+    void pool(const Table& table, const int64_t* keys, const uint32_t* found, const int32_t* offsets,
+              int64_t first, int64_t last, int64_t f, int64_t rows, bool zeros, float* out) const {
         const RowsView view = table.rows();
         const int32_t end = offsets[last];
         for (int64_t cell = first; cell < last; ++cell) {

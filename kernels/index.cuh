@@ -71,7 +71,9 @@ inline void find_rows(const IndexView& view, const int64_t* keys, int64_t n, uin
             homes[i] = home_slot(hash);
             prefetch(slots[i] + homes[i]);
         }
-        for (int64_t i = 0; i < size; ++i) rows[begin + i] = slots[i][probe(slots[i], keys[begin + i], homes[i])].row;
+        for (int64_t i = 0; i < size; ++i) {
+            rows[begin + i] = slots[i][probe(slots[i], keys[begin + i], homes[i])].row;
+        }
     }
 }
 

@@ -20,8 +20,8 @@ struct AdaGrad {
     static __device__ __forceinline__ void init(const float*, float* s, const float* h) {
         for (int i = 0; i < N; ++i) s[i] = h[2];
     }
-    static __device__ __forceinline__ void update(float* __restrict__ w, float* __restrict__ s, const float* __restrict__ g,
-                                                  const float* __restrict__ h) {
+    static __device__ __forceinline__ void update(float* __restrict__ w, float* __restrict__ s,
+                                                  const float* __restrict__ g, const float* __restrict__ h) {
         for (int i = 0; i < N; ++i) {
             s[i] += g[i] * g[i];
             w[i] -= h[0] * g[i] / (sqrtf(s[i]) + h[1]);
@@ -38,8 +38,8 @@ struct Adam {
     static __device__ __forceinline__ void init(const float*, float* s, const float*) {
         for (int i = 0; i < STATE; ++i) s[i] = 0.0f;
     }
-    static __device__ __forceinline__ void update(float* __restrict__ w, float* __restrict__ s, const float* __restrict__ g,
-                                                  const float* __restrict__ h) {
+    static __device__ __forceinline__ void update(float* __restrict__ w, float* __restrict__ s,
+                                                  const float* __restrict__ g, const float* __restrict__ h) {
         float* const m = s;
         float* const v = s + N;
         const float c1 = s[2 * N] = h[2] * s[2 * N] + h[4];
@@ -65,8 +65,8 @@ struct FTRL {
             s[N + i] = 0.0f;
         }
     }
-    static __device__ __forceinline__ void update(float* __restrict__ w, float* __restrict__ s, const float* __restrict__ g,
-                                                  const float* __restrict__ h) {
+    static __device__ __forceinline__ void update(float* __restrict__ w, float* __restrict__ s,
+                                                  const float* __restrict__ g, const float* __restrict__ h) {
         float* const z = s;
         float* const n = s + N;
         for (int i = 0; i < N; ++i) {

@@ -29,7 +29,8 @@ struct RowsView {
 };
 
 static __device__ __forceinline__ RowHeader* row_header(const RowsView& view, uint32_t row) {
-    return reinterpret_cast<RowHeader*>(view.slabs[row >> SLAB_SHIFT] + (row & ((1u << SLAB_SHIFT) - 1)) * ROW_BYTES);
+    const uint32_t place = row & ((1u << SLAB_SHIFT) - 1);
+    return reinterpret_cast<RowHeader*>(view.slabs[row >> SLAB_SHIFT] + place * ROW_BYTES);
 }
 
 static __device__ __forceinline__ float* row_floats(const RowsView& view, uint32_t row) {
@@ -125,7 +126,9 @@ class Table {
     static bool touch(RowHeader* header, uint32_t generation) {
         return std::exchange(header->generation, generation) != generation;
     }
-    void changed(const uint32_t* rows, int64_t n) { changed_.back().insert(changed_.back().end(), rows, rows + n); }
+    void changed(const uint32_t* rows, int64_t n) {
+        changed_.back().insert(changed_.back().end(), rows, rows + n);
+    }
 
     // Closes the current generation and returns its number.
     uint32_t mark() {
@@ -166,7 +169,7 @@ class Table {
     uint32_t next_row_ = 0;
     std::vector<std::pair<uint32_t, int64_t>> born_;  // rows of the running insert_missing
     uint32_t closed_ = 0;                             // generations up to here are forgotten
-    std::deque<std::vector<uint32_t>> changed_ = std::deque<std::vector<uint32_t>>(1);  // rows changed in generation closed_ + 1, ...
+    std::deque<std::vector<uint32_t>> changed_{{}};   // rows changed in generation closed_ + 1, ...
 
     uint32_t insert(int64_t key) {
         const uint32_t fresh = free_.empty() ? next_row_ : free_.back();

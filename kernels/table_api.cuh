@@ -24,7 +24,8 @@ void find_all(const Table& table, const int64_t* keys, int64_t n, uint32_t* rows
 }
 
 // out[n, D]: values of keys whose rows are known.
-void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros, float* out) {
+void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros,
+                 float* out) {
     for (int64_t i = 0; i < n; ++i) {
         if (i + Batch::AHEAD < n && rows[i + Batch::AHEAD] != NO_ROW) {
             prefetch_row(table.rows(), rows[i + Batch::AHEAD], sizeof(RowHeader) + 4 * Layout::D);

@@ -61,7 +61,11 @@ def display_ads() -> Pipeline:
 def rows_of(pipeline: Pipeline, rows: int, seed: int = 1) -> pa.RecordBatch:
     """Random root columns: words of 3 to 9 letters, histories of 0 to 50 items."""
     rng = np.random.default_rng(seed)
-    vocabulary = ["".join(rng.choice(list("abcdefghijKLMNOPäß"), rng.integers(3, 10))) for _ in range(5_000)]
+    letters = rng.choice(list("abcdefghijKLMNOPäß"), (5_000, 9))
+    words = [
+        "".join(row[:size]) for row, size in zip(letters, rng.integers(3, 10, len(letters)), strict=True)
+    ]
+    vocabulary = np.array(words, object)
 
     def column(name: str, dtype: str) -> pa.Array:
         if name.startswith("recent("):

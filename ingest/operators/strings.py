@@ -51,10 +51,11 @@ def ngrams(x: Operand, n: int, of: Literal["characters", "bytes"] = "characters"
         raise ConfigError(f"ngrams({node}): n must be between 1 and 64, not {n!r}")
     if node.dtype == "list<string>":
         call = f"word_ngrams({{0}}, {n}, {{sink}})"
-    elif node.dtype in ("string", "binary") and of in ("characters", "bytes"):
+    elif (node.dtype, of) in (("string", "characters"), ("string", "bytes"), ("binary", "bytes")):
         call, params = f"{of[:-1]}_ngrams({{0}}, {n}, {{sink}})", (n, of)
     else:
         raise ConfigError(
-            f"ngrams needs a string (of characters or bytes) or list<string>, but {node} is {node.dtype}"
+            f"ngrams needs a string (of characters or bytes), binary (of bytes) or list<string>, "
+            f"but {node} is {node.dtype} and of is {of!r}"
         )
     return Expr("ngrams", (node,), dtype="list<string>", device=Device(call, rowwise=True), params=params)

@@ -1,0 +1,261 @@
+"""Plans: layers, random DAGs against one-by-one evaluation, Arrow's corners, threads, the GPU's compiler."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bench.features import display_ads, rows_of
+from ingest import dtypes
+from ingest import operators as op
+from ingest.codegen import device_source
+from ingest.expr import ColumnRef, Expr, column
+from ingest.features import Features
+from ingest.plan import FeaturePlan
+from kernels.compiler import compile_cubin
+from kernels.errors import ConfigError, InternalError
+from tests.ingest.test_operators import EXPRESSIONS, ROOTS, check
+
+ROOT_A, ROOT_S = column(ColumnRef("t", "a"), "int64"), column(ColumnRef("t", "s"), "string")
+ROOT_L = column(ColumnRef("t", "l"), "list<string>")
+
+
+def equal(a: Features, b: Features) -> bool:
+    return all(
+        np.array_equal(x, y) for x, y in ((a.offsets, b.offsets), (a.keys, b.keys), (a.dense, b.dense))
+    )
+
+
+def random_batch(rng: random.Random, rows: int) -> pa.RecordBatch:
+    """All roots of the operator tests, with nulls."""
+    draw = {
+        "int64": lambda: rng.choice([rng.randint(-3, 70), rng.randint(-(2**63), 2**63 - 1)]),
+        "int32": lambda: rng.choice([rng.randint(-3, 70), rng.randint(-(2**31), 2**31 - 1)]),
+        "float32": lambda: rng.uniform(-5, 70),
+        "float64": lambda: rng.uniform(-5, 70),
+        "bool": lambda: rng.random() < 0.5,
+        "string": lambda: "".join(rng.choices("aB zÄß,Σж😀", k=rng.randint(0, 12))),
+        "binary": lambda: rng.randbytes(rng.randint(0, 9)),
+    }
+
+    def value(dtype: str) -> object:
+        if rng.random() < 0.2:
+            return None
+        if dtypes.is_list(dtype):
+            return [value(dtypes.element(dtype)) for _ in range(rng.randint(0, 5))]
+        return draw[dtype]()
+
+    arrays = [
+        pa.array(
+            [value(root.dtype) if root.name != "t.ts" else rng.randint(0, 10**13) for _ in range(rows)],
+            dtypes.arrow_type(root.dtype),
+        )
+        for root in ROOTS
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=[root.name for root in ROOTS])
+
+
+def random_dag(rng: random.Random, calls: int) -> list[Expr]:
+    """Calls on earlier nodes of fitting type; shared sub-expressions come by themselves."""
+    nodes: list[Expr] = list(ROOTS)
+    makers = [
+        lambda n: n() + n(),
+        lambda n: n() - 3,
+        lambda n: n() * n(),
+        lambda n: n() % n(),
+        lambda n: n() // n(),
+        lambda n: n() > n(),
+        lambda n: ~n(),
+        lambda n: op.where(n(), n(), n()),
+        lambda n: op.key(n()),
+        lambda n: op.cross(n(), n()),
+        lambda n: op.bucketize(n(), [-1, 2.5, 40]),
+        lambda n: op.clip(n(), 0, 50),
+        lambda n: op.log1p(op.clip(n(), 0, None)),
+        lambda n: op.normalise(n(), 3, 2),
+        lambda n: op.length(n()),
+        lambda n: op.lower(n()),
+        lambda n: op.split(n(), " "),
+        lambda n: op.ngrams(n(), 2),
+    ]
+    built = 0
+    while built < calls:
+        try:
+            node = rng.choice(makers)(lambda: rng.choice(nodes))
+        except ConfigError:
+            continue  # the types did not fit
+        if node.layer <= 6:
+            nodes.append(node)
+            built += 1
+    return nodes[len(ROOTS) :]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_dag_equals_one_by_one(seed: int) -> None:
+    rng = random.Random(seed)
+    nodes = random_dag(rng, 40)
+    sparse = {f"s{i}": node for i, node in enumerate(nodes) if "float" not in node.dtype}
+    dense = {f"d{i}": node for i, node in enumerate(nodes) if node.dtype in dtypes.FIXED}
+    extractor = FeaturePlan(sparse, dense).compile()
+    for rows in (1, 7, 40):
+        check(extractor, random_batch(rng, rows))
+
+
+def test_layers_have_no_dependencies_inside() -> None:
+    plan = display_ads().plan
+    for number, layer in enumerate(plan.layers):
+        assert all(node.layer == number for node in layer)
+        assert all(source.layer < number for node in layer for source in node.inputs)
+    assert [node for layer in plan.layers for node in layer] == list(plan.nodes)
+    assert len({id(node) for node in plan.nodes}) == len(plan.nodes)
+
+
+def test_describe_and_dot_show_every_node() -> None:
+    plan = display_ads().plan
+    table, dot = plan.describe(), plan.to_dot()
+    for root in plan.roots:
+        assert root.name in table and root.name in dot
+    assert "field words_x_category" in table and '"dense price"' in dot
+    assert len(table.splitlines()) == 1 + len(plan.nodes)
+
+
+def test_fingerprint_is_of_what_is_computed() -> None:
+    prints = {
+        FeaturePlan(sparse, dense).fingerprint
+        for sparse, dense in (
+            ({"a": ROOT_A}, {}),
+            ({"b": ROOT_A}, {}),
+            ({"a": ROOT_A}, {"d": ROOT_A}),
+            ({"a": ROOT_A + 1}, {}),
+            ({"a": ROOT_A, "s": ROOT_S}, {}),
+            ({"s": ROOT_S, "a": ROOT_A}, {}),
+            ({"a": op.fill_null(ROOT_A, 1)}, {}),
+        )
+    }
+    assert len(prints) == 7
+    assert FeaturePlan({"a": ROOT_A}).fingerprint == FeaturePlan({"a": ROOT_A}).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("sparse", "dense", "message"),
+    [
+        ({"x": ROOT_A * 0.5}, {}, "sparse field 'x': .* is float64; make it discrete"),
+        ({"x": 3}, {}, "sparse field 'x' is 3, not an expression"),
+        ({}, {"x": ROOT_S}, "dense feature 'x': t.s is string; a dense feature is one number per row"),
+        ({}, {"x": ROOT_L}, "dense feature 'x': t.l is list<string>"),
+        ({}, {"x": "price"}, "dense feature 'x' is 'price', not an expression"),
+    ],
+)
+def test_wrong_outputs(sparse: dict[str, Expr], dense: dict[str, Expr], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        FeaturePlan(sparse, dense)
+
+
+class TestBatches:
+    plan = FeaturePlan({"a": ROOT_A, "s": op.lower(ROOT_S), "l": ROOT_L}, {"n": op.length(ROOT_L)})
+
+    def test_other_arrow_types_are_cast(self) -> None:
+        plain = pa.record_batch({"t.a": pa.array([1, 2]), "t.s": ["A", "b"], "t.l": [["x"], []]})
+        other = pa.record_batch(
+            {
+                "more": pa.array([0, 0]),
+                "t.l": pa.array([["x"], []], pa.large_list(pa.large_string())),
+                "t.s": pa.array(["A", "b"]).dictionary_encode(),
+                "t.a": pa.array([1, 2], pa.uint8()),
+            }
+        )
+        extractor = self.plan.compile()
+        assert equal(extractor(plain), extractor(other)) and equal(extractor(plain), extractor(plain))
+
+    def test_columns_of_nulls_and_no_rows(self) -> None:
+        extractor = self.plan.compile()
+        nulls = extractor(pa.record_batch({name: pa.nulls(3) for name in ("t.a", "t.s", "t.l")}))
+        assert nulls.lengths.tolist() == [[1] * 3, [1] * 3, [0] * 3] and not nulls.dense.any()
+        none = extractor(pa.record_batch({name: pa.nulls(0) for name in ("t.a", "t.s", "t.l")}))
+        assert none.rows == 0 and none.dense.shape == (0, 1) and len(none.offsets) == 1
+
+    def test_hidden_values_under_nulls_do_not_leak(self) -> None:
+        text = pa.array(["secret", "b"])
+        hidden = pa.Array.from_buffers(pa.string(), 2, [pa.py_buffer(b"\x02"), *text.buffers()[1:]])
+        items = pa.ListArray.from_arrays(pa.array([0, 2, 2], pa.int32()), pa.array(["x", "y"]))
+        lists = pa.Array.from_buffers(
+            items.type, 2, [pa.py_buffer(b"\x02"), items.buffers()[1]], children=[items.values]
+        )
+        shown = {
+            "t.a": pa.array([1, 2]),
+            "t.s": pa.array([None, "b"]),
+            "t.l": pa.array([None, []], items.type),
+        }
+        extractor = self.plan.compile()
+        want = extractor(pa.record_batch(shown))
+        assert equal(extractor(pa.record_batch({**shown, "t.s": hidden, "t.l": lists})), want)
+
+    def test_slices_equal_copies(self) -> None:
+        rng = random.Random(5)
+        batch = random_batch(rng, 50)
+        extractor = FeaturePlan({f"{i}": r for i, r in enumerate(ROOTS) if "float" not in r.dtype}).compile()
+        for start, count in ((0, 50), (1, 49), (9, 1), (13, 20)):
+            want = extractor(batch.take(pa.array(range(start, start + count))))
+            assert equal(extractor(batch.slice(start, count)), want)
+            assert equal(extractor(batch).take(range(start, start + count)), want)
+
+    def test_missing_and_wrong_columns_are_named(self) -> None:
+        extractor = self.plan.compile()
+        with pytest.raises(ConfigError, match=r"the batch has no column t.l; it has t.a, t.s"):
+            extractor(pa.record_batch({"t.a": pa.array([1]), "t.s": ["x"]}))
+        with pytest.raises(ConfigError, match=r"column t.a is string, not int64"):
+            extractor(pa.record_batch({"t.a": ["one"], "t.s": ["x"], "t.l": [["x"]]}))
+
+    def test_too_many_keys_are_an_error_not_a_cut(self) -> None:
+        items = column(ColumnRef("t", "items"), "list<int64>")
+        extractor = FeaturePlan({"all": op.cross(items, items, items, items)}).compile()
+        batch = pa.record_batch({"t.items": [list(range(300))] * 2})
+        with pytest.raises(InternalError, match="more than 2147483647 values; use smaller batches"):
+            extractor(batch)
+        assert len(extractor(pa.record_batch({"t.items": [[1, 2]]})).keys) == 16
+
+    def test_numbers_that_are_not_finite_become_zero_and_are_counted(self) -> None:
+        extractor = FeaturePlan({}, {"x": column(ColumnRef("t", "x"), "float64")}).compile()
+        values = [1.5, float("nan"), float("inf"), -float("inf"), 1e300]
+        features = extractor(pa.record_batch({"t.x": values}))
+        assert features.dense.ravel().tolist() == [1.5, 0, 0, 0, 0] and extractor.replaced == 4
+
+
+def test_threads_share_an_extractor(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = display_ads()
+    extractor = pipeline.plan.compile()
+    batches = [rows_of(pipeline, rows, seed=rows) for rows in (1, 5, 37, 400, 3000)]
+    want = [extractor(batch) for batch in batches]
+    order = [random.Random(0).randrange(len(batches)) for _ in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda index: extractor(batches[index]), order))
+    assert all(equal(result, want[index]) for index, result in zip(order, results, strict=True))
+    assert len(extractor._contexts) <= 9
+
+
+def test_rows_are_independent_of_the_batch() -> None:
+    """Serving sees other batches than training: a row's features never depend on its neighbours."""
+    pipeline = display_ads()
+    extractor = pipeline.plan.compile()
+    batch = rows_of(pipeline, 3000)
+    parts = [extractor(batch.slice(start, 700)) for start in range(0, 3000, 700)]
+    assert equal(Features.concat(parts), extractor(batch))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="compiling for a GPU needs cupy")
+@pytest.mark.parametrize("name", [*EXPRESSIONS, "display ads"])
+def test_device_code_compiles_for_sm_90(name: str) -> None:
+    if name == "display ads":
+        plan = display_ads().plan
+    else:
+        nodes = EXPRESSIONS[name]
+        sparse = {f"s{i}": node for i, node in enumerate(nodes) if "float" not in node.dtype}
+        plan = FeaturePlan(
+            sparse, {f"d{i}": node for i, node in enumerate(nodes) if node.dtype in dtypes.FIXED}
+        )
+    assert compile_cubin(device_source(plan)).startswith(b"\x7fELF")

@@ -28,7 +28,7 @@ from serving.nearcache import Batch
 from serving.options import ServeOptions
 from serving.reader import Reader
 from serving.request import RequestSchema, Rows
-from serving.scorer import TowerScorer, item_fields, near_cache, user_fields
+from serving.scorer import TowerFeatures, TowerScorer, near_cache, tower_features
 from serving.view import Items, View
 
 ROLE = "prerank"
@@ -38,18 +38,21 @@ _NO_ITEMS = Items(np.empty(0, np.int64), np.empty((0, 0), np.float32))
 class _Side:
     """One tower's features: from request columns to the batch that its fields pool."""
 
-    def __init__(self, pipeline: Pipeline, names: tuple[str, ...], view: View, facts: Facts) -> None:
-        self.plan = FeaturePlan({name: pipeline.plan.sparse[name] for name in names})
+    def __init__(self, pipeline: Pipeline, own: TowerFeatures, view: View, facts: Facts) -> None:
+        whole = pipeline.plan
+        self.plan = FeaturePlan(
+            {name: whole.sparse[name] for name in own.fields}, {name: whole.dense[name] for name in own.dense}
+        )
         self._extract = self.plan.compile()
         self._assembler = Assembler(pipeline, self.plan, view.reader, facts)
         tables = {spec.name: spec.table for spec in pipeline.fields}
-        self._fields = tuple((name, tables[name]) for name in names)
+        self._fields = tuple((name, tables[name]) for name in own.fields)
 
-    def batch(self, rows: Rows) -> tuple[Batch, bool]:
-        """The keys of the rows, and whether Redis was asked for look-ups and histories."""
+    def batch(self, rows: Rows) -> tuple[Batch, F32, bool]:
+        """Keys and dense features f32[B, Dd] of the rows; whether Redis was asked for what they need."""
         columns, _, asked = self._assembler.batch(rows)
         features = self._extract(columns)
-        return Batch(self._fields, features.offsets, features.keys, features.rows), asked
+        return Batch(self._fields, features.offsets, features.keys, features.rows), features.dense, asked
 
 
 class PreRanker:
@@ -67,8 +70,8 @@ class PreRanker:
         self._view = view
         self._limit = options.max_candidates
         self._facts = Facts(view.reader, fresh_s=options.facts_fresh_s)
-        self._user = _Side(pipeline, user_fields(pipeline), view, self._facts)
-        self._item = _Side(pipeline, item_fields(pipeline), view, self._facts)
+        self._user = _Side(pipeline, tower_features(pipeline, "user"), view, self._facts)
+        self._item = _Side(pipeline, tower_features(pipeline, "item"), view, self._facts)
         self.schema = RequestSchema(pipeline, self._user.plan.roots, only_context=True)
         self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
 
@@ -79,12 +82,12 @@ class PreRanker:
             raise RequestError("top_k", "must be at least 1")
         candidates = self._candidates(request)
         keys = None if candidates is None else key_of(candidates)
-        batch, asked = self._user.batch(rows)
+        batch, dense, asked = self._user.batch(rows)
 
         def answer(snapshot: Snapshot) -> _Answer:
             scorer = snapshot.served.scorer
             assert isinstance(scorer, TowerScorer)
-            user = scorer.user(snapshot.vectors(batch))[0]
+            user = scorer.user(snapshot.vectors(batch), dense)[0]
             items = snapshot.served.items or _NO_ITEMS
             if keys is None or candidates is None:
                 return _Answer(snapshot, items.ids, items.vectors @ user + scorer.bias, 0, True)
@@ -148,8 +151,8 @@ class PreRanker:
         else:
             scores[known] = items.vectors[at[known]] @ user
             cold = candidates.filter(pa.array(~known))
-            batch, asked = self._item.batch(Rows(len(cold), {}, {self._on: cold}, 0))
-            scores[~known] = scorer.items(snapshot.vectors(batch)) @ user
+            batch, dense, asked = self._item.batch(Rows(len(cold), {}, {self._on: cold}, 0))
+            scores[~known] = scorer.items(snapshot.vectors(batch), dense) @ user
         return _Answer(snapshot, keys, scores + scorer.bias, int((~known).sum()), asked and snapshot.asked)
 
     def _names(self, keys: I64) -> list[str]:
@@ -184,7 +187,7 @@ def top(scores: F32, k: int) -> npt.NDArray[np.int64]:
 
 def prerank_view(pipeline: Pipeline, options: ServeOptions) -> View:
     """A pre-rank server's view: the towers' tables, and the item vectors."""
-    fields = (*user_fields(pipeline), *item_fields(pipeline))
+    fields = (*tower_features(pipeline, "user").fields, *tower_features(pipeline, "item").fields)
     return View(
         reader=Reader(options.redis, options.namespace),
         role=ROLE,

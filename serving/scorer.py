@@ -6,6 +6,8 @@ A server holds all fields, so ⊕ is the identity; see `models.base`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,6 +19,8 @@ from models.base import CTRModel, ModelConfig, role_slices, row_segments
 from models.two_tower import TwoTower, TwoTowerModel
 from protos.store import F32, VersionManifest
 from serving.nearcache import NearCache
+
+_SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
 
 
 def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
@@ -66,60 +70,72 @@ class RankScorer:
         return out
 
 
-class TowerScorer:
-    """The two towers of one version, each over its own fields."""
+@dataclass(frozen=True)
+class TowerFeatures:
+    """Names of the features of one tower, in the pipeline's order."""
 
-    def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor]) -> None:
-        configs = model_configs(pipeline)
-        config = configs["prerank"]
-        self._slice = role_slices(configs)["prerank"]
-        self._user = self._tower(pipeline, config, user_fields(pipeline), dense)
-        self._item = self._tower(pipeline, config, item_fields(pipeline), dense)
-
-    @property
-    def bias(self) -> float:
-        return float(self._user.bias)
-
-    @torch.inference_mode()
-    def user(self, vectors: F32) -> F32:
-        """Vectors f32[B, F_user, D] of the user's fields → f32[B, out]; logit = ⟨user, item⟩ + bias."""
-        partial = self._user.user.partial(torch.from_numpy(vectors)[..., self._slice], None)
-        out: F32 = (self._user.gamma * self._user.user.vector(partial)).numpy()
-        return out
-
-    @torch.inference_mode()
-    def items(self, vectors: F32) -> F32:
-        """Vectors f32[n, F_item, D] of the items' fields → unit vectors f32[n, out]."""
-        partial = self._item.item.partial(torch.from_numpy(vectors)[..., self._slice], None)
-        out: F32 = self._item.item.vector(partial).numpy()
-        return out
-
-    @staticmethod
-    def _tower(
-        pipeline: Pipeline, config: ModelConfig, fields: Sequence[str], dense: Mapping[str, Tensor]
-    ) -> TwoTowerModel:
-        model = config.build(pipeline.plan.fields, fields, pipeline.plan.dense_names, False, 0)
-        assert isinstance(model, TwoTowerModel)
-        _loaded(model, dense, "prerank")
-        return model
+    fields: tuple[str, ...]
+    dense: tuple[str, ...]
 
 
-def two_tower(pipeline: Pipeline) -> TwoTower:
-    """The pre-rank model's configuration. Raises ConfigError when the pipeline has none."""
+def tower_features(pipeline: Pipeline, side: Literal["user", "item"]) -> TowerFeatures:
+    """The features of a tower. Raises ConfigError when the pipeline has no pre-rank model."""
     config = model_configs(pipeline).get("prerank")
     if not isinstance(config, TwoTower):
         raise ConfigError("this pipeline has no pre-rank model: give it prerank=TwoTower(...)")
-    return config
+    names = config.user if side == "user" else config.item
+    plan = pipeline.plan
+    return TowerFeatures(
+        tuple(name for name in plan.fields if name in names),
+        tuple(name for name in plan.dense_names if name in names),
+    )
 
 
-def user_fields(pipeline: Pipeline) -> tuple[str, ...]:
-    """Fields of the user tower, in field order."""
-    return tuple(name for name in pipeline.plan.fields if name in two_tower(pipeline).user)
+class TowerScorer:
+    """The two towers of one version, each over its own features."""
 
+    def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor]) -> None:
+        configs = model_configs(pipeline)
+        self._slice = role_slices(configs)["prerank"]
+        plan = pipeline.plan
+        self._models: dict[str, TwoTowerModel] = {}
+        self._columns: dict[str, list[int]] = {}
+        self._width = len(plan.dense_names)
+        for side in _SIDES:
+            own = tower_features(pipeline, side)
+            model = configs["prerank"].build(plan.fields, own.fields, plan.dense_names, True, 0)
+            assert isinstance(model, TwoTowerModel)
+            _loaded(model, dense, "prerank")
+            self._models[side] = model
+            self._columns[side] = [plan.dense_names.index(name) for name in own.dense]
 
-def item_fields(pipeline: Pipeline) -> tuple[str, ...]:
-    """Fields of the item tower, in field order."""
-    return tuple(name for name in pipeline.plan.fields if name in two_tower(pipeline).item)
+    @property
+    def bias(self) -> float:
+        return float(self._models["user"].bias)
+
+    @torch.inference_mode()
+    def user(self, vectors: F32, dense: F32) -> F32:
+        """f32[B, F_user, D] and f32[B, Dd_user] of the user's features → f32[B, out].
+
+        logit = ⟨user, item⟩ + bias.
+        """
+        model = self._models["user"]
+        partial = model.user.partial(*self._inputs("user", vectors, dense))
+        out: F32 = (model.gamma * model.user.vector(partial)).numpy()
+        return out
+
+    @torch.inference_mode()
+    def items(self, vectors: F32, dense: F32) -> F32:
+        """f32[n, F_item, D] and f32[n, Dd_item] of the items' features → unit vectors f32[n, out]."""
+        model = self._models["item"]
+        out: F32 = model.item.vector(model.item.partial(*self._inputs("item", vectors, dense))).numpy()
+        return out
+
+    def _inputs(self, side: str, vectors: F32, dense: F32) -> tuple[Tensor, Tensor]:
+        """A tower picks its dense features out of all of them: those of the other tower are zero."""
+        wide = torch.zeros(len(dense), self._width)
+        wide[:, self._columns[side]] = torch.from_numpy(dense)
+        return torch.from_numpy(vectors)[..., self._slice], wide
 
 
 def _loaded(model: CTRModel, dense: Mapping[str, Tensor], role: str) -> CTRModel:

@@ -18,8 +18,11 @@ from serving.serve import App
 @pytest.fixture
 def redis_server() -> Iterator[ValkeyServer]:
     """A server of this test alone."""
-    with ValkeyServer() as server:
-        yield server
+    server = ValkeyServer()
+    server.start()
+    yield server
+    if server.is_running():
+        server.stop()
 
 
 @pytest.fixture

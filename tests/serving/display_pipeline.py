@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingest.operators import bucketize, cross, hour, log1p, lower, split
+from ingest.operators import bucketize, clip, cross, hour, log1p, lower, split
 from ingest.pipeline import Field, Pipeline
 from ingest.streams import Stream, Table, label_join, recent
 from models import DeepFM, TwoTower
@@ -48,10 +48,14 @@ pipeline = Pipeline(
         "age_x_category": cross(bucketize(users.age, [18, 25, 35, 50]), ads.category),
         "behaviours": Field(recent(clicks.ad_id, n=5, within="14d"), table="ad"),
     },
-    dense={"price": log1p(ads.price)},
+    dense={"price": log1p(ads.price), "seniority": clip(users.age, 0, 60) / 60},
     rank=DeepFM(dim=8, hidden=(32, 16)),
     prerank=TwoTower(
-        user=("user", "age", "city", "behaviours"), item=("ad", "category"), dim=8, hidden=(16,), out=8
+        user=("user", "age", "city", "behaviours", "seniority"),
+        item=("ad", "category", "price"),
+        dim=8,
+        hidden=(16,),
+        out=8,
     ),
     items=ads,
 )

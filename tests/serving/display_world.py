@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,15 +56,17 @@ class World:
         tags: Sequence[str] = ("x", "y"),
         ts: int = NOW_MS,
         profile: Sequence[Any] | None = None,
+        more_ads: Mapping[int, Sequence[Any]] | None = None,
     ) -> pa.RecordBatch:
         """What ingest makes of impressions of `ads`: the record batch of the plan's roots.
 
-        profile: the user's look-up row, when it is not the one of `users`.
+        profile: the user's look-up row, when it is not the one of `users`; more_ads: rows beside `ads`.
         """
         n = len(ads)
         nobody: list[Any] = [None] * 3
         profile = profile or self.users.get(user, nobody)
-        rows = [self.ads.get(a, nobody) for a in ads]
+        known = {**self.ads, **(more_ads or {})}
+        rows = [known.get(a, nobody) for a in ads]
         values: dict[str, list[Any]] = {
             "impressions.user_id": [user] * n,
             "impressions.ad_id": list(ads),

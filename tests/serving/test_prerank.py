@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from display_world import HISTORY, NOW_MS, World, publication
 from hypothesis import given
@@ -49,9 +48,7 @@ def test_unknown_items_are_scored_from_their_features(redis_url: str, world: Wor
     ads = [100, 7, 999, 101]
     with PreRankClient(serve("prerank").server.address) as client:
         response = client.prerank(CONTEXT, ads, 4)
-    columns = world.columns(3, ads, [0] * 4)
-    at = columns.schema.get_field_index("ads.category")
-    columns = columns.set_column(at, "ads.category", pa.array(["cat0", "cat1", None, "cat1"]))
+    columns = world.columns(3, ads, [0] * 4, more_ads={7: [7, "cat1", 3.5]})
     expected = world.logits("prerank", columns)
     np.testing.assert_allclose(response.score, expected[list(response.index)], atol=1e-5)
     assert response.unknown == 2

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import grpc
 import numpy as np
@@ -48,8 +49,8 @@ def dense(version: int) -> dict[str, torch.Tensor]:
     return {"rank.bias": torch.tensor(version / 1000)}
 
 
-def trainer(url: str, **options: str) -> Publication:
-    return Publication(url, pipeline.fingerprint, SEGMENTS, **options)  # type: ignore[arg-type]
+def trainer(url: str, **options: Any) -> Publication:
+    return Publication(url, pipeline.fingerprint, SEGMENTS, **options)
 
 
 def publish(publication: Publication) -> int:

@@ -120,7 +120,11 @@ class DeadLetters:
                 self._sink.write((topic, partition, offset, index), letter)
 
     def __len__(self) -> int:
+        """Letters of this process."""
         return self.counts.total()
+
+    def __bool__(self) -> bool:
+        return True  # also while there are none
 
     def flush(self) -> None:
         """Hand every letter over, before a checkpoint says that its record is done with.

@@ -122,7 +122,7 @@ class FileSource(BackgroundSource):
                     self._mark(place, 0, True)
                 if log.ended:
                     del left[place]
-            if not progress:
+            if not progress and left:
                 self._rest(_LOOK_EVERY_S)
                 self._look()
 
@@ -148,7 +148,8 @@ class FileSource(BackgroundSource):
 
     def _estimate(self, log: _PartitionLog) -> int:
         """About how many records of a partition are not read yet."""
-        size = self._bytes_read / self._records_read if self._bytes_read else _GUESSED_RECORD_BYTES
+        known = self._bytes_read and self._records_read
+        size = self._bytes_read / self._records_read if known else _GUESSED_RECORD_BYTES
         return 0 if log.ended else round(log.bytes_left() / size)
 
     def _look(self) -> None:

@@ -89,14 +89,14 @@ class _Lines:
         return skipped
 
     def read(self, final: bool) -> list[bytes] | None:
-        block = self._block()
-        if not block:
-            if not final or not self._rest:
-                return None
-            lines, self._rest = [self._rest], b""
-            return lines
-        lines = (self._rest + block).split(b"\n")
-        self._rest = lines.pop()[: self._limit]
+        while block := self._block():
+            lines = (self._rest + block).split(b"\n")
+            self._rest = lines.pop()[: self._limit]
+            if lines:
+                return lines
+        if not final or not self._rest:
+            return None
+        lines, self._rest = [self._rest], b""
         return lines
 
     def bytes_left(self) -> int:

@@ -1,0 +1,60 @@
+"""What the source tests share: a small stream, and reading a source to its end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ingest.sources.base import BEGINNING, Chunk, Position, Source
+from ingest.streams import Stream
+
+DEADLINE_S = 60.0
+
+Row = tuple[int, int, int]  # offset, index, user_id
+
+
+def stream(topic: str, **options: Any) -> Stream:
+    columns = {"user_id": "int64", "ts": "int64", "page": "string"}
+    return Stream(topic, key="user_id", time="ts", columns=columns, **options)
+
+
+def event(user_id: int) -> bytes:
+    return json.dumps({"user_id": user_id, "ts": 1000 + user_id, "page": f"p{user_id}", "more": [1]}).encode()
+
+
+def assign(
+    source: Source, positions: Mapping[tuple[str, int], Position] | None = None
+) -> list[tuple[str, int]]:
+    """Assign every partition, from the beginning where nothing is said."""
+    places = [(topic, partition) for topic, parts in source.topics().items() for partition in parts]
+    source.assign({place: (positions or {}).get(place, BEGINNING) for place in places})
+    return places
+
+
+def poll_until(source: Source, done: Callable[[list[Chunk]], bool]) -> list[Chunk]:
+    """Polls until `done` says so of all chunks so far."""
+    chunks: list[Chunk] = []
+    deadline = time.monotonic() + DEADLINE_S
+    while not done(chunks):
+        assert time.monotonic() < deadline, f"still waiting after {len(chunks)} chunks"
+        chunks += source.poll(0.1)
+    return chunks
+
+
+def to_end(source: Source, places: Iterable[tuple[str, int]]) -> list[Chunk]:
+    """Everything up to the end of `places`; the end may only be claimed once everything was returned."""
+    places = list(places)
+    return poll_until(source, lambda _: all(source.at_end(*place) for place in places))
+
+
+def rows(chunks: Iterable[Chunk], place: tuple[str, int]) -> list[Row]:
+    """(offset, index, user_id) of a partition, in the order in which they came."""
+    found: list[Row] = []
+    for chunk in chunks:
+        if (chunk.topic, chunk.partition) == place:
+            users = chunk.batch["user_id"].to_pylist()
+            found += zip(chunk.offset.tolist(), chunk.index.tolist(), users, strict=True)
+            assert all((offset, index) < (chunk.next.offset, chunk.next.index) for offset, index, _ in found)
+    return found

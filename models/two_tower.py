@@ -56,6 +56,9 @@ class TwoTower(ModelConfig):
 class Tower(nn.Module):
     """One side: picks its own fields and dense features, and turns them into a vector."""
 
+    field_index: Tensor
+    dense_index: Tensor
+
     def __init__(self, name: str, names: tuple[str, ...], config: TwoTower, part: Part) -> None:
         super().__init__()
         own = replace(
@@ -64,16 +67,18 @@ class Tower(nn.Module):
             local=tuple(f for f in part.local if f in names),
             dense_names=tuple(d for d in part.dense_names if d in names),
         )
-        self.field_index = [part.local.index(f) for f in own.local]
-        self.dense_index = [part.dense_names.index(d) for d in own.local_dense]
+        fields = torch.tensor([part.local.index(f) for f in own.local], dtype=torch.long)
+        dense = torch.tensor([part.dense_names.index(d) for d in own.local_dense], dtype=torch.long)
+        self.register_buffer("field_index", fields, persistent=False)
+        self.register_buffer("dense_index", dense, persistent=False)
         self.first = FieldLinear(f"{name}.first", own, dim=config.dim, hidden=config.hidden[0])
         self.mlp = MLP(f"{name}.mlp", (*config.hidden, config.out), part.seed)
         self.local_axes = {f"{name}.first.weight": own.local, f"{name}.first.dense": own.local_dense}
 
     def partial(self, values: Tensor, dense: Tensor | None) -> Tensor:
         """Values f32[B, F_local, K] → Σ v W f32[B, H₁]."""
-        own_dense = None if dense is None or not self.dense_index else dense[:, self.dense_index]
-        out: Tensor = self.first(values[:, self.field_index], own_dense)
+        own_dense = None if dense is None else dense.index_select(1, self.dense_index)
+        out: Tensor = self.first(values.index_select(1, self.field_index), own_dense)
         return out
 
     def vector(self, aggregated: Tensor) -> Tensor:

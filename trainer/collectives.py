@@ -77,9 +77,9 @@ class Collectives:
         if self.world == 1:
             return own[None]
         mine = torch.from_numpy(np.ascontiguousarray(own).view(np.uint8).reshape(-1))
-        gathered = torch.empty(self.world * mine.numel(), dtype=torch.uint8)
+        gathered = torch.empty(self.world, mine.numel(), dtype=torch.uint8)
         with self._timed(operator):
-            dist.all_gather_into_tensor(gathered, mine)
+            dist.all_gather(list(gathered), mine)
         self.count(operator, (self.world - 1) * mine.nbytes)
         return gathered.numpy().view(own.dtype).reshape(self.world, *own.shape)
 

@@ -1,0 +1,68 @@
+"""The peer of bench/train.py: DeepFM as one writes it in plain torch.
+
+All fields share one `EmbeddingBag` of a fixed number of rows, and an id's row is its hash modulo that number, so
+that ids collide. Sparse gradients, sparse Adagrad for the embeddings, Adam for the rest; on several ranks
+`DistributedDataParallel`, each rank with its own share of the batch.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ingest.features import Features
+
+
+class PlainDeepFM(nn.Module):
+    """Indices i64[B * F] and dense f32[B, Dd] → logits f32[B]."""
+
+    def __init__(self, rows: int, fields: int, dense: int, dim: int, hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.fields = fields
+        self.bag = nn.EmbeddingBag(rows, 1 + dim, mode="sum", sparse=True)
+        self.linear = nn.Linear(dense, 1)
+        widths = [fields * dim + dense, *hidden]
+        layers: list[nn.Module] = []
+        for a, b in itertools.pairwise(widths):
+            layers += [nn.Linear(a, b), nn.ReLU()]
+        self.mlp = nn.Sequential(*layers, nn.Linear(widths[-1], 1))
+
+    def forward(self, indices: Tensor, offsets: Tensor, dense: Tensor) -> Tensor:
+        values = self.bag(indices, offsets).view(-1, self.fields, self.bag.embedding_dim)
+        vectors = values[..., 1:]
+        pairs = 0.5 * (vectors.sum(1).square().sum(1) - vectors.square().sum((1, 2)))
+        deep = self.mlp(torch.cat([vectors.flatten(1), dense], 1)).squeeze(1)
+        logits: Tensor = values[..., 0].sum(1) + pairs + deep + self.linear(dense).squeeze(1)
+        return logits
+
+
+class Peer:
+    """Trains `PlainDeepFM`; `step` has the shape of `DesStep.step`."""
+
+    def __init__(
+        self, *, rows: int, fields: int, dense: int, dim: int, hidden: Sequence[int], world: int
+    ) -> None:
+        torch.manual_seed(1)
+        plain = PlainDeepFM(rows, fields, dense, dim, hidden)
+        self.rows, self.fields = rows, fields
+        self.model: nn.Module = DistributedDataParallel(plain) if world > 1 else plain
+        self.sparse = torch.optim.Adagrad(plain.bag.parameters(), lr=0.05, initial_accumulator_value=0.1)
+        rest = [p for n, p in plain.named_parameters() if not n.startswith("bag.")]
+        self.dense = torch.optim.Adam(rest, lr=1e-3, fused=True)
+        self.salts = np.arange(fields, dtype=np.int64)[:, None] * 0x632BE59BD9B4E01
+
+    def step(self, features: Features, label: NDArray[np.float32]) -> None:
+        """One batch, every field with one key in each row."""
+        keys = features.keys.reshape(self.fields, features.rows)
+        indices = torch.from_numpy(((keys ^ self.salts) % self.rows).T.reshape(-1))
+        logits = self.model(indices, torch.arange(len(indices)), torch.from_numpy(features.dense))
+        loss = nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy(label))
+        self.sparse.zero_grad()
+        self.dense.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.sparse.step()
+        self.dense.step()

@@ -1,0 +1,29 @@
+"""A row of a benchmark's result."""
+
+from typing import Literal
+
+
+def row(
+    figure: str,
+    workload: str,
+    unit: str,
+    ours: float,
+    *,
+    peer_name: str | None = None,
+    peer: float | None = None,
+    better: Literal["more", "less"] = "more",
+    goal: float | None = None,
+) -> dict[str, object]:
+    """`ratio` of ours to the peer, turned so that more is better; `goal` is the least ratio that will do."""
+    ratio = None if peer is None else ours / peer if better == "more" else peer / ours
+    return {
+        "figure": figure,
+        "workload": workload,
+        "unit": unit,
+        "ours": ours,
+        "peer_name": peer_name,
+        "peer": peer,
+        "ratio": ratio,
+        "goal": goal,
+        "met": None if goal is None or ratio is None else ratio >= goal,
+    }

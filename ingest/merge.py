@@ -201,17 +201,16 @@ class Merge:
         """Records of each topic that are not released."""
         return [sum(len(run) - run.start for run in topic.runs) for topic in self._topics]
 
-    @property
-    def slowest(self) -> int:
-        """The topic that is furthest behind."""
-        return min(range(len(self._topics)), key=lambda topic: self._topics[topic].clock.bound)
+    def bounds(self) -> list[int]:
+        """Least mark of each topic's records to come."""
+        return [topic.clock.bound for topic in self._topics]
 
     def bound(self, free: Sequence[bool]) -> int:
         """Least mark of the records to come; it never falls, unless it was LAST.
 
         free: topics that hold nothing back (ended or idle).
         """
-        held = [topic.clock.bound for topic, is_free in zip(self._topics, free, strict=True) if not is_free]
+        held = [bound for bound, is_free in zip(self.bounds(), free, strict=True) if not is_free]
         return max(min(held, default=LAST), self.mark)
 
     def release(self, bound: int) -> Events:

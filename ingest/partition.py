@@ -105,8 +105,8 @@ class Partition:
 
     def ahead(self, rows: int) -> list[int]:
         """Topics of which at least so many records wait for another topic, which is behind."""
-        waiting, slowest = self._merge.waiting(), self._merge.slowest
-        return [topic for topic, count in enumerate(waiting) if count >= rows and topic != slowest]
+        waiting, bounds = self._merge.waiting(), self._merge.bounds()
+        return [t for t, count in enumerate(waiting) if count >= rows and bounds[t] > self.frontier]
 
     def advance(self, free: Sequence[bool], ended: bool) -> bool:
         """Release what nothing can come before any more. Returns whether anything moved.

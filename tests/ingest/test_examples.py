@@ -106,6 +106,22 @@ def test_restarts_anywhere_with_any_number_of_ranks_change_nothing(
     close(last)
 
 
+@pytest.mark.parametrize("same_time", [False, True])
+def test_holding_back_what_runs_ahead_never_stops_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_time: bool
+) -> None:
+    """With limits of a few rows: topics that wait for each other, and a log whose records have one time."""
+    monkeypatch.setattr("ingest.examples.WAITING_ROWS", 3)
+    monkeypatch.setattr("ingest.examples.READY_ROWS", 3)
+    logs = random_logs(7)
+    if same_time:
+        for row in itertools.chain(*logs.impressions.values(), *logs.clicks.values()):
+            row["ts"] = 1_000_000
+    sources = open_ranks(pipeline(), write_logs(tmp_path, logs, cuts=range(0, 100, 3)), 2)
+    assert drain(sources) == expected(logs)
+    close(sources)
+
+
 def test_a_partition_has_one_owner(tmp_path: Path) -> None:
     (source,) = open_ranks(pipeline(), write_logs(tmp_path, random_logs(1)), 1)
     state = source.snapshot()

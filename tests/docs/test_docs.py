@@ -5,6 +5,7 @@ so that what the page writes stays out of the checkout. Its python blocks share 
 Other blocks (``text``, ``toml``, ``json``, ``promql``) are only shown.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -17,7 +18,11 @@ import pytest
 from livectr import config
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
+]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 DEMO_S = 15  # a page's demo of a minute is run this long: the minute itself is one of the issue's own checks
 
@@ -60,10 +65,8 @@ def test_bash_blocks(page: Path, desk: Path) -> None:
         try:
             code = session.wait(timeout=840)
         finally:  # servers that the page left in the background
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(session.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
     assert code == 0, f"{page.name} ends with {code}:\n{log.read_text()[-6000:]}"
 
 
@@ -78,7 +81,7 @@ def test_python_blocks(page: Path, desk: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}, which is not there"
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}: not there"
 
 
 def test_every_setting_is_documented() -> None:

@@ -122,8 +122,7 @@ class Broker:
         self._port = self._port or _free_port(self._host)
         properties = self._write_properties()
         if not (self._data / "log" / "meta.properties").exists():
-            cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-            self._java(libs, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)).wait()
+            self._format(libs, properties)
         self._process = self._java(libs, "kafka.Kafka", str(properties))
         try:
             self._wait_ready(time.monotonic() + timeout_s)
@@ -160,6 +159,13 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _format(self, libs: Path, properties: Path) -> None:
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        # Joined by "=", because an id may begin with a dash.
+        arguments = ["format", f"--cluster-id={cluster}", f"--config={properties}"]
+        if self._java(libs, "kafka.tools.StorageTool", *arguments).wait() != 0:
+            raise InternalError(f"the Kafka log folder cannot be formatted: {self._last_words()}")
 
     def _write_properties(self) -> Path:
         assert self._data is not None

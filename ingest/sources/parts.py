@@ -123,7 +123,8 @@ class _Rows:
         self._row = 0
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._current: pa.RecordBatch | None = None  # what is left of the batch being read
-        self._failed_bytes = -1  # size of the file when it could not be read
+        self._opened_bytes = 0  # size of the file when it was opened: all that the reader sees
+        self._failed_bytes = -1  # size of the file when there was nothing (more) to read
         self._share_read = 0.0
 
     def skip(self, records: int, final: bool) -> int:
@@ -132,22 +133,23 @@ class _Rows:
 
     def read(self, final: bool) -> pa.RecordBatch | None:
         if self._current is None or self._current.num_rows == 0:
-            size = self.path.stat().st_size
-            if size == self._failed_bytes and not final:
-                return None
+            if self._batches is None:
+                self._opened_bytes = self.path.stat().st_size
+                if self._opened_bytes == self._failed_bytes and not final:
+                    return None
             try:
                 self._batches = self._batches or _open_rows(self.path, self._columns, self._row)
                 self._current = next(self._batches, None)
                 if self._current is not None:
                     self._current.validate(full=True)
             except (pa.ArrowException, OSError) as error:
-                self._batches, self._current, self._failed_bytes = None, None, size
+                self._batches, self._current, self._failed_bytes = None, None, self._opened_bytes
                 if final:
                     raise UnreadableError(str(error)) from error
                 return None
             if self._current is None:
                 # A stream may go on when the file has grown.
-                self._batches, self._failed_bytes, self._share_read = None, size, 1.0
+                self._batches, self._failed_bytes, self._share_read = None, self._opened_bytes, 1.0
                 return None
         piece = self._current.slice(0, _PIECE_ROWS)
         self._current = self._current.slice(_PIECE_ROWS)
@@ -169,7 +171,8 @@ def _open_ipc(path: Path, columns: Collection[str] | None) -> tuple[pa.RecordBat
     """(reader, number of batches) of an IPC file; the number is -1 for an IPC stream."""
     with path.open("rb") as file:
         is_file = file.read(6) == b"ARROW1"
-    source = pa.memory_map(str(path))
+    # No memory map: a writer that truncates the file would kill this process with SIGBUS.
+    source = pa.OSFile(str(path))
     opener = pa.ipc.open_file if is_file else pa.ipc.open_stream
     names = opener(source).schema.names
     source.seek(0)
@@ -207,7 +210,7 @@ def _open_rows(path: Path, columns: Collection[str], first: int) -> Iterator[pa.
     """Batches of the columns there are, from row `first` on."""
     if not _is_parquet(path):
         return _from_row(_ipc_batches(path, columns), first)
-    file = pq.ParquetFile(path, memory_map=True)
+    file = pq.ParquetFile(path)
     names = [name for name in file.schema_arrow.names if name in columns] or file.schema_arrow.names[:1]
     group = 0
     while group < file.num_row_groups and first >= file.metadata.row_group(group).num_rows:

@@ -1,0 +1,317 @@
+"""The Kafka source against a real broker."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from ingest import deadletter
+from ingest.deadletter import DeadLetters
+from ingest.sources.base import Position, Source, open_source
+from ingest.sources.brokers import kafka_servers
+from ingest.streams import Stream, Table
+from kernels.errors import ConfigError, ConnectError, MismatchError
+from livectr.kafka import Broker, create_topics
+from tests.ingest.reading import assign, event, poll_until, rows, stream, to_end
+
+Send = Callable[..., None]
+Read = Callable[..., Source]
+
+
+@pytest.fixture
+def topic(kafka_url: str, topic_name: Callable[[str], str]) -> str:
+    """A topic with two partitions."""
+    name = topic_name("impressions")
+    create_topics(kafka_url, {name: 2})
+    return name
+
+
+@pytest.fixture
+def send(kafka_url: str) -> Iterator[Send]:
+    """send(topic, values, partition=0, keys=None): returns when the broker has them."""
+    producer = KafkaProducer(bootstrap_servers=kafka_servers(kafka_url), max_request_size=8 << 20)
+
+    def send(
+        topic: str, values: Sequence[bytes | None], partition: int = 0, keys: Sequence[bytes] | None = None
+    ) -> None:
+        for number, value in enumerate(values):
+            producer.send(topic, value=value, key=keys[number] if keys else None, partition=partition)
+        producer.flush(timeout=30)
+
+    yield send
+    producer.close()
+
+
+@pytest.fixture
+def read(kafka_url: str) -> Iterator[Read]:
+    """Opens sources; closes them at the end."""
+    opened: list[Source] = []
+
+    def read(
+        *streams: Stream | Table,
+        url: str = kafka_url,
+        until_end: bool = True,
+        letters: DeadLetters | None = None,
+        **options: Any,
+    ) -> Source:
+        letters = letters or DeadLetters(None)
+        opened.append(open_source(url, streams, until_end=until_end, dead_letters=letters, **options))
+        return opened[-1]
+
+    yield read
+    for source in opened:
+        source.close()
+
+
+def arrow(users: Sequence[int]) -> bytes:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "user_id": list(users),
+            "ts": list(users),
+            "page": [f"p{user}" for user in users],
+            "more": [1] * len(users),
+        }
+    )
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def test_json_and_arrow_messages(topic: str, send: Send, read: Read) -> None:
+    send(topic, [event(0), arrow([1, 2, 3]), event(4), event(5)], partition=0)
+    send(topic, [event(user) for user in range(2000)], partition=1)
+    source = read(stream(topic))
+    assert source.topics() == {topic: [0, 1]}
+    places = assign(source)
+    source.start()
+    chunks = to_end(source, places)
+    assert rows(chunks, (topic, 0)) == [(0, 0, 0), (1, 0, 1), (1, 1, 2), (1, 2, 3), (2, 0, 4), (3, 0, 5)]
+    assert rows(chunks, (topic, 1)) == [(n, 0, n) for n in range(2000)]
+    assert chunks[0].batch.schema.names == ["user_id", "ts", "page"]
+    assert source.lag() == dict.fromkeys(places, 0)
+    assert source.end_offsets() == {(topic, 0): 4, (topic, 1): 2000}
+
+
+def test_resume_at_every_position(topic: str, send: Send, read: Read) -> None:
+    send(topic, [event(0), arrow([1, 2, 3]), arrow([]), b"{bad", arrow([4, 5]), event(6)])
+    whole = [(0, 0, 0), (1, 0, 1), (1, 1, 2), (1, 2, 3), (4, 0, 4), (4, 1, 5), (5, 0, 6)]
+    starts = [*((offset, index) for offset, index, _ in whole), (1, 3), (2, 0), (3, 0), (6, 0)]
+    for start in starts:
+        source = read(stream(topic))
+        places = assign(source, {(topic, 0): Position(*start)})
+        source.start()
+        chunks = to_end(source, places)
+        assert rows(chunks, (topic, 0)) == [row for row in whole if row[:2] >= start]
+        assert not chunks or chunks[-1].next == Position(6, 0)
+        source.close()
+
+
+def test_broken_records_become_letters_in_the_broker(
+    kafka_url: str, topic: str, send: Send, read: Read, topic_name: Callable[[str], str]
+) -> None:
+    bad = {
+        3: (b"{", "bad_json"),
+        10: (json.dumps({"user_id": "x", "ts": 1, "page": ""}).encode(), "wrong_type"),
+        11: (json.dumps({"user_id": 1, "ts": 1}).encode(), "missing_column"),
+        50: (None, "no_value"),
+        60: (b'{"user_id": 1, "page": "' + b"x" * (2 << 20) + b'"}', "oversize"),
+        70: (b"\xff\xff\xff\xff\x00", "bad_arrow"),
+    }
+    values = [bad[n][0] if n in bad else event(n) for n in range(100)]
+    send(topic, values, keys=[b"user"] * 100)
+    for _ in range(2):  # the second time is a replay after a crash
+        letters = DeadLetters.for_source(kafka_url)
+        source = read(stream(topic), letters=letters)
+        places = assign(source)
+        source.start()
+        chunks = to_end(source, places)
+        letters.close()
+        assert [row[0] for row in rows(chunks, (topic, 0))] == [n for n in range(100) if n not in bad]
+        assert letters.counts == {reason: 1 for _, reason in bad.values()}
+    found = _messages(kafka_url, deadletter.TOPIC)
+    mine = {key: json.loads(value) for key, value in found if key.decode().startswith(f"{topic}/")}
+    assert {letter["offset"]: letter["reason"] for letter in mine.values()} == {
+        n: why for n, (_, why) in bad.items()
+    }
+    assert {letter["value_bytes"] for letter in mine.values() if letter["offset"] == 60} == {
+        len(bad[60][0] or b"")
+    }
+    assert mine[f"{topic}/0/3/0".encode()]["value"] == "{"
+
+
+def _messages(url: str, topic: str) -> list[tuple[bytes, bytes]]:
+    consumer = KafkaConsumer(bootstrap_servers=kafka_servers(url))
+    try:
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        end, found = consumer.end_offsets([partition])[partition], []
+        while consumer.position(partition) < end:
+            for records in consumer.poll(timeout_ms=500).values():
+                found += [(record.key, record.value) for record in records]
+        return found
+    finally:
+        consumer.close()
+
+
+def test_until_end_is_the_end_at_the_start(topic: str, send: Send, read: Read) -> None:
+    send(topic, [event(n) for n in range(5)])
+    source = read(stream(topic))
+    places = assign(source)
+    source.hold(places)
+    source.start()
+    send(topic, [event(n) for n in range(5, 9)])
+    source.hold([])
+    assert rows(to_end(source, places), (topic, 0)) == [(n, 0, n) for n in range(5)]
+    assert source.poll(0.3) == []
+
+
+def test_following_a_topic(topic: str, send: Send, read: Read) -> None:
+    source = read(stream(topic), until_end=False)
+    place = (topic, 0)
+    assign(source)
+    source.start()
+    for first in range(0, 9, 3):
+        poll_until(source, lambda _: source.at_end(*place))
+        send(topic, [event(n) for n in range(first, first + 3)])
+        chunks = poll_until(source, lambda chunks: len(rows(chunks, place)) >= 3)
+        assert rows(chunks, place) == [(n, 0, n) for n in range(first, first + 3)]
+    assert poll_until(source, lambda _: source.at_end(*place)) == []
+
+
+def test_held_partitions_wait(topic: str, send: Send, read: Read) -> None:
+    for partition in range(2):
+        send(topic, [event(n) for n in range(5)], partition=partition)
+    source = read(stream(topic))
+    places = assign(source)
+    source.hold([(topic, 1)])
+    source.start()
+    assert rows(to_end(source, [(topic, 0)]), (topic, 1)) == []
+    source.hold([])
+    assert rows(to_end(source, places), (topic, 1)) == [(n, 0, n) for n in range(5)]
+
+
+def test_back_pressure_loses_nothing(topic: str, send: Send, read: Read) -> None:
+    for partition in range(2):
+        send(topic, [event(n) for n in range(20_000)], partition=partition)
+    source = read(stream(topic), max_queue_bytes=1)
+    places = assign(source)
+    source.start()
+    chunks = []
+    while not all(source.at_end(*place) for place in places):
+        fresh = source.poll(5)
+        assert len(fresh) <= 1
+        chunks += fresh
+    for place in places:
+        assert rows(chunks, place) == [(n, 0, n) for n in range(20_000)]
+
+
+def test_tables_with_deletes(
+    kafka_url: str, send: Send, read: Read, topic_name: Callable[[str], str]
+) -> None:
+    topic = topic_name("ads")
+    create_topics(kafka_url, {topic: 1}, compacted=[topic])
+    ads = Table(topic, key="ad_id", columns={"ad_id": "int64", "title": "string"})
+    send(topic, [b'{"ad_id": 1, "title": "a"}', b'{"ad_id": 2, "title": "b"}'], keys=[b"1", b"2"])
+    send(topic, [None, b'{"ad_id": 3, "title": "c"}', None], keys=[b"1", b"3", b"?"])
+    letters = DeadLetters(None)
+    source = read(ads, letters=letters)
+    places = assign(source)
+    source.start()
+    found: dict[int, str | None] = {}
+    for chunk in to_end(source, places):
+        deleted = chunk.deleted if chunk.deleted is not None else [False] * len(chunk)
+        for row, gone in zip(chunk.batch.to_pylist(), deleted, strict=True):
+            found[row["ad_id"]] = None if gone else row["title"]
+    assert found == {1: None, 2: "b", 3: "c"}
+    assert letters.counts == {"bad_key": 1}
+
+
+def test_aborted_transactions_are_left_out(kafka_url: str, topic: str, send: Send, read: Read) -> None:
+    producer = KafkaProducer(bootstrap_servers=kafka_servers(kafka_url), transactional_id=topic)
+    producer.init_transactions()
+    for first, finish in ((0, producer.commit_transaction), (3, producer.abort_transaction)):
+        producer.begin_transaction()
+        for n in range(first, first + 3):
+            producer.send(topic, event(n), partition=0)
+        finish()
+    producer.close()
+    source = read(stream(topic))
+    places = assign(source)
+    source.start()
+    assert [row[2] for row in rows(to_end(source, places), (topic, 0))] == [0, 1, 2]
+    source = read(stream(topic), until_end=False)
+    assign(source)
+    source.start()
+    poll_until(source, lambda _: source.at_end(topic, 0))
+
+
+def test_a_broker_that_goes_away_and_comes_back(tmp_path: Path, read: Read) -> None:
+    with Broker(data_dir=tmp_path / "kafka") as broker:
+        create_topics(broker.url, {"events": 1})
+        place = ("events", 0)
+
+        def produce(first: int, last: int) -> None:
+            producer = KafkaProducer(bootstrap_servers=kafka_servers(broker.url))
+            for n in range(first, last):
+                producer.send("events", event(n), partition=0)
+            producer.flush(timeout=30)
+            producer.close()
+
+        produce(0, 10)
+        source = read(stream("events"), url=broker.url, until_end=False)
+        assign(source)
+        source.start()
+        chunks = poll_until(source, lambda chunks: len(rows(chunks, place)) == 10)
+        broker.kill()
+        assert source.poll(1.0) == []
+        broker.start()
+        produce(10, 20)
+        chunks += poll_until(source, lambda more: len(rows([*chunks, *more], place)) == 20)
+        assert rows(chunks, place) == [(n, 0, n) for n in range(20)]
+        source.close()
+
+
+def test_what_cannot_be_found_is_named(kafka_url: str, topic: str, read: Read) -> None:
+    with pytest.raises(ConfigError, match=rf"there is no topic nowhere at .*its topics are .*{topic}"):
+        read(stream(topic), stream("nowhere")).topics()
+    source = read(stream(topic))
+    assign(source, {(topic, 0): Position(7, 0)})
+    with pytest.raises(MismatchError, match="ends at offset 0, but the checkpoint goes on at 7"):
+        source.start()
+    with pytest.raises(ConfigError, match="not kafka://HOST:PORT"):
+        read(stream(topic), url="kafka://nohost")
+
+
+@pytest.mark.parametrize("url", ["kafka://127.0.0.1:1", "kafka://no-such-host.invalid:9092"])
+def test_an_unreachable_broker_is_reported_within_seconds(url: str) -> None:
+    code = f"""
+from ingest.deadletter import DeadLetters
+from ingest.sources.base import open_source
+from ingest.streams import Stream
+from kernels.errors import ConnectError
+try:
+    open_source("{url}", [Stream("t", key="a", columns=dict(a="int64"))], until_end=True,
+                dead_letters=DeadLetters(None))
+except ConnectError as error:
+    print(error)
+"""
+    before = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert f"no Kafka broker answers at {url}" in done.stdout
+    assert time.monotonic() - before < 30  # a hang, not a speed, is what this looks for
+    with pytest.raises(ConnectError):
+        DeadLetters(url)

@@ -20,14 +20,20 @@ from tests.kernels.join_reference import brute_force
 
 WINDOW_MS = 60_000
 TYPES = {"request_id": "string", "user_id": "int64", "ad_id": "int64", "ts": "int64"}
-impressions = Stream(
-    "impressions", key="user_id", time="ts", columns={**TYPES, "query": "string", "price": "float32"}
-)
-clicks = Stream("clicks", key="user_id", time="ts", columns=TYPES)
-users = Table("users", key="user_id", columns={"user_id": "int64", "age": "int32", "name": "string"})
 
 
-def pipeline(*, correct_late: bool = False) -> Pipeline:
+def pipeline(*, correct_late: bool = False, suffix: str = "") -> Pipeline:
+    """A pipeline of the topics impressions, clicks and users, with `suffix` behind each name."""
+    impressions = Stream(
+        f"impressions{suffix}",
+        key="user_id",
+        time="ts",
+        columns={**TYPES, "query": "string", "price": "float32"},
+    )
+    clicks = Stream(f"clicks{suffix}", key="user_id", time="ts", columns=TYPES)
+    users = Table(
+        f"users{suffix}", key="user_id", columns={"user_id": "int64", "age": "int32", "name": "string"}
+    )
     log = label_join(
         impressions, clicks, on="request_id", window=WINDOW_MS, correct_late=correct_late
     ).lookup(users)

@@ -1,20 +1,27 @@
 """The example sequence is a function of the logs: of no chunking, timing, number of ranks or restart."""
 
 import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kafka import KafkaProducer
 
 from ingest.deadletter import DeadLetters
 from ingest.examples import ExampleSource
 from ingest.merge import LAST
 from ingest.pipeline import Pipeline
+from ingest.sources.brokers import kafka_servers
 from ingest.state import SourceState
-from kernels.errors import CheckpointError
-from tests.ingest.joined_logs import Expected, expected, pipeline, random_logs, rows_of, write_logs
+from kernels.errors import CheckpointError, ConfigError
+from livectr.kafka import create_topics
+from tests.ingest.joined_logs import Expected, Log, expected, pipeline, random_logs, rows_of, write_logs
 
 SEEDS = st.integers(0, 10_000)
 WITH_FOLDERS = settings(
@@ -120,6 +127,68 @@ def test_holding_back_what_runs_ahead_never_stops_the_rest(
     sources = open_ranks(pipeline(), write_logs(tmp_path, logs, cuts=range(0, 100, 3)), 2)
     assert drain(sources) == expected(logs)
     close(sources)
+
+
+def test_restarts_on_a_broker_with_mixed_messages(kafka_url: str, topic_name: Callable[[str], str]) -> None:
+    """JSON and Arrow messages, restarts in the middle of them, and a look-up row that was deleted."""
+    suffix = topic_name("")
+    logs = random_logs(11, partitions=2)
+    topics = {f"{topic}{suffix}": 2 for topic in ("impressions", "clicks", "users")}
+    create_topics(kafka_url, topics)
+    with KafkaProducer(bootstrap_servers=kafka_servers(kafka_url)) as producer:
+        for topic, partitions in (("impressions", logs.impressions), ("clicks", logs.clicks)):
+            for partition, log in partitions.items():
+                for value in messages(log):
+                    producer.send(f"{topic}{suffix}", value=value, partition=partition)
+        for row in logs.users:
+            key = str(row["user_id"]).encode()
+            partition = row["user_id"] % 2
+            producer.send(f"users{suffix}", key=key, value=json.dumps(row).encode(), partition=partition)
+        producer.send(f"users{suffix}", key=b"2", value=None, partition=0)
+    remaining = logs._replace(users=[row for row in logs.users if row["user_id"] != 2])
+
+    pipe = pipeline(suffix=suffix)
+    rows: list[Expected] = []
+    state: SourceState | None = None
+    for world in (1, 2, 3, 1, 2):
+        sources = open_ranks(pipe, kafka_url, world, state)
+        deadline = time.monotonic() + 60
+        while not (taken := take_settled(sources, 17)):
+            assert time.monotonic() < deadline
+            for source in sources:
+                source.poll(0.01)
+        rows += taken
+        state = SourceState.merge(SourceState.from_parts(source.snapshot().parts()) for source in sources)
+        close(sources)
+    last = open_ranks(pipe, kafka_url, 1, state)
+    rows += drain(last)
+    assert rows == expected(remaining)
+    assert last[0].tables[f"users{suffix}"].take(np.array([2])).column("age").null_count == 1
+    close(last)
+
+
+def test_topics_that_are_partitioned_differently_are_refused(
+    kafka_url: str, topic_name: Callable[[str], str]
+) -> None:
+    suffix = topic_name("")
+    create_topics(kafka_url, {f"impressions{suffix}": 2, f"clicks{suffix}": 3, f"users{suffix}": 1})
+    with pytest.raises(ConfigError, match="equally many partitions"):
+        open_ranks(pipeline(suffix=suffix), kafka_url, 1)
+
+
+def messages(log: Log) -> Iterator[bytes]:
+    """Records as JSON messages and, every now and then, five of them in one Arrow message."""
+    while log:
+        size = 5 if len(log) % 3 == 0 else 1
+        piece, log = log[:size], log[size:]
+        if size == 1:
+            yield json.dumps(piece[0]).encode()
+        else:
+            batch = pa.RecordBatch.from_pylist(piece)
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            yield sink.getvalue().to_pybytes()
 
 
 def test_a_partition_has_one_owner(tmp_path: Path) -> None:

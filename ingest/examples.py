@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest import dtypes, metrics
+from ingest import dtypes
 from ingest.deadletter import DeadLetters
 from ingest.label_join import INSTANCE, TIME, USER, lookup_column, required_columns, used_columns
 from ingest.lookup import Lookups, LookupTable
@@ -26,6 +26,7 @@ from ingest.partition import Partition
 from ingest.pipeline import Pipeline
 from ingest.sources.base import Source, TopicPartition, open_source
 from ingest.state import SourceState
+from ingest.stats import Reporter, SourceStats
 from kernels.errors import ConfigError
 from kernels.history import Histories
 
@@ -58,22 +59,6 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.label)
-
-
-@dataclass(frozen=True)
-class SourceStats:
-    """Counts over own partitions: since the start of the logs, but events since the start of this process."""
-
-    events: Mapping[str, int]
-    duplicates: Mapping[str, int]
-    late_clicks: int
-    unmatched_clicks: int
-    corrections: int
-    pending: int
-    """Impressions that wait for the end of their label window."""
-    ready: int
-    waiting: int
-    """Records that wait for those of another topic."""
 
 
 class ExampleSource:
@@ -121,7 +106,7 @@ class ExampleSource:
         except BaseException:
             self._lookups.close()
             raise
-        self._counted = self._counts()
+        self._reporter = Reporter(self.stats)
         self._advance()
 
     def _open(self, url: str, dead_letters: DeadLetters, rank: int, world: int, state: SourceState) -> Source:
@@ -278,18 +263,7 @@ class ExampleSource:
     @property
     def stats(self) -> SourceStats:
         """Counters over this rank's partitions."""
-        partitions = self._partitions.values()
-        stats = [partition.joiner.stats for partition in partitions]
-        return SourceStats(
-            events=dict(self._events),
-            duplicates={topic: sum(s.duplicates.get(topic, 0) for s in stats) for topic in self._topics},
-            late_clicks=sum(s.late_clicks for s in stats),
-            unmatched_clicks=sum(s.unmatched_clicks for s in stats),
-            corrections=sum(s.corrections for s in stats),
-            pending=sum(partition.joiner.pending for partition in partitions),
-            ready=sum(len(partition.ready) for partition in partitions),
-            waiting=sum(partition.waiting for partition in partitions),
-        )
+        return SourceStats.of(self._partitions.values(), self._events)
 
     # Inside
 
@@ -320,7 +294,7 @@ class ExampleSource:
             moved |= partition.advance(free, ended=ends and all(free))
         if moved:
             self._selected = None
-            self._report()
+            self._reporter.report(self.stats)
         return moved
 
     def _hold(self) -> None:
@@ -351,16 +325,3 @@ class ExampleSource:
         fields = [(root.name, dtypes.arrow_type(root.dtype)) for root in self.pipeline.plan.roots]
         columns = pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
         return Examples(columns, np.empty(0, np.float32), empty, empty, empty, empty, np.empty(0, np.int32))
-
-    def _counts(self) -> dict[str, int]:
-        stats = self.stats
-        return {"": stats.late_clicks, **stats.duplicates}
-
-    def _report(self) -> None:
-        """Bring the Prometheus metrics up to date."""
-        metrics.pending_joins.set(sum(partition.joiner.pending for partition in self._partitions.values()))
-        counts = self._counts()
-        for topic, count in counts.items():
-            counter = metrics.duplicate_events.labels(topic) if topic else metrics.late_clicks
-            counter.inc(count - self._counted[topic])
-        self._counted = counts

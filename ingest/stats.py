@@ -1,0 +1,56 @@
+"""What an example source has seen: numbers for its owner, and for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from ingest import metrics
+from ingest.partition import Partition
+
+
+@dataclass(frozen=True)
+class SourceStats:
+    """Counts over own partitions: since the start of the logs, but events since the start of this process."""
+
+    events: Mapping[str, int]
+    """Topic → records read that the stream's filter lets through."""
+    duplicates: Mapping[str, int]
+    late_clicks: int
+    unmatched_clicks: int
+    corrections: int
+    pending: int
+    """Impressions that wait for the end of their label window."""
+    ready: int
+    waiting: int
+    """Records that wait for those of another topic."""
+
+    @staticmethod
+    def of(partitions: Collection[Partition], events: Mapping[str, int]) -> SourceStats:
+        """The sum over partitions; `events` has every topic."""
+        stats = [partition.joiner.stats for partition in partitions]
+        return SourceStats(
+            events=dict(events),
+            duplicates={topic: sum(s.duplicates.get(topic, 0) for s in stats) for topic in events},
+            late_clicks=sum(s.late_clicks for s in stats),
+            unmatched_clicks=sum(s.unmatched_clicks for s in stats),
+            corrections=sum(s.corrections for s in stats),
+            pending=sum(partition.joiner.pending for partition in partitions),
+            ready=sum(len(partition.ready) for partition in partitions),
+            waiting=sum(partition.waiting for partition in partitions),
+        )
+
+
+class Reporter:
+    """Brings Prometheus up to date. Its counters start with the process, those of the state with the logs."""
+
+    def __init__(self, start: SourceStats) -> None:
+        self._last = start
+
+    def report(self, stats: SourceStats) -> None:
+        """Add what is new since the report before."""
+        metrics.pending_joins.set(stats.pending)
+        metrics.late_clicks.inc(stats.late_clicks - self._last.late_clicks)
+        for topic, count in stats.duplicates.items():
+            metrics.duplicate_events.labels(topic).inc(count - self._last.duplicates[topic])
+        self._last = stats

@@ -115,7 +115,7 @@ class Publisher:
         fingerprint: str,
         dim: int,
         segments: Sequence[tuple[str, int]],
-        seed: int = 1,
+        seed: int,
         sweep_after_s: float = SWEEP_AFTER_S,
     ) -> None:
         self.store = store

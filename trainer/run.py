@@ -19,51 +19,40 @@ again from the checkpoint's positions, and since batches are a function of the l
 
 import logging
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from enum import IntEnum
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import prometheus_client
-import safetensors.numpy
-import safetensors.torch
 import torch
 
 from ingest.deadletter import DeadLetters
 from ingest.examples import ExampleSource
-from ingest.features import Features
 from ingest.pipeline import Pipeline
 from ingest.state import SourceState
-from kernels.errors import ConfigError
-from protos.store import Keyspace, buckets_of, encode_fact, encode_history
+from protos.store import Keyspace
 from trainer import telemetry
 from trainer.batcher import Batcher, Cut, Flags, Round
 from trainer.checkpoint import Checkpointer, Commit, Restored
 from trainer.collectives import Collectives, connect
 from trainer.control import Control
-from trainer.metrics import Quality, SlidingWindow
+from trainer.monitor import Monitor
 from trainer.options import Report, TrainOptions
 from trainer.predictions import PredictionLog, records
-from trainer.progress import Progress
-from trainer.publish import Cursor, Published, Publisher, Push, Snapshot
-from trainer.redis_store import RedisStore, Values
+from trainer.process import metrics_server, stop_signals
+from trainer.publish import Cursor, Publisher, Push
+from trainer.redis_store import RedisStore
+from trainer.snapshot import Boundary, Snapshotter
 from trainer.step import DesStep
 
 __all__ = ["Report", "TrainOptions", "train"]
 
 LOG = logging.getLogger(__name__)
-GAUGES_EVERY_S = 5.0
 LAST_PUBLISH_DEADLINE_S = 60.0
-
-I64 = npt.NDArray[np.int64]
 
 
 class Due(IntEnum):
@@ -87,7 +76,7 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
     threads = options.threads_here()
     os.environ.setdefault("LIVECTR_THREADS", str(threads))
     torch.set_num_threads(threads)
-    with connect() as collectives, _stop_signals() as stop, ExitStack() as resources:
+    with connect() as collectives, stop_signals() as stop, ExitStack() as resources:
         training = Training(pipeline, options, collectives, stop, resources)
         report = training.run()
         if options.report is not None and collectives.rank == 0:
@@ -113,7 +102,7 @@ class Training:
         self.rank = rank
         self.control = control = Control(rank, world)
         if options.metrics_port:
-            resources.enter_context(_metrics_server(options.metrics_port + rank))
+            resources.enter_context(metrics_server(options.metrics_port + rank))
         store = None
         if options.publish is not None:
             store = RedisStore(options.publish, options.namespace)
@@ -165,16 +154,14 @@ class Training:
         self.batcher = Batcher(
             self.source, control, batch_size=options.batch_size, interval_ms=options.batch_interval_ms
         )
-        self.window = {
-            role: SlidingWindow(int(options.window_s * 1000)) for role in self.step.models if rank == 0
-        }
-        self._marks = _Marks.of(self)
-        """Step boundary of the version that Redis holds, or of the restored checkpoint."""
-        self._pushing = self._marks
-        self._facts_since = 0
-        self._checkpointed = self._marks
+        roles = self.step.models if rank == 0 else ()
+        self.monitor = Monitor(self.step.tables, roles, int(options.window_s * 1000))
+        # Tables of facts are read anew by every process, so that all of them count as changed.
+        self._published = replace(Boundary.mark(self.step, self.source), facts=0)
+        """The boundary of the version that Redis holds."""
+        self._pushing = self._checkpointed = self._published
         self._dirty = self.publisher is not None
-        self._next_commit = self._next_checkpoint = self._next_gauges = time.monotonic()
+        self._next_commit = self._next_checkpoint = time.monotonic()
         self._fed = restored is not None
         self._started_with = self.examples
         self.versions = 0
@@ -184,7 +171,7 @@ class Training:
 
     def run(self) -> Report:
         started = time.monotonic()
-        with Progress(quiet=self.rank != 0) as progress:
+        with self.monitor:
             while True:
                 round_ = self.batcher.round(self._flags())
                 self._observe([flags.publish for flags in round_.flags])
@@ -196,9 +183,9 @@ class Training:
                 if round_.cut is not None:
                     self._learn(round_.cut)
                     self._dirty = True
-                self._show(progress)
+                self.monitor.show(self.examples, self.publisher.last if self.publisher else None)
             self._finish()
-            self._gauges()
+            self.monitor.gauges()
         return self._report(time.monotonic() - started)
 
     def _flags(self) -> Flags:
@@ -243,11 +230,9 @@ class Training:
             self.log.append(
                 records(instance=instance, user=user, time_ms=time_ms, logits=logits, label=label)
             )
-        for role, window in self.window.items():
-            window.add(time_ms, user, logits[role], label)
+        self.monitor.add(time_ms, user, logits, label)
         if self.publisher is not None:
             self.publisher.trained(time_ms)
-        telemetry.EXAMPLES.inc(len(label))
 
     # ── commit ──
 
@@ -255,7 +240,7 @@ class Training:
         """Steps 1 to 5 of a commit (see the module's docstring). Collective."""
         # 1 settle the publish before
         publish = self.publisher is not None and not self.publisher.busy
-        boundary = _Marks.of(self)
+        boundary = Boundary.mark(self.step, self.source)
         if self.checkpoint is not None and checkpoint:
             # 2, 3, 4 the checkpoint
             cursor = self.publisher.cursor(self.steps) if self.publisher is not None and publish else None
@@ -264,12 +249,13 @@ class Training:
         if self.publisher is not None and publish:
             # 5 push in the background
             self._pushing = boundary
-            self.publisher.begin(self._snapshot())
+            since = None if self.publisher.full else self._published
+            self.publisher.begin(self._snapshots(self.publisher.store.space).take(self.steps, since))
         self._forget()
-        self._dirty = False
+        self._dirty = self.publisher is not None and not publish
         self._next_commit = time.monotonic() + self.options.publish_interval_s
 
-    def _write_checkpoint(self, boundary: "_Marks", cursor: Cursor | None) -> None:
+    def _write_checkpoint(self, boundary: Boundary, cursor: Cursor | None) -> None:
         assert self.checkpoint is not None
         with telemetry.CHECKPOINT_SECONDS.time():
             self.dead_letters.flush()
@@ -287,81 +273,28 @@ class Training:
             )
         self._checkpointed = boundary
 
-    def _snapshot(self) -> Snapshot:
-        """Copies of this rank's share of the next version. Collective."""
-        assert self.publisher is not None
-        full, since = self.publisher.full, self._marks
-        rows = {
-            name: table.export(0 if full else since.tables[name], state=False)
-            for name, table in self.step.tables.items()
-        }
-        space = self.publisher.store.space
-        return Snapshot(
-            step=self.steps,
-            rows=rows,
-            table_rows={name: len(table) for name, table in self.step.tables.items()},
-            dense=safetensors.torch.save(self.step.weights()),
-            values=[
-                *self._facts(space, 0 if full else self._facts_since),
-                *self._histories(space, 0 if full else since.source),
-            ],
-            items=self._items(),
-        )
-
-    def _facts(self, space: Keyspace, since: int) -> Iterator[Values]:
-        """Changed look-up rows; every rank knows all of them and takes its share of the buckets."""
-        for topic, table in self.source.tables.items():
-            keys, rows = table.changed(since)
-            own = np.flatnonzero(buckets_of(keys) % self.control.world == self.rank)
-            values = [encode_fact(row) if (row := rows[i]) is not None else None for i in own.tolist()]
-            yield Values(keys[own], space.facts(topic, keys[own]), values)
-
-    def _histories(self, space: Keyspace, since: int) -> Iterator[Values]:
-        """Changed behaviour histories of this rank's users."""
-        for name, (users, lengths, items, times) in self.source.history_changes(since).items():
-            ends = np.cumsum(lengths).tolist()
-            values: list[bytes | None] = [
-                encode_history(items[end - n : end], times[end - n : end])
-                for end, n in zip(ends, lengths.tolist(), strict=True)
-            ]
-            yield Values(users, space.histories(name, users), values)
-
-    def _items(self) -> tuple[I64, npt.NDArray[np.float32]] | None:
-        """Ids and vectors of all items, of the ones that rank 0 knows. Collective."""
-        if self.pipeline.prerank is None or self.pipeline.items is None:
-            return None
-        packed = b""
-        if self.rank == 0:
-            ids, rows = self.source.tables[self.pipeline.items.topic].rows()
-            features = self.extract(self.pipeline.item_columns(rows))
-            packed = safetensors.numpy.save(
-                {"ids": ids, "offsets": features.offsets, "keys": features.keys, "dense": features.dense}
-            )
-        told = safetensors.numpy.load(self.control.broadcast_bytes(packed))
-        features = Features(len(told["ids"]), told["offsets"], told["keys"], told["dense"])
-        return told["ids"], self.step.item_vectors(features)
+    def _snapshots(self, space: Keyspace) -> Snapshotter:
+        return Snapshotter(self.pipeline, self.step, self.source, self.extract, self.control, space)
 
     def _forget(self) -> None:
         """Free change lists that neither the next checkpoint nor the next version needs."""
         for name, table in self.step.tables.items():
             needed = [self._checkpointed.tables[name]] if self.checkpoint is not None else []
-            needed += [self._marks.tables[name]] if self.publisher is not None else []
+            needed += [self._published.tables[name]] if self.publisher is not None else []
             if needed:
                 table.forget(min(needed))
 
     def _observe(self, pushes: list[int]) -> None:
         """6 flip when every rank's push has arrived, and note a version that was flipped."""
-        if self.publisher is None:
+        if self.publisher is None or not self.publisher.busy:
             return
         published = self.publisher.observe(pushes)
         if published is not None:
-            self._served(published)
-
-    def _served(self, published: Published) -> None:
-        self._marks, self._facts_since = self._pushing, self._pushing.source
-        self.versions += 1
-        self.rows += published.rows
-        LOG.debug("version %d: %d rows", published.manifest.version, published.rows)
+            self._published = self._pushing
+            self.versions += 1
+            self.rows += published.rows
+        elif not self.publisher.busy:
+            self._dirty = True  # it failed: the next commit repeats it, even if no event comes
 
     def _finish(self) -> None:
         """Commit the end of the run and see its version flipped. Collective."""
@@ -403,34 +336,11 @@ class Training:
         LOG.info("resumed after step %d, %d examples", self.steps, self.examples)
         return Cursor(**manifest.cursor) if manifest.cursor is not None else None
 
-    def _show(self, progress: Progress) -> None:
-        now = time.monotonic()
-        if now >= self._next_gauges:
-            self._next_gauges = now + GAUGES_EVERY_S
-            self._gauges()
-        version = self.publisher.last.version if self.publisher and self.publisher.last else None
-        progress.show(self.examples, version, self._quality)
-
-    _quality: Quality | None = None
-
-    def _gauges(self) -> None:
-        """Bring the Prometheus gauges up to date."""
-        for name, table in self.step.tables.items():
-            telemetry.TABLE_ROWS.labels(name).set(len(table))
-        for role, window in self.window.items():
-            quality = window.quality()
-            telemetry.AUC.labels(role).set(quality.auc)
-            telemetry.GAUC.labels(role).set(quality.gauc)
-            telemetry.LOGLOSS.labels(role).set(quality.logloss)
-            telemetry.CALIBRATION.labels(role).set(quality.calibration)
-            if role == "rank":
-                self._quality = quality
-
     def _report(self, seconds: float) -> Report:
         """The report; the same on every rank but for what only rank 0 knows. Collective."""
         own = {
             "stream": asdict(self.source.stats),
-            "dead_letters": len(self.dead_letters),
+            "dead_letters": self.dead_letters.counts.total(),
             "tables": {name: len(table) for name, table in self.step.tables.items()},
         }
         shares = self.control.gather_json(own)
@@ -459,20 +369,6 @@ class Training:
         )
 
 
-class _Marks:
-    """A step boundary: where the changes after it begin, in every table and in the source."""
-
-    def __init__(self, tables: Mapping[str, int], source: int) -> None:
-        self.tables = tables
-        self.source = source
-
-    @staticmethod
-    def of(training: Training) -> "_Marks":
-        """Mark this boundary."""
-        tables = {name: table.mark() for name, table in training.step.tables.items()}
-        return _Marks(tables, training.source.mark())
-
-
 def _identity(pipeline: Pipeline, options: TrainOptions) -> dict[str, Any]:
     """What a checkpoint belongs to, part by part, so that a mismatch can be named."""
     return {
@@ -495,41 +391,3 @@ def _summed(counters: list[dict[str, Any]]) -> dict[str, Any]:
             else:
                 total[name] = total.get(name, 0) + value
     return total
-
-
-@contextmanager
-def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """SIGTERM and SIGINT set a flag while this is open; a second SIGINT interrupts. Main thread only."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if asked.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        asked.set()
-
-    for number in before:
-        signal.signal(number, ask)
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _metrics_server(port: int) -> Iterator[None]:
-    """Answer Prometheus at `port`. Raises ConfigError when it is taken."""
-    try:
-        server, thread = prometheus_client.start_http_server(port)
-    except OSError as error:
-        raise ConfigError(f"metrics port {port} cannot be used ({error}); choose another one") from None
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

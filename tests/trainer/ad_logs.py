@@ -4,39 +4,37 @@ import json
 import random
 from pathlib import Path
 
+from kafka import KafkaProducer
+
 from ingest.operators import bucketize, cross, hour
 from ingest.pipeline import Pipeline
 from ingest.streams import Stream, Table, label_join, recent
+from livectr.kafka import create_topics
 from models import DeepFM, TwoTower
 
 START_MS = 1_700_000_000_000
 PARTITIONS = 4
 ADS, USERS = 40, 60
 
-PIPELINE = """\
-import sys
-sys.path.insert(0, {here!r})
-from ad_logs import ad_pipeline
-pipeline = ad_pipeline()
-"""
 
-
-def ad_pipeline() -> Pipeline:
-    """DeepFM and two towers over eight fields, one of them a history."""
+def ad_pipeline(prefix: str = "") -> Pipeline:
+    """DeepFM and two towers over seven fields, one a history; topics begin with `prefix`."""
     impressions = Stream(
-        "impressions",
+        prefix + "impressions",
         key="user_id",
         time="ts",
         columns={"request_id": "int64", "user_id": "int64", "ad_id": "int64", "ts": "int64"},
     )
     clicks = Stream(
-        "clicks",
+        prefix + "clicks",
         key="user_id",
         time="ts",
         columns={"request_id": "int64", "user_id": "int64", "ad_id": "int64", "ts": "int64"},
     )
-    users = Table("users", key="user_id", columns={"user_id": "int64", "age": "int32"})
-    ads = Table("ads", key="ad_id", columns={"ad_id": "int64", "category": "string", "price": "float32"})
+    users = Table(prefix + "users", key="user_id", columns={"user_id": "int64", "age": "int32"})
+    ads = Table(
+        prefix + "ads", key="ad_id", columns={"ad_id": "int64", "category": "string", "price": "float32"}
+    )
     log = label_join(impressions, clicks, on="request_id", window="5s").lookup(users).lookup(ads)
     return Pipeline(
         log,
@@ -56,12 +54,6 @@ def ad_pipeline() -> Pipeline:
         ),
         items=ads,
     )
-
-
-def write_pipeline(path: Path) -> Path:
-    """A pipeline file that holds `ad_pipeline()`."""
-    path.write_text(PIPELINE.format(here=str(Path(__file__).parent)))
-    return path
 
 
 def events(impressions: int, seed: int = 0) -> dict[str, list[tuple[int, dict[str, object]]]]:
@@ -91,3 +83,21 @@ def write_files(root: Path, impressions: int, seed: int = 0) -> str:
             lines = [json.dumps(record) for p, record in records if p == partition]
             (root / topic / f"{partition:05d}-log.jsonl").write_text("\n".join(lines) + "\n")
     return f"file:{root}"
+
+
+def write_kafka(url: str, prefix: str, impressions: int, seed: int = 0) -> None:
+    """The log in topics of a broker, the tables in compacted ones."""
+    logs = events(impressions, seed)
+    tables = [prefix + "users", prefix + "ads"]
+    create_topics(
+        url,
+        {prefix + topic: 1 if prefix + topic in tables else PARTITIONS for topic in logs},
+        compacted=tables,
+    )
+    producer = KafkaProducer(bootstrap_servers=url.removeprefix("kafka://"), linger_ms=20)
+    for topic, records in logs.items():
+        for partition, record in records:
+            key = str(record["user_id" if "user_id" in record else "ad_id"]).encode()
+            producer.send(prefix + topic, json.dumps(record).encode(), key=key, partition=partition)
+    producer.flush()
+    producer.close()

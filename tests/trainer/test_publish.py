@@ -45,6 +45,7 @@ class Trainer:
             fingerprint="f",
             dim=DIM,
             segments=(("rank.v", DIM),),
+            seed=1,
             **options,
         )
         self.publisher.start(cursor)
@@ -73,6 +74,11 @@ def trainers(redis_url: str) -> Iterator[list[Trainer]]:
 @pytest.fixture
 def client(redis_url: str) -> redis.Redis:
     return redis.Redis.from_url(redis_url)
+
+
+@pytest.fixture(autouse=True)
+def _empty(client: redis.Redis) -> None:
+    client.flushall()
 
 
 def start(trainers: list[Trainer], url: str, cursor: Cursor | None = None, **options: float) -> Trainer:

@@ -1,11 +1,9 @@
 """A training run on files: its report, its published version, and what ends it."""
 
-import json
 from pathlib import Path
 
-import pytest
-
 from ad_logs import ad_pipeline, write_files
+
 from trainer.run import TrainOptions, train
 
 

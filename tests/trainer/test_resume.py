@@ -1,0 +1,214 @@
+"""kill -9 at any moment: the resumed run's tables, networks and predictions are those of an unbroken run."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import redis
+from ad_logs import ad_pipeline, write_files, write_kafka
+
+from ingest.state import SourceState
+from kernels.table import DynamicTable
+from protos.store import Keyspace, VersionManifest, decode_rows
+from trainer.checkpoint import Restored, newest_manifest
+from trainer.predictions import RECORD
+from trainer.step import DesStep
+
+TRAIN_ONCE = Path(__file__).parent / "train_once.py"
+IMPRESSIONS = 5_000
+OPTIONS: dict[str, object] = dict(batch_size=64, publish_interval_s=0.15, threads=1, until_end=True)
+
+
+def command(world: int, options: dict[str, object], prefix: str) -> list[str]:
+    once = [str(TRAIN_ONCE), json.dumps(options), prefix]
+    if world == 1:
+        return [sys.executable, *once]
+    torchrun = [
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--max-restarts=0",
+        f"--nproc-per-node={world}",
+    ]
+    return [sys.executable, *torchrun, *once]
+
+
+def start(world: int, options: dict[str, object], prefix: str = "") -> subprocess.Popen[bytes]:
+    """A trainer in a process group of its own."""
+    return subprocess.Popen(command(world, options, prefix), start_new_session=True, stderr=subprocess.PIPE)
+
+
+def finish(process: subprocess.Popen[bytes]) -> str:
+    _, text = process.communicate(timeout=240)
+    assert process.returncode == 0, text.decode()
+    return text.decode()
+
+
+def generation(root: Path) -> int:
+    manifest = newest_manifest(root) if root.exists() else None
+    return manifest.generation if manifest is not None else 0
+
+
+def kill_somewhere(
+    process: subprocess.Popen[bytes], root: Path, rng: random.Random, sudden: Callable[[int], None]
+) -> bool:
+    """Kill the process soon after it has committed something new; False: it had ended."""
+    before, deadline = generation(root), time.monotonic() + 120
+    while generation(root) == before and process.poll() is None:
+        assert time.monotonic() < deadline, "it does not commit"
+        time.sleep(0.005)
+    time.sleep(rng.random() * 0.4)
+    if process.poll() is not None:
+        process.communicate()
+        return False
+    sudden(process.pid)
+    process.communicate(timeout=60)
+    return True
+
+
+def kill_group(pid: int) -> None:
+    os.killpg(pid, signal.SIGKILL)
+
+
+class Result:
+    """What a finished run left in its checkpoint."""
+
+    def __init__(self, root: Path) -> None:
+        manifest = newest_manifest(root)
+        assert manifest is not None
+        restored = Restored(root, manifest)
+        step = DesStep(ad_pipeline(), rank=0, world=1, seed=1)
+        restored.load_tables(step.tables)
+        self.step = manifest.step
+        self.tables = {name: by_key(table) for name, table in step.tables.items()}
+        self.dense = {name: tensor.numpy() for name, tensor in restored.dense().items()}
+        self.predictions = np.fromfile(root / "predictions", RECORD)
+        sources = SourceState.merge(SourceState.from_parts(part) for part in restored.sources())
+        self.positions = {p: dict(state.values) for p, state in sources.partitions.items()}
+
+
+def by_key(table: DynamicTable) -> tuple[np.ndarray, np.ndarray]:
+    keys, rows = table.export()
+    order = np.argsort(keys)
+    return keys[order], rows[order]
+
+
+def assert_same(got: Result, want: Result) -> None:
+    """Bit for bit."""
+    assert got.step == want.step
+    assert got.predictions.tobytes() == want.predictions.tobytes()
+    for name, (keys, rows) in want.tables.items():
+        assert (got.tables[name][0] == keys).all(), name
+        assert got.tables[name][1].tobytes() == rows.tobytes(), name
+    assert got.dense.keys() == want.dense.keys()
+    for name, tensor in want.dense.items():
+        assert got.dense[name].tobytes() == tensor.tobytes(), name
+
+
+def assert_close(got: Result, want: Result) -> None:
+    """The same examples and keys in the same order; values up to the order in which floats are added."""
+    assert got.step == want.step
+    for column in ("instance", "user", "time_ms", "label"):
+        assert (got.predictions[column] == want.predictions[column]).all()
+    # fp32 sums over ranks are added in another order; 100 steps carry the difference on
+    np.testing.assert_allclose(got.predictions["rank"], want.predictions["rank"], atol=2e-3)
+    for name, (keys, rows) in want.tables.items():
+        assert (got.tables[name][0] == keys).all(), name
+        np.testing.assert_allclose(got.tables[name][1], rows, atol=2e-2, rtol=2e-2)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_files(tmp_path_factory.mktemp("logs"), IMPRESSIONS)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory, source: str) -> Result:
+    root = tmp_path_factory.mktemp("unbroken")
+    finish(start(1, {**OPTIONS, "source": source, "checkpoint": str(root)}))
+    result = Result(root)
+    assert len(result.predictions) == IMPRESSIONS
+    return result
+
+
+def test_killed_anywhere_it_ends_as_if_nothing_had_been(
+    tmp_path: Path, source: str, unbroken: Result, redis_url: str
+) -> None:
+    rng = random.Random()
+    root = tmp_path / "checkpoint"
+    options = {**OPTIONS, "source": source, "checkpoint": str(root), "publish": redis_url}
+    redis.Redis.from_url(redis_url).flushall()
+    kills = 0
+    while kills < 3 and kill_somewhere(start(1, options), root, rng, kill_group):
+        kills += 1
+    finish(start(1, options))
+    assert kills
+    result = Result(root)
+    assert_same(result, unbroken)
+    # what servers read is the model that was trained
+    client = redis.Redis.from_url(redis_url)
+    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    assert manifest.step == unbroken.step
+    for name, (keys, rows) in unbroken.tables.items():
+        values = client.mget(Keyspace().rows(manifest.ns, name, keys))
+        served, status = decode_rows(values, manifest.version, manifest.dim)
+        assert not status.any()
+        assert served.tobytes() == np.ascontiguousarray(rows[:, : manifest.dim]).tobytes()
+
+
+def test_ranks_killed_and_resumed_by_another_number_of_ranks(
+    tmp_path: Path, source: str, unbroken: Result
+) -> None:
+    rng = random.Random()
+    root = tmp_path / "checkpoint"
+    options = {**OPTIONS, "source": source, "checkpoint": str(root)}
+    for world in (2, 3):
+        if not kill_somewhere(start(world, options), root, rng, kill_one_rank):
+            break
+    finish(start(1, options))
+    assert_close(Result(root), unbroken)
+
+
+def kill_one_rank(pid: int) -> None:
+    """kill -9 one worker under torchrun (or the trainer itself); the others must end by themselves."""
+    workers = [p for p in psutil.Process(pid).children() if str(TRAIN_ONCE) in p.cmdline()]
+    (workers[-1] if workers else psutil.Process(pid)).kill()
+
+
+def test_killed_on_a_real_broker(
+    tmp_path: Path, unbroken: Result, kafka_url: str, topic_name: Callable[[str], str]
+) -> None:
+    """Records arrive in other chunks and with other pauses than from files, and nothing changes."""
+    prefix = topic_name("resume")
+    write_kafka(kafka_url, prefix, IMPRESSIONS)
+    root = tmp_path / "checkpoint"
+    options = {**OPTIONS, "source": kafka_url, "checkpoint": str(root)}
+    kill_somewhere(start(1, options, prefix), root, random.Random(), kill_group)
+    finish(start(1, options, prefix))
+    result = Result(root)
+    assert result.predictions.tobytes() == unbroken.predictions.tobytes()
+    assert_same(result, unbroken)
+
+
+def test_sigterm_commits_and_ends_well(tmp_path: Path, source: str, unbroken: Result) -> None:
+    root = tmp_path / "checkpoint"
+    options = {**OPTIONS, "source": source, "checkpoint": str(root), "publish_interval_s": 0.5}
+    process = start(1, options)
+    while generation(root) == 0:
+        time.sleep(0.005)
+    process.terminate()
+    assert "asked to stop" in finish(process)
+    stopped = newest_manifest(root)
+    assert stopped is not None and 0 <= stopped.step < unbroken.step
+    assert (root / "predictions").stat().st_size == stopped.predictions * RECORD.itemsize
+    finish(start(1, options))
+    assert_same(Result(root), unbroken)

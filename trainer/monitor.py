@@ -1,0 +1,101 @@
+"""What can be seen of a run while it trains: gauges for Prometheus, and one line for a person."""
+
+import logging
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sized
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from protos.store import VersionManifest
+from trainer import telemetry
+from trainer.metrics import Quality, SlidingWindow
+
+LOG = logging.getLogger(__name__)
+GAUGES_EVERY_S = 5.0
+LOG_EVERY_S = 10.0
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+
+class Monitor:
+    """Watches one rank's run; a context manager, since a live line holds the terminal.
+
+    Args:
+        tables: this rank's tables by name.
+        roles: the models whose quality is watched (none on ranks other than 0).
+        window_ms: event time over which it is watched.
+    """
+
+    def __init__(self, tables: Mapping[str, Sized], roles: Iterable[str], window_ms: int) -> None:
+        self.tables = tables
+        self.windows = {role: SlidingWindow(window_ms) for role in roles}
+        self._quality: Quality | None = None
+        self._live: Live | None = None
+        if self.windows and sys.stderr.isatty():
+            self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
+        self._line_every_s = 0.25 if self._live is not None else LOG_EVERY_S
+        self._next_gauges = self._next_line = time.monotonic() + self._line_every_s
+        self._before = (time.monotonic(), 0)
+
+    def add(self, time_ms: I64, user: I64, logits: Mapping[str, F32], label: F32) -> None:
+        """Take in predictions of a batch of B examples that were learned."""
+        for role, window in self.windows.items():
+            window.add(time_ms, user, logits[role], label)
+        telemetry.EXAMPLES.inc(len(label))
+
+    def gauges(self) -> None:
+        """Bring the Prometheus gauges up to date."""
+        for name, table in self.tables.items():
+            telemetry.TABLE_ROWS.labels(name).set(len(table))
+        for role, window in self.windows.items():
+            quality = window.quality()
+            telemetry.AUC.labels(role).set(quality.auc)
+            telemetry.GAUC.labels(role).set(quality.gauc)
+            telemetry.LOGLOSS.labels(role).set(quality.logloss)
+            telemetry.CALIBRATION.labels(role).set(quality.calibration)
+            if role == "rank":
+                self._quality = quality
+
+    def show(self, examples: int, version: VersionManifest | None) -> None:
+        """Tell how far the run is, if it is time to; called at every step."""
+        now = time.monotonic()
+        if now >= self._next_gauges:
+            self._next_gauges = now + GAUGES_EVERY_S
+            self.gauges()
+        if not self.windows or now < self._next_line:
+            return
+        self._next_line = now + self._line_every_s
+        line = self._line(now, examples, version)
+        if self._live is not None:
+            self._live.update(Text(f"  training  {line}"))
+        else:
+            LOG.info("%s", line)
+
+    def _line(self, now: float, examples: int, version: VersionManifest | None) -> str:
+        then, held = self._before
+        if now - then > 2:
+            self._before = (now, examples)
+        parts = [f"{examples:,} examples", f"{(examples - held) / max(now - then, 1e-9):,.0f}/s"]
+        if (quality := self._quality) is not None and quality.examples:
+            parts.append(f"AUC {quality.auc:.4f}  GAUC {quality.gauc:.4f}  log loss {quality.logloss:.4f}")
+        if version is not None:
+            parts.append(f"version {version.version}")
+        return "  ·  ".join(parts)
+
+    def __enter__(self) -> "Monitor":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()

@@ -1,0 +1,49 @@
+"""A process's surroundings: the signals that end it well, and its Prometheus endpoint."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import prometheus_client
+
+from kernels.errors import ConfigError
+
+
+@contextmanager
+def stop_signals() -> Iterator[Callable[[], bool]]:
+    """SIGTERM and SIGINT set a flag while this is open; a second SIGINT interrupts. Main thread only."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.set()
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def metrics_server(port: int) -> Iterator[None]:
+    """Answer Prometheus at `port`. Raises ConfigError when it is taken."""
+    try:
+        server, thread = prometheus_client.start_http_server(port)
+    except OSError as error:
+        raise ConfigError(f"metrics port {port} cannot be used ({error}); choose another one") from None
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

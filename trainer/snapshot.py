@@ -1,0 +1,101 @@
+"""What a version holds: copies, at a step boundary, of what this rank has to publish."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+import safetensors.torch
+
+from ingest.examples import ExampleSource
+from ingest.extractor import Extractor
+from ingest.features import Features
+from ingest.pipeline import Pipeline
+from protos.store import Keyspace, buckets_of, encode_fact, encode_history
+from trainer.control import Control
+from trainer.publish import Snapshot
+from trainer.redis_store import Values
+from trainer.step import DesStep
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """A step boundary: the marks after which later changes count."""
+
+    tables: dict[str, int]
+    """Per embedding table."""
+    histories: int
+    facts: int
+    """0: every look-up row counts as changed."""
+
+    @staticmethod
+    def mark(step: DesStep, source: ExampleSource) -> "Boundary":
+        """Mark the present."""
+        tables = {name: table.mark() for name, table in step.tables.items()}
+        mark = source.mark()
+        return Boundary(tables, mark, mark)
+
+
+@dataclass(frozen=True)
+class Snapshotter:
+    """Takes a rank's share of versions."""
+
+    pipeline: Pipeline
+    step: DesStep
+    source: ExampleSource
+    extract: Extractor
+    control: Control
+    space: Keyspace
+
+    def take(self, steps: int, since: Boundary | None) -> Snapshot:
+        """What changed after `since`, or everything (None), as it is after `steps` steps. Collective."""
+        rows = {
+            name: table.export(since.tables[name] if since else 0, state=False)
+            for name, table in self.step.tables.items()
+        }
+        facts, histories = (since.facts, since.histories) if since else (0, 0)
+        return Snapshot(
+            step=steps,
+            rows=rows,
+            table_rows={name: len(table) for name, table in self.step.tables.items()},
+            dense=safetensors.torch.save(self.step.weights()),
+            values=[*self._facts(facts), *self._histories(histories)],
+            items=self._items(),
+        )
+
+    def _facts(self, since: int) -> Iterator[Values]:
+        """Changed look-up rows; every rank knows all of them and takes its share of the buckets."""
+        for topic, table in self.source.tables.items():
+            keys, rows = table.changed(since)
+            own = np.flatnonzero(buckets_of(keys) % self.control.world == self.control.rank)
+            values = [encode_fact(row) if (row := rows[i]) is not None else None for i in own.tolist()]
+            yield Values(keys[own], self.space.facts(topic, keys[own]), values)
+
+    def _histories(self, since: int) -> Iterator[Values]:
+        """Changed behaviour histories of this rank's users."""
+        for name, (users, lengths, items, times) in self.source.history_changes(since).items():
+            ends = np.cumsum(lengths).tolist()
+            values: list[bytes | None] = [
+                encode_history(items[end - n : end], times[end - n : end])
+                for end, n in zip(ends, lengths.tolist(), strict=True)
+            ]
+            yield Values(users, self.space.histories(name, users), values)
+
+    def _items(self) -> tuple[I64, F32] | None:
+        """Ids and vectors of the items that rank 0 knows, or None without a pre-rank model. Collective."""
+        if self.pipeline.prerank is None or self.pipeline.items is None:
+            return None
+        packed = b""
+        if self.control.rank == 0:
+            ids, rows = self.source.tables[self.pipeline.items.topic].rows()
+            features = self.extract(self.pipeline.item_columns(rows))
+            packed = safetensors.numpy.save(
+                {"ids": ids, "offsets": features.offsets, "keys": features.keys, "dense": features.dense}
+            )
+        told = safetensors.numpy.load(self.control.broadcast_bytes(packed))
+        features = Features(len(told["ids"]), told["offsets"], told["keys"], told["dense"])
+        return told["ids"], self.step.item_vectors(features)

@@ -193,10 +193,13 @@ def encode_fact(columns: Sequence[object]) -> bytes:
     return json.dumps(columns, separators=(",", ":"), ensure_ascii=False, default=_json_bytes).encode()
 
 
-def decode_fact(value: bytes) -> list[object]:
-    """The inverse of `encode_fact`."""
-    columns: list[object] = json.loads(value)
-    return [base64.b64decode(c["base64"]) if isinstance(c, dict) else c for c in columns]
+def decode_facts(values: Sequence[bytes]) -> list[list[object]]:
+    """The inverse of `encode_fact`, for many rows at once: one call of the JSON decoder is far cheaper."""
+    text = b"[" + b",".join(values) + b"]"
+    rows: list[list[object]] = json.loads(text)
+    if b'{"base64":' not in text:
+        return rows
+    return [[base64.b64decode(c["base64"]) if isinstance(c, dict) else c for c in row] for row in rows]
 
 
 def encode_history(items: I64, times_ms: I64) -> bytes:

@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from ingest import dtypes
+from ingest.expr import RecentRef
 from ingest.keys import key_of
 from ingest.pipeline import Pipeline
 from ingest.plan import FeaturePlan
+from ingest.streams import Lookup
 from protos.store import I64
-from serving.facts import Facts, histories
+from serving.facts import Facts, Wanted, fact_columns, recent_items
 from serving.reader import Reader
 from serving.request import Rows, repeat
 
@@ -22,7 +24,7 @@ class Assembler:
     """Makes record batches of the roots of `plan` out of requests."""
 
     def __init__(self, pipeline: Pipeline, plan: FeaturePlan, reader: Reader, facts: Facts) -> None:
-        self._reader = reader
+        self._keyspace = reader.keyspace
         self._facts = facts
         self._stream = pipeline.log.impressions
         self._names = [root.name for root in plan.roots]
@@ -39,7 +41,6 @@ class Assembler:
         """The record batch of n rows, the roots that are equal in every row, and whether Redis was asked."""
         arrays: dict[str, pa.Array] = {}
         constant: set[str] = set()
-        asked = True
         for root in self._columns:
             column = rows.column(root.ref.column)
             if column is None:
@@ -47,27 +48,34 @@ class Assembler:
             arrays[root.name] = column
             if root.ref.column not in rows.candidates:
                 constant.add(root.name)
-        for lookup, roots in self._lookups:
-            shared = lookup.on not in rows.candidates
-            source = rows.context[lookup.on] if shared else rows.candidates[lookup.on]
-            found, answered = self._facts.columns(lookup.table, key_of(source), roots)
-            asked &= answered
-            for name, array in found.items():
-                arrays[name] = repeat(array, rows.size) if shared else array
-            if shared:
-                constant |= set(found)
-        if self._histories:
-            user = int(key_of(rows.context[self._stream.key])[0])
-            items, answered = histories(self._reader, user, self._histories, rows.now_ms)
-            asked &= answered
-            for name, values in items.items():
-                arrays[name] = _repeated_list(values, rows.size)
-                constant.add(name)
-        return (
-            pa.RecordBatch.from_arrays([arrays[n] for n in self._names], names=self._names),
-            constant,
-            asked,
+        keys = [key_of(self._looked_up_by(lookup, rows)) for lookup, _ in self._lookups]
+        found = self._facts.find(
+            [Wanted(lookup.table, k) for (lookup, _), k in zip(self._lookups, keys, strict=True)],
+            self._history_names(rows),
         )
+        for (lookup, roots), facts in zip(self._lookups, found.rows, strict=True):
+            shared = lookup.on not in rows.candidates
+            for name, array in fact_columns(lookup.table, facts, roots).items():
+                arrays[name] = repeat(array, rows.size) if shared else array
+                if shared:
+                    constant.add(name)
+        for root, value in zip(self._histories, found.histories, strict=True):
+            assert isinstance(root.ref, RecentRef)
+            arrays[root.name] = _repeated_list(recent_items(root.ref, value, rows.now_ms), rows.size)
+            constant.add(root.name)
+        batch = pa.RecordBatch.from_arrays([arrays[name] for name in self._names], names=self._names)
+        return batch, constant, found.asked
+
+    def _looked_up_by(self, lookup: Lookup, rows: Rows) -> pa.Array:
+        column = lookup.on
+        return rows.candidates[column] if column in rows.candidates else rows.context[column]
+
+    def _history_names(self, rows: Rows) -> list[bytes]:
+        """Redis names of the user's histories, in the order of the roots."""
+        if not self._histories:
+            return []
+        user = key_of(rows.context[self._stream.key])
+        return [name for root in self._histories for name in self._keyspace.histories(root.name, user)]
 
     def _absent(self, name: str, dtype: str, rows: Rows) -> pa.Array:
         """The time column defaults to the request's time; another one to null, whose fill is declared."""

@@ -43,7 +43,7 @@ class _Client(Generic[Stub]):
                 ("grpc.max_send_message_length", -1),
             ],
         )
-        self._model = rpc.ModelStub(self._channel)
+        self._model = rpc.ModelStub(self._channel)  # type: ignore[no-untyped-call]
         self._dtypes: dict[str, str] | None = None
 
     def describe(self) -> Any:
@@ -72,7 +72,7 @@ class RankClient(_Client[Any]):
 
     def __init__(self, address: str, timeout_s: float = 5.0) -> None:
         super().__init__(address, timeout_s)
-        self._stub = rpc.RankStub(self._channel)
+        self._stub = rpc.RankStub(self._channel)  # type: ignore[no-untyped-call]
 
     def rank(
         self,
@@ -100,7 +100,7 @@ class PreRankClient(_Client[Any]):
 
     def __init__(self, address: str, timeout_s: float = 5.0) -> None:
         super().__init__(address, timeout_s)
-        self._stub = rpc.PreRankStub(self._channel)
+        self._stub = rpc.PreRankStub(self._channel)  # type: ignore[no-untyped-call]
 
     def prerank(
         self,

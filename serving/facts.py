@@ -1,7 +1,7 @@
-"""Look-up rows and behaviour histories of a request, from Redis.
+"""Look-up rows and behaviour histories of a request, from Redis in one question.
 
 Look-up rows (users, ads) are kept for `fresh_s`; when Redis cannot be asked, the rows that were kept longer
-still answer. Histories are one small value per request and always read.
+still answer. A history is one small value per request and always read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import base64
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +18,36 @@ import pyarrow as pa
 from ingest import dtypes
 from ingest.expr import Expr, RecentRef
 from ingest.streams import Table
-from protos.store import I64, decode_fact, decode_history
+from protos.store import I64, decode_facts, decode_history
 from serving.reader import DownError, Reader
 
-_Row = list[object] | None
-_NEVER: tuple[float, _Row] = (float("-inf"), None)
+Row = list[object] | None
+_NEVER: tuple[float, Row] = (float("-inf"), None)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Rows of `table` for keys i64[n]."""
+
+    table: Table
+    keys: I64
+
+
+@dataclass(frozen=True)
+class Found:
+    """What Redis knows.
+
+    rows: for each `Wanted`, a row (its columns in declared order) or None per key. histories: a value or None
+    per name. asked: False when Redis could not be asked, so that something may be missing or old.
+    """
+
+    rows: list[list[Row]]
+    histories: list[bytes | None]
+    asked: bool
 
 
 class Facts:
-    """The latest rows of the look-up tables. fresh_s: how long a row is used before it is asked again.
+    """The latest look-up rows. fresh_s: how long a row is used before it is asked again.
 
     max_rows: when more are kept, all are dropped and asked again.
     """
@@ -34,62 +56,63 @@ class Facts:
         self._reader = reader
         self._fresh_s = fresh_s
         self._max_rows = max_rows
-        self._rows: dict[str, dict[int, tuple[float, _Row]]] = {}
+        self._kept: dict[tuple[str, int], tuple[float, Row]] = {}
         self._lock = threading.Lock()
 
-    def columns(self, table: Table, keys: I64, roots: Sequence[Expr]) -> tuple[dict[str, pa.Array], bool]:
-        """The roots of `table` for keys i64[n], as arrays of n values; unknown keys give nulls.
-
-        Also whether every row could be asked (False: Redis is away).
-        """
-        rows, asked = self._lookup(table.topic, keys.tolist())
-        position = {name: i for i, name in enumerate(table.columns)}
-        arrays = {}
-        for root in roots:
-            at = position[root.ref.column]
-            values = [None if row is None else row[at] for row in rows]
-            if root.dtype == "binary":
-                values = [base64.b64decode(v) if isinstance(v, str) else v for v in values]
-            arrays[root.name] = pa.array(values, dtypes.arrow_type(root.dtype))
-        return arrays, asked
-
-    def _lookup(self, table: str, keys: list[int]) -> tuple[list[_Row], bool]:
-        kept = self._rows.setdefault(table, {})
+    def find(self, wanted: Sequence[Wanted], histories: Sequence[bytes] = ()) -> Found:
+        """Look-up rows, and histories by their Redis names."""
         now = time.monotonic()
         oldest = now - self._fresh_s
-        entries = [kept.get(key, _NEVER) for key in keys]
-        stale = list({key for key, entry in zip(keys, entries, strict=True) if entry[0] < oldest})
-        if not stale:
-            return [row for _, row in entries], True
+        asked = [[(w.table.topic, key) for key in w.keys.tolist()] for w in wanted]
+        entries = [[self._kept.get(name, _NEVER) for name in names] for names in asked]
+        stale: list[tuple[str, int]] = []
+        redis_names: list[bytes] = []
+        for w, names, held in zip(wanted, asked, entries, strict=True):
+            old = list({name for name, entry in zip(names, held, strict=True) if entry[0] < oldest})
+            stale += old
+            redis_names += self._reader.keyspace.facts(
+                w.table.topic, np.array([key for _, key in old], np.int64)
+            )
+        if not redis_names and not histories:
+            return Found([[row for _, row in held] for held in entries], [], True)
         try:
-            names = self._reader.keyspace.facts(table, np.array(stale, np.int64))
-            values = self._reader.values(names)
+            values = self._reader.values([*redis_names, *histories])
         except DownError:
-            return [row for _, row in entries], False
-        fresh = {
-            key: (now, None if value is None else decode_fact(value))
-            for key, value in zip(stale, values, strict=True)
+            return Found([[row for _, row in held] for held in entries], [None] * len(histories), False)
+        decoded = iter(decode_facts([value for value in values[: len(stale)] if value is not None]))
+        fresh: dict[tuple[str, int], tuple[float, Row]] = {
+            name: (now, None if value is None else next(decoded))
+            for name, value in zip(stale, values, strict=False)
         }
+        self._keep(fresh)
+        rows = [
+            [(fresh.get(name) or entry)[1] for name, entry in zip(names, held, strict=True)]
+            for names, held in zip(asked, entries, strict=True)
+        ]
+        return Found(rows, values[len(stale) :], True)
+
+    def _keep(self, fresh: dict[tuple[str, int], tuple[float, Row]]) -> None:
         with self._lock:
-            if len(kept) + len(fresh) > self._max_rows:
-                kept.clear()
-            kept.update(fresh)
-        return [(fresh.get(key) or entry)[1] for key, entry in zip(keys, entries, strict=True)], True
+            if len(self._kept) + len(fresh) > self._max_rows:
+                self._kept.clear()
+            self._kept.update(fresh)
 
 
-def histories(reader: Reader, user: int, roots: Sequence[Expr], now_ms: int) -> tuple[dict[str, I64], bool]:
-    """Items of each recent() root for a user's key at `now_ms`, newest last; and whether Redis was asked."""
-    key = np.array([user], np.int64)
-    names = [name for root in roots for name in reader.keyspace.histories(root.name, key)]
-    try:
-        values, asked = reader.values(names), True
-    except DownError:
-        values, asked = [None] * len(names), False
-    found = {}
-    for root, value in zip(roots, values, strict=True):
-        ref = root.ref
-        assert isinstance(ref, RecentRef)
-        items, times = decode_history(value or b"")
-        recent = (times <= now_ms) & (now_ms - times <= ref.within_ms)
-        found[root.name] = items[recent][-ref.n :]
-    return found, asked
+def fact_columns(table: Table, rows: Sequence[Row], roots: Sequence[Expr]) -> dict[str, pa.Array]:
+    """The roots of `table` as arrays of n values; a row that is None gives nulls."""
+    position = {name: i for i, name in enumerate(table.columns)}
+    arrays = {}
+    for root in roots:
+        at = position[root.ref.column]
+        values = [None if row is None else row[at] for row in rows]
+        if root.dtype == "binary":
+            values = [base64.b64decode(v) if isinstance(v, str) else v for v in values]
+        arrays[root.name] = pa.array(values, dtypes.arrow_type(root.dtype))
+    return arrays
+
+
+def recent_items(ref: RecentRef, value: bytes | None, now_ms: int) -> I64:
+    """Items of a history as of `now_ms`, newest last: the last n that are no older than `within_ms`."""
+    items, times = decode_history(value or b"")
+    recent = (times <= now_ms) & (now_ms - times <= ref.within_ms)
+    return items[recent][-ref.n :]

@@ -22,7 +22,7 @@ from protos.store import F32, I64
 from serving import metrics
 from serving.assemble import Assembler
 from serving.errors import RequestError
-from serving.facts import Facts
+from serving.facts import Facts, Wanted, fact_columns
 from serving.gather import Snapshot, at_one_version
 from serving.nearcache import Batch
 from serving.options import ServeOptions
@@ -158,8 +158,9 @@ class PreRanker:
     def _names(self, keys: I64) -> list[str]:
         """Names of items by their keys, from their look-up rows ("" for one that has none any more)."""
         root = self._items[self._items.key]
-        columns, _ = self._facts.columns(self._items, keys, [root])
-        return [name or "" for name in columns[root.name].to_pylist()]
+        found = self._facts.find([Wanted(self._items, keys)])
+        names = fact_columns(self._items, found.rows[0], [root])[root.name]
+        return [name or "" for name in names.to_pylist()]
 
 
 class _Answer:

@@ -7,6 +7,7 @@ the port by SO_REUSEPORT: the kernel spreads connections over them.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import logging
 import os
@@ -142,6 +143,8 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bo
                 log.info("%s server on %s waits for the first version", role, app.server.address)
                 waiting = True
         served = app.view.peek()
+        # What has been loaded so far stays; the collector need not walk it in the middle of a request.
+        gc.freeze()
         if served is not None and not stopped.is_set():
             print(f"{role} server ready on {app.server.address} (version {served.version})", flush=True)
         stopped.wait()

@@ -31,6 +31,7 @@ import torch
 from safetensors.torch import load as load_tensors
 
 from kernels.errors import MismatchError
+from kernels.keys import MISSING, U32, KeyNumbers
 from protos.store import F32, I64, RowStatus, VersionManifest, decode_changed, decode_item_vectors
 from serving import metrics
 from serving.errors import DeadlineError, NotReadyError
@@ -44,27 +45,27 @@ _POLL_S = 0.5
 _BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
-@dataclass(frozen=True)
 class Items:
     """Vectors of the published items, by rising id.
 
-    ids: i64[n]; vectors: f32[n, dim], contiguous.
+    ids: i64[n]; vectors: f32[n, dim], contiguous. before: items of the version before; when the ids are the
+    same, so is their index.
     """
 
-    ids: I64
-    vectors: F32
-
-    @staticmethod
-    def of(ids: I64, vectors: F32) -> Items:
+    def __init__(self, ids: I64, vectors: F32, before: Items | None = None) -> None:
         order = np.argsort(ids, kind="stable")
-        return Items(np.ascontiguousarray(ids[order]), np.ascontiguousarray(vectors[order]))
+        self.ids = np.ascontiguousarray(ids[order])
+        self.vectors = np.ascontiguousarray(vectors[order])
+        if before is not None and np.array_equal(before.ids, self.ids):
+            self._rows: KeyNumbers = before._rows
+        else:
+            self._rows = KeyNumbers()
+            self._rows.assign(self.ids)
 
-    def find(self, ids: I64) -> tuple[I64, npt.NDArray[np.bool_]]:
-        """Row of each id i64[n] and whether it is known (bool[n]; the row of an unknown one is arbitrary)."""
-        if len(self.ids) == 0:
-            return np.zeros(len(ids), np.int64), np.zeros(len(ids), bool)
-        at = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        return at, self.ids[at] == ids
+    def find(self, ids: I64) -> tuple[U32, npt.NDArray[np.bool_]]:
+        """Row of each id i64[n], and whether it is known (bool[n]; an unknown one has no row)."""
+        rows = self._rows.find(np.ascontiguousarray(ids))
+        return rows, rows != MISSING
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,8 @@ class View:
             dense |= load_tensors(blob)
         items = None
         if len(present) > len(manifest.dense):
-            items = Items.of(*decode_item_vectors(present[-1]))
+            before = self._served.items if self._served else None
+            items = Items(*decode_item_vectors(present[-1]), before)
         return Served(manifest, dense, items, self._build(manifest, dense))
 
     def _changed(self, manifest: VersionManifest) -> dict[str, I64] | None:

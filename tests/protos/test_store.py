@@ -16,7 +16,7 @@ from protos.store import (
     buckets_of,
     by_bucket,
     decode_changed,
-    decode_fact,
+    decode_facts,
     decode_history,
     decode_item_vectors,
     decode_rows,
@@ -86,7 +86,7 @@ def test_a_value_of_another_length_is_refused() -> None:
     )
 )
 def test_facts_round_trip(columns: list[object]) -> None:
-    assert decode_fact(encode_fact(columns)) == columns
+    assert decode_facts([encode_fact(columns), encode_fact([1])]) == [columns, [1]]
 
 
 @given(arrays(np.int64, st.tuples(st.integers(0, 20), st.just(2))))

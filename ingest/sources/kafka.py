@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import (
     KafkaError,
+    KafkaTimeoutError,
     LogTruncationError,
     OffsetOutOfRangeError,
     UnsupportedCodecError,
@@ -30,6 +32,8 @@ from kernels.errors import ConfigError, InternalError, MismatchError, UserError
 
 _CONNECT_TIMEOUT_MS = 5_000
 _POLL_MS = 200
+_PROBE_AFTER_S = 0.5
+_PROBE_TIMEOUT_MS = 1_000
 _MAX_BACKOFF_S = 5.0
 
 _log = logging.getLogger(__name__)
@@ -77,6 +81,7 @@ class KafkaSource(BackgroundSource):
         self._tables = {stream.topic for stream in streams if isinstance(stream, Table)}
         self._ends: dict[Place, int] = {}
         self._paused: frozenset[Place] = frozenset()
+        self._silent_probes = 0  # unanswered ones in a row
         try:
             self._consumer = KafkaConsumer(
                 bootstrap_servers=kafka_servers(url),
@@ -149,11 +154,17 @@ class KafkaSource(BackgroundSource):
     def _run(self) -> None:
         left = set(self._positions)
         backoff_s = 0.1
+        heard_s = time.monotonic()
         while left and not self._stopping:
             self._pause(left)
             try:
                 polled = self._consumer.poll(timeout_ms=_POLL_MS)
                 backoff_s = 0.1
+                if polled:
+                    self._silent_probes, heard_s = 0, time.monotonic()
+                elif time.monotonic() - heard_s > _PROBE_AFTER_S:
+                    self._probe(left)
+                    heard_s = time.monotonic()
             except KafkaError as error:
                 if not getattr(error, "retriable", False):
                     raise _explained(error) from error
@@ -165,10 +176,29 @@ class KafkaSource(BackgroundSource):
                 self._take((partition.topic, partition.partition), records)
             for place in list(left):
                 at, end = self._progress(place)
+                if at >= end and self._until_end:
+                    left.discard(place)
                 if at >= end:
-                    self._mark(place, 0, True)
-                    if self._until_end:
-                        left.discard(place)
+                    self._mark(place, 0, self._until_end or not self._silent_probes)
+
+    def _probe(self, left: set[Place]) -> None:
+        """Nothing came for a while: is the broker there? While it is not, no partition is at its end.
+
+        kafka-python connects again by itself, with exponential back-off, and goes on where it stopped.
+        """
+        partitions = [TopicPartition(*place) for place in left]
+        try:
+            ends = self._consumer.end_offsets(partitions, timeout_ms=_PROBE_TIMEOUT_MS)
+        except KafkaTimeoutError:
+            self._silent_probes += 1
+            if self._silent_probes == 2:
+                _log.warning("%s does not answer; waiting for it", self._url)
+            return
+        if self._silent_probes >= 2:
+            _log.warning("%s answers again", self._url)
+        self._silent_probes = 0
+        if not self._until_end:
+            self._ends.update({(tp.topic, tp.partition): end for tp, end in ends.items()})
 
     def _take(self, place: Place, records: Sequence[object]) -> None:
         """Decode and queue consecutive messages of a partition, up to the end that was agreed on."""
@@ -196,7 +226,7 @@ class KafkaSource(BackgroundSource):
         if not self._until_end:
             end = self._consumer.highwater(partition)
             if end is not None:
-                self._ends[place] = end
+                self._ends[place] = max(end, self._ends[place])
         at = self._consumer.position(partition, timeout_ms=0)
         return (self._positions[place].offset if at is None else at), self._ends[place]
 

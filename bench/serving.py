@@ -1,7 +1,7 @@
-"""Latency of the two servers: one client on loopback, real processes, real Redis protocol, a model of random rows.
+"""Latency of the two servers: one client on loopback, real processes and Redis, a model of random rows.
 
-The catalogue is larger than a request, so that its ads change from request to request; the clock starts when the
-client packs the request and stops when it has the parsed reply.
+The catalogue is larger than a request, so that its ads change from request to request. The clock starts when
+the client packs the request and stops when it has the parsed reply.
 """
 
 from __future__ import annotations
@@ -181,13 +181,13 @@ def side_values(
     store: RedisStore, users: int, items: pa.RecordBatch, rng: np.random.Generator
 ) -> list[Values]:
     people, ads = np.arange(users), np.arange(items.num_rows)
-    profiles = [
+    profiles: list[bytes | None] = [
         encode_fact([u, int(age), f"city{u % 40}"]) for u, age in enumerate(rng.integers(15, 80, users))
     ]
-    articles = [encode_fact(list(row.values())) for row in items.to_pylist()]
+    articles: list[bytes | None] = [encode_fact(list(row.values())) for row in items.to_pylist()]
     times = NOW_MS - np.arange(50, 0, -1) * 1000
     clicked = rng.integers(0, items.num_rows, (users, 50))
-    histories = [encode_history(clicked[u], times) for u in range(users)]
+    histories: list[bytes | None] = [encode_history(clicked[u], times) for u in range(users)]
     (recent,) = pipeline.history_roots
     return [
         Values(people, store.space.facts("users", people), profiles),

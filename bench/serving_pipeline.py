@@ -1,4 +1,4 @@
-"""The pipeline that the serving benchmark serves: the display-ads view of `bench.features`, with both models."""
+"""The pipeline that the serving benchmark serves: the view of `bench.features`, with both models."""
 
 from dataclasses import replace
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import accumulate
 from typing import Any
 
 import grpc
@@ -53,8 +54,13 @@ def columns(values: dict[str, list[Any]], dtypes: dict[str, str]) -> list[dict[s
     """Column messages as dictionaries, packed by the types that Describe gave."""
     packed = []
     for name, column in values.items():
-        kind = dtypes[name].rstrip("0123456789") if name in dtypes else "string"
-        packed.append({"name": name, PACKED[kind]: {"values": column}})
+        dtype = dtypes.get(name, "string")
+        message: dict[str, Any] = {"name": name}
+        if dtype.startswith("list<"):
+            message["offsets"] = list(accumulate(map(len, column), initial=0))
+            column = [item for row in column for item in row]
+            dtype = dtype[len("list<") : -1]
+        packed.append(message | {PACKED[dtype.rstrip("0123456789")]: {"values": column}})
     return packed
 
 

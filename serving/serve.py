@@ -62,11 +62,12 @@ class App:
             method = Method(_SERVICES[role], "PreRank", pb.PreRankRequest, preranker.prerank)
             self._schema, self._model = preranker.schema, preranker.model
         describe = Method(MODEL_SERVICE, "Describe", pb.DescribeRequest, self._describe, admitted=False)
+        self.admission = Admission(options.max_active, options.max_waiting, options.max_wait_s)
         self.server = Server(
             role,
             options.listen,
             [method, describe],
-            Admission(options.max_active, options.max_waiting, options.max_wait_s),
+            self.admission,
             max_message_bytes=options.max_message_bytes,
             reuse_port=reuse_port,
         )

@@ -1,0 +1,74 @@
+"""A full server sheds at once and says so; deadlines end the wait; health answers meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import grpc
+import pytest
+from display_world import NOW_MS, World, publication
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from serving import metrics
+from serving.client import RankClient
+from serving.serve import App
+
+Serve = Callable[..., App]
+
+
+@pytest.fixture
+def busy(redis_url: str, world: World, serve: Serve) -> Iterator[App]:
+    """A rank server with two places, both taken, and room for two to wait."""
+    world.publish(publication(redis_url))
+    app = serve("rank", max_active=2, max_waiting=2, max_wait_s=0.2)
+    with app.admission.place(None), app.admission.place(None):
+        yield app
+
+
+def ask(app: App, timeout_s: float) -> str:
+    with RankClient(app.server.address, timeout_s) as client:
+        try:
+            client.rank({"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100], "position": [0]})
+        except grpc.RpcError as error:
+            return str(error.code().name)
+    return "OK"
+
+
+def test_the_surplus_is_shed(busy: App) -> None:
+    shed = metrics.SHED.labels("rank")._value.get()
+    outcomes: Counter[str] = Counter()
+    started = time.monotonic()
+    threads = [threading.Thread(target=lambda: outcomes.update([ask(busy, 1.5)])) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # Two waited until their deadline, eight were told at once.
+    assert outcomes == {"RESOURCE_EXHAUSTED": 8, "DEADLINE_EXCEEDED": 2}
+    assert time.monotonic() - started < 20
+    assert metrics.SHED.labels("rank")._value.get() == shed + 8
+
+
+def test_a_freed_place_goes_to_who_waits(redis_url: str, world: World, serve: Serve) -> None:
+    world.publish(publication(redis_url))
+    app = serve("rank", max_active=1, max_waiting=1)
+    outcomes: list[str] = []
+    with app.admission.place(None):
+        waiter = threading.Thread(target=lambda: outcomes.append(ask(app, 20)))
+        waiter.start()
+        while app.admission.waiting == 0:
+            time.sleep(0.01)
+    waiter.join()
+    assert outcomes == ["OK"]
+
+
+def test_health_and_describe_answer_while_busy(busy: App) -> None:
+    with grpc.insecure_channel(busy.server.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    with RankClient(busy.server.address) as client:
+        assert client.describe().role == "rank"

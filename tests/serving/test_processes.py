@@ -1,0 +1,119 @@
+"""Server processes: the ready line, workers on one port, a graceful end, exit status 2 for mistakes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import grpc
+import pytest
+from display_world import NOW_MS, World, publication
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from kernels.errors import ConfigError
+from livectr.parts import free_ports
+from serving.client import PreRankClient, RankClient
+from serving.options import ServeOptions
+from serving.serve import serve_rank
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PIPELINE = HERE / "display_pipeline.py"
+
+
+@contextmanager
+def server(role: str, url: str, *flags: str, pipeline: Path = PIPELINE) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "livectr", "serve", role, "--pipeline", str(pipeline), "--redis", url]
+    process = subprocess.Popen(
+        [*command, *flags],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def ready(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """The address and the version of the ready line."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if " server ready on " in line:
+            words = line.split()
+            return words[4], words[6].rstrip(")")
+    raise AssertionError(process.communicate())
+
+
+def test_a_process_serves_and_ends_gracefully(redis_url: str, world: World) -> None:
+    version = world.publish(publication(redis_url))
+    (port,) = free_ports(1)
+    with server("rank", redis_url, "--listen", "127.0.0.1:0", "--metrics-port", str(port)) as process:
+        address, served = ready(process)
+        assert served == str(version)
+        with RankClient(address) as client:
+            response = client.rank(
+                {"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100], "position": [0]}
+            )
+        assert len(response.pctr) == 1
+        text = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+        assert 'livectr_requests_total{code="OK",role="rank"} 1.0' in text
+        assert f'livectr_served_version{{role="rank"}} {version}.0' in text
+        assert "livectr_freshness_seconds_bucket" in text
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+
+
+def test_workers_share_a_port(redis_url: str, world: World) -> None:
+    world.publish(publication(redis_url))
+    with server("prerank", redis_url, "--listen", "127.0.0.1:0", "--workers", "2") as process:
+        address, _ = ready(process)
+        assert ready(process)[0] == address
+        for _ in range(4):
+            with PreRankClient(address) as client:
+                assert len(client.prerank({"user_id": 3, "ts": NOW_MS}, None, 5).ids.values) == 5
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+    with pytest.raises(grpc.RpcError), grpc.insecure_channel(address) as channel:
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=2)
+
+
+def test_the_wrong_pipeline_exits_with_2(redis_url: str, world: World) -> None:
+    world.publish(publication(redis_url))
+    with server("rank", redis_url, pipeline=HERE / "swap_pipeline.py") as process:
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "another pipeline" in stderr and "Traceback" not in stderr
+
+
+def test_no_redis_exits_with_2() -> None:
+    started = time.monotonic()
+    with server("rank", "redis://127.0.0.1:1") as process:
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 2 and time.monotonic() - started < 60
+    assert "cannot be reached" in stderr and "Traceback" not in stderr
+
+
+def test_options_that_cannot_work(redis_url: str) -> None:
+    from display_pipeline import pipeline
+
+    with pytest.raises(ConfigError, match="workers must be at least 1"):
+        serve_rank(pipeline, ServeOptions(redis_url, workers=0))
+    with pytest.raises(ConfigError, match="need the pipeline's file"):
+        serve_rank(pipeline, ServeOptions(redis_url, workers=2))
+    with pytest.raises(ConfigError, match="choose a free HOST:PORT"):
+        serve_rank(pipeline, ServeOptions(redis_url, listen="203.0.113.1:1"))
+    with pytest.raises(ConfigError, match="not a Redis URL"):
+        serve_rank(pipeline, ServeOptions("http://nowhere"))

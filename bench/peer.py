@@ -1,7 +1,7 @@
 """The peer of bench/train.py: DeepFM as one writes it in plain torch.
 
-All fields share one `EmbeddingBag` of a fixed number of rows, and an id's row is its hash modulo that number, so
-that ids collide. Sparse gradients, sparse Adagrad for the embeddings, Adam for the rest; on several ranks
+All fields share one `EmbeddingBag` of a fixed number of rows, and an id's row is its hash modulo that number:
+ids collide. Sparse gradients, sparse Adagrad for the embeddings, Adam for the rest; on several ranks
 `DistributedDataParallel`, each rank with its own share of the batch.
 """
 

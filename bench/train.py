@@ -1,7 +1,8 @@
 """DeepFM training, samples/s of the whole batch, beside plain torch in the same run.
 
 Workload P: 26 categorical fields of Zipf 1.1 to 1.3, about 1M ids in all, 13 numbers, K = 16, batch 4096, MLP
-256-128. Ours keeps every id apart and grows; the peer hashes ids into as many rows as there are ids (`bench.peer`).
+256-128. Ours keeps every id apart and grows; the peer hashes ids into as many rows as there are ids
+(`bench.peer`).
 """
 
 import json

@@ -1,0 +1,153 @@
+"""Bytes that cross ranks in a training step, as in DES Table 2: measured, beside the mesh strategy's formula.
+
+In the mesh strategy (DES §4) a rank fetches, for the U unique keys of a batch, (N − 1)/N of
+
+    LR      U (8 + 4)                               key, weight
+    FM      U (8 + 4 K)                             key, vector
+    DeepFM  U (8 + 4 + 4 K) + 4 F K H₁              key, weight, vector; the first layer
+
+The saving compares ⊕ with that, as the paper does; its Table 2 is the peer (its column DNN beside our DeepFM).
+The second row of each pair counts everything that a rank sends: the paper's features are on their ranks already,
+our keys and labels have to get there.
+
+Table 2's figures give away K = 8 and F · H₁ = 153,600, here 600 fields and H₁ = 256. 950 keys a sample (DES
+§6); Zipf's exponent is set so that U is about the paper's.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bench.planted import pipeline
+from bench.rows import row
+from ingest.features import Features
+from models import FM, LR, DeepFM, ModelConfig
+from trainer.collectives import Collectives, connect
+from trainer.step import DesStep
+
+WORLD, FIELDS, SINGLE, KEYS, K, H = 4, 600, 530, 950, 8, 256
+MODELS: dict[str, ModelConfig] = {"LR": LR(), "FM": FM(dim=K), "DeepFM": DeepFM(dim=K, hidden=(H, 128))}
+PAPER = {
+    512: {"LR": 99.769, "FM": 99.376, "DeepFM": 90.310},
+    1024: {"LR": 99.735, "FM": 99.285, "DeepFM": 86.226},
+    2048: {"LR": 99.696, "FM": 99.179, "DeepFM": 81.658},
+    4096: {"LR": 99.654, "FM": 99.066, "DeepFM": 77.015},
+    8192: {"LR": 99.607, "FM": 98.939, "DeepFM": 72.264},
+}
+"""DES Table 2: batch → saving in percent."""
+ROOT = Path(__file__).parents[1]
+
+
+def run(quick: bool = False) -> list[dict[str, object]]:
+    """Rows of `livectr bench des-bytes`."""
+    sizes = list(PAPER)[: 2 if quick else None]
+    rows = []
+    for found in _launch(sizes):
+        workload = f"{found.model}, batch {found.batch}, {found.unique:,} unique keys, {WORLD} ranks"
+        mesh = mesh_bytes(found.model, found.unique)
+        rows.append(
+            row(
+                "bytes saved by ⊕ against mesh",
+                workload,
+                "%",
+                100 * (1 - found.aggregated / mesh),
+                peer_name="DES Table 2",
+                peer=PAPER[found.batch][found.model],
+                goal=1.0,
+            )
+        )
+        rows.append(
+            row(
+                "all bytes sent by a rank",
+                workload,
+                "MB/step",
+                found.sent / 1e6,
+                peer_name="mesh, by formula",
+                peer=mesh / 1e6,
+                better="less",
+            )
+        )
+    return rows
+
+
+def mesh_bytes(model: str, unique: int) -> float:
+    """Bytes that the mesh strategy brings to a rank for a batch with `unique` keys (DES §4.1 to §4.3)."""
+    whole = {
+        "LR": unique * (8 + 4),
+        "FM": unique * (8 + 4 * K),
+        "DeepFM": unique * (8 + 4 + 4 * K) + 4 * FIELDS * K * H,
+    }
+    return (WORLD - 1) / WORLD * whole[model]
+
+
+def example_batch(rng: np.random.Generator, rows: int) -> tuple[Features, NDArray[np.float32]]:
+    """`rows` samples of `KEYS` keys each: most fields have one, the last ones share the rest evenly."""
+    per_field = np.r_[
+        np.ones(SINGLE, np.int64), np.full(FIELDS - SINGLE, (KEYS - SINGLE) // (FIELDS - SINGLE))
+    ]
+    offsets = np.r_[0, np.cumsum(np.repeat(per_field, rows))].astype(np.int32)
+    field = np.repeat(np.arange(FIELDS), per_field * rows)
+    keys = rng.zipf(1.27, len(field)) % 1_000_000 * FIELDS + field
+    dense = np.zeros((rows, 0), np.float32)
+    return Features(rows, offsets, keys, dense), (rng.random(rows) < 0.2).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What rank 0 sent in one step: bytes in ⊕, and in all."""
+
+    model: str
+    batch: int
+    unique: int
+    aggregated: int
+    sent: int
+
+
+def _launch(sizes: list[int]) -> list[Found]:
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "found.json"
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
+        subprocess.run(
+            [*launch, f"--nproc-per-node={WORLD}", "-m", "bench.des_bytes", str(out), *map(str, sizes)],
+            cwd=ROOT,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "LIVECTR_THREADS": "1"},
+            check=True,
+        )
+        return [Found(**found) for found in json.loads(out.read_text())]
+
+
+def measure(shared: Collectives, sizes: list[int]) -> list[Found]:
+    """One step of every model and batch size."""
+    found = []
+    for name, config in MODELS.items():
+        for size in sizes:
+            counted = Collectives(shared.rank, shared.world)
+            built = pipeline(config, fields=FIELDS)
+            des = DesStep(built, rank=shared.rank, world=shared.world, seed=1, collectives=counted)
+            features, label = example_batch(np.random.default_rng(size), size)
+            unique = len(np.unique(features.keys))
+            share = np.array_split(np.arange(size), shared.world)[shared.rank]
+            des.step(features.take(share), label[share])
+            found.append(Found(name, size, unique, counted.bytes["sum"], sum(counted.bytes.values())))
+    return found
+
+
+def main() -> None:
+    """One rank of the measurement: `OUT BATCH…`."""
+    torch.set_num_threads(1)
+    with connect() as shared:
+        found = measure(shared, [int(size) for size in sys.argv[2:]])
+        if shared.rank == 0:
+            Path(sys.argv[1]).write_text(json.dumps([asdict(one) for one in found]))
+
+
+if __name__ == "__main__":
+    main()

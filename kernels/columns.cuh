@@ -101,10 +101,12 @@ struct WriteItems {
     __device__ __forceinline__ void push(T value) { *out++ = value; }
 };
 
-// Strings: append() and put() add bytes to the current string, next() ends it (within lists only).
+// Strings: append() and put() add bytes (put: one, or the eight of a little-endian word) to the current string,
+// next() ends it (within lists only).
 struct CountBytes {
     int64_t items = 0, bytes = 0;
     __device__ __forceinline__ void put(uint8_t) { ++bytes; }
+    __device__ __forceinline__ void put(uint64_t) { bytes += 8; }
     __device__ __forceinline__ void append(Str s) { bytes += s.size; }
     __device__ __forceinline__ void next() { ++items; }
 };
@@ -114,8 +116,12 @@ struct WriteBytes {
     int32_t at;
     int32_t* ends;
     __device__ __forceinline__ void put(uint8_t byte) { bytes[at++] = byte; }
+    __device__ __forceinline__ void put(uint64_t eight) {
+        memcpy(bytes + at, &eight, 8);
+        at += 8;
+    }
     __device__ __forceinline__ void append(Str s) {
-        for (int32_t i = 0; i < s.size; ++i) bytes[at + i] = s.data[i];
+        memcpy(bytes + at, s.data, size_t(s.size));
         at += s.size;
     }
     __device__ __forceinline__ void next() { *ends++ = at; }

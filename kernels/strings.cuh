@@ -18,6 +18,23 @@ static __device__ __forceinline__ bool not_equal(Str a, Str b) { return !equal(a
 
 static __device__ __forceinline__ bool continues(uint8_t byte) { return (byte & 0xC0) == 0x80; }
 
+// Eight bytes as one little-endian word, for steps of eight; EACH * x is x in every byte.
+constexpr uint64_t EACH = 0x0101010101010101ull;
+
+static __device__ __forceinline__ uint64_t eight_bytes(const uint8_t* data) {
+    uint64_t word;
+    memcpy(&word, data, 8);
+    return word;
+}
+
+static __device__ __forceinline__ int32_t lowest_bit(uint64_t word) {
+#ifdef __CUDACC__
+    return __ffsll(int64_t(word)) - 1;
+#else
+    return __builtin_ctzll(word);
+#endif
+}
+
 // UTF-8 code points: bytes that continue no character.
 static __device__ __forceinline__ int32_t characters(Str s) {
     int32_t count = 0;
@@ -50,18 +67,37 @@ static __device__ __forceinline__ void lower(Str s, CountBytes& sink) { sink.app
 
 template <typename Sink>
 static __device__ __forceinline__ void lower(Str s, Sink& sink) {
-    for (int32_t i = 0; i < s.size; ++i) {
-        const uint8_t byte = s.data[i];
+    for (int32_t i = 0; i < s.size;) {
+        // Eight ASCII bytes at once: the high bit of a byte of `upper` is set where 'A' <= byte <= 'Z'.
+        for (; i + 8 <= s.size; i += 8) {
+            const uint64_t word = eight_bytes(s.data + i);
+            if ((word & EACH * 0x80) != 0) break;
+            const uint64_t upper = (word + EACH * (0x80 - 'A')) & ~(word + EACH * (0x7F - 'Z')) & EACH * 0x80;
+            sink.put(word | upper >> 2);
+        }
+        if (i == s.size) return;
+        const uint8_t byte = s.data[i++];
         if (byte < 0x80) {
-            sink.put(byte >= 'A' && byte <= 'Z' ? byte + 32 : byte);
-        } else if (byte >= 0xC3 && byte <= 0xD5 && i + 1 < s.size && continues(s.data[i + 1])) {
-            const uint32_t c = lower_two_byte(uint32_t(byte & 0x1F) << 6 | (s.data[++i] & 0x3F));
+            sink.put(uint8_t(byte >= 'A' && byte <= 'Z' ? byte + 32 : byte));
+        } else if (byte >= 0xC3 && byte <= 0xD5 && i < s.size && continues(s.data[i])) {
+            const uint32_t c = lower_two_byte(uint32_t(byte & 0x1F) << 6 | (s.data[i++] & 0x3F));
             sink.put(uint8_t(0xC0 | c >> 6));
             sink.put(uint8_t(0x80 | (c & 0x3F)));
         } else {
             sink.put(byte);
         }
     }
+}
+
+// Where `byte` is next in s at or after `from`; s.size if nowhere.
+static __device__ __forceinline__ int32_t find(Str s, uint8_t byte, int32_t from) {
+    for (; from + 8 <= s.size; from += 8) {
+        const uint64_t word = eight_bytes(s.data + from) ^ EACH * byte;
+        const uint64_t zero = (word - EACH) & ~word & EACH * 0x80;  // its lowest bit is exact
+        if (zero != 0) return from + lowest_bit(zero) / 8;
+    }
+    while (from < s.size && s.data[from] != byte) ++from;
+    return from;
 }
 
 template <typename Sink>
@@ -74,8 +110,8 @@ static __device__ __forceinline__ void piece(const uint8_t* data, int32_t size, 
 template <typename Sink>
 static __device__ __forceinline__ void split(Str s, Str separator, Sink& sink) {
     int32_t begin = 0;
-    for (int32_t i = 0; i + separator.size <= s.size;) {
-        bool match = s.data[i] == separator.data[0];
+    for (int32_t i = 0; (i = find(s, separator.data[0], i)) + separator.size <= s.size;) {
+        bool match = true;
         for (int32_t k = 1; match && k < separator.size; ++k) match = s.data[i + k] == separator.data[k];
         if (!match) {
             ++i;
@@ -117,7 +153,7 @@ template <typename Words, typename Sink>
 static __device__ __forceinline__ void word_ngrams(const Row<Words>& words, int32_t n, Sink& sink) {
     for (int32_t i = 0; i + n <= words.size(); ++i) {
         for (int32_t k = 0; k < n; ++k) {
-            if (k > 0) sink.put(' ');
+            if (k > 0) sink.put(uint8_t(' '));
             sink.append(words.at(i + k));
         }
         sink.next();

@@ -32,6 +32,8 @@ class Operator:
         for dtype, _ in self.inputs:
             self._check(dtype, dtypes.SCALARS)
         self._check(self.output, dtypes.FIXED)
+        if not self.name.isidentifier():
+            raise ConfigError(f"operator: the name {self.name!r} is not an identifier")
         if not expression.strip():
             raise ConfigError(f"operator {self.name}: the expression is empty")
 

@@ -47,7 +47,8 @@ NUMBER = {
     "float32": st.one_of(st.integers(-3, 70).map(float), st.floats(width=32)),
     "float64": st.one_of(st.integers(-3, 70).map(float), st.floats(width=64)),
     "bool": st.booleans(),
-    "string": st.text(st.sampled_from("aB zÄß,Σжあ😀\x00\\\"'"), max_size=12),
+    "string": st.text(st.sampled_from("aB zÄß,Σжあ😀\x00\\\"'"), max_size=12)
+    | st.text(st.sampled_from("aBZ@[ ,"), max_size=40),
     "binary": st.binary(max_size=12),
 }
 
@@ -205,7 +206,7 @@ def test_operator_equals_reference(name: str) -> None:
     extractor = compiled(name)
 
     @given(batches(extractor.plan.roots))
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=40, deadline=None)
     def holds(batch: pa.RecordBatch) -> None:
         check(extractor, batch)
 
@@ -307,6 +308,10 @@ class TestUserOperator:
     def test_bad_declarations(self, signature: str, text: str, message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             op.operator(signature, text, name="f")
+
+    def test_bad_name(self) -> None:
+        with pytest.raises(ConfigError, match="the name 'a b' is not an identifier"):
+            op.operator("int64 x -> int64", "x", name="a b")
 
     def test_argument_count(self) -> None:
         with pytest.raises(ConfigError, match="f takes 1 arguments"):

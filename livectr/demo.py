@@ -4,7 +4,7 @@
 
     1  Redis-protocol server, broker
     2  simulator, which writes the look-up tables and waits
-    3  trainer and servers, which start side by side
+    3  trainer, which publishes its initial model, and servers, side by side; clients once these are ready
     4  the traffic, for `seconds`
     5  the simulator ends; the trainer learns what is left, commits, ends; the servers take the last version
     6  clients and servers end; what was written is held against what was learned
@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +119,11 @@ class _Demo:
         self.options, self.pipeline, self.window_ms, self.work = options, pipeline, window_ms, work
         self._stack = stack
         self._parts: list[Part] = []
-        ports = free_ports(4 + options.ranks)
-        self.redis_port = ports[0]
-        self.servers = {"rank": ports[1], "prerank": ports[2]}
-        self.rank_metrics = ports[3]
-        # Rank r of the trainer answers at port + r; these need not follow each other, so ask for rank 0 only.
-        self.trainer_metrics = ports[4]
+        port = free_ports(4 + options.ranks)
+        self.redis_port = port
+        self.servers = {"rank": port + 1, "prerank": port + 2}
+        self.rank_metrics = port + 3
+        self.trainer_metrics = port + 4  # rank r answers at port + r
         self.redis_url = f"redis://127.0.0.1:{self.redis_port}"
         self.ledger, self.predictions = work / "ledger.arrows", work / "predictions"
         self.restarts = 0
@@ -139,18 +139,14 @@ class _Demo:
             simulator = self._start_simulator()
             self.trainer = self._start_trainer()
             servers = {role: self._start_server(role) for role in self.servers}
-            self._until("trainer", START_S, lambda: scrape(self.trainer_metrics) is not None)
+            for role, server in servers.items():
+                self._until(server.name, START_S, partial(_ready, server))
+                screen.say(f"{role} server ready on 127.0.0.1:{self.servers[role]}")
+            clients = self._start_clients()
             simulator.say("go")
             began = time.monotonic()
-            clients: Part | None = None
-            while simulator.exit_code is None or clients is None:
+            while simulator.exit_code is None:
                 self._watch(simulator)
-                if clients is None and all("ready on" in server.output() for server in servers.values()):
-                    for role, port in self.servers.items():
-                        screen.say(f"{role} server ready on 127.0.0.1:{port}")
-                    clients = self._start_clients()
-                if clients is None and time.monotonic() - began > START_S:
-                    raise PartError(f"no version was served within {START_S:g} s:\n{servers['rank'].tail()}")
                 self._look(began, simulator, clients)
                 screen.show(self.state)
                 time.sleep(0.25)
@@ -227,6 +223,8 @@ class _Demo:
             *("-m", "livectr", "train", "--pipeline", str(self.pipeline), "--source", self.source),
             *("--publish", self.redis_url, "--checkpoint", str(self.work / "checkpoint")),
             *("--until-idle-s", str(UNTIL_IDLE_S), "--window-s", str(WINDOW_S)),
+            # Threads that wait for each other at every operation lose on cores that many processes share.
+            *("--threads", "1"),
             *("--predictions", str(self.predictions), "--report", str(self.work / "train.json")),
             *("--dead-letters", str(self.work / "dead-letters"), "--metrics-port", str(self.trainer_metrics)),
         )
@@ -277,12 +275,12 @@ class _Demo:
             if part.exit_code is not None and not (part is simulator and part.exit_code == 0):
                 raise part.failure()
 
-    def _look(self, began: float, simulator: Part, clients: Part | None) -> None:
+    def _look(self, began: float, simulator: Part, clients: Part) -> None:
         """Read every part's figures."""
         s = self.state
         s.elapsed_s = min(time.monotonic() - began, s.seconds)
         s.simulator = last_json_line(simulator.output())
-        s.clients = last_json_line(clients.output()) if clients else {}
+        s.clients = last_json_line(clients.output())
         samples = scrape(self.trainer_metrics)
         if samples:
             s.examples = value(samples, "livectr_examples_total")
@@ -335,6 +333,10 @@ class _Demo:
             settings=settings,
             trainer_restarts=self.restarts,
         )
+
+
+def _ready(server: Part) -> bool:
+    return "ready on" in server.output()
 
 
 def _answers(client: Any) -> bool:

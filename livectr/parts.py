@@ -131,13 +131,21 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def free_ports(n: int) -> list[int]:
-    """So many free TCP ports, all different."""
-    sockets = [socket.socket() for _ in range(n)]
+def free_ports(n: int) -> int:
+    """The first of `n` free TCP ports that follow each other."""
+    while True:
+        with contextlib.ExitStack() as held:
+            first = _bind(held, 0)
+            if all(first + i < 65536 and _bind(held, first + i) for i in range(1, n)):
+                return first
+
+
+def _bind(held: contextlib.ExitStack, port: int) -> int:
+    """The port, held; 0 when somebody has it."""
+    one = held.enter_context(socket.socket())
     try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+        one.bind(("127.0.0.1", port))
+    except OSError:
+        return 0
+    number: int = one.getsockname()[1]
+    return number

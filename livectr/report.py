@@ -1,7 +1,8 @@
 """The demo's report: what the simulator wrote, the trainer learned, the servers served, the clients saw.
 
 Quality at the top level is that of the last fifth of the examples, when the model has seen enough;
-`whole_run` and `last_window` name both. Bayes is the AUC of the true click probabilities on the same examples and labels.
+`whole_run` and `last_window` name both. Bayes is the AUC of the true click probabilities, on the
+same examples and labels.
 """
 
 import json

@@ -57,7 +57,8 @@ def simulate(
     if options.images:
         topics[IMAGE_TOPIC] = options.partitions
         tables = (*TABLE_TOPICS, IMAGE_TOPIC)
-    sink = open_sink(options.to, topics, tables=tables)
+    live = tuple(topics) if options.events == "json" else tables
+    sink = open_sink(options.to, topics, tables=tables, live=live)
     try:
         return _Writer(options, sink).run(progress)
     finally:

@@ -37,8 +37,12 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
-def open_sink(url: str, topics: dict[str, int], *, tables: tuple[str, ...] = ()) -> Sink:
+def open_sink(
+    url: str, topics: dict[str, int], *, tables: tuple[str, ...] = (), live: tuple[str, ...] = ()
+) -> Sink:
     """The sink behind `url`; topics {name: partitions} are made if they are missing, `tables` compacted.
+
+    live: topics of JSON events that somebody may already follow; each partition's file exists at once.
 
     Raises ConfigError for another scheme or a topic that has another number of partitions, ConnectError
     when no broker answers.
@@ -46,14 +50,14 @@ def open_sink(url: str, topics: dict[str, int], *, tables: tuple[str, ...] = ())
     if url.startswith("kafka://"):
         return KafkaSink(url, topics, tables)
     if url.startswith("file:"):
-        return FileSink(Path(url.removeprefix("file:")), topics)
+        return FileSink(Path(url.removeprefix("file:")), topics, live)
     raise ConfigError(f"the target {url!r} is neither kafka://HOST:PORT nor file:DIR")
 
 
 class FileSink:
     """Appends to one growing file per partition; a line is whole when a reader sees it."""
 
-    def __init__(self, folder: Path, topics: dict[str, int]) -> None:
+    def __init__(self, folder: Path, topics: dict[str, int], live: tuple[str, ...] = ()) -> None:
         self._folder = folder
         self._open: dict[tuple[str, int], IO[bytes]] = {}
         for topic in topics:
@@ -61,6 +65,12 @@ class FileSink:
                 (folder / topic).mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise ConfigError(f"the folder {folder / topic} cannot be made: {error.strerror}") from None
+            for partition in range(topics[topic] if topic in live else 0):
+                self._part(topic, partition)
+
+    def _part(self, topic: str, partition: int) -> IO[bytes]:
+        file = self._open[topic, partition] = self._next_part(topic, partition, ".jsonl").open("xb")
+        return file
 
     def _next_part(self, topic: str, partition: int, suffix: str) -> Path:
         # Readers take a partition's files in name order, so a new part has to sort after all others.
@@ -80,7 +90,7 @@ class FileSink:
             if file is None or file.tell() > PART_BYTES:
                 if file is not None:
                     file.close()
-                file = self._open[topic, p] = self._next_part(topic, p, ".jsonl").open("xb")
+                file = self._part(topic, p)
             file.write(b"\n".join(some) + b"\n")
 
     def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:

@@ -44,6 +44,7 @@ DEVICES = ("android", "ios", "desktop")
 ADVERTISERS = 40
 TASTE = LOOK = 4  # dimensions of style and look
 POSITIONS = 4
+OWN_TASTE, OWN_EYE = 0.15, 0.1  # how far a user's taste is from the segment's, and drifts around its mean
 
 BASE = -2.1
 DEVICE_EFFECT = np.array([0.15, 0.05, -0.25])
@@ -112,14 +113,14 @@ class Truth:
         self.city: I64 = rng.integers(len(CITIES), size=n)
         self.activity: F64 = rng.lognormal(0, 0.7, n)
         self._segment = np.searchsorted(AGE_BOUNDS, self.age, side="right") * len(GENDERS) + self.gender
-        self._match = rng.normal(0, 0.5, (segments, len(CATEGORIES)))
+        self._match = rng.normal(0, 0.7, (segments, len(CATEGORIES)))
         self._category_style = rng.normal(0, 0.5, (len(CATEGORIES), TASTE))
         self._appeal = rng.normal(0, 0.25, n)
-        self._home = self._around_segment(rng, segments, 0.5, 0.3, TASTE)
-        self._eye_home = self._around_segment(rng, segments, 0.5, 0.2, LOOK)
+        self._home = self._around_segment(rng, segments, 0.5, OWN_TASTE, TASTE)
+        self._eye_home = self._around_segment(rng, segments, 0.35, OWN_EYE, LOOK)
         self._taste, self._eye = self._home.copy(), self._eye_home.copy()
         self._drift = np.random.default_rng([world.seed, 1])
-        self._advertiser_quality = rng.normal(0, 0.3, ADVERTISERS)
+        self._advertiser_quality = rng.normal(0, 0.5, ADVERTISERS)
         self._ads: Ads | None = None
 
     def _around_segment(
@@ -145,9 +146,9 @@ class Truth:
             image_id=ids + 1_000_000,
             words=words,
             budget=rng.lognormal(0, 0.4, a),
-            quality=self._advertiser_quality[advertiser] + rng.normal(0, 0.4, a),
-            style=self._category_style[category] + rng.normal(0, 0.35, (a, TASTE)),
-            look=rng.normal(0, 0.6, (a, LOOK)),
+            quality=self._advertiser_quality[advertiser] + rng.normal(0, 0.3, a),
+            style=self._category_style[category] + rng.normal(0, 0.2, (a, TASTE)),
+            look=rng.normal(0, 0.45, (a, LOOK)),
         )
 
     def live(self, elapsed_s: float) -> Ads:
@@ -162,11 +163,14 @@ class Truth:
         return self._ads
 
     def drift(self, step_s: float) -> None:
-        """Let `step_s` seconds pass over the users' tastes; the spread around a user's mean stays 0.3."""
+        """Let `step_s` seconds pass over the users' tastes; the spread around a user's mean stays."""
         keep = np.exp(-step_s / self.world.drift_s)
-        noise = 0.3 * np.sqrt(1 - keep**2)
-        for value, home in ((self._taste, self._home), (self._eye, self._eye_home)):
-            value += (home - value) * (1 - keep) + noise * self._drift.standard_normal(value.shape)
+        for value, home, spread in (
+            (self._taste, self._home, OWN_TASTE),
+            (self._eye, self._eye_home, OWN_EYE),
+        ):
+            noise = self._drift.standard_normal(value.shape) * spread * np.sqrt(1 - keep**2)
+            value += (home - value) * (1 - keep) + noise
 
     def probability(self, user: I64, ads: Ads, ad: I64, device: I64, position: I64, hour: I64) -> F64:
         """P(click) of n impressions: user, ad are row numbers (of users, `ads`), the rest as in the event."""

@@ -26,6 +26,6 @@ log = labelled(criteo, label="label")
 pipeline = Pipeline(
     log,
     sparse={name: log[name] for name in categories},
-    dense={name: log1p(clip(log[name], 0, 10**9)) for name in counts},
+    dense={name: log1p(clip(log[name], 0, None)) for name in counts},
     rank=DeepFM(dim=16, hidden=(256, 128)),
 )

@@ -83,7 +83,7 @@ pipeline = Pipeline(
         "behaviours": behaviours,
     },
     dense={"price": log1p(ads.price), "activity": log1p(length(behaviours))},
-    rank=DeepFM(dim=8, hidden=(64, 32), optimiser=adagrad(lr=0.05), first_order=ftrl(alpha=0.1)),
+    rank=DeepFM(dim=8, hidden=(64, 32), optimiser=adagrad(lr=0.01), first_order=ftrl(alpha=0.05)),
     prerank=TwoTower(
         user=("user", "age", "gender", "segment", "city", "device", "behaviours"),
         item=("ad", "category", "advertiser", "words", "price_band"),

@@ -3,9 +3,9 @@
     python examples/open_bandit/prepare.py DIR
 
 leaves in DIR: logs.csv (60,000 impressions in order of time) and items.csv (the three campaigns' catalogues).
-The logs are part of the package obp 0.4.1 (Apache-2.0). Item ids are per campaign in the package: here an item
-is campaign number × 1000 + id. Of the user-item affinities, one per item of the catalogue, the shown item's is
-kept.
+The logs are part of the package obp 0.4.1 (Apache-2.0). Item ids are per campaign in the package: here an
+item is campaign number × 1000 + id. Of the user-item affinities, one per item of the catalogue, the shown
+item's is kept.
 """
 
 import csv

@@ -1,0 +1,67 @@
+"""The local broker: what a user needs of it, and what he is told when a part is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from ingest.sources.brokers import connect_admin, kafka_servers
+from kernels.errors import ConfigError
+from livectr import kafka
+from livectr.kafka import Broker, create_topics
+
+
+def test_a_data_folder_outlives_the_broker(tmp_path: Path) -> None:
+    """Records, however old their event time, are there after a crash and a second start."""
+    with Broker(data_dir=tmp_path, partitions=3) as broker:
+        producer = KafkaProducer(bootstrap_servers=kafka_servers(broker.url))
+        for _ in range(10):
+            producer.send("appears", b"x", partition=2, timestamp_ms=1)
+        producer.flush()
+        producer.close()
+        pid = broker.pid
+        assert pid is not None
+        broker.kill()
+        assert not psutil.pid_exists(pid)
+        broker.start()
+        consumer = KafkaConsumer(bootstrap_servers=kafka_servers(broker.url))
+        assert consumer.end_offsets([TopicPartition("appears", n) for n in range(3)]) == {
+            TopicPartition("appears", 0): 0,
+            TopicPartition("appears", 1): 0,
+            TopicPartition("appears", 2): 10,
+        }
+        consumer.close()
+        pid = broker.pid
+    assert pid is not None
+    assert not psutil.pid_exists(pid)
+    assert (tmp_path / "log").is_dir()
+
+
+def test_create_topics(kafka_url: str) -> None:
+    create_topics(kafka_url, {"made-a": 2, "made-b": 1}, compacted=["made-b"])
+    create_topics(kafka_url, {"made-a": 5, "made-c": 1})
+    with connect_admin(kafka_url) as admin:
+        found = {
+            topic["name"]: len(topic["partitions"])
+            for topic in admin.describe_topics(["made-a", "made-b", "made-c"])
+        }
+    assert found == {"made-a": 2, "made-b": 1, "made-c": 1}
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not HOST:PORT"):
+        Broker("9092x")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="'java' is missing: install a Java 17 runtime and Maven"):
+        Broker().start()
+    monkeypatch.setenv("LIVECTR_CACHE_DIR", str(tmp_path))
+    (tmp_path / "java").touch(mode=0o755)
+    with pytest.raises(ConfigError, match="'mvn' is missing"):
+        kafka.broker_jars()
+    (tmp_path / "mvn").write_text("#!/bin/sh\necho 'no route to the repository'; exit 1\n")
+    (tmp_path / "mvn").chmod(0o755)
+    with pytest.raises(ConfigError, match=r"could not fetch the Kafka .* no route to the repository"):
+        kafka.broker_jars()

@@ -41,7 +41,8 @@ class Monitor:
         if self.windows and sys.stderr.isatty():
             self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
         self._line_every_s = 0.25 if self._live is not None else LOG_EVERY_S
-        self._next_gauges = self._next_line = time.monotonic() + self._line_every_s
+        self._next_gauges = time.monotonic() + 1.0
+        self._next_line = time.monotonic() + self._line_every_s
         self._before = (time.monotonic(), 0)
 
     def add(self, time_ms: I64, user: I64, logits: Mapping[str, F32], label: F32) -> None:

@@ -1,16 +1,238 @@
-"""A training run on files: its report, its published version, and what ends it."""
+"""A training run: its report, what it publishes, what ends it, and what it refuses before it begins."""
 
+import json
+import re
+import socket
+import threading
+import time
+import urllib.request
 from pathlib import Path
 
-from ad_logs import ad_pipeline, write_files
+import numpy as np
+import pytest
+import redis
+from ad_logs import ADS, START_MS, USERS, ad_pipeline, write_files
 
+from ingest.pipeline import Pipeline
+from kernels.errors import ConfigError, ConnectError, MismatchError
+from models import LR
+from protos.store import (
+    Keyspace,
+    VersionManifest,
+    decode_facts,
+    decode_history,
+    decode_item_vectors,
+    decode_rows,
+)
+from trainer.metrics import auc
+from trainer.predictions import RECORD
+from trainer.publish import Published, Publisher
 from trainer.run import TrainOptions, train
 
+IMPRESSIONS = 3_000
 
-def test_a_run_trains_every_example_once(tmp_path: Path) -> None:
-    source = write_files(tmp_path / "log", 3_000)
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_files(tmp_path_factory.mktemp("logs"), IMPRESSIONS)
+
+
+@pytest.fixture
+def client(redis_url: str) -> redis.Redis:
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    return client
+
+
+def test_the_report_is_what_the_predictions_say(tmp_path: Path, source: str) -> None:
     report = train(
         ad_pipeline(),
-        TrainOptions(source, until_end=True, batch_size=128, report=str(tmp_path / "report.json")),
+        TrainOptions(
+            source,
+            until_end=True,
+            batch_size=128,
+            report=str(tmp_path / "out" / "report.json"),
+            predictions=str(tmp_path / "predictions"),
+        ),
     )
-    assert report.examples_trained == 3_000
+    written = json.loads((tmp_path / "out" / "report.json").read_text())
+    held = np.fromfile(tmp_path / "predictions", RECORD)
+    assert written["examples_trained"] == report.examples_trained == len(held) == IMPRESSIONS
+    assert len(np.unique(held["instance"])) == IMPRESSIONS
+    assert (np.diff(held["time_ms"]) >= 0).all()
+    assert written["auc"] == pytest.approx(auc(held["rank"], held["label"].astype(np.float32)))
+    last = held[int(0.8 * IMPRESSIONS) :]
+    assert written["last_20_percent"]["auc"] == pytest.approx(
+        auc(last["rank"], last["label"].astype(np.float32))
+    )
+    assert written["prerank"]["auc"] == pytest.approx(auc(held["prerank"], held["label"].astype(np.float32)))
+    for name in ("gauc", "logloss", "calibration", "examples_per_second"):
+        assert np.isfinite(written[name])
+    assert written["events"] == sum(written["stream"]["events"].values()) > IMPRESSIONS
+    assert (written["dead_letters"], written["published_versions"]) == (0, 0)
+    assert written["table_rows"]["ad"] == ADS
+
+
+def test_what_is_published_is_what_was_trained(
+    tmp_path: Path, source: str, redis_url: str, client: redis.Redis
+) -> None:
+    report = train(
+        ad_pipeline(),
+        TrainOptions(source, until_end=True, batch_size=128, publish=redis_url, publish_interval_s=0.05),
+    )
+    space = Keyspace()
+    manifest = VersionManifest.from_json(client.get(space.manifest))
+    assert manifest.version == report.published_versions >= 2
+    assert manifest.tables == report.table_rows
+    ads = np.arange(ADS)
+    rows, status = decode_rows(
+        client.mget(space.rows(manifest.ns, "ad", ads)), manifest.version, manifest.dim
+    )
+    assert not status.any() and np.abs(rows).sum() > 0
+    assert all(client.exists(name) for name in (*manifest.dense, *manifest.changed))
+    assert sum(dim for _, dim in manifest.segments) == manifest.dim
+    # look-up rows, histories, item vectors
+    assert decode_facts(client.mget(space.facts("ads", ads)))[7][:2] == [7, "c2"]
+    assert all(client.mget(space.facts("users", np.arange(USERS))))
+    users = [client.get(name) for name in space.histories("recent(clicks.ad_id,5,3600000)", np.arange(USERS))]
+    items, times = decode_history(next(value for value in users if value))
+    assert 1 <= len(items) <= 5 and (items < ADS).all() and (times >= START_MS).all()
+    ids, vectors = decode_item_vectors(client.get(manifest.item_vectors))
+    assert sorted(ids.tolist()) == ads.tolist() and vectors.shape[0] == ADS and np.isfinite(vectors).all()
+    # the next run, of the same log without a checkpoint, replaces the version
+    train(ad_pipeline(), TrainOptions(source, until_end=True, batch_size=128, publish=redis_url, max_steps=2))
+    again = VersionManifest.from_json(client.get(space.manifest))
+    assert again.version > manifest.version and again.epoch > manifest.epoch and again.ns != manifest.ns
+
+
+def test_freshness_counts_each_example_once(
+    source: str, redis_url: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[VersionManifest] = []
+    observe = Publisher.observe
+
+    def noting(publisher: Publisher, flags: list[int]) -> Published | None:
+        published = observe(publisher, flags)
+        if published is not None:
+            served.append(published.manifest)
+        return published
+
+    monkeypatch.setattr(Publisher, "observe", noting)
+    train(
+        ad_pipeline(),
+        TrainOptions(source, until_end=True, batch_size=64, publish=redis_url, publish_interval_s=0.1),
+    )
+    assert len(served) >= 2
+    assert sum(sum(manifest.freshness.counts) for manifest in served) == IMPRESSIONS
+    assert VersionManifest.from_json(client.get("{livectr}:manifest")) == served[-1]
+
+
+def test_a_live_run_ends_when_nothing_comes_any_more(tmp_path: Path) -> None:
+    source = write_files(tmp_path, 500)
+    report = train(
+        ad_pipeline(),
+        TrainOptions(source, until_idle_s=0.7, idle_s=0.2, batch_size=64, batch_interval_ms=1_000),
+    )
+    assert report.examples_trained == 500
+    assert report.steps >= 10  # 10 s of event time, ticks of one second
+
+
+def test_max_steps_is_a_limit(source: str) -> None:
+    report = train(ad_pipeline(), TrainOptions(source, batch_size=64, max_steps=3))
+    assert (report.steps, report.examples_trained) == (3, 192)
+
+
+def other_model(pipeline: Pipeline) -> Pipeline:
+    return Pipeline(pipeline.log, sparse=pipeline.sparse, dense=pipeline.dense, rank=LR())
+
+
+def test_mistakes_are_told_before_any_state_is_touched(
+    tmp_path: Path, source: str, redis_url: str, client: redis.Redis
+) -> None:
+    root = tmp_path / "checkpoint"
+    with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1"):
+        train(ad_pipeline(), TrainOptions(source, checkpoint=str(root), publish="redis://127.0.0.1:1/0"))
+    assert not root.exists()
+    with pytest.raises(ConfigError, match="elsewhere"):
+        train(ad_pipeline(), TrainOptions(f"file:{tmp_path}/elsewhere", publish=redis_url))
+    with pytest.raises(ConfigError, match="batch_size"):
+        TrainOptions(source, batch_size=0)
+    train(ad_pipeline(), TrainOptions(source, checkpoint=str(root), max_steps=1, batch_size=64))
+    with pytest.raises(MismatchError, match="rank model") as told:
+        train(
+            other_model(ad_pipeline()),
+            TrainOptions(source, checkpoint=str(root), publish=redis_url, batch_size=64),
+        )
+    assert str(root) in str(told.value) and "\n" not in str(told.value)
+    with pytest.raises(MismatchError, match="seed: 1 there, 2 here"):
+        train(ad_pipeline(), TrainOptions(source, checkpoint=str(root), seed=2))
+    assert client.dbsize() == 0
+
+
+def test_prometheus_is_served_while_it_trains(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", port))
+        taken.listen()
+        with pytest.raises(ConfigError, match=f"metrics port {port}"):
+            train(ad_pipeline(), TrainOptions(source, metrics_port=port))
+    seen: list[str] = []
+    ended = threading.Event()
+
+    def scrape() -> None:
+        while not ended.is_set():
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1) as answer:
+                    seen.append(answer.read().decode())
+            except OSError:
+                pass  # not there yet, or not any more
+            time.sleep(0.02)
+
+    monkeypatch.setattr("trainer.monitor.GAUGES_EVERY_S", 0.1)
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    try:
+        train(
+            ad_pipeline(),
+            TrainOptions(source, metrics_port=port, batch_size=64, until_idle_s=2, idle_s=0.2),
+        )
+    finally:
+        ended.set()
+        thread.join()
+    found = dict(re.findall(r"^(livectr_\w+(?:\{[^}]*\})?) ([-\d.e+]+|NaN)$", seen[-1], re.M))
+    assert float(found["livectr_examples_total"]) >= 0.9 * IMPRESSIONS
+    assert float(found['livectr_table_rows{table="ad"}']) == ADS
+    assert 0 < float(found['livectr_auc{model="rank"}']) < 1
+
+
+def test_an_emptied_redis_comes_back_from_the_running_trainer(
+    tmp_path: Path, redis_url: str, client: redis.Redis
+) -> None:
+    """Redis is a rebuildable view."""
+    source = write_files(tmp_path, 4_000)
+    emptied = threading.Event()
+
+    def empty() -> None:
+        while client.get("{livectr}:manifest") is None:
+            time.sleep(0.005)
+        client.flushall()
+        emptied.set()
+
+    thread = threading.Thread(target=empty)
+    thread.start()
+    report = train(
+        ad_pipeline(),
+        TrainOptions(source, until_end=True, batch_size=32, publish=redis_url, publish_interval_s=0.1),
+    )
+    thread.join()
+    assert emptied.is_set()
+    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    assert manifest.step == report.steps
+    for name in ("ad", "user"):
+        keys = np.arange(manifest.tables[name])
+        _, status = decode_rows(
+            client.mget(Keyspace().rows(manifest.ns, name, keys)), manifest.version, manifest.dim
+        )
+        assert not status.any()

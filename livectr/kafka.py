@@ -194,6 +194,9 @@ class Broker:
             "log.cleaner.dedupe.buffer.size": 16 << 20,
             "message.max.bytes": self._max_message_bytes,
             "replica.fetch.max.bytes": self._max_message_bytes,
+            # After a crash the controller waits this long for the broker that it remembers, itself.
+            "broker.session.timeout.ms": 3000,
+            "broker.heartbeat.interval.ms": 500,
             # The quorum has one voter: nothing to wait for.
             "controller.quorum.election.timeout.ms": 100,
             "controller.quorum.fetch.timeout.ms": 200,

@@ -6,8 +6,8 @@ In the mesh strategy (DES §4) a rank fetches, for the U unique keys of a batch,
     FM      U (8 + 4 K)                             key, vector
     DeepFM  U (8 + 4 + 4 K) + 4 F K H₁              key, weight, vector; the first layer
 
-The saving compares ⊕ with that, as the paper does; its Table 2 is the peer (its column DNN beside our DeepFM).
-The second row of each pair counts everything that a rank sends: the paper's features are on their ranks already,
+The saving compares ⊕ with that, as the paper does; its Table 2 is the peer (its DNN beside our DeepFM). The
+second row of each pair counts everything that a rank sends: the paper's features are on their ranks already,
 our keys and labels have to get there.
 
 Table 2's figures give away K = 8 and F · H₁ = 153,600, here 600 fields and H₁ = 256. 950 keys a sample (DES

@@ -11,7 +11,6 @@ sent and no process group is needed.
 from __future__ import annotations
 
 import os
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,7 +32,6 @@ class Collectives:
 
     Attributes:
         bytes: operator name → bytes sent by this rank so far
-        seconds: collective → seconds spent in it so far (waiting for others included)
         device: where this rank's networks run
     """
 
@@ -42,20 +40,11 @@ class Collectives:
         self.world = world
         self.device = torch.device(device)
         self.bytes: dict[str, int] = defaultdict(int)
-        self.seconds: dict[str, float] = defaultdict(float)
 
     def count(self, operator: str, sent: int) -> None:
         """Adds to an operator's bytes, here and in the metrics."""
         self.bytes[operator] += sent
         telemetry.COLLECTIVE_BYTES.labels(operator).inc(sent)
-
-    @contextmanager
-    def _timed(self, operator: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[operator] += time.perf_counter() - start
 
     def aggregate(self, partial: Tensor, operator: str) -> Tensor:
         """⊕ with autograd: f32[B, S] → the sum over ranks, the same bits on every rank."""
@@ -67,8 +56,7 @@ class Collectives:
     def all_reduce(self, tensor: Tensor, operator: str) -> Tensor:
         """Sums `tensor` over ranks in place and returns it."""
         if self.world > 1:
-            with self._timed(operator):
-                dist.all_reduce(tensor)
+            dist.all_reduce(tensor)
             self.count(operator, 2 * (self.world - 1) * tensor.nbytes // self.world)
         return tensor
 
@@ -78,8 +66,7 @@ class Collectives:
             return own[None]
         mine = torch.from_numpy(np.ascontiguousarray(own).view(np.uint8).reshape(-1))
         gathered = torch.empty(self.world, mine.numel(), dtype=torch.uint8)
-        with self._timed(operator):
-            dist.all_gather(list(gathered), mine)
+        dist.all_gather(list(gathered), mine)
         self.count(operator, (self.world - 1) * mine.nbytes)
         return gathered.numpy().view(own.dtype).reshape(self.world, *own.shape)
 
@@ -94,8 +81,7 @@ class Collectives:
             return list(outgoing)
         received = torch.empty(sum(incoming), dtype=torch.int64)
         packed = torch.from_numpy(np.concatenate(outgoing))
-        with self._timed("exchange"):
-            dist.all_to_all_single(received, packed, list(incoming), [len(words) for words in outgoing])
+        dist.all_to_all_single(received, packed, list(incoming), [len(words) for words in outgoing])
         for operator, nbytes in sent.items():
             self.count(operator, nbytes)
         return [part.numpy() for part in torch.split(received, list(incoming))]

@@ -1,7 +1,7 @@
 """What a page shows, works: every ``bash`` and ``python`` block of README.md, docs/ and examples/ is run.
 
-A page's bash blocks are one shell session, from top to bottom, in a folder where the repository's files are linked,
-so that what the page writes stays out of the checkout. Its python blocks share one namespace.
+A page's bash blocks are one shell session, from top to bottom, in a folder where the repository's files are
+linked, so that what the page writes stays out of the checkout. Its python blocks share one namespace.
 Other blocks (``text``, ``toml``, ``json``, ``promql``) are only shown.
 """
 
@@ -14,7 +14,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from prometheus_client import REGISTRY
 
+import ingest.metrics
+import serving.metrics
+import trainer.telemetry
 from livectr import config
 
 ROOT = Path(__file__).parent.parent.parent
@@ -24,6 +28,7 @@ PAGES = [
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+DECLARE_METRICS = (ingest.metrics, serving.metrics, trainer.telemetry)
 DEMO_S = 15  # a page's demo of a minute is run this long: the minute itself is one of the issue's own checks
 
 
@@ -89,3 +94,14 @@ def test_every_setting_is_documented() -> None:
     missing = [name for name in config.FIELDS if f"| `{name}` |" not in page]
     extra = [name for name in re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) if name not in config.FIELDS]
     assert not missing and not extra, f"docs/configuration.md lacks {missing} and has {extra} too many"
+
+
+def test_every_metric_is_documented() -> None:
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    names = {
+        family.name + ("_total" if family.type == "counter" else "")
+        for family in REGISTRY.collect()
+        if family.name.startswith("livectr_")
+    }
+    assert len(names) > 20
+    assert not {name for name in names if f"`{name}" not in page}

@@ -32,7 +32,6 @@ from serving.scorer import TowerFeatures, TowerScorer, near_cache, tower_feature
 from serving.view import Items, View
 
 ROLE = "prerank"
-_NO_ITEMS = Items(np.empty(0, np.int64), np.empty((0, 0), np.float32))
 
 
 class _Side:
@@ -88,7 +87,7 @@ class PreRanker:
             scorer = snapshot.served.scorer
             assert isinstance(scorer, TowerScorer)
             user = scorer.user(snapshot.vectors(batch), dense)[0]
-            items = snapshot.served.items or _NO_ITEMS
+            items = snapshot.served.items or Items.none(len(user))
             if keys is None or candidates is None:
                 return _Answer(snapshot, items.ids, items.vectors @ user + scorer.bias, 0, True)
             return self._score(snapshot, scorer, items, user, candidates, keys)

@@ -62,6 +62,11 @@ class Items:
             self._rows = KeyNumbers()
             self._rows.assign(self.ids)
 
+    @staticmethod
+    def none(dim: int) -> Items:
+        """No item at all, for a version that was published before the first one was known."""
+        return Items(np.empty(0, np.int64), np.empty((0, dim), np.float32))
+
     def find(self, ids: I64) -> tuple[U32, npt.NDArray[np.bool_]]:
         """Row of each id i64[n], and whether it is known (bool[n]; an unknown one has no row)."""
         rows = self._rows.find(np.ascontiguousarray(ids))

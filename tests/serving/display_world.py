@@ -24,16 +24,17 @@ SEGMENTS = tuple((s.name, s.dim) for s in row_segments(model_configs(pipeline)))
 
 
 class World:
-    """19 users, 50 ads, a model trained on 30 batches of random clicks."""
+    """19 users, 50 ads, and a step: by default one that was trained on 30 batches of random clicks."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: DesStep | None = None) -> None:
         rng = np.random.default_rng(0)
         self.users = {u: [u, int(rng.integers(10, 70)), f"städte {u % 3}"] for u in range(1, 20)}
         self.ads = {a: [a, f"cat{a % 4}", float(np.float32(rng.random() * 10))] for a in range(100, 150)}
         self.extract = pipeline.plan.compile()
-        self.step = DesStep(pipeline, rank=0, world=1, seed=SEED)
-        for _ in range(30):
-            self.train(rng)
+        self.step = step or DesStep(pipeline, rank=0, world=1, seed=SEED)
+        if step is None:
+            for _ in range(30):
+                self.train(rng)
 
     def train(self, rng: np.random.Generator) -> None:
         ads = rng.choice(list(self.ads), 64).tolist()

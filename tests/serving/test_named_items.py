@@ -1,0 +1,50 @@
+"""Items that are known by a string: names go in and come out, vectors are found by the names' keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from publication import Publication
+
+from ingest.keys import hash_strings
+from ingest.pipeline import Pipeline
+from ingest.streams import Stream, Table, labelled
+from models import LR, TwoTower
+from models.base import row_segments
+from serving.client import PreRankClient
+from serving.scorer import model_configs
+from serving.serve import App
+from trainer.step import DesStep
+
+impressions = Stream("shows", key="user", columns={"user": "string", "song": "string", "label": "int64"})
+songs = Table("songs", key="song", columns={"song": "string", "genre": "string"})
+log = labelled(impressions, label="label").lookup(songs)
+pipeline = Pipeline(
+    log,
+    sparse={"user": log.user, "song": log.song, "genre": songs.genre},
+    rank=LR(),
+    prerank=TwoTower(user=("user",), item=("song", "genre"), dim=4, hidden=(8,), out=4),
+    items=songs,
+)
+NAMES = ["Für Elise", "Bolero", "夜曲", "Clair de lune"]
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_names_go_in_and_come_out(redis_url: str, serve: Callable[..., App], published: bool) -> None:
+    step = DesStep(pipeline, rank=0, world=1, seed=1)
+    segments = tuple((s.name, s.dim) for s in row_segments(model_configs(pipeline)))
+    publication = Publication(redis_url, pipeline.fingerprint, segments)
+    keys = hash_strings(NAMES)
+    publication.facts("songs", {int(k): [name, "piano"] for k, name in zip(keys, NAMES, strict=True)})
+    vectors = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+    publication.publish({}, step.weights(), (keys, vectors) if published else None)
+    with PreRankClient(serve("prerank", pipeline).server.address) as client:
+        assert [c.name for c in client.describe().columns] == ["user"]
+        some = client.prerank({"user": "anna"}, [*NAMES[:2], "unheard"], 3)
+        everything = client.prerank({"user": "anna"}, None, 10)
+    assert sorted(some.names.values) == sorted([*NAMES[:2], "unheard"])
+    assert [[*NAMES[:2], "unheard"][i] for i in some.index] == list(some.names.values)
+    assert some.unknown == (1 if published else 3)
+    assert sorted(everything.names.values) == (sorted(NAMES) if published else [])

@@ -1,0 +1,76 @@
+"""From log files to answers: what the servers say is what the trainer's tables and networks say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from display_pipeline import pipeline
+from display_world import NOW_MS, World
+
+from serving.client import PreRankClient, RankClient
+from serving.serve import App
+from trainer.collectives import connect
+from trainer.options import TrainOptions
+from trainer.run import Training
+
+SEED = 11
+
+
+def write_logs(root: Path, world: World, impressions: int) -> dict[int, list[int]]:
+    """A folder of JSON lines per topic; returns each user's clicked ads, oldest first."""
+    rng = np.random.default_rng(4)
+    shown, clicked = [], []
+    clicks: dict[int, list[int]] = {}
+    for i in range(impressions):
+        user, ad = int(rng.choice(list(world.users))), int(rng.choice(list(world.ads)))
+        event: dict[str, Any] = {"request_id": f"r{i}", "user_id": user, "ad_id": ad, "ts": NOW_MS + i * 1000}
+        words = " ".join(rng.choice(["Blue", "shoe", "ÖL"], 2))
+        shown.append({**event, "position": int(rng.integers(5)), "query": words, "tags": ["x"] * (i % 3)})
+        if rng.random() < 0.3:
+            clicked.append({**event, "ts": event["ts"] + 500})
+            clicks.setdefault(user, []).append(ad)
+    tables = {
+        "users": [dict(zip(("user_id", "age", "city"), row, strict=True)) for row in world.users.values()],
+        "ads": [dict(zip(("ad_id", "category", "price"), row, strict=True)) for row in world.ads.values()],
+    }
+    for topic, events in {"impressions": shown, "clicks": clicked, **tables}.items():
+        (root / topic).mkdir(parents=True)
+        (root / topic / "00000.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return clicks
+
+
+def test_what_was_trained_is_served(
+    tmp_path: Path, redis_url: str, world: World, serve: Callable[..., App]
+) -> None:
+    clicks = write_logs(tmp_path / "logs", world, 2_000)
+    options = TrainOptions(
+        f"file:{tmp_path / 'logs'}", until_end=True, batch_size=64, seed=SEED, publish=redis_url
+    )
+    with connect() as collectives, ExitStack() as resources:
+        training = Training(pipeline, options, collectives, lambda: False, resources)
+        report = training.run()
+        assert report.examples_trained == 2_000
+        trained = World(training.step)
+        now_ms = NOW_MS + 3_000_000
+        rank, prerank = serve("rank"), serve("prerank")
+        assert rank.view.peek().version == report.published_versions  # type: ignore[union-attr]
+        ads = [*range(100, 150), 777]  # 777: nobody has seen it
+        position = [i % 5 for i in range(len(ads))]
+        with RankClient(rank.server.address) as ranks, PreRankClient(prerank.server.address) as towers:
+            for user in (1, 7, 19, 555):
+                columns = trained.columns(
+                    user, ads, position, history=clicks.get(user, [])[-5:], query="blue SHOE", ts=now_ms
+                )
+                context = {"user_id": user, "ts": now_ms, "query": "blue SHOE", "tags": ["x", "y"]}
+                response = ranks.rank(context, {"ad_id": ads, "position": position})
+                pctr = 1 / (1 + np.exp(-trained.logits("rank", columns).astype(np.float64)))
+                np.testing.assert_allclose(response.pctr, pctr[list(response.index)], atol=1e-6)
+                chosen = towers.prerank({"user_id": user, "ts": now_ms}, ads, len(ads))
+                logits = trained.logits("prerank", columns)
+                np.testing.assert_allclose(chosen.score, logits[list(chosen.index)], atol=1e-5)
+                assert chosen.unknown == 1

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, start_http_server
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 _REQUEST_BOUNDS_S = (
     *(0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0065, 0.008, 0.01, 0.0125, 0.015, 0.02),
@@ -75,9 +74,7 @@ class Freshness(Collector):
     def collect(self) -> Iterator[HistogramMetricFamily]:
         with self._lock:
             rising, total_s = np.cumsum(self._counts), self._sum_s
-        buckets = [
-            (floatToGoString(bound), float(n)) for bound, n in zip(self.bounds_s, rising[:-1], strict=True)
-        ]
+        buckets = [(str(bound), float(n)) for bound, n in zip(self.bounds_s, rising[:-1], strict=True)]
         yield HistogramMetricFamily(
             "livectr_freshness_seconds",
             "From an example's event to the moment a server answers from what it taught",

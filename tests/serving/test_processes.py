@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +19,6 @@ from display_world import NOW_MS, World, publication
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kernels.errors import ConfigError
-from livectr.parts import free_ports
 from serving.client import PreRankClient, RankClient
 from serving.options import ServeOptions
 from serving.serve import serve_rank
@@ -47,6 +47,12 @@ def server(role: str, url: str, *flags: str, pipeline: Path = PIPELINE) -> Itera
         process.communicate()
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def ready(process: subprocess.Popen[str]) -> tuple[str, str]:
     """The address and the version of the ready line."""
     assert process.stdout is not None
@@ -59,7 +65,7 @@ def ready(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 def test_a_process_serves_and_ends_gracefully(redis_url: str, world: World) -> None:
     version = world.publish(publication(redis_url))
-    (port,) = free_ports(1)
+    port = free_port()
     with server("rank", redis_url, "--listen", "127.0.0.1:0", "--metrics-port", str(port)) as process:
         address, served = ready(process)
         assert served == str(version)

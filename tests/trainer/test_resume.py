@@ -1,11 +1,9 @@
 """kill -9 at any moment: the resumed run's tables, networks and predictions are those of an unbroken run."""
 
-import json
 import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +13,7 @@ import psutil
 import pytest
 import redis
 from ad_logs import ad_pipeline, write_files, write_kafka
+from processes import TRAIN_ONCE, finish, start
 
 from ingest.state import SourceState
 from kernels.table import DynamicTable
@@ -23,34 +22,8 @@ from trainer.checkpoint import Restored, newest_manifest
 from trainer.predictions import RECORD
 from trainer.step import DesStep
 
-TRAIN_ONCE = Path(__file__).parent / "train_once.py"
 IMPRESSIONS = 5_000
 OPTIONS: dict[str, object] = dict(batch_size=64, publish_interval_s=0.15, threads=1, until_end=True)
-
-
-def command(world: int, options: dict[str, object], prefix: str) -> list[str]:
-    once = [str(TRAIN_ONCE), json.dumps(options), prefix]
-    if world == 1:
-        return [sys.executable, *once]
-    torchrun = [
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--max-restarts=0",
-        f"--nproc-per-node={world}",
-    ]
-    return [sys.executable, *torchrun, *once]
-
-
-def start(world: int, options: dict[str, object], prefix: str = "") -> subprocess.Popen[bytes]:
-    """A trainer in a process group of its own."""
-    return subprocess.Popen(command(world, options, prefix), start_new_session=True, stderr=subprocess.PIPE)
-
-
-def finish(process: subprocess.Popen[bytes]) -> str:
-    _, text = process.communicate(timeout=240)
-    assert process.returncode == 0, text.decode()
-    return text.decode()
 
 
 def generation(root: Path) -> int:

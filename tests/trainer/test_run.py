@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import redis
+import safetensors.numpy
 from ad_logs import ADS, START_MS, USERS, ad_pipeline, write_files
+from processes import finish, start
 
 from ingest.pipeline import Pipeline
 from kernels.errors import ConfigError, ConnectError, MismatchError
@@ -103,6 +105,31 @@ def test_what_is_published_is_what_was_trained(
     train(ad_pipeline(), TrainOptions(source, until_end=True, batch_size=128, publish=redis_url, max_steps=2))
     again = VersionManifest.from_json(client.get(space.manifest))
     assert again.version > manifest.version and again.epoch > manifest.epoch and again.ns != manifest.ns
+
+
+def test_two_ranks_publish_one_version(
+    tmp_path: Path, source: str, redis_url: str, client: redis.Redis
+) -> None:
+    options = dict(source=source, until_end=True, batch_size=128, publish=redis_url, threads=1)
+    report = tmp_path / "report.json"
+    finish(start(2, {**options, "publish_interval_s": 0.2, "report": str(report)}))
+    written = json.loads(report.read_text())
+    assert (written["world"], written["examples_trained"]) == (2, IMPRESSIONS)
+    space = Keyspace()
+    manifest = VersionManifest.from_json(client.get(space.manifest))
+    assert manifest.world == len(manifest.dense) == len(manifest.changed) == 2
+    assert manifest.tables.keys() == {field.table for field in ad_pipeline().fields}
+    assert manifest.version == written["published_versions"]
+    for table, count in (("ad", ADS), ("user", USERS)):
+        values = client.mget(space.rows(manifest.ns, table, np.arange(count)))
+        assert not decode_rows(values, manifest.version, manifest.dim)[1].any()
+    assert all(client.mget(space.facts("ads", np.arange(ADS))))
+    assert all(client.mget(space.facts("users", np.arange(USERS))))
+    histories = client.mget(space.histories("recent(clicks.ad_id,5,3600000)", np.arange(USERS)))
+    assert sum(value is not None for value in histories) > USERS / 2
+    dense = [safetensors.numpy.load(client.get(name)) for name in manifest.dense]
+    assert not dense[0].keys() & dense[1].keys()
+    assert decode_item_vectors(client.get(manifest.item_vectors))[1].shape[0] == ADS
 
 
 def test_freshness_counts_each_example_once(

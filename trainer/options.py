@@ -19,7 +19,7 @@ class TrainOptions:
     batch_size: examples of a step over all ranks. batch_interval_ms: event time that a batch may not cross,
         so that a slow stream is trained without waiting for full batches.
     checkpoint: directory; None: nothing is kept. checkpoint_interval_s: at least this long between
-        checkpoints (0: with each publish).
+        checkpoints (0: with each publish, as long as they take a tenth of the time at most).
     publish: redis:// URL; None: nothing is published. publish_interval_s: between commits.
     window_s: event time over which the quality gauges slide.
     predictions: file for the log of test-then-train predictions. report: file for the report (JSON).

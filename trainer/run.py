@@ -53,6 +53,8 @@ __all__ = ["Report", "TrainOptions", "train"]
 
 LOG = logging.getLogger(__name__)
 LAST_PUBLISH_DEADLINE_S = 60.0
+CHECKPOINT_PAUSE = 9.0
+"""Seconds without a checkpoint for each second that one took: at most a tenth of the time goes into them."""
 
 
 class Due(IntEnum):
@@ -208,7 +210,9 @@ class Training:
             return True
         if self.options.max_steps is not None and self.steps >= self.options.max_steps:
             return True
-        if all(flags.quiet for flags in round_.flags):
+        # A rank may own no partition with events; examples are counted over all ranks.
+        begun = self.control.world == 1 or self.examples > 0
+        if begun and all(flags.quiet for flags in round_.flags):
             self.source.finish()
         return round_.ended
 
@@ -244,8 +248,11 @@ class Training:
         if self.checkpoint is not None and checkpoint:
             # 2, 3, 4 the checkpoint
             cursor = self.publisher.cursor(self.steps) if self.publisher is not None and publish else None
+            started = time.monotonic()
             self._write_checkpoint(boundary, cursor)
-            self._next_checkpoint = time.monotonic() + self.options.checkpoint_interval_s
+            took_s = time.monotonic() - started
+            pause_s = max(self.options.checkpoint_interval_s, CHECKPOINT_PAUSE * took_s)
+            self._next_checkpoint = time.monotonic() + pause_s
         if self.publisher is not None and publish:
             # 5 push in the background
             self._pushing = boundary

@@ -1,4 +1,7 @@
-"""Publishing: one atomic flip, readers undisturbed, zombies refused, an emptied Redis filled again."""
+"""Publishing: one atomic flip, readers undisturbed, zombies refused, an emptied Redis filled again.
+
+Steps are those of trainer.publish: 5 push, 6 flip.
+"""
 
 import threading
 import time
@@ -172,6 +175,7 @@ def test_a_zombie_is_refused(redis_url: str, client: redis.Redis, trainers: list
 def test_a_zombie_between_push_and_flip_is_refused(
     redis_url: str, client: redis.Redis, trainers: list[Trainer]
 ) -> None:
+    """Between steps 5 and 6."""
     zombie = start(trainers, redis_url)
     zombie.publisher.begin(snapshot(1, np.arange(10)))
     while zombie.publisher.state is Push.PUSHING:
@@ -267,6 +271,7 @@ class BrokenConnection:
 def test_a_push_that_broke_is_repeated_under_its_number(
     redis_url: str, client: redis.Redis, trainers: list[Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Step 5 dies between two tables."""
     trainer = start(trainers, redis_url)
     keys = np.arange(200)
     trainer.publish(snapshot(1, keys))
@@ -282,6 +287,24 @@ def test_a_push_that_broke_is_repeated_under_its_number(
     assert done is not None and done.manifest.version == 2
     assert (read(client, trainer, keys, 2, ns)[0] == rows_at(3, keys)).all()
     assert (read(client, trainer, keys, 1, ns)[0] == rows_at(1, keys)).all()
+
+
+def test_a_flip_whose_answer_was_lost_is_asked_again(
+    redis_url: str, client: redis.Redis, trainers: list[Trainer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step 6 takes place, but its answer does not arrive."""
+    trainer = start(trainers, redis_url)
+    check, lost = trainer.store._check, []
+
+    def lose_one(answer: object) -> None:
+        check(answer)
+        if client.exists("{livectr}:manifest") and not lost:
+            lost.append(answer)
+            raise redis.ConnectionError("gone")
+
+    monkeypatch.setattr(trainer.store, "_check", lose_one)
+    done = trainer.publish(snapshot(1, np.arange(3)))
+    assert lost and done is not None and not trainer.publisher.full
 
 
 def test_readers_never_see_a_mixed_version(redis_url: str, trainers: list[Trainer]) -> None:

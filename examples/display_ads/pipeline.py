@@ -90,6 +90,7 @@ pipeline = Pipeline(
         dim=8,
         hidden=(32,),
         out=16,
+        optimiser=adagrad(lr=0.02),
     ),
     items=ads,
     settings={"batch_size": 2048, "batch_interval_ms": "500ms", "publish_interval_s": "2s"},

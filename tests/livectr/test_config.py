@@ -1,0 +1,115 @@
+"""One configuration from four sources: which wins, and what a mistake says."""
+
+from pathlib import Path
+
+import pytest
+
+from kernels.errors import ConfigError
+from livectr.config import FIELDS, Settings, resolve
+from serving.options import ServeOptions
+from trainer.options import TrainOptions
+
+
+def test_each_source_wins_over_the_one_before(tmp_path: Path) -> None:
+    toml = tmp_path / "livectr.toml"
+    toml.write_text("batch_size = 2\nidle_s = 2\nseed = 2\n")
+    settings = resolve(
+        {"batch_size": "4"},
+        toml=toml,
+        environment={"LIVECTR_BATCH_SIZE": "3", "LIVECTR_IDLE_S": "3"},
+        pipeline={"batch_size": 1, "idle_s": 1, "seed": 1, "window_s": 1},
+    )
+    assert (settings.batch_size, settings.idle_s, settings.seed, settings.window_s) == (4, 3.0, 2, 1.0)
+
+
+def test_defaults_are_those_of_the_options() -> None:
+    settings = resolve({}, environment={})
+    for options in (TrainOptions(source="file:x"), ServeOptions(redis="redis://x")):
+        for name, value in vars(options).items():
+            if name not in ("source", "redis", "pipeline_file"):
+                assert getattr(settings, name) == value, name
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("500ms", "idle_s", 0.5),
+        ("2m", "idle_s", 120.0),
+        ("14d", "window_s", 14 * 86400.0),
+        ("1.5s", "batch_interval_ms", 1500),
+        ("250", "batch_interval_ms", 250),
+        ("yes", "until_end", True),
+        ("false", "until_end", False),
+    ],
+)
+def test_values_are_read_in_the_unit_of_their_name(text: str, name: str, value: object) -> None:
+    assert getattr(resolve({name: text}, environment={}), name) == value
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (
+            {"batch_sise": "3"},
+            "flag --batch-sise: there is no setting 'batch_sise'; did you mean 'batch_size'?",
+        ),
+        ({"batch_size": "0"}, "flag --batch-size: batch_size is '0', but must be at least 1."),
+        ({"batch_size": "1.5"}, "must be a whole number"),
+        ({"batch_size": "many"}, "must be a number"),
+        ({"publish_interval_s": "0"}, "must be more than 0"),
+        ({"idle_s": "3 parsecs"}, "must be a number or a duration"),
+        ({"source": "kafak://x:1"}, "must begin with kafka:// or file:"),
+        ({"until_end": "perhaps"}, "must be true or false"),
+        ({"checkpoint": ""}, "must be a text that is not empty"),
+    ],
+)
+def test_a_mistake_in_a_flag_is_a_sentence(flags: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        resolve(flags, environment={})
+    assert says in str(error.value)
+
+
+def test_unknown_names_are_errors_in_every_source(tmp_path: Path) -> None:
+    toml = tmp_path / "x.toml"
+    toml.write_text("batchsize = 3")
+    with pytest.raises(ConfigError, match=r"x\.toml: there is no setting 'batchsize'"):
+        resolve({}, toml=toml, environment={})
+    with pytest.raises(ConfigError, match="environment variable LIVECTR_BATCHSIZE: there is no setting"):
+        resolve({}, environment={"LIVECTR_BATCHSIZE": "3"})
+    with pytest.raises(ConfigError, match="settings of the pipeline: there is no setting 'batchsize'"):
+        resolve({}, environment={}, pipeline={"batchsize": 3})
+
+
+def test_other_variables_with_our_prefix_are_left_alone() -> None:
+    """The kernels' own, and what Kubernetes tells every pod about a Service livectr-rank."""
+    environment = {
+        "LIVECTR_CACHE_DIR": "/x",
+        "LIVECTR_THREADS": "2",
+        "LIVECTR_RANK_SERVICE_HOST": "10.0.0.1",
+        "LIVECTR_RANK_SERVICE_PORT_GRPC": "50051",
+        "LIVECTR_RANK_PORT": "tcp://10.0.0.1:50051",
+        "LIVECTR_RANK_PORT_50051_TCP_ADDR": "10.0.0.1",
+        "LIVECTR_METRICS_PORT": "9100",
+    }
+    assert resolve({}, environment=environment) == Settings(metrics_port=9100)
+
+
+@pytest.mark.parametrize(("text", "says"), [("batch_size = ", "is not TOML"), (None, "cannot be read")])
+def test_a_bad_file_is_named(tmp_path: Path, text: str | None, says: str) -> None:
+    path = tmp_path / "bad.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        resolve({}, toml=path, environment={})
+
+
+def test_every_setting_says_what_it_does() -> None:
+    for field in FIELDS.values():
+        assert field.metadata["help"] and field.metadata["commands"], field.name
+
+
+def test_the_page_lists_every_setting_with_its_default() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    for name, field in FIELDS.items():
+        default = "–" if field.default is None else str(field.default).replace("False", "false")
+        assert f"| `{name}` | {default} | {', '.join(field.metadata['commands'])} |" in page, name

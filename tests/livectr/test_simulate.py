@@ -1,0 +1,231 @@
+"""The simulated market: the same seed gives the same logs, and the ledger says what they hold."""
+
+import io
+import json
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from PIL import Image
+
+from ingest.sources.brokers import kafka_servers
+from kernels.errors import ConfigError
+from livectr.kafka import Broker
+from livectr.ledger import read_ledger
+from livectr.records import png
+from livectr.simulate import SimulateOptions, simulate
+from livectr.traffic import TrafficOptions
+from livectr.truth import Truth, World
+from trainer.metrics import auc
+
+WORLD = World(users=300, ads=40, ad_interval_s=2, ad_life=5, drift_s=60)
+TRAFFIC = TrafficOptions(rate=1500, seconds=8, duplicates=0.02, late=0.05, broken=0.002)
+
+
+def options(folder: Path, **more: object) -> SimulateOptions:
+    values = dict(world=WORLD, traffic=TRAFFIC, real_time=False, ledger=str(folder / "ledger.arrows"))
+    values["to"] = f"file:{folder / 'logs'}"
+    return SimulateOptions(**{**values, **more})  # type: ignore[arg-type]
+
+
+def lines(folder: Path, topic: str) -> dict[int, list[bytes]]:
+    """Partition → its lines, in order."""
+    found: dict[int, list[bytes]] = {}
+    for path in sorted((folder / "logs" / topic).iterdir()):
+        found.setdefault(int(path.name[:5]), []).extend(path.read_bytes().splitlines())
+    return found
+
+
+def sound(rows: list[bytes], *columns: str) -> list[dict[str, int]]:
+    """Events that have the columns as integers."""
+    events = []
+    for row in rows:
+        try:
+            event = json.loads(row)
+        except ValueError:
+            continue
+        if all(isinstance(event.get(column), int) for column in columns):
+            events.append(event)
+    return events
+
+
+@pytest.fixture(scope="module")
+def market(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+    folder = tmp_path_factory.mktemp("market")
+    return folder, simulate(options(folder))
+
+
+@pytest.fixture(scope="module")
+def broker_url() -> Iterator[str]:
+    """A broker of our own: the simulator's topics have fixed names."""
+    with Broker() as broker:
+        yield broker.url
+
+
+def test_the_same_seed_writes_the_same_bytes(market: tuple[Path, dict[str, int]], tmp_path: Path) -> None:
+    folder, counts = market
+    again = simulate(options(tmp_path))
+    for path in folder.rglob("*.*"):
+        assert path.read_bytes() == (tmp_path / path.relative_to(folder)).read_bytes(), path.name
+    timing = ("seconds", "records_per_second")
+    assert {k: v for k, v in again.items() if k not in timing} == {
+        k: v for k, v in counts.items() if k not in timing
+    }
+
+
+def test_every_record_is_accounted_for(market: tuple[Path, dict[str, int]]) -> None:
+    folder, counts = market
+    impressions = [row for rows in lines(folder, "impressions").values() for row in rows]
+    clicks = [row for rows in lines(folder, "clicks").values() for row in rows]
+    assert len(impressions) + len(clicks) == counts["records"]
+    good = sound(impressions, "user_id", "ts"), sound(clicks, "user_id", "ts")
+    assert counts["records"] - len(good[0]) - len(good[1]) == counts["broken"] > 0
+    for events, name in zip(good, ("impressions", "clicks"), strict=True):
+        assert len({event["request_id"] for event in events}) == counts[name]
+    twice = sum(len(events) - len({e["request_id"] for e in events}) for events in good)
+    assert twice == counts["duplicates"] > 0
+
+
+def test_events_of_a_user_share_a_partition_in_both_topics(market: tuple[Path, dict[str, int]]) -> None:
+    folder, _ = market
+    where: dict[int, set[int]] = {}
+    for topic in ("impressions", "clicks"):
+        for partition, rows in lines(folder, topic).items():
+            for event in sound(rows, "user_id", "ts"):
+                where.setdefault(event["user_id"], set()).add(partition)
+    assert all(len(partitions) == 1 for partitions in where.values())
+    assert len(set.union(*where.values())) == 4
+
+
+def test_the_ledgers_labels_are_those_of_a_brute_force_join(market: tuple[Path, dict[str, int]]) -> None:
+    """A click counts when neither its time nor that of a record before it is past the deadline."""
+    folder, counts = market
+    window = TRAFFIC.label_window_ms
+    shown = {
+        event["request_id"]: event["ts"]
+        for rows in lines(folder, "impressions").values()
+        for event in sound(rows, "user_id", "ts")
+    }
+    clicked = set()
+    for rows in lines(folder, "clicks").values():
+        mark = 0
+        for event in sound(rows, "user_id", "ts"):
+            mark = max(mark, event["ts"])
+            if mark <= shown[event["request_id"]] + window:
+                clicked.add(event["request_id"])
+    table = read_ledger(folder / "ledger.arrows")
+    assert table["request_id"].to_pylist() == sorted(shown)
+    assert table["ts"].to_pylist() == [shown[i] for i in sorted(shown)]
+    assert {i for i, y in zip(sorted(shown), table["label"].to_pylist(), strict=True) if y} == clicked
+    late = counts["clicks"] - len(clicked)
+    assert late >= counts["late_clicks"] > 0
+
+
+def test_the_planted_probabilities_explain_the_labels(market: tuple[Path, dict[str, int]]) -> None:
+    folder, _ = market
+    table = read_ledger(folder / "ledger.arrows")
+    p, label = table["probability"].to_numpy(), table["label"].to_numpy().astype(np.float32)
+    spread = np.sqrt((p * (1 - p)).sum())
+    assert abs(label.sum() - p.sum()) < 4 * spread
+    assert 0.7 < auc(np.log(p / (1 - p)), label) < 0.9
+
+
+def test_ads_are_born_and_die_and_are_announced_before_they_are_shown(
+    market: tuple[Path, dict[str, int]],
+) -> None:
+    folder, _ = market
+    announced = {e["ad_id"] for rows in lines(folder, "ads").values() for e in sound(rows, "ad_id")}
+    shown = [e for rows in lines(folder, "impressions").values() for e in sound(rows, "user_id", "ts")]
+    assert {e["ad_id"] for e in shown} <= announced
+    start = TRAFFIC.start_ms
+    for event in shown:
+        assert event["ad_id"] in WORLD.live_ads((event["ts"] - start) // 100 * 0.1), event
+    assert {e["ad_id"] for e in shown if e["ts"] < start + 2000} != {
+        e["ad_id"] for e in shown if e["ts"] > start + 6000
+    }
+
+
+def test_arrow_events_hold_what_json_events_hold(market: tuple[Path, dict[str, int]], tmp_path: Path) -> None:
+    folder, _ = market
+    simulate(options(tmp_path, events="arrow"))
+    for topic, columns in (
+        ("impressions", ("user_id", "ts", "position")),
+        ("clicks", ("user_id", "ts", "dwell_ms")),
+    ):
+        wanted = Counter(
+            (e["request_id"], *(e[c] for c in columns))
+            for rows in lines(folder, topic).values()
+            for e in sound(rows, *columns)
+        )
+        found: Counter[tuple[int, ...]] = Counter()
+        for path in (tmp_path / "logs" / topic).glob("*.arrow"):
+            table = pa.ipc.open_file(path).read_all()
+            found.update(zip(*(table[c].to_pylist() for c in ("request_id", *columns)), strict=True))
+        assert found == wanted
+
+
+def test_kafka_holds_what_files_hold(
+    market: tuple[Path, dict[str, int]], broker_url: str, tmp_path: Path
+) -> None:
+    folder, _ = market
+    simulate(options(tmp_path, to=broker_url))
+    consumer = KafkaConsumer(bootstrap_servers=kafka_servers(broker_url), enable_auto_commit=False)
+    for topic in ("impressions", "clicks", "users", "ads"):
+        for partition, rows in lines(folder, topic).items():
+            place = TopicPartition(topic, partition)
+            consumer.assign([place])
+            consumer.seek_to_beginning(place)
+            found: list[bytes] = []
+            end = consumer.end_offsets([place])[place]
+            while consumer.position(place) < end:
+                for records in consumer.poll(1000).values():
+                    found += [record.value for record in records]
+            assert found == rows, (topic, partition)
+    consumer.close()
+
+
+def test_another_number_of_partitions_is_refused(broker_url: str, tmp_path: Path) -> None:
+    simulate(options(tmp_path, to=broker_url, traffic=TrafficOptions(rate=10, seconds=0.2)))
+    with pytest.raises(ConfigError, match="say --partitions 4"):
+        simulate(options(tmp_path, to=broker_url, partitions=8))
+
+
+def test_images_show_their_look_and_some_do_not_decode(tmp_path: Path) -> None:
+    simulate(options(tmp_path, images=True, traffic=TrafficOptions(rate=10, seconds=0.2)))
+    good = bad = 0
+    for rows in lines(tmp_path, "ad_images").values():
+        for row in map(json.loads, rows):
+            try:
+                with Image.open(io.BytesIO(b64decode(row["image"]))) as image:
+                    image.load()
+                    assert image.size == (32, 32)
+                good += 1
+            except OSError:
+                bad += 1
+    assert good > 0
+    assert bad == sum(1 for i in range(1_000_001, 1_000_001 + good + bad) if i % 100 == 0)
+    bright, dark = (
+        np.asarray(Image.open(io.BytesIO(png(np.array([0, light, 0, 0]))))).mean() for light in (1.0, -1.0)
+    )
+    assert bright > dark + 50
+
+
+def test_tastes_drift_but_do_not_run_away() -> None:
+    truth = Truth(WORLD)
+    before = truth._taste.copy()
+    truth.drift(1)
+    small = np.abs(truth._taste - before).mean()
+    truth.drift(10_000)
+    assert 0 < small < np.abs(truth._taste - before).mean()
+    assert np.abs(truth._taste - truth._home).std() < 0.3
+
+
+def test_a_ledger_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("hello")
+    with pytest.raises(ConfigError, match=r"the ledger .* cannot be read"):
+        read_ledger(tmp_path / "x")

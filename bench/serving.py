@@ -57,21 +57,20 @@ def run(quick: bool = False) -> list[dict[str, object]]:
                 "site": "news",
             }
 
-        with serving("rank", url) as address, RankClient(address) as client:
+        def ask_rank(client: RankClient) -> Callable[[], object]:
+            chosen = rng.choice(ads, RANK_CANDIDATES, replace=False).tolist()
+            visit, bids = {**context(), "position": 1}, rng.random(RANK_CANDIDATES).tolist()
+            return lambda: client.rank(visit, {"ad_id": chosen}, bids)
 
-            def rank() -> object:
-                chosen = rng.choice(ads, RANK_CANDIDATES, replace=False).tolist()
-                bids = rng.random(RANK_CANDIDATES).tolist()
-                return client.rank({**context(), "position": 1}, {"ad_id": chosen}, bids)
+        def ask_prerank(client: PreRankClient) -> Callable[[], object]:
+            chosen = rng.choice(ads, PRERANK_CANDIDATES, replace=False).tolist()
+            visit = context()
+            return lambda: client.prerank(visit, chosen, RANK_CANDIDATES)
 
-            ranked = latencies_ms(rank, requests)
+        with serving("rank", url) as address, RankClient(address) as ranks:
+            ranked = latencies_ms(lambda: ask_rank(ranks), requests)
         with serving("prerank", url) as address, PreRankClient(address) as towers:
-
-            def prerank() -> object:
-                chosen = rng.choice(ads, PRERANK_CANDIDATES, replace=False).tolist()
-                return towers.prerank(context(), chosen, 400)
-
-            preranked = latencies_ms(prerank, requests)
+            preranked = latencies_ms(lambda: ask_prerank(towers), requests)
     fields = len(pipeline.fields)
     return [
         *rows(
@@ -101,10 +100,11 @@ def rows(workload: str, times_ms: F64, goal_ms: float) -> list[dict[str, object]
     return found
 
 
-def latencies_ms(call: Callable[[], object], requests: int) -> F64:
-    """Milliseconds of each call, after a tenth as many that warm the server up."""
+def latencies_ms(prepare: Callable[[], Callable[[], object]], requests: int) -> F64:
+    """Milliseconds of each prepared call, after a tenth as many that warm the server up."""
     times = np.empty(requests)
     for i in range(-requests // 10, requests):
+        call = prepare()
         started = time.perf_counter()
         call()
         if i >= 0:

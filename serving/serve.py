@@ -130,6 +130,8 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bo
     # Requests run beside each other; threads inside one would only take turns with those of another.
     torch.set_num_threads(1)
     os.environ.setdefault("LIVECTR_THREADS", "1")
+    # A request must not wait 5 ms (Python's default) for its turn while a version is being loaded.
+    sys.setswitchinterval(0.0005)
     stopped = _stop_signal()
     app = App(role, pipeline, options, reuse_port=reuse_port)
     try:

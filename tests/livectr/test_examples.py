@@ -1,0 +1,70 @@
+"""The examples' pipelines learn from logs in their data sets' layouts, through the command line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from log_samples import avazu, criteo
+
+from livectr.cli import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def train(example: str, source: str, report: Path, *more: str, ranks: int = 1) -> dict[str, Any]:
+    command = [sys.executable]
+    if ranks > 1:
+        command += [
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--max-restarts=0",
+            f"--nproc-per-node={ranks}",
+        ]
+    command += ["-m", "livectr", "train", "--pipeline", str(EXAMPLES / example / "pipeline.py")]
+    command += ["--source", source, "--until-end", "--threads", "1", "--report", str(report), *more]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=EXAMPLES.parent, env=os.environ, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(report.read_text())
+    return found
+
+
+@pytest.mark.parametrize("target", ["file", "kafka"])
+def test_criteo(tmp_path: Path, target: str, kafka_url: str) -> None:
+    criteo(tmp_path / "train.txt", 20_000)
+    url = f"file:{tmp_path / 'logs'}" if target == "file" else kafka_url
+    assert main(["replay", str(tmp_path / "train.txt"), "--format", "criteo", "--to", url]) == 0
+    report = train("criteo", url, tmp_path / "report.json", "--batch-size", "512")
+    assert report["examples_trained"] == report["events"] == 20_000
+    assert report["dead_letters"] == 0
+    assert report["last_20_percent"]["auc"] > 0.65
+
+
+def test_avazu_on_two_ranks(tmp_path: Path, kafka_url: str) -> None:
+    avazu(tmp_path / "train.csv", 10_000)
+    assert main(["replay", str(tmp_path / "train.csv"), "--format", "avazu", "--to", kafka_url]) == 0
+    report = train("avazu", kafka_url, tmp_path / "report.json", "--batch-size", "512", ranks=2)
+    assert (report["examples_trained"], report["world"]) == (10_000, 2)
+    assert report["last_20_percent"]["auc"] > 0.7
+
+
+def test_display_ads_simulated(tmp_path: Path) -> None:
+    logs = f"file:{tmp_path / 'logs'}"
+    simulate = ["simulate", "--to", logs, "--fast", "--seconds", "6", "--rate", "2000"]
+    assert main([*simulate, "--ledger", str(tmp_path / "ledger")]) == 0
+    report = train(
+        "display_ads", logs, tmp_path / "report.json", "--predictions", str(tmp_path / "predictions")
+    )
+    from livectr.report import account, read_predictions
+
+    found = account(tmp_path / "ledger", read_predictions(tmp_path / "predictions"))
+    for name in ("lost_events", "duplicated_events", "unknown_events", "wrong_labels"):
+        assert found[name] == 0, name
+    assert found["whole_run"]["examples"] == report["examples_trained"]
+    assert found["whole_run"]["bayes_auc"] > found["whole_run"]["auc"] > 0.5

@@ -1,0 +1,164 @@
+"""Log files become event streams: every row once, in order within its partition, bad rows set aside."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from log_samples import AVAZU_HEADER, avazu, criteo
+
+from kernels.errors import ConfigError, ConnectError
+from livectr.replay import ReplayOptions, replay
+
+
+def rows_of(folder: Path, topic: str) -> dict[int, list[dict[str, Any]]]:
+    """Partition → its rows, in order."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for path in sorted((folder / topic).iterdir()):
+        if path.suffix == ".arrow":
+            rows = pa.ipc.open_file(path).read_all().to_pylist()
+        else:
+            rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+        found.setdefault(int(path.name[:5]), []).extend(rows)
+    return found
+
+
+def send(file: Path, kind: str, target: Path, **more: Any) -> dict[str, Any]:
+    return replay(ReplayOptions(file=file, format=kind, to=f"file:{target}", **more))
+
+
+@pytest.mark.parametrize("events", ["arrow", "json"])
+def test_criteo_rows_come_typed_and_numbered(tmp_path: Path, events: str) -> None:
+    criteo(tmp_path / "train.txt", 500)
+    counts = send(tmp_path / "train.txt", "criteo", tmp_path / "out", events=events)
+    rows = [row for part in rows_of(tmp_path / "out", "criteo").values() for row in part]
+    rows.sort(key=lambda row: row["row"])
+    assert (counts["topic"], counts["rows"], counts["bad_rows"]) == ("criteo", 500, 0)
+    for number, (row, line) in enumerate(
+        zip(rows, (tmp_path / "train.txt").read_text().splitlines(), strict=True)
+    ):
+        label, *values = line.split("\t")
+        assert (row["row"], row["label"]) == (number, int(label))
+        assert [row[f"I{i}"] for i in range(1, 14)] == [int(v) if v else None for v in values[:13]]
+        assert [row[f"C{i}"] for i in range(1, 27)] == [v or None for v in values[13:]]
+
+
+def test_avazu_hours_become_times_and_ids_stay_whole(tmp_path: Path) -> None:
+    avazu(tmp_path / "train.csv", 200)
+    send(tmp_path / "train.csv", "avazu", tmp_path / "out")
+    parts = rows_of(tmp_path / "out", "avazu")
+    first = min((row for rows in parts.values() for row in rows), key=lambda row: row["id"])
+    assert (first["id"], first["hour"]) == ("10000000000000000000", 1413849600000)  # 2014-10-21 00:00 UTC
+    where = {row["device_ip"]: p for p, rows in parts.items() for row in rows}
+    assert all(where[row["device_ip"]] == p for p, rows in parts.items() for row in rows)
+
+
+def test_gzip_is_read_as_it_is(tmp_path: Path) -> None:
+    avazu(tmp_path / "train.csv", 50)
+    (tmp_path / "train.gz").write_bytes(gzip.compress((tmp_path / "train.csv").read_bytes()))
+    assert send(tmp_path / "train.gz", "avazu", tmp_path / "out")["rows"] == 50
+
+
+def test_bad_rows_are_set_aside_with_row_and_reason(tmp_path: Path) -> None:
+    criteo(tmp_path / "train.txt", 20)
+    lines = (tmp_path / "train.txt").read_bytes().splitlines()
+    lines[3:3] = [b"1\t2\t3"]  # row 4
+    lines[9:9] = [b"x" + lines[8][1:]]  # row 10
+    lines[15:15] = [lines[14][:-8] + b"\xff\xfe345678"]  # row 16
+    lines.append(lines[0].replace(b"\t", b"\t99999999999999999999", 1))  # row 24
+    (tmp_path / "train.txt").write_bytes(b"\n".join(lines) + b"\n")
+    counts = send(tmp_path / "train.txt", "criteo", tmp_path / "out", bad_rows=tmp_path / "bad.jsonl")
+    bad = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    assert (counts["rows"], counts["bad_rows"]) == (20, 4)
+    assert sorted((row["row"], row["reason"].split(" is ")[0]) for row in bad) == [
+        (4, "3 columns, not 40"),
+        (10, "column 'label'"),
+        (16, "column 'C26'"),
+        (24, "column 'I1'"),
+    ]
+
+
+def test_csv_types_are_inferred_or_said(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(
+        ',user,price,when,"a ""b"""\n0,7,1.5,2024-01-01 00:00:01.250000+00:00,x\n1,8,2,2024-01-01T00:00:02,\n'
+    )
+    send(tmp_path / "log.csv", "csv", tmp_path / "out", time="when", key="user", types={"user": "string"})
+    rows = [row for part in rows_of(tmp_path / "out", "log").values() for row in part]
+    assert sorted(rows, key=lambda row: str(row["user"])) == [
+        {"user": "7", "price": 1.5, "when": 1704067201250, 'a "b"': "x"},
+        {"user": "8", "price": 2.0, "when": 1704067202000, 'a "b"': None},
+    ]
+
+
+def test_a_time_that_cannot_be_read_is_a_bad_row(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("t,x\n2024-01-01,1\nyesterday,2\n")
+    counts = send(tmp_path / "log.csv", "csv", tmp_path / "out", time="t")
+    assert (counts["rows"], counts["bad_rows"]) == (1, 1)
+
+
+def test_json_lines_go_out_as_they_are(tmp_path: Path) -> None:
+    good = ['{"user": 1, "x": {"deep": [1, 2]}}', '{"user":2,"y":"Hà Nội"}']
+    (tmp_path / "log.jsonl").write_text("\n".join([good[0], "{broken", "[1]", '{"x": 1}', "", good[1]]))
+    counts = send(tmp_path / "log.jsonl", "jsonl", tmp_path / "out", key="user")
+    assert (counts["rows"], counts["bad_rows"]) == (2, 3)
+    out = [p.read_bytes().decode() for p in sorted((tmp_path / "out" / "log").iterdir())]
+    assert sorted("".join(out).splitlines()) == sorted(good)
+
+
+def test_parquet_with_timestamps_and_dictionaries(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "at": pa.array([1_700_000_000_123_456, 1_700_000_001_000_000], pa.timestamp("us", "UTC")),
+            "site": pa.array(["a", "b"]).dictionary_encode(),
+        }
+    )
+    parquet.write_table(table, tmp_path / "log.parquet")
+    send(tmp_path / "log.parquet", "parquet", tmp_path / "out", time="at", partitions=1)
+    assert rows_of(tmp_path / "out", "log")[0] == [
+        {"at": 1_700_000_000_123, "site": "a"},
+        {"at": 1_700_000_001_000, "site": "b"},
+    ]
+
+
+def test_a_rate_paces_the_rows(tmp_path: Path) -> None:
+    criteo(tmp_path / "train.txt", 60)
+    counts = send(tmp_path / "train.txt", "criteo", tmp_path / "out", rate=100.0, events="json")
+    assert counts["rows"] == 60
+    assert counts["seconds"] >= 0.5
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "more", "says"),
+    [
+        ("", "csv", {}, "the file is empty"),
+        ("a,a\n1,2\n", "csv", {}, "names a twice"),
+        ("a,b\n", "csv", {}, "holds no row"),
+        ("a,b\n1,2\n", "avazu", {}, "no column 'id'"),
+        ("a,b\n1,2\n", "csv", {"key": "user"}, "no column 'user'; its columns are a, b"),
+        ("a,b\n1,2\n", "csv", {"time": "ts"}, "no column 'ts'"),
+        ("a,b\n1,2\n", "csv", {"types": {"c": "string"}}, "no column 'c'"),
+        ("x\n", "jsonl", {}, "no row of .* fits"),
+        ("x\n", "parquet", {}, "cannot be read as Parquet"),
+        ("1\t2\n", "criteo", {}, "no row of .* fits the format 'criteo'"),
+        ("a\n1\n", "csv", {"table": True}, "needs --key"),
+    ],
+)
+def test_a_file_that_cannot_work_is_a_sentence(
+    tmp_path: Path, content: str, kind: str, more: dict[str, Any], says: str
+) -> None:
+    (tmp_path / "log").write_text(content)
+    with pytest.raises(ConfigError, match=says):
+        send(tmp_path / "log", kind, tmp_path / "out", **more)
+
+
+def test_missing_file_target_and_broker(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        send(tmp_path / "nothing.csv", "csv", tmp_path / "out")
+    (tmp_path / "log.csv").write_text(AVAZU_HEADER + "\n" + ",".join("1" * 24) + "\n")
+    with pytest.raises(ConfigError, match="neither kafka://HOST:PORT nor file:DIR"):
+        replay(ReplayOptions(tmp_path / "log.csv", "csv", "s3://bucket"))
+    with pytest.raises(ConnectError):
+        replay(ReplayOptions(tmp_path / "log.csv", "csv", "kafka://127.0.0.1:9"))

@@ -24,12 +24,13 @@ from serving.assemble import Assembler
 from serving.errors import RequestError
 from serving.facts import Facts, Wanted, fact_columns
 from serving.gather import Snapshot, at_one_version
+from serving.items import Items
 from serving.nearcache import Batch
 from serving.options import ServeOptions
 from serving.reader import Reader
 from serving.request import RequestSchema, Rows
 from serving.scorer import TowerFeatures, TowerScorer, near_cache, tower_features
-from serving.view import Items, View
+from serving.view import View
 
 ROLE = "prerank"
 

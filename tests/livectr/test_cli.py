@@ -1,0 +1,204 @@
+"""The command line: mistakes are one sentence and exit code 2, help teaches and is quick, Ctrl-C is clean."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from livectr.cli import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DISPLAY_ADS = str(EXAMPLES / "display_ads" / "pipeline.py")
+COMMANDS = ("demo", "simulate", "replay", "train", "serve", "query", "kafka", "redis", "inspect", "bench")
+
+
+def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "livectr", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "say what to do"),
+        (["learn"], "invalid choice"),
+        (["train", "--bach-size", "3"], "unrecognized arguments: --bach-size"),
+        (["train"], "say --pipeline, or set LIVECTR_PIPELINE"),
+        (
+            ["train", "--pipeline", "nothing.py", "--source", "file:x"],
+            "pipeline file nothing.py does not exist",
+        ),
+        (["train", "--pipeline", DISPLAY_ADS], "say --source"),
+        (["train", "--pipeline", DISPLAY_ADS, "--source", "kafka:x"], "must begin with kafka:// or file:"),
+        (["train", "--pipeline", DISPLAY_ADS, "--source", "file:/nothing/here"], "/nothing/here"),
+        (["train", "--pipeline", DISPLAY_ADS, "--source", "kafka://127.0.0.1:9"], "127.0.0.1:9"),
+        (["serve", "rank", "--pipeline", DISPLAY_ADS, "--redis", "redis://127.0.0.1:9"], "127.0.0.1:9"),
+        (["serve", "rank", "--pipeline", DISPLAY_ADS, "--listen", "nowhere"], "nowhere"),
+        (["query", "rank", "--server", "127.0.0.1:9"], "127.0.0.1:9 cannot answer yet"),
+        (["query", "rank", "--server", "127.0.0.1:9", "--timeout", "soon"], "soon"),
+        (["replay", "x.csv", "--format", "tsv", "--to", "file:x"], "invalid choice: 'tsv'"),
+        (["replay", "x.csv", "--format", "csv", "--to", "file:x", "--types", "a=int"], "a is 'int'"),
+        (["replay", "x.csv", "--format", "csv", "--to", "file:x", "--rate", "0"], "must be more than 0"),
+        (["simulate", "--to", "file:x", "--start", "yesterday"], "--start is 'yesterday'"),
+        (["inspect"], "say what to show"),
+        (["inspect", "--checkpoint", "/nothing/here"], "holds no checkpoint"),
+        (["inspect", "--redis", "redis://127.0.0.1:9"], "Redis does not answer"),
+        (["bench", "tabels"], "did you mean 'tables'?"),
+        (["bench", "images"], "comes with the image pipeline"),
+        (["demo", "--pipeline", str(EXAMPLES / "criteo" / "pipeline.py")], "joins no clicks"),
+        (["demo", "--keep", str(EXAMPLES)], "is not empty"),
+    ],
+)
+def test_a_users_mistake_is_a_sentence(
+    arguments: list[str],
+    says: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert said[-1].startswith("livectr: ")
+    assert says in said[-1]
+    assert not any("Traceback" in line for line in said)
+
+
+def test_mistakes_in_a_pipeline_file_name_the_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.py"
+    path.write_text("from ingest.streams import Stream\n\nx = Stream('t', key='u', columns={'u': 'int65'})\n")
+    assert main(["inspect", "--pipeline", str(path)]) == 2
+    assert f"{path}:3:" in capsys.readouterr().err
+
+
+def test_an_unknown_setting_of_the_pipeline_file_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = Path(DISPLAY_ADS).read_text().replace('"batch_size"', '"batchsize"')
+    (tmp_path / "p.py").write_text(text)
+    assert main(["train", "--pipeline", str(tmp_path / "p.py"), "--source", "file:x"]) == 2
+    assert "settings of the pipeline: there is no setting 'batchsize'" in capsys.readouterr().err
+
+
+def test_the_process_exits_with_the_code() -> None:
+    done = livectr("train", "--pipeline", "x.py", "--source", "file:y", LIVECTR_BATCHSIZE="3")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "livectr: environment variable LIVECTR_BATCHSIZE: there is no setting 'batchsize'; "
+        "did you mean 'batch_size'?\n"
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([command, "--help"])
+    assert end.value.code == 0
+    assert command in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from livectr.cli import main\ntry: main(['train', '--help'])\nexcept SystemExit: pass\n"
+    )
+    code += "print([m for m in ('torch', 'pyarrow', 'kafka', 'grpc', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_ctrl_c_is_clean(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "livectr", "simulate", "--to", f"file:{tmp_path}", "--seconds", "60"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    process.stderr.readline()  # the first counts
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said.strip().splitlines()[-1] == "livectr: stopped."
+
+
+def test_inspect_shows_pipelines(capsys: pytest.CaptureFixture[str]) -> None:
+    for example in ("display_ads", "criteo", "avazu", "open_bandit"):
+        assert main(["inspect", "--pipeline", str(EXAMPLES / example / "pipeline.py")]) == 0
+    shown = capsys.readouterr().out
+    assert "recent(clicks.ad_id,20,1209600000)" in shown
+    assert "a click with equal request_id within 2 s" in shown
+    assert "label: column label" in shown
+
+
+def test_train_publish_serve_query_inspect(
+    tmp_path: Path, redis_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command of a small life, from logs to a CTR."""
+    url, logs = f"{redis_url}/3", f"file:{tmp_path / 'logs'}"
+    assert main(["simulate", "--to", logs, "--fast", "--seconds", "3", "--rate", "1000"]) == 0
+    train = ["train", "--pipeline", DISPLAY_ADS, "--source", logs, "--until-end", "--threads", "1"]
+    train += ["--publish", url, "--checkpoint", str(tmp_path / "checkpoint"), "--namespace", "cli"]
+    done = livectr(*train)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["examples_trained"] > 2000
+    capsys.readouterr()
+    assert main(["inspect", "--checkpoint", str(tmp_path / "checkpoint")]) == 0
+    assert main(["inspect", "--redis", url, "--namespace", "cli"]) == 0
+    shown = capsys.readouterr().out
+    assert "whole" in shown and "fingerprint" in shown
+
+    serve = [sys.executable, "-m", "livectr", "serve", "rank", "--pipeline", DISPLAY_ADS, "--redis", url]
+    process = subprocess.Popen([*serve, "--namespace", "cli"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout
+        server = process.stdout.readline().split(" on ")[1].split()[0]
+        assert main(["query", "describe", "--server", server, "--json"]) == 0
+        described = json.loads(capsys.readouterr().out)
+        assert {"user_id", "ad_id"} <= {column["column"] for column in described["columns"]}
+        context = ["--context", "user_id=42", "device=ios", "--context", "page=home", "position=1"]
+        ask = ["query", "rank", "--server", server, *context, "--candidates", "ad_id=1,2,3"]
+        assert main([*ask, "--bids", "1,2,0.5", "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert sorted(row["ad_id"] for row in answer["results"]) == [1, 2, 3]
+        ecpm = [row["ecpm"] for row in answer["results"]]
+        assert ecpm == sorted(ecpm, reverse=True)
+        assert main(ask) == 0
+        assert "ad_id" in capsys.readouterr().out
+        assert main([*ask, "--context", "age=3"]) == 2
+        assert "age" in capsys.readouterr().err
+        assert main([*ask, "--context", "user_id=me"]) == 2
+        assert "user_id is 'me', but must be int64" in capsys.readouterr().err
+        assert main(["query", "prerank", "--server", server]) == 2
+        assert "is a rank server" in capsys.readouterr().err
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("command", ["redis", "kafka"])
+def test_local_servers_run_until_they_are_told(command: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "livectr", command, "--listen", f"127.0.0.1:{_port()}"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    assert "answers at" in process.stdout.readline()
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+
+
+def _port() -> int:
+    from livectr.parts import free_ports
+
+    return free_ports(1)

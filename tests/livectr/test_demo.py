@@ -1,0 +1,137 @@
+"""The demo, for real and short: nothing lost, nothing left behind, also when a part fails or Ctrl-C comes."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from livectr.demo import PIPELINE
+from livectr.report import KEYS
+
+DEMO = [sys.executable, "-m", "livectr", "demo"]
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Processes that name the demo's folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if str(folder) in line and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(line)
+    return found
+
+
+def test_demo_on_files(tmp_path: Path) -> None:
+    report = tmp_path / "out" / "report.json"
+    keep = tmp_path / "keep"
+    done = subprocess.run(
+        [*DEMO, "--seconds", "8", "--rate", "1000", "--report", str(report), "--keep", str(keep)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rank server ready on 127.0.0.1:" in done.stdout
+    assert "prerank server ready on 127.0.0.1:" in done.stdout
+    found = json.loads(report.read_text())
+    assert set(KEYS) <= set(found)
+    for name in ("lost_events", "duplicated_events", "unknown_events", "trainer_restarts"):
+        assert found[name] == 0, name
+    assert found["impressions"] == found["examples_trained"] > 5000
+    assert found["dead_letters"] == found["simulator"]["broken"]
+    assert found["events"] == found["trainer"]["events"] + found["dead_letters"]
+    assert found["published_versions"] > 1 and found["published_rows"] > 0
+    for role in ("rank", "prerank"):
+        assert found[role]["errors"] == 0, found[role]
+        assert found[role]["requests"] > 0 and found[role]["candidates"] > 0
+        assert 0 < found[role]["p50_ms"] <= found[role]["p99_ms"]
+    assert 0 < found["freshness_seconds"]["p50"] <= found["freshness_seconds"]["p99"]
+    assert 0.5 < found["bayes_auc"] < 1
+    assert left_behind(keep) == []
+
+
+def test_ctrl_c_stops_every_part(tmp_path: Path) -> None:
+    keep = tmp_path / "keep"
+    process = subprocess.Popen(
+        [*DEMO, "--seconds", "600", "--ranks", "2", "--keep", str(keep)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout
+        while "prerank server ready" not in process.stdout.readline():
+            assert process.poll() is None
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert len(family) >= 8  # simulator, Redis and its parent, torchrun, two ranks, two servers, clients
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=90)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert said.strip().splitlines()[-1] == "livectr: stopped."
+    assert [member for member in family if member.is_running()] == []
+
+
+def test_a_part_that_fails_ends_the_demo_with_its_last_words(tmp_path: Path) -> None:
+    """The trainer refuses the model; everything else is stopped."""
+    broken = tmp_path / "broken.py"
+    broken.write_text(PIPELINE.read_text().replace("rank=DeepFM(", "rank=dict("))
+    keep = tmp_path / "keep"
+    began = time.monotonic()
+    done = subprocess.run(
+        [*DEMO, "--seconds", "60", "--pipeline", str(broken), "--keep", str(keep)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "ended with exit code 2; its log ends:" in done.stderr
+    assert "must be a model" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert time.monotonic() - began < 150
+    assert left_behind(keep) == []
+
+
+def test_a_trainer_that_dies_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    keep, report = tmp_path / "keep", tmp_path / "report.json"
+    process = subprocess.Popen(
+        [*DEMO, "--seconds", "15", "--rate", "500", "--keep", str(keep), "--report", str(report)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout
+    while "prerank server ready" not in process.stdout.readline():
+        assert process.poll() is None
+    time.sleep(5)
+    trainers = [
+        p
+        for p in psutil.process_iter(["cmdline"])
+        if {"train", str(keep / "checkpoint")} <= set(p.info["cmdline"] or [])
+    ]
+    assert trainers
+    for trainer in trainers:
+        trainer.kill()
+    said, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, said
+    found = json.loads(report.read_text())
+    assert found["trainer_restarts"] == 1
+    assert found["lost_events"] == found["duplicated_events"] == 0
+    assert found["rank"]["errors"] == found["prerank"]["errors"] == 0
+    assert found["impressions"] == found["examples_trained"]
+
+
+def test_the_demo_needs_a_pipeline_that_joins_clicks(tmp_path: Path) -> None:
+    from kernels.errors import ConfigError
+    from livectr.demo import DemoOptions, demo
+
+    with pytest.raises(ConfigError, match="is not there"):
+        demo(DemoOptions(pipeline=str(tmp_path / "nothing.py")))

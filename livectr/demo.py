@@ -48,6 +48,7 @@ AD_INTERVAL_S, AD_LIFE = 20, 15  # a simulated minute stands for hours: an ad li
 DRIFT_S = 600
 VISITS_PER_S = 20
 START_S, DRAIN_S, SWAP_S = 120.0, 180.0, 20.0  # how long a part may take to start, drain, follow
+FETCH_S = 600.0  # the broker's first start fetches its jars
 UNTIL_IDLE_S = 6.0
 WINDOW_S = 30  # of the quality that the live table shows
 RESTARTS = 3
@@ -119,11 +120,11 @@ class _Demo:
         self.options, self.pipeline, self.window_ms, self.work = options, pipeline, window_ms, work
         self._stack = stack
         self._parts: list[Part] = []
-        port = free_ports(4 + options.ranks)
-        self.redis_port = port
+        port = free_ports(5 + options.ranks)
+        self.redis_port, self.broker_port = port, port + 4
         self.servers = {"rank": port + 1, "prerank": port + 2}
         self.rank_metrics = port + 3
-        self.trainer_metrics = port + 4  # rank r answers at port + r
+        self.trainer_metrics = port + 5  # rank r answers at port + r
         self.redis_url = f"redis://127.0.0.1:{self.redis_port}"
         self.ledger, self.predictions = work / "ledger.arrows", work / "predictions"
         self.restarts = 0
@@ -194,9 +195,11 @@ class _Demo:
     def _start_log(self) -> str:
         if self.options.log == "file":
             return f"file:{self.work / 'logs'}"
-        from livectr.kafka import Broker
-
-        return self._stack.enter_context(Broker(data_dir=self.work / "kafka")).url
+        broker = self._livectr(
+            "broker", "kafka", "--listen", f"127.0.0.1:{self.broker_port}", "--data", str(self.work / "kafka")
+        )
+        self._until("broker", FETCH_S, lambda: "answers at" in broker.output())
+        return f"kafka://127.0.0.1:{self.broker_port}"
 
     def _start_simulator(self) -> Part:
         o = self.options

@@ -1,6 +1,7 @@
 """Processes that the demo starts, watches and stops, each by its own pid; none is left behind."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -14,13 +15,23 @@ from kernels.errors import InternalError
 TAIL_BYTES = 3000
 
 
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)  # found here: a fresh fork should do as little as it can
+
+
+def _die_with_parent() -> None:
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 class PartError(InternalError):
     """A part of the demo failed; the message has the end of its log."""
 
 
 class Part:
     """A child process in a session of its own, so that Ctrl-C reaches the demo alone, which then stops its
-    parts in order. Standard output and error go to `log`; standard input is a pipe.
+    parts in order. Standard output and error go to `log`; standard input is a pipe. When the demo itself is
+    killed, the kernel sends its parts SIGTERM.
     """
 
     def __init__(
@@ -35,6 +46,7 @@ class Part:
                 stderr=out,
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
+                preexec_fn=_die_with_parent,
             )
 
     @property

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from log_samples import avazu, criteo
 
 from livectr.cli import main
+from tests.livectr.log_samples import avazu, criteo
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

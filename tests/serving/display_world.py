@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import torch
-from display_pipeline import pipeline
-from publication import Publication
 
 from ingest import dtypes
 from models.base import row_segments
 from serving.scorer import model_configs
+from tests.serving.display_pipeline import pipeline
+from tests.serving.publication import Publication
 from trainer.step import DesStep
 
 NOW_MS = 1_700_000_000_000

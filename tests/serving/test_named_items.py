@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from publication import Publication
 
 from ingest.keys import hash_strings
 from ingest.pipeline import Pipeline
@@ -16,6 +15,7 @@ from models.base import row_segments
 from serving.client import PreRankClient
 from serving.scorer import model_configs
 from serving.serve import App
+from tests.serving.publication import Publication
 from trainer.step import DesStep
 
 impressions = Stream("shows", key="user", columns={"user": "string", "song": "string", "label": "int64"})

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
-from display_world import NOW_MS, World, publication
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from serving import metrics
 from serving.client import RankClient
 from serving.serve import App
+from tests.serving.display_world import NOW_MS, World, publication
 
 Serve = Callable[..., App]
 

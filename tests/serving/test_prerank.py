@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from display_world import HISTORY, NOW_MS, World, publication
 from hypothesis import given
 from hypothesis import strategies as st
-from swap_pipeline import pipeline as without_prerank
 
 from kernels.errors import ConfigError
 from serving.client import PreRankClient
 from serving.prerank import top
 from serving.serve import App
+from tests.serving.display_world import HISTORY, NOW_MS, World, publication
+from tests.serving.swap_pipeline import pipeline as without_prerank
 
 Serve = Callable[..., App]
 CONTEXT = {"user_id": 3, "ts": NOW_MS}

@@ -15,13 +15,13 @@ from urllib.request import urlopen
 
 import grpc
 import pytest
-from display_world import NOW_MS, World, publication
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from kernels.errors import ConfigError
 from serving.client import PreRankClient, RankClient
 from serving.options import ServeOptions
 from serving.serve import serve_rank
+from tests.serving.display_world import NOW_MS, World, publication
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -113,7 +113,7 @@ def test_no_redis_exits_with_2() -> None:
 
 
 def test_options_that_cannot_work(redis_url: str) -> None:
-    from display_pipeline import pipeline
+    from tests.serving.display_pipeline import pipeline
 
     with pytest.raises(ConfigError, match="workers must be at least 1"):
         serve_rank(pipeline, ServeOptions(redis_url, workers=0))

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from display_world import HISTORY, NOW_MS, World, publication
 
 from serving.client import RankClient
 from serving.serve import App
+from tests.serving.display_world import HISTORY, NOW_MS, World, publication
 
 Serve = Callable[..., App]
 CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "Hello Wörld", "tags": ["x", "y"]}

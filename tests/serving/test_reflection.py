@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from display_world import NOW_MS, World, publication
 
 from serving.client import RankClient
 from serving.serve import App
+from tests.serving.display_world import NOW_MS, World, publication
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "reflection_client.py"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from display_pipeline import pipeline
-from display_world import NOW_MS, World
 
 from serving.client import PreRankClient, RankClient
 from serving.serve import App
+from tests.serving.display_pipeline import pipeline
+from tests.serving.display_world import NOW_MS, World
 from trainer.collectives import connect
 from trainer.options import TrainOptions
 from trainer.run import Training

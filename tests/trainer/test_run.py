@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 import redis
 import safetensors.numpy
-from ad_logs import ADS, START_MS, USERS, ad_pipeline, write_files
-from processes import finish, start
 
 from ingest.pipeline import Pipeline
 from kernels.errors import ConfigError, ConnectError, MismatchError
@@ -26,6 +24,8 @@ from protos.store import (
     decode_item_vectors,
     decode_rows,
 )
+from tests.trainer.ad_logs import ADS, START_MS, USERS, ad_pipeline, write_files
+from tests.trainer.processes import finish, start
 from trainer.metrics import auc
 from trainer.predictions import RECORD
 from trainer.publish import Published, Publisher

@@ -10,8 +10,9 @@ from bench.planted import Planted, pipeline
 from ingest.features import Features
 from kernels.errors import ConfigError, MismatchError
 from models import FM, LR, DeepFM, ModelConfig, TwoTower, ftrl
+from models.base import prior_log_odds
 from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED, batch
-from trainer.metrics import auc, calibration
+from trainer.metrics import auc, calibration, logloss
 from trainer.step import DesStep
 
 BOTH = ROLES["both"]
@@ -45,14 +46,15 @@ def scores(des: DesStep, features: Features, role: str) -> np.ndarray:
 def test_a_batch_is_scored_before_it_is_learned() -> None:
     des = step_of(*BOTH)
     rng = np.random.default_rng(0)
-    for _ in range(3):
+    for step in range(3):
         features, label = batch(rng, 50)
         before = {role: scores(des, features, role) for role in des.models}
         result = des.step(features, label)
         for role, logits in before.items():
             np.testing.assert_allclose(result.logits[role], logits, rtol=1e-5, atol=1e-6)
             assert not np.allclose(scores(des, features, role), logits)
-        probability = 1 / (1 + np.exp(-np.stack(list(before.values()))))
+        shift = prior_log_odds(label.sum(), (1 - label).sum()) - prior_log_odds() if step == 0 else 0.0
+        probability = 1 / (1 + np.exp(-np.stack(list(before.values())) - shift))
         loss = -np.log(np.where(label > 0, probability, 1 - probability)).mean(axis=1).sum()
         assert result.loss == pytest.approx(loss, rel=1e-4)
 
@@ -85,6 +87,46 @@ def test_a_resumed_step_goes_on_as_the_unbroken_one() -> None:
     assert all(torch.equal(tensor, state[name]) for name, tensor in unbroken.state_dense().items())
     for name, table in unbroken.tables.items():
         np.testing.assert_array_equal(table.export()[1], resumed.tables[name].export()[1])
+
+
+@pytest.mark.parametrize("clicks", [0, 1, 200])
+def test_the_first_batch_sets_the_bias(clicks: int) -> None:
+    """It is scored at the prior CTR; then every bias is near the batch's own, finite without any click."""
+    des, rng = step_of(*BOTH), np.random.default_rng(0)
+    features, label = batch(rng, 500)
+    label[:] = np.arange(500) < clicks
+    nothing = batch(rng, 0)
+    des.step(*nothing)
+    assert {model.bias.item() for model in des.models.values()} == {np.float32(prior_log_odds())}
+    result = des.step(features, label)
+    assert expit(np.median(result.logits["rank"])) == pytest.approx(0.05, abs=0.01)
+    start = (clicks + 1) / 520
+    for model in des.models.values():
+        assert expit(model.bias.item()) == pytest.approx(start, rel=0.05)  # and one step of Adam
+    before = [model.bias.item() for model in des.models.values()]
+    des.step(*batch(rng, 500))
+    after = [model.bias.item() for model in des.models.values()]
+    np.testing.assert_allclose(after, before, atol=0.01)
+
+
+def test_rare_clicks_are_calibrated_from_the_first_examples() -> None:
+    """4 clicks in 1,000, log loss near that of the constant that is right, whole run."""
+    des, rng = step_of(DeepFM(dim=8, hidden=(64, 32))), np.random.default_rng(0)
+    seen = []
+    for _ in range(60):
+        features, _ = batch(rng, 500)
+        result = des.step(features, (rng.random(500) < 0.004).astype(np.float32))
+        seen.append((result.logits["rank"], result.label))
+    logit, label = (np.concatenate(column) for column in zip(*seen, strict=True))
+    ctr = label.mean()
+    entropy = -ctr * np.log(ctr) - (1 - ctr) * np.log(1 - ctr)
+    assert calibration(logit, label) == pytest.approx(1.0, abs=0.5)
+    assert logloss(logit, label) < 1.06 * entropy
+
+
+def expit(logit: float) -> float:
+    """Probability of a logit."""
+    return float(1 / (1 + np.exp(-logit)))
 
 
 def test_weights_are_named_by_role_and_field() -> None:

@@ -10,9 +10,8 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 def main(options: str, prefix: str) -> int:
     """Train the ad pipeline; the options are JSON."""
-    from ad_logs import ad_pipeline
-
     from kernels.errors import UserError
+    from tests.trainer.ad_logs import ad_pipeline
     from trainer.run import TrainOptions, train
 
     try:

@@ -1,0 +1,38 @@
+"""Every benchmark is there, and its JSON is complete."""
+
+import importlib
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+
+from kernels.errors import InternalError
+from livectr.bench import NAMES, ROW, _complete, hardware
+from livectr.cli import main
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_module_is_there(name: str) -> None:
+    run = importlib.import_module(f"bench.{name.replace('-', '_')}").run
+    assert "quick" in inspect.signature(run).parameters
+
+
+def test_the_json_is_complete(tmp_path: Path) -> None:
+    target = tmp_path / "results" / "tables.json"
+    assert main(["bench", "tables", "--quick", "--json", str(target)]) == 0
+    result = json.loads(target.read_text())
+    assert set(result) == {"name", "commit", "hardware", "settings", "rows"}
+    assert result["name"] == "tables" and result["settings"]["quick"] is True
+    assert result["hardware"] == hardware()
+    assert result["rows"]
+    for row in result["rows"]:
+        assert tuple(row) == ROW
+        assert row["ours"] > 0
+
+
+def test_rows_with_other_columns_are_refused() -> None:
+    with pytest.raises(InternalError, match="lacks ours"):
+        _complete("x", {"figure": "f", "workload": "w", "unit": "u"})
+    with pytest.raises(InternalError, match="unknown columns speed"):
+        _complete("x", {"figure": "f", "workload": "w", "unit": "u", "ours": 1, "speed": 2})

@@ -15,12 +15,21 @@ number has written.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+PRIOR = (1.0, 19.0)
+"""Clicks and misses that a model believes to have seen before its first example: 5 %, held loosely."""
+
+
+def prior_log_odds(clicks: float = 0.0, misses: float = 0.0) -> float:
+    """Log odds of the mean of Beta(PRIOR) after so many clicks and misses; finite without any."""
+    return math.log((PRIOR[0] + clicks) / (PRIOR[1] + misses))
 
 
 @dataclass(frozen=True)
@@ -140,7 +149,7 @@ class CTRModel(nn.Module):
     Attributes:
         partial_size: S, the float32 that cross ranks for each sample.
         local_axes: name of a local parameter → the fields or dense features along its axis 0.
-        bias: b of the logit, f32[].
+        bias: b of the logit, f32[]; every model adds it last. It starts at the log odds of a small CTR.
     """
 
     partial_size: int
@@ -149,7 +158,7 @@ class CTRModel(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bias = nn.Parameter(torch.zeros(()))
+        self.bias = nn.Parameter(torch.tensor(prior_log_odds()))
         self.local_axes = {}
 
     def partial(self, values: Tensor, dense: Tensor | None) -> Tensor:

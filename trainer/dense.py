@@ -17,27 +17,24 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class DenseAdam:
-    """Adam over the parameters of several models (role → model).
-
-    A logit's bias has to travel far from zero where clicks are rare, and has every example to do it with: it
-    learns `BIAS_SPEED` times faster than the rest.
-    """
-
-    BIAS_SPEED = 10.0
+    """Adam over the parameters of several models (role → model), each at its configuration's rate."""
 
     def __init__(self, models: Mapping[str, CTRModel], configs: Mapping[str, ModelConfig]) -> None:
         self.models = dict(models)
-        groups = []
-        for role, model in models.items():
-            lr = configs[role].dense_lr
-            groups.append({"params": [p for n, p in model.named_parameters() if n != "bias"], "lr": lr})
-            groups.append({"params": [model.bias], "lr": lr * self.BIAS_SPEED})
         self.parameters = [p for model in models.values() for p in model.parameters()]
-        self.adam = torch.optim.Adam([g for g in groups if g["params"]], fused=True)
+        groups = [
+            {"params": list(m.parameters()), "lr": configs[role].dense_lr} for role, m in models.items()
+        ]
+        self.adam = torch.optim.Adam(groups, fused=True)
         for p in self.parameters:
             self.adam.state[p] = {"step": torch.zeros((), device=p.device)} | {
                 moment: torch.zeros_like(p) for moment in MOMENTS
             }
+
+    @property
+    def steps(self) -> int:
+        """Updates so far, those before a restore included."""
+        return int(self.adam.state[self.parameters[0]]["step"].item())
 
     def step(self, samples: int) -> None:
         """One update with the mean gradient over `samples`; clears the gradients."""

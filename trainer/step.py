@@ -10,6 +10,10 @@ stay equal without being sent; those of a field, and its table, get theirs on th
 The loss of a role is binary cross entropy. Table rows see its *sum* over the batch: a key's gradient is that
 of the samples it occurs in, whatever B is, which is what FTRL's and AdaGrad's per-coordinate rates are made
 for. The networks' own parameters see its *mean*, as is usual with Adam.
+
+Where clicks are rare, a bias would need hundreds of steps from the prior CTR to the log's, and every row
+would meanwhile learn the bias' error. So the first batch, once scored, moves the bias to its own CTR before
+it is learned. All ranks see all labels, and a sum of labels is exact: all take the same bits.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from kernels.errors import ConfigError
 from kernels.layout import RowLayout
 from kernels.rows import row_layout
 from kernels.table import DynamicTable, FieldTables
-from models.base import CTRModel, ModelConfig, role_slices, row_segments
+from models.base import CTRModel, ModelConfig, prior_log_odds, role_slices, row_segments
 from models.two_tower import TwoTowerModel
 from trainer.collectives import Collectives
 from trainer.dense import DenseAdam
@@ -50,7 +54,8 @@ class StepResult:
     Attributes:
         logits: role → f32[B], of the weights before the update
         label: f32[B]
-        loss: mean cross entropy, summed over roles
+        loss: mean cross entropy that the step minimised, summed over roles; in the first step that of
+            the logits after the bias was moved (see the module's docstring)
         rows: rows of each rank; row order is rank-major
     """
 
@@ -140,7 +145,10 @@ class DesStep:
         logits = self._finish(leaves, batch)
         # 2 backward: identical on every rank from the logits to ⊕, then local
         target = torch.from_numpy(batch.label).to(self.device)
-        losses = [binary_cross_entropy_with_logits(z, target, reduction="sum") for z in logits.values()]
+        shift = self._first_shift(batch.label)
+        losses = [
+            binary_cross_entropy_with_logits(z + shift, target, reduction="sum") for z in logits.values()
+        ]
         loss = torch.stack(losses).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         # 3 update: tables by the sum, networks by the mean
@@ -152,6 +160,17 @@ class DesStep:
             loss.item() / len(batch),
             batch.rows,
         )
+
+    def _first_shift(self, label: F32) -> float:
+        """Moves every bias by what the first batch's CTR says, and returns by how much; 0 in later steps."""
+        if self.dense.steps:
+            return 0.0
+        clicks = float(label.sum(dtype=np.float64))
+        shift = prior_log_odds(clicks, len(label) - clicks) - prior_log_odds()
+        with torch.no_grad():
+            for model in self.models.values():
+                model.bias.add_(shift)
+        return shift
 
     def _leaves(self, values: F32, batch: GlobalBatch) -> dict[str, Tensor]:
         """Role → its values f32[B, F_local, D_model], as leaves of the graph."""

@@ -1,7 +1,8 @@
 """The clean view (FeatureBox §3): JSON fields taken out, nulls filled, unusable values found, rows filtered.
 
 What comes out has the columns in use, without nulls. A number's null and NaN (how many tools write a missing
-number) become the declared fill, else 0; strings "", bools false, lists empty. Infinity is no number.
+number) become the declared fill, else 0; strings "", bools false, lists empty, images no bytes. Infinity is
+no number, and what does not decode is no image.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest import dtypes
+from ingest import dtypes, images
 from ingest.deadletter import Reason
 from ingest.json_rows import Bad, JsonRows
 from ingest.plan import FeaturePlan
@@ -94,6 +95,11 @@ class Cleaner:
                 reject(infinite, Reason.WRONG_TYPE, f"column {name}: not a finite number")
             if array.null_count and name in self._never_null:
                 reject(_bools(array.is_null()), Reason.WRONG_TYPE, f"column {name} is null")
+            if dtype == "image":
+                for row in np.flatnonzero(good).tolist():
+                    if array[row].is_valid and (wrong_image := images.complaint(array[row].as_py())):
+                        bad[row] = Bad(row, Reason.BAD_IMAGE, f"column {name}: {wrong_image}")
+                        good[row] = False
             if dtypes.is_list(dtype):
                 reject(_holey(array), Reason.WRONG_TYPE, f"column {name}: a list with a null inside")
             columns.append(self._filled(array, name))
@@ -134,7 +140,7 @@ def compile_filter(stream: Stream) -> Mask | None:
 def _zero(dtype: str) -> Any:
     if dtypes.is_list(dtype):
         return []
-    return {"string": "", "binary": b"", "bool": False}.get(dtype, 0)
+    return {"string": "", "binary": b"", "image": b"", "bool": False}.get(dtype, 0)
 
 
 def _take_fields(texts: pa.Array, parser: JsonRows) -> tuple[pa.RecordBatch, list[Bad]]:

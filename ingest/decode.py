@@ -6,6 +6,7 @@ continuation marker of the IPC format, no byte of UTF-8). Only the columns in us
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import time
@@ -312,4 +313,8 @@ def _raw_text(values: Sequence[bytes], rows: _I64, row: int) -> bytes:
 
 
 def _row_text(batch: pa.RecordBatch, row: int) -> bytes:
-    return json.dumps(batch.slice(row, 1).to_pylist()[0], default=str, ensure_ascii=False).encode()
+    return json.dumps(batch.slice(row, 1).to_pylist()[0], default=_text, ensure_ascii=False).encode()
+
+
+def _text(value: object) -> str:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -3,6 +3,8 @@
 Scalars: int64, int32, float32, float64, bool, string (UTF-8), binary. Lists: list<scalar> of any scalar but
 binary. Memory follows Arrow: fixed-width values; strings as offsets int32[n + 1] + bytes; lists as offsets
 int32[n + 1] + items.
+
+A column may also be an image, the bytes of a picture that decodes; no expression has that type.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ NUMBERS = ("int64", "int32", "float32", "float64")
 FIXED = (*NUMBERS, "bool")
 TEXTS = ("string", "binary")
 SCALARS = (*FIXED, *TEXTS)
-DTYPES = (*SCALARS, *(f"list<{scalar}>" for scalar in (*FIXED, "string")))
+BYTES = ("binary", "image")
+"""Base64 text in JSON."""
+DTYPES = (*SCALARS, "image", *(f"list<{scalar}>" for scalar in (*FIXED, "string")))
 
 _ARROW = {
     "int64": pa.int64(),
@@ -28,6 +32,7 @@ _ARROW = {
     "bool": pa.bool_(),
     "string": pa.string(),
     "binary": pa.binary(),
+    "image": pa.binary(),
 }
 
 

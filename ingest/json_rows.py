@@ -214,6 +214,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "bool": lambda value: type(value) is bool,
     "string": lambda value: type(value) is str,
     "binary": lambda value: type(value) is str,
+    "image": lambda value: type(value) is str,
 }
 
 
@@ -226,10 +227,10 @@ def _fits(value: Any, dtype: str) -> bool:
 
 
 def _decode_base64(batch: pa.RecordBatch, leaves: Leaves) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
-    """Binary columns of base64 text → bytes; undecodable ones are named and become null."""
+    """Columns of base64 text → bytes; undecodable ones are named and become null."""
     bad = []
     for index, (path, dtype) in enumerate(leaves.items()):
-        if dtype != "binary":
+        if dtype not in dtypes.BYTES:
             continue
         values: list[bytes | None] = []
         for row, text in enumerate(batch.column(index).to_pylist()):

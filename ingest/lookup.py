@@ -91,12 +91,13 @@ class LookupTable:
         """What changed after mark `since` (0: everything), in order of the keys' first sight.
 
         Returns (keys int64[m], m rows): a row is the list of its columns in declared order, made of JSON's
-        types (binary as base64 text), or None for a deleted key.
+        types (binary as base64 text, an image as null: nobody asks for it), or None for a deleted key.
         """
         found = np.flatnonzero(self._generation > since)
         rows: list[list[Any] | None] = [None] * len(found)
         alive = np.flatnonzero(self._row[found] >= 0)
-        columns = [_json_values(column) for column in self._log.take(self._row[found[alive]]).columns]
+        latest = self._log.take(self._row[found[alive]])
+        columns = [_json_values(latest.column(name), dtype) for name, dtype in self.table.columns.items()]
         for place, values in zip(alive.tolist(), zip(*columns, strict=True), strict=True):
             rows[place] = list(values)
         return self._keys[found], rows
@@ -123,7 +124,9 @@ class LookupTable:
         self._row[live] = np.arange(len(live))
 
 
-def _json_values(column: pa.Array) -> Sequence[Any]:
+def _json_values(column: pa.Array, dtype: str) -> Sequence[Any]:
+    if dtype == "image":
+        return [None] * len(column)
     values: list[Any] = column.to_pylist()
     if pa.types.is_binary(column.type):
         return [None if value is None else base64.b64encode(value).decode() for value in values]

@@ -57,6 +57,10 @@ class _Columns:
     def __getitem__(self, name: str) -> Expr:
         if name not in self.columns:
             raise UnknownColumnError(f"{self.topic} has no column {name!r}; {self._known()}")
+        if self.columns[name] == "image":
+            raise ConfigError(
+                f"{self.topic}.{name} cannot be a feature: images come with the image models; use an image id"
+            )
         return self._column(name)
 
     def __getattr__(self, name: str) -> Expr:

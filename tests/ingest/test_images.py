@@ -1,0 +1,201 @@
+"""Pictures in the logs: those that decode go on, the others become letters."""
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from ingest.deadletter import DeadLetters
+from ingest.decode import Decoder
+from ingest.examples import ExampleSource
+from ingest.images import FORMATS, MAX_PIXELS, complaint
+from ingest.keys import key_of
+from ingest.lookup import Lookups
+from ingest.pipeline import Pipeline, load_pipeline
+from ingest.streams import Stream, Table, label_join, labelled, recent
+from kernels.errors import ConfigError
+from livectr.simulate import SimulateOptions, simulate
+from livectr.traffic import TrafficOptions
+from livectr.truth import World
+from models import LR
+
+PICTURES = Table("ad_images", key="image_id", columns={"image_id": "int64", "image": "image"})
+
+
+def picture(kind: str = "PNG", size: tuple[int, int] = (8, 6), mode: str = "RGB") -> bytes:
+    out = io.BytesIO()
+    Image.linear_gradient("L").resize(size).convert(mode).save(out, kind)
+    return out.getvalue()
+
+
+def event(number: int, image: bytes | None) -> bytes:
+    text = None if image is None else base64.b64encode(image).decode()
+    return json.dumps({"image_id": number, "image": text}).encode()
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_picture_decodes_and_half_of_it_does_not(kind: str) -> None:
+    whole = picture(kind, (64, 64))
+    assert complaint(whole) is None
+    assert complaint(whole[: len(whole) // 2])
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"", "no bytes"),
+        (b"hello", "none of JPEG, PNG"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "none of JPEG, PNG"),
+        (picture("TIFF"), "none of JPEG, PNG"),
+        (picture("PNG", (8001, 8000), "1"), "8001 x 8000 pixels, more than 64 megapixels"),
+        (picture("PNG", (20_000, 10_000), "1"), "decompression bomb"),
+    ],
+)
+def test_what_is_no_picture(value: bytes, said: str) -> None:
+    assert said in (complaint(value) or "")
+
+
+def test_the_largest_picture() -> None:
+    assert MAX_PIXELS == 8000 * 8000
+    assert complaint(picture("PNG", (8000, 8000), "1")) is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(FORMATS), st.integers(0, 400), st.binary(min_size=1, max_size=8))
+def test_damaged_pictures_raise_nothing(kind: str, place: int, damage: bytes) -> None:
+    value = picture(kind)
+    place %= len(value)
+    complaint(value[:place] + damage + value[place + len(damage) :])
+
+
+BAD = {2: b"", 3: picture()[:-30], 5: b"GIF89a"}
+IMAGES = [None if n == 4 else BAD.get(n, picture(("PNG", "JPEG")[n % 2])) for n in range(8)]
+GOOD = {n: image or b"" for n, image in enumerate(IMAGES) if n not in BAD}
+
+
+def as_json(folder: Path) -> None:
+    (folder / "0.jsonl").write_bytes(b"".join(event(n, image) + b"\n" for n, image in enumerate(IMAGES)))
+
+
+def as_arrow(folder: Path) -> None:
+    table = pa.table({"image_id": range(8), "image": IMAGES})
+    with pa.ipc.new_file(folder / "0.arrow", table.schema) as writer:
+        writer.write_table(table)
+
+
+def as_parquet(folder: Path) -> None:
+    pq.write_table(pa.table({"image_id": range(8), "image": IMAGES}), folder / "0.parquet")
+
+
+@pytest.mark.parametrize("write", [as_json, as_arrow, as_parquet])
+def test_a_table_of_pictures(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    (tmp_path / "ad_images").mkdir()
+    write(tmp_path / "ad_images")
+    letters = DeadLetters(tmp_path / "letters")
+    lookups = Lookups([PICTURES], f"file:{tmp_path}", until_end=True, dead_letters=letters)
+    lookups.close()
+    letters.close()
+    table = lookups.tables["ad_images"]
+    _, rows = table.rows()
+    assert {row["image_id"]: row["image"] for row in rows.to_pylist()} == GOOD  # null: there is no picture
+    assert letters.counts == {"bad_image": len(BAD)}
+    written = [json.loads(line) for line in (tmp_path / "letters" / "00000-letters.jsonl").open()]
+    assert sorted(letter["offset"] for letter in written) == sorted(BAD)
+    kept = {letter["offset"]: json.loads(letter["value"])["image"] for letter in written}
+    assert kept == {n: base64.b64encode(image).decode() for n, image in BAD.items()}
+    assert all(letter["detail"].startswith("column image: ") for letter in written)
+    assert table.changed()[1] == [[n, None] for n in GOOD]  # what is published has no pictures
+
+
+def test_arrow_messages_of_a_stream() -> None:
+    stream = Stream("shots", key="user", columns={"user": "int64", "shot": "image"})
+    sink = io.BytesIO()
+    table = pa.table({"user": range(8), "shot": pa.array(IMAGES, pa.large_binary())})
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    letters = DeadLetters(None)
+    chunk = Decoder(stream, letters).messages(0, [0], [sink.getvalue()])
+    assert dict(zip(chunk.index.tolist(), chunk.batch["shot"].to_pylist(), strict=True)) == GOOD
+    assert letters.counts == {"bad_image": len(BAD)}
+    ignored = Decoder(stream, letters, columns=["user"]).messages(0, [0], [sink.getvalue()])
+    assert len(ignored) == 8  # a column that is not in use is not looked at
+
+
+def test_the_simulators_pictures(tmp_path: Path) -> None:
+    world = World(users=10, ads=250, ad_interval_s=2, ad_life=5)
+    traffic = TrafficOptions(rate=10, seconds=0.2)
+    simulate(SimulateOptions(f"file:{tmp_path}", world, traffic, real_time=False, images=True))
+    sent = [
+        json.loads(line)["image_id"] for path in (tmp_path / "ad_images").iterdir() for line in path.open()
+    ]
+    broken = [number for number in sent if number % 100 == 0]
+    letters = DeadLetters(None)
+    lookups = Lookups([PICTURES], f"file:{tmp_path}", until_end=True, dead_letters=letters)
+    lookups.close()
+    assert letters.counts == {"bad_image": len(broken)} and broken
+    assert len(lookups.tables["ad_images"]) == len(sent) - len(broken)
+
+
+def test_examples_go_on_without_the_bad_picture(tmp_path: Path) -> None:
+    (tmp_path / "ad_images").mkdir()
+    as_json(tmp_path / "ad_images")
+    (tmp_path / "shown").mkdir()
+    rows = [json.dumps({"image_id": n, "user": 1, "click": n % 2}) + "\n" for n in range(8)]
+    (tmp_path / "shown" / "0.jsonl").write_text("".join(rows))
+    shown = Stream("shown", key="user", columns={"user": "int64", "image_id": "int64", "click": "int32"})
+    log = labelled(shown, label="click").lookup(PICTURES)
+    letters = DeadLetters(None)
+    source = ExampleSource(
+        Pipeline(log, sparse={"image": log.image_id}, rank=LR()),
+        f"file:{tmp_path}",
+        rank=0,
+        world=1,
+        until_end=True,
+        dead_letters=letters,
+    )
+    while not source.ended:
+        source.poll(0.1)
+    examples = source.take(8)
+    source.close()
+    assert examples.columns.column("shown.image_id").to_pylist() == list(range(8))
+    assert letters.counts == {"bad_image": len(BAD)}
+    known = source.tables["ad_images"].contains(key_of(pa.array(range(8))))
+    assert known.tolist() == [n not in BAD for n in range(8)]
+
+
+def test_a_picture_is_no_feature(tmp_path: Path) -> None:
+    said = r"ad_images\.image cannot be a feature: images come with the image models; use an image id"
+    with pytest.raises(ConfigError, match=said):
+        _ = PICTURES.image
+    shots = Stream("shots", key="u", time="t", columns={"u": "int64", "t": "int64", "shot": "image"})
+    clicks = Stream("clicks", key="u", time="t", columns={"u": "int64", "t": "int64", "shot": "image"})
+    for use in (
+        lambda: label_join(shots, clicks, on="shot", window="1m"),
+        lambda: labelled(shots, label="shot"),
+        lambda: recent(clicks["shot"], 5, "1d"),
+    ):
+        with pytest.raises(ConfigError, match="images come with the image models"):
+            use()
+    with pytest.raises(ConfigError, match="key column 'shot' is image"):
+        Stream("shots", key="shot", columns={"shot": "image"})
+    with pytest.raises(ConfigError, match="is not a value of type image"):
+        Stream("shots", key="u", columns={"u": "int64", "shot": "image"}, fill={"shot": b""})
+    with pytest.raises(ConfigError, match="unknown type 'list<image>'"):
+        Stream("shots", key="u", columns={"u": "int64", "shots": "list<image>"})
+    file = tmp_path / "pipeline.py"
+    file.write_text(
+        "from ingest.streams import Stream, labelled\n"
+        "s = Stream('s', key='u', columns={'u': 'int64', 'y': 'int32', 'image': 'image'})\n"
+        "log = labelled(s, label='y')\n"
+        "sparse = {'look': log.image}\n"
+    )
+    with pytest.raises(ConfigError, match=rf"{file}:4: s\.image cannot be a feature"):
+        load_pipeline(file)

@@ -27,15 +27,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import redis
 
 from ingest.pipeline import load_pipeline
 from kernels.errors import ConfigError
-from livectr.ledger import read_ledger
+from livectr.ledger import SCHEMA, LedgerTail
 from livectr.live import Screen, State
 from livectr.parts import Part, PartError, free_ports
 from livectr.report import account, last_json_line, read_predictions, report
 from livectr.scrape import quantile, scrape, total, value
+from livectr.traffic import TICK_MS
 from protos.store import Keyspace, VersionManifest
 from trainer.metrics import auc
 
@@ -130,6 +132,8 @@ class _Demo:
         self.restarts = 0
         self.state = State(seconds=options.seconds)
         self._next_bayes = 0.0
+        self._ledger_tail = LedgerTail(self.ledger)
+        self._newest: list[pa.RecordBatch] = []  # of the ledger, one a tick
 
     def run(self) -> dict[str, Any]:
         options = self.options
@@ -151,7 +155,7 @@ class _Demo:
                 self._look(began, simulator, clients)
                 screen.show(self.state)
                 time.sleep(0.25)
-            simulated = last_json_line(simulator.output())
+            simulated = last_json_line(simulator.tail())
             screen.say("The traffic has ended; the trainer learns what is left.")
             deadline = time.monotonic() + DRAIN_S
             while self.trainer.exit_code is None:
@@ -170,7 +174,7 @@ class _Demo:
             for server in servers.values():
                 server.stop()
             found = self._report(simulated, clients, fresh)
-            _say_report(screen, found)
+            screen.conclude(found)
             return found
 
     # Parts
@@ -211,7 +215,7 @@ class _Demo:
             *("--users", str(USERS), "--ad-interval", str(AD_INTERVAL_S), "--ad-life", str(AD_LIFE)),
             *("--drift", str(DRIFT_S)),
         )
-        self._until("simulator", START_S, lambda: "ready" in last_json_line(part.output()))
+        self._until("simulator", START_S, lambda: "ready" in last_json_line(part.tail()))
         return part
 
     def _start_trainer(self) -> Part:
@@ -282,8 +286,8 @@ class _Demo:
         """Read every part's figures."""
         s = self.state
         s.elapsed_s = min(time.monotonic() - began, s.seconds)
-        s.simulator = last_json_line(simulator.output())
-        s.clients = last_json_line(clients.output())
+        s.simulator = last_json_line(simulator.tail())
+        s.clients = last_json_line(clients.tail())
         samples = scrape(self.trainer_metrics)
         if samples:
             s.examples = value(samples, "livectr_examples_total")
@@ -301,11 +305,8 @@ class _Demo:
 
     def _bayes(self) -> float | None:
         """The Bayes AUC of the newest impressions whose labels are final."""
-        try:
-            rows = read_ledger(self.ledger)
-        except ConfigError:
-            return None  # nothing is written yet
-        rows = rows.slice(max(0, len(rows) - round(self.options.rate * WINDOW_S)))
+        self._newest = [*self._newest, *self._ledger_tail.new_batches()][-WINDOW_S * 1000 // TICK_MS :]
+        rows = pa.Table.from_batches(self._newest, SCHEMA)
         p, label = rows["probability"].to_numpy(), rows["label"].to_numpy().astype(np.float32)
         found = auc(np.log(p / (1 - p)), label)
         return found if np.isfinite(found) else None
@@ -317,7 +318,7 @@ class _Demo:
         return VersionManifest.from_json(text).version
 
     def _served(self, clients: Part) -> int:
-        asked = last_json_line(clients.output())
+        asked = last_json_line(clients.tail())
         return min((role["version"] for role in asked.values()), default=0)
 
     def _report(self, simulated: dict[str, Any], clients: Part, fresh: Any) -> dict[str, Any]:
@@ -332,7 +333,7 @@ class _Demo:
                 "p50": quantile(fresh, "livectr_freshness_seconds", 0.5),
                 "p99": quantile(fresh, "livectr_freshness_seconds", 0.99),
             },
-            asked=last_json_line(clients.output()),
+            asked=last_json_line(clients.tail()),
             settings=settings,
             trainer_restarts=self.restarts,
         )
@@ -347,29 +348,3 @@ def _answers(client: Any) -> bool:
         return bool(client.ping())
     except redis.RedisError:
         return False
-
-
-def _say_report(screen: Screen, found: dict[str, Any]) -> None:
-    def text(value: Any, digits: int) -> str:
-        return "–" if value is None else f"{value:.{digits}f}"
-
-    fresh = found["freshness_seconds"]
-    screen.say(
-        f"{found['events']:,} events, {found['examples_trained']:,} examples learned, "
-        f"{found['lost_events']} lost, {found['duplicated_events']} learned twice, "
-        f"{found['dead_letters']} dead letters"
-    )
-    screen.say(
-        f"AUC {text(found['auc'], 4)} (Bayes {text(found['bayes_auc'], 4)}), GAUC {text(found['gauc'], 4)}, "
-        f"log loss {text(found['logloss'], 4)}, calibration {text(found['calibration'], 3)} in the last fifth"
-    )
-    screen.say(
-        f"{found['published_versions']} versions, {found['published_rows']:,} rows published; "
-        f"event to servable p50 {text(fresh['p50'], 1)} s, p99 {text(fresh['p99'], 1)} s"
-    )
-    for role in ("prerank", "rank"):
-        r = found[role]
-        screen.say(
-            f"{role}: {r['requests']} requests of {r['candidates']} candidates, {r['errors']} errors, "
-            f"p50 {text(r['p50_ms'], 1)} ms, p99 {text(r['p99_ms'], 1)} ms"
-        )

@@ -103,3 +103,26 @@ def read_ledger(path: str | Path) -> pa.Table:
     except (OSError, pa.ArrowInvalid) as error:
         raise ConfigError(f"the ledger {path} cannot be read: {error}") from None
     return pa.Table.from_batches(batches, schema)
+
+
+class LedgerTail:
+    """Follows a ledger that is being written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._at = path, 0
+
+    def new_batches(self) -> list[pa.RecordBatch]:
+        """What was written since the last call."""
+        batches: list[pa.RecordBatch] = []
+        if not self._path.exists():
+            return batches
+        with pa.OSFile(str(self._path)) as file:
+            file.seek(self._at)
+            while True:
+                try:
+                    message = pa.ipc.read_message(file)
+                except (EOFError, OSError, pa.ArrowInvalid):  # the end, or a batch that is half written
+                    return batches
+                self._at = file.tell()
+                if message.type == "record batch":
+                    batches.append(pa.ipc.read_record_batch(message, SCHEMA))

@@ -1,6 +1,7 @@
 """What a person sees of a running demo: a table that changes in place; in a log, a line every few seconds."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -36,8 +37,8 @@ class State:
 class Screen:
     """Shows States while it is entered."""
 
-    def __init__(self, title: str) -> None:
-        self.console = Console()
+    def __init__(self, title: str, console: Console | None = None) -> None:
+        self.console = console or Console()
         self._title = title
         self._live = Live(console=self.console, refresh_per_second=4) if self.console.is_terminal else None
         self._next_line = 0.0
@@ -53,6 +54,30 @@ class Screen:
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY_S
             self.say(_line(state))
+
+    def conclude(self, report: Mapping[str, Any]) -> None:
+        """The report in a few lines."""
+        fresh = report["freshness_seconds"]
+        self.say(
+            f"{report['events']:,} events, {report['examples_trained']:,} examples learned, "
+            f"{report['lost_events']} lost, {report['duplicated_events']} learned twice, "
+            f"{report['dead_letters']} dead letters"
+        )
+        self.say(
+            f"AUC {_number(report['auc'], 4)} (Bayes {_number(report['bayes_auc'], 4)}), "
+            f"GAUC {_number(report['gauc'], 4)}, log loss {_number(report['logloss'], 4)}, "
+            f"calibration {_number(report['calibration'], 3)} in the last fifth"
+        )
+        self.say(
+            f"{report['published_versions']} versions, {report['published_rows']:,} rows published; "
+            f"event to servable p50 {_number(fresh['p50'], 1)} s, p99 {_number(fresh['p99'], 1)} s"
+        )
+        for role in ("prerank", "rank"):
+            r = report[role]
+            self.say(
+                f"{role}: {r['requests']:,} requests of {r['candidates']:,} candidates, "
+                f"{r['errors']} errors, p50 {_number(r['p50_ms'], 1)} ms, p99 {_number(r['p99_ms'], 1)} ms"
+            )
 
     def _table(self, s: State) -> Table:
         table = Table(title=self._title, show_header=False, min_width=78)

@@ -80,7 +80,9 @@ class Part:
 
     def tail(self) -> str:
         """The end of its log."""
-        return self.output()[-TAIL_BYTES:].strip() or "(empty)"
+        with self.log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            return file.read().decode(errors="replace").strip() or "(empty)"
 
     def check(self) -> None:
         """Raises PartError when it is no longer running."""

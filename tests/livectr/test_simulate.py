@@ -16,7 +16,7 @@ from PIL import Image
 from ingest.sources.brokers import kafka_servers
 from kernels.errors import ConfigError
 from livectr.kafka import Broker
-from livectr.ledger import read_ledger
+from livectr.ledger import LedgerTail, read_ledger
 from livectr.records import png
 from livectr.simulate import SimulateOptions, simulate
 from livectr.traffic import TrafficOptions
@@ -223,6 +223,20 @@ def test_tastes_drift_but_do_not_run_away() -> None:
     truth.drift(10_000)
     assert 0 < small < np.abs(truth._taste - before).mean()
     assert np.abs(truth._taste - truth._home).std() < 0.3
+
+
+def test_a_ledger_can_be_followed_while_it_grows(market: tuple[Path, dict[str, int]], tmp_path: Path) -> None:
+    """However far the file is written, also in the middle of a batch, each row is seen once."""
+    folder, _ = market
+    whole = (folder / "ledger.arrows").read_bytes()
+    tail = LedgerTail(tmp_path / "growing")
+    assert tail.new_batches() == []
+    seen: list[int] = []
+    for end in [*range(100, len(whole), 7001), len(whole)]:
+        (tmp_path / "growing").write_bytes(whole[:end])
+        for batch in tail.new_batches():
+            seen += batch["request_id"].to_pylist()
+    assert seen == read_ledger(folder / "ledger.arrows")["request_id"].to_pylist()
 
 
 def test_a_ledger_that_is_none_is_named(tmp_path: Path) -> None:

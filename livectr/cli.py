@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 a part failed, 2 a user's mistake (one sentence on standard error), 130 Ctrl-C.
 """
 
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -12,6 +13,8 @@ from livectr.arguments import build_parser
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    # kafka-python repeats itself while a broker is away; what matters, our own loggers and errors say.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
         given = build_parser().parse_args(arguments)
         if not hasattr(given, "run"):

@@ -61,7 +61,6 @@ def serve(given: argparse.Namespace) -> int:
 def _log_to_stderr() -> None:
     rank = f" rank {os.environ['RANK']}" if int(os.environ.get("WORLD_SIZE", 1)) > 1 else ""
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s{rank} %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("kafka").setLevel(logging.WARNING)
 
 
 def _options(kind: type[Options], settings: Settings, **more: Any) -> Options:

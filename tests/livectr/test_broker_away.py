@@ -1,0 +1,68 @@
+"""What a user reads on standard error while the broker is away: our lines, not the client library's."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kafka import KafkaProducer
+
+from livectr.kafka import Broker, create_topics
+
+DEADLINE_S = 120
+PIPELINE = """
+from ingest.pipeline import Pipeline
+from ingest.streams import Stream, labelled
+from models import LR
+
+shown = Stream("shown", key="user", columns={"user": "int64", "click": "int32"})
+log = labelled(shown, label="click")
+pipeline = Pipeline(log, sparse={"user": log.user}, rank=LR())
+"""
+
+
+def wait(done: Callable[[], bool], process: subprocess.Popen[str], errors: Path) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not done():
+        assert process.poll() is None and time.monotonic() < deadline, errors.read_text()
+        time.sleep(0.1)
+
+
+def produce(url: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=url.removeprefix("kafka://"))
+    for user in range(50):
+        producer.send("shown", json.dumps({"user": user, "click": user % 2}).encode(), partition=0)
+    producer.flush(timeout=30)
+    producer.close()
+
+
+def test_a_trainer_whose_broker_goes_and_comes_back_says_so_in_its_own_words(tmp_path: Path) -> None:
+    pipeline, errors = tmp_path / "pipeline.py", tmp_path / "errors"
+    pipeline.write_text(PIPELINE)
+    with Broker(data_dir=tmp_path / "kafka") as broker, errors.open("w") as stderr:
+        create_topics(broker.url, {"shown": 1})
+        produce(broker.url)
+        command = [sys.executable, "-m", "livectr", "train", "--pipeline", str(pipeline)]
+        options = ["--source", broker.url, "--max-steps", "2", "--batch-size", "50"]
+        with subprocess.Popen(command + options, stdout=subprocess.PIPE, stderr=stderr, text=True) as trainer:
+            try:
+                wait(lambda: errors.stat().st_size > 0, trainer, errors)
+                broker.kill()
+                wait(lambda: "does not answer; waiting for it" in errors.read_text(), trainer, errors)
+                time.sleep(3)  # a few of the client's attempts to connect
+                broker.start()
+                wait(lambda: "answers again" in errors.read_text(), trainer, errors)
+                produce(broker.url)
+                report, _ = trainer.communicate(timeout=DEADLINE_S)
+            finally:
+                trainer.kill()
+    assert trainer.returncode == 0 and json.loads(report)["examples_trained"] == 100
+    lines = errors.read_text().splitlines()
+    foreign = [
+        line for line in lines if not re.match(r"[-\d]+ [:,\d]+ [A-Z]+ (ingest|trainer|livectr)\.", line)
+    ]
+    assert not foreign
+    assert len(lines) < 20

@@ -17,15 +17,23 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class DenseAdam:
-    """Adam over the parameters of several models (role → model), each at its configuration's rate."""
+    """Adam over the parameters of several models (role → model).
+
+    Where clicks are rare, a bias' gradient is mostly noise, and Adam, which divides by the gradient's size,
+    follows the rest slowly. A bias has every example to learn from: it learns `BIAS_SPEED` times faster.
+    """
+
+    BIAS_SPEED = 10.0
 
     def __init__(self, models: Mapping[str, CTRModel], configs: Mapping[str, ModelConfig]) -> None:
         self.models = dict(models)
+        groups = []
+        for role, model in models.items():
+            lr = configs[role].dense_lr
+            groups.append({"params": [p for n, p in model.named_parameters() if n != "bias"], "lr": lr})
+            groups.append({"params": [model.bias], "lr": lr * self.BIAS_SPEED})
         self.parameters = [p for model in models.values() for p in model.parameters()]
-        groups = [
-            {"params": list(m.parameters()), "lr": configs[role].dense_lr} for role, m in models.items()
-        ]
-        self.adam = torch.optim.Adam(groups, fused=True)
+        self.adam = torch.optim.Adam([g for g in groups if g["params"]], fused=True)
         for p in self.parameters:
             self.adam.state[p] = {"step": torch.zeros((), device=p.device)} | {
                 moment: torch.zeros_like(p) for moment in MOMENTS

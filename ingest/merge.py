@@ -40,8 +40,12 @@ class Clock:
     than JUMP_MS ahead of the mark moves it only when BELIEVED such records come in a row (a real gap in the
     log), and then to the least of theirs. Until then such a record has its place by the old mark.
 
-    mark: of the last record, FIRST before one; also the bound: later records have no less.
-    ahead, least: how many of the last records were far ahead, and the least time of them.
+    The first record has no mark before it, so the second one judges it: the clock starts when both are known,
+    at the second when the first is far ahead of that.
+
+    mark: of the last record, FIRST until the clock has started; also the bound: later records have no less.
+    ahead, least: how many of the last records were far ahead, and the least time of them. A first record
+    that waits for its second one counts as far ahead of FIRST.
     """
 
     mark: int = FIRST
@@ -49,14 +53,20 @@ class Clock:
     least: int = LAST
 
     def marks(self, ts: I64) -> tuple[I64, Clock]:
-        """Marks of the next n records with event times ts int64[n], and the clock after them."""
+        """Marks of the next n records with event times ts int64[n], and the clock after them.
+
+        The mark of a first record alone is its own time for now; `start` of the second one corrects it.
+        """
         if not len(ts):
             return ts, self
-        start = self.mark if self.mark != FIRST else int(ts[0])
-        marks = np.maximum.accumulate(np.concatenate(([start], ts)))
+        if self.mark == FIRST:
+            first = self if self.waits else Clock(ahead=1, least=int(ts[0]))
+            later = ts if self.waits else ts[1:]
+            return Clock(first.start(int(later[0]))).marks(ts) if len(later) else (ts, first)
+        marks = np.maximum.accumulate(np.concatenate(([self.mark], ts)))
         if np.all(np.diff(marks) <= JUMP_MS):
             return marks[1:], Clock(int(marks[-1]))
-        mark, ahead, least = start, self.ahead, self.least
+        mark, ahead, least = self.mark, self.ahead, self.least
         for i, time in enumerate(ts.tolist()):
             if time - mark <= JUMP_MS:
                 mark, ahead, least = max(mark, time), 0, LAST
@@ -66,6 +76,15 @@ class Clock:
                     mark, ahead, least = least, 0, LAST
             marks[i + 1] = mark
         return marks[1:], Clock(mark, ahead, least)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the clock has seen one record only."""
+        return self.mark == FIRST and self.ahead == 1
+
+    def start(self, second: int) -> int:
+        """The mark of the first record, now that the second one's time is known."""
+        return self.least if self.least - second <= JUMP_MS else second
 
     @property
     def bound(self) -> int:
@@ -139,6 +158,9 @@ class _Topic:
             times = np.zeros(len(chunk), np.int64)
         else:
             times = chunk.batch.column(self.stream.time).to_numpy().clip(-FARTHEST_MS, FARTHEST_MS)
+        if isinstance(self.clock, Clock) and self.clock.waits and len(times):
+            for run in self.runs:  # at most one of them holds a record, the first
+                run.marks = np.full(len(run), self.clock.start(int(times[0])))
         marks, clock = self.clock.marks(times)
         self.runs.append(_Run(chunk, marks if self.stream.time is None else times, marks, self.clock))
         self.clock = clock

@@ -109,6 +109,8 @@ def test_marks_do_not_depend_on_chunks(times: list[int], cuts: list[int]) -> Non
     ts = np.array(times, np.int64)
     clock, marks = Clock(), []
     for part in np.split(ts, sorted(cut % (len(ts) + 1) for cut in cuts)):
+        if clock.waits and len(part):
+            marks = [clock.start(int(part[0]))]
         found, clock = clock.marks(part)
         marks += found.tolist()
     whole, after = Clock().marks(ts)
@@ -123,6 +125,25 @@ def test_one_far_record_does_not_move_the_clock_but_a_gap_does() -> None:
     later = 90 * JUMP_MS + np.arange(BELIEVED + 2)
     marks, clock = clock.marks(later)
     assert marks.tolist() == [20] * (BELIEVED - 1) + later[[0, BELIEVED, BELIEVED + 1]].tolist()
+
+
+def test_a_first_record_from_the_far_future_stalls_nothing() -> None:
+    day = JUMP_MS
+    assert Clock().marks(np.array([400 * day, 10, 20]))[0].tolist() == [10, 10, 20]
+    assert Clock().marks(np.array([10, 400 * day, 20]))[0].tolist() == [10, 10, 20]
+    assert Clock().marks(np.array([day, 0, 2 * day]))[0].tolist() == [day, day, 2 * day]  # not far
+    _, clock = Clock().marks(np.array([400 * day]))
+    assert clock.waits and clock.bound == FIRST and not clock.marks(np.array([10]))[1].waits
+    for first in (0, 1):  # the broken record alone in its chunk, or not
+        reader = Reader(([400 * day, 10, 20, 30], [5, 15, 25, 35]))
+        if first:
+            reader.step(0, 1)
+            assert not reader.rows
+        reader.step(1, 3)
+        assert not reader.rows
+        reader.step(0, 3 - first)
+        assert reader.marks == [5, 10, 10, 15]
+        assert reader.rows == [(1, 0, 5), (0, 0, 400 * day), (0, 1, 10), (1, 1, 15)]
 
 
 def test_an_idle_topic_that_speaks_again_comes_after_what_was_released() -> None:

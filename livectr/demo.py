@@ -85,9 +85,9 @@ def demo(options: DemoOptions) -> dict[str, Any]:
     if log.clicks is None:
         raise ConfigError(f"{pipeline} joins no clicks; the demo's logs are impressions and clicks.")
     with ExitStack() as stack:
-        stack.enter_context(_terminable())
         work = _folder(options.keep, stack)
-        found = _Demo(options, pipeline, log.window_ms, work, stack).run()
+        check = stack.enter_context(_stoppable())
+        found = _Demo(options, pipeline, log.window_ms, work, stack, check).run()
     if options.report:
         options.report.parent.mkdir(parents=True, exist_ok=True)
         options.report.write_text(json.dumps(found, indent=2) + "\n")
@@ -95,13 +95,26 @@ def demo(options: DemoOptions) -> dict[str, Any]:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends the demo as Ctrl-C does: parts are stopped, in order."""
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+def _stoppable() -> Iterator[Callable[[], None]]:
+    """Gives a function that raises KeyboardInterrupt once Ctrl-C or SIGTERM has come.
+
+    An exception out of a signal handler would be lost when it comes inside a fork's callbacks, so the demo
+    asks between its steps.
+    """
+    told: list[int] = []
+
+    def check() -> None:
+        if told:
+            raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda number, _: told.append(number))
     try:
-        yield
+        yield check
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _folder(keep: Path | None, stack: ExitStack) -> Path:
@@ -117,10 +130,16 @@ def _folder(keep: Path | None, stack: ExitStack) -> Path:
 
 class _Demo:
     def __init__(
-        self, options: DemoOptions, pipeline: Path, window_ms: int, work: Path, stack: ExitStack
+        self,
+        options: DemoOptions,
+        pipeline: Path,
+        window_ms: int,
+        work: Path,
+        stack: ExitStack,
+        check: Callable[[], None],
     ) -> None:
         self.options, self.pipeline, self.window_ms, self.work = options, pipeline, window_ms, work
-        self._stack = stack
+        self._stack, self._check_stop = stack, check
         self._parts: list[Part] = []
         port = free_ports(5 + options.ranks)
         self.redis_port, self.broker_port = port, port + 4
@@ -258,6 +277,7 @@ class _Demo:
         """Wait for `done`, while all parts live."""
         deadline = time.monotonic() + timeout_s
         while not done():
+            self._check_stop()
             for part in self._parts:
                 part.check()
             if time.monotonic() > deadline:
@@ -269,6 +289,7 @@ class _Demo:
 
     def _watch(self, simulator: Part) -> None:
         """All parts live, or have ended well; a trainer that died is started again from its checkpoint."""
+        self._check_stop()
         for part in self._parts:
             if part is self.trainer:
                 if part.exit_code and simulator.exit_code is None and self.restarts < RESTARTS:

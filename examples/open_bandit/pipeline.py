@@ -2,14 +2,16 @@
 
 `prepare.py` fetches the six logs and joins them by time; items are a look-up table, so that a two-tower model
 pre-ranks the whole catalogue. The users are anonymous: four hashed features describe them, and all
-four together stand for the user.
+four together (column `user`) stand for the user in GAUC.
+
+With 287 clicks the ranker is a logistic regression on few fields, at a high rate: see README.md.
 """
 
-from ingest.operators import cross, hour, weekday
+from ingest.operators import bucketize
 from ingest.pipeline import Pipeline
 from ingest.streams import Stream, Table, labelled
-from models.base import adagrad
-from models.deepfm import DeepFM
+from models.base import ftrl
+from models.lr import LR
 from models.two_tower import TwoTower
 
 features = [f"user_feature_{i}" for i in range(4)]
@@ -34,7 +36,7 @@ impressions = Stream(
 items = Table(
     "open_bandit_items",
     key="item",
-    columns={"item": "int64", "item_feature_0": "float64", **dict.fromkeys(kinds, "string")},
+    columns={"item": "int64", **dict.fromkeys(kinds, "string")},
 )
 
 log = labelled(impressions, label="click").lookup(items)
@@ -42,20 +44,16 @@ log = labelled(impressions, label="click").lookup(items)
 pipeline = Pipeline(
     log,
     sparse={
-        "user": log.user,
         **{name: log[name] for name in features},
         "item": log.item,
         **{name: items[name] for name in kinds},
         "campaign": log.campaign,
         "position": log.position,
-        "item_x_position": cross(log.item, log.position),
-        "hour": hour(log.timestamp),
-        "weekday": weekday(log.timestamp),
+        "clicked_before": bucketize(log.affinity, [0.5]),
     },
-    dense={"affinity": log.affinity, "item_feature_0": items.item_feature_0},
-    rank=DeepFM(dim=8, hidden=(64, 32), optimiser=adagrad(lr=0.02)),
+    rank=LR(ftrl(alpha=0.2)),
     prerank=TwoTower(
-        user=("user", *features, "campaign"),
+        user=(*features, "campaign"),
         item=("item", *kinds),
         dim=8,
         hidden=(32,),

@@ -2,7 +2,7 @@
 # Everything that `make demo` and `make test` need, on a fresh machine: system parts, a .venv, the packages.
 # System parts are installed with apt-get when this user may; otherwise one sentence says what is missing.
 set -euo pipefail
-cd "$(dirname "$0")"
+cd "$(dirname "$(realpath "$0")")"  # also where the checkout is only linked to
 
 missing=()   # Debian packages that would bring what is not there
 have() { command -v "$1" >/dev/null 2>&1; }

@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,16 @@ def desk(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def end(group: int) -> None:
+    """Ask a process group to end, so that servers take their own children along; kill what is left of it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGTERM)
+        for _ in range(150):
+            time.sleep(0.1)
+            os.killpg(group, 0)
+        os.killpg(group, signal.SIGKILL)
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", named("bash"))
 def test_bash_blocks(page: Path, desk: Path) -> None:
@@ -70,8 +81,7 @@ def test_bash_blocks(page: Path, desk: Path) -> None:
         try:
             code = session.wait(timeout=840)
         finally:  # servers that the page left in the background
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(session.pid, signal.SIGKILL)
+            end(session.pid)
     assert code == 0, f"{page.name} ends with {code}:\n{log.read_text()[-6000:]}"
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
+import bench.page
 import ingest.metrics
 import serving.metrics
 import trainer.telemetry
@@ -115,3 +116,8 @@ def test_every_metric_is_documented() -> None:
     }
     assert len(names) > 20
     assert not {name for name in names if f"`{name}" not in page}
+
+
+def test_benchmark_page_shows_the_results() -> None:
+    text = bench.page.PAGE.read_text()
+    assert bench.page.page(text) == text, "run `python -m bench.page`"

@@ -1,0 +1,52 @@
+"""The tables of docs/benchmarks.md, made from bench/results/*.json: `python -m bench.page`."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "benchmarks.md"
+RESULTS = ROOT / "bench" / "results"
+BETWEEN = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->)", re.DOTALL)
+
+
+def tables() -> str:
+    """One Markdown section for each result."""
+    return "\n".join(_section(json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json")))
+
+
+def page(text: str) -> str:
+    """The page's text with the tables of today's results."""
+    return BETWEEN.sub(lambda match: f"{match[1]}\n{tables()}\n{match[2]}", text)
+
+
+def _section(result: dict[str, Any]) -> str:
+    machine = result["hardware"]
+    where = f"{machine['cores']} cores of {machine['processor']}, torch {machine['torch']}"
+    gpu = f", {machine['gpu']}" if machine["gpu"] else ""
+    lines = [
+        f"### {result['name']}",
+        "",
+        f"Commit `{result['commit']}`, {where}{gpu}.",
+        "",
+        "| figure | workload | ours | peer | ratio | goal | met |",
+        "|---|---|---:|---|---:|---:|---|",
+    ]
+    for row in result["rows"]:
+        peer = "–" if row["peer"] is None else f"{_number(row['peer'])} ({row['peer_name']})"
+        met = {True: "yes", False: "**no**", None: "–"}[row["met"]]
+        ours = f"{_number(row['ours'])} {row['unit']}"
+        cells = [row["figure"], row["workload"], ours, peer, _number(row["ratio"]), _number(row["goal"]), met]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text()))

@@ -27,7 +27,7 @@ class Extractor:
     """Computes a plan's features on the host. Safe to call from several threads: each call has its own
     memory, kept for the next one. The GIL is released while it computes.
 
-    Raises KernelError when a user's operator does not compile.
+    Raises ConfigError, with the compiler's text, when a user's operator does not compile.
     """
 
     def __init__(self, plan: FeaturePlan) -> None:
@@ -123,7 +123,7 @@ def _load(plan: FeaturePlan) -> ctypes.CDLL:
     try:
         library = compile_host(host_source(plan), name="features")
     except KernelError as error:
-        raise _explained(plan, error) from error
+        raise _explained(plan, error) from None
     pointer = ctypes.c_void_p
     library.create.restype = pointer
     library.destroy.argtypes, library.destroy.restype = [pointer], None
@@ -132,9 +132,11 @@ def _load(plan: FeaturePlan) -> ctypes.CDLL:
     return library
 
 
-def _explained(plan: FeaturePlan, error: KernelError) -> KernelError:
-    """Names the user's operator that the compiler's text points at (its #line says `operator NAME`)."""
+def _explained(plan: FeaturePlan, error: KernelError) -> ConfigError | KernelError:
+    """A user's mistake where the compiler's text points at a user's operator (its #line says
+    `operator NAME`), else ours."""
     for node in plan.nodes:
         if f"operator {node.op}:" in str(error):
-            return KernelError(f"operator {node.op!r} does not compile:\n{error}")
+            text = str(error).partition("\n")[2]
+            return ConfigError(f"operator {node.op!r} does not compile; correct its expression:\n{text}")
     return error

@@ -77,8 +77,8 @@ class FeaturePlan:
         return hashlib.sha256(repr(outputs).encode()).hexdigest()
 
     def compile(self) -> Extractor:
-        """Generates and compiles the host extractor (cached on disk). KernelError when an operator does not
-        compile."""
+        """Generates and compiles the host extractor (cached on disk). ConfigError when a user's operator
+        does not compile."""
         from ingest.extractor import Extractor
 
         return Extractor(self)

@@ -50,7 +50,8 @@ def compile_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes
     SHA-256 of all that decides its content: source, included files, flags, compiler and CPU.
     Calls into the library release the GIL. `name` only appears in errors.
 
-    Raises KernelError with the compiler's text; ConfigError for a bad LIVECTR_THREADS.
+    Raises KernelError with the compiler's text; ConfigError for a bad LIVECTR_THREADS, without a
+    compiler, and for a cache folder that cannot be written.
     """
     thread_count()  # the library reads the same variable and cannot complain about it
     compiler = _compiler()
@@ -86,7 +87,12 @@ def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
 
 def _build(source: str, path: Path, command: list[str], name: str) -> None:
     """Compile into a file of our own, then rename: another process never loads half a library."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the kernel cache {path.parent} cannot be made ({error.strerror}); set LIVECTR_CACHE_DIR"
+        ) from None
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         built = Path(folder, "kernel.so")
         done = subprocess.run(
@@ -106,7 +112,7 @@ def _compiler() -> list[str]:
     for candidate in map(shlex.split, wanted):
         if shutil.which(candidate[0]):
             return candidate
-    raise KernelError(f"no C++ compiler found ({' or '.join(wanted)}): install g++ or set CXX to one")
+    raise ConfigError(f"no C++ compiler found ({' or '.join(wanted)}): install g++ or set CXX to one")
 
 
 def _identity(compiler: list[str]) -> str:

@@ -97,6 +97,6 @@ def operator(signature: str, expression: str, *, name: str = "") -> Operator:
         @operator("int64 ts -> int32", "modulo(ts / 60000, int64_t(60))")
         def minute(ts): "Minute of the hour."
 
-    Raises ConfigError for a bad signature; KernelError with the compiler's text when the plan is compiled.
+    Raises ConfigError for a bad signature, and with the compiler's text when the plan is compiled.
     """
     return Operator(signature, expression, name)

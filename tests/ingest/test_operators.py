@@ -17,7 +17,7 @@ from ingest.expr import ColumnRef, Expr, column
 from ingest.extractor import Extractor
 from ingest.keys import hash_strings
 from ingest.plan import FeaturePlan
-from kernels.errors import ConfigError, KernelError
+from kernels.errors import ConfigError
 from tests.ingest.reference import evaluate, lower_character
 
 
@@ -291,7 +291,7 @@ class TestUserOperator:
     def test_compiler_text_names_the_operator_and_its_line(self) -> None:
         wrong = op.operator("int64 x -> int64", "x +\n missing_name", name="wrong")
         with pytest.raises(
-            KernelError, match=r"operator 'wrong' does not compile(.|\n)*operator wrong:2:.*missing_name"
+            ConfigError, match=r"operator 'wrong' does not compile(.|\n)*operator wrong:2:.*missing_name"
         ):
             one(wrong(I64), [1])
 

@@ -60,7 +60,11 @@ def test_errors_say_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
         compile_host("int f( {", name="broken")
     assert not list(cache.iterdir())
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(KernelError, match=r"no-such-compiler.*install g\+\+ or set CXX"):
+    with pytest.raises(ConfigError, match=r"no-such-compiler.*install g\+\+ or set CXX"):
+        compile_host("", name="empty")
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("LIVECTR_CACHE_DIR", __file__)
+    with pytest.raises(ConfigError, match="cannot be made.*set LIVECTR_CACHE_DIR"):
         compile_host("", name="empty")
     monkeypatch.setenv("LIVECTR_THREADS", "many")
     with pytest.raises(ConfigError, match="LIVECTR_THREADS='many'"):

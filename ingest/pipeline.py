@@ -280,5 +280,6 @@ def _located(file: Path, error: BaseException) -> str:
     lines = [
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
     ]
-    message = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    told = isinstance(error, UserError | ValueError)  # these say by themselves what is wrong
+    message = str(error) if told else f"{type(error).__name__}: {error}"
     return f"{file}:{lines[-1]}: {message}" if lines else f"{file}: {message}"

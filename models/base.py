@@ -39,6 +39,23 @@ class OptimiserSpec:
     name: str
     params: tuple[tuple[str, float], ...] = ()
 
+    def __post_init__(self) -> None:
+        known = OPTIMISERS[self.name]
+        for name, value in self.params:
+            if name not in known:
+                raise ValueError(f"{self.name} has no parameter {name!r}; it has {', '.join(known)}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise ValueError(f"{self.name}: {name} is {value!r}, but must be a number of at least 0")
+
+
+OPTIMISERS = {
+    "SGD": ("lr",),
+    "AdaGrad": ("lr", "eps", "initial"),
+    "Adam": ("lr", "beta1", "beta2", "eps"),
+    "FTRL": ("alpha", "beta", "l1", "l2"),
+}
+"""Parameters of the optimisers in `kernels.layout`."""
+
 
 def sgd(**params: float) -> OptimiserSpec:
     """Stochastic gradient descent: `lr`."""
@@ -95,6 +112,25 @@ class ModelConfig(ABC):
     #: Adam's learning rate for the network's own parameters (the tables have their optimisers)
     dense_lr: float
 
+    def __post_init__(self) -> None:
+        for name in ("dim", "out"):
+            value = getattr(self, name, 1)
+            if not _is_width(value):
+                raise ValueError(
+                    f"{type(self).__name__}: {name} is {value!r}, but must be a whole number above 0"
+                )
+        hidden = getattr(self, "hidden", (1,))
+        if not isinstance(hidden, tuple) or not hidden or not all(map(_is_width, hidden)):
+            raise ValueError(
+                f"{type(self).__name__}: hidden is {hidden!r}, but must be one or more widths, as in (64, 32)"
+            )
+        for name in ("dense_lr", "init_scale"):
+            value = getattr(self, name, 0.0)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise ValueError(
+                    f"{type(self).__name__}: {name} is {value!r}, but must be a number of at least 0"
+                )
+
     @abstractmethod
     def segments(self) -> tuple[SegmentSpec, ...]:
         """The model's stretch of a table row, in the order of `partial`'s last axis."""
@@ -122,6 +158,10 @@ class ModelConfig(ABC):
     def width(self) -> int:
         """D_model: float32 values per table row."""
         return sum(segment.dim for segment in self.segments())
+
+
+def _is_width(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def row_segments(configs: Mapping[str, ModelConfig]) -> tuple[SegmentSpec, ...]:

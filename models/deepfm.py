@@ -32,10 +32,6 @@ class DeepFM(ModelConfig):
     init_scale: float = 0.02
     dense_lr: float = 2e-3
 
-    def __post_init__(self) -> None:
-        if not self.hidden:
-            raise ValueError("DeepFM needs at least one hidden layer; without one it is FM")
-
     def segments(self) -> tuple[SegmentSpec, ...]:
         """Row: w f32[1], v f32[K]."""
         return (

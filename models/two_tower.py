@@ -39,8 +39,7 @@ class TwoTower(ModelConfig):
     dense_lr: float = 2e-3
 
     def __post_init__(self) -> None:
-        if not self.hidden:
-            raise ValueError("TwoTower needs at least one hidden layer")
+        super().__post_init__()
         if both := set(self.user) & set(self.item):
             raise ValueError(f"TwoTower has {', '.join(sorted(both))} in both towers; leave it in one")
 

@@ -84,6 +84,10 @@ class DeadLetters:
     def for_source(cls, url: str, folder: str | Path | None = None, *, writer: int = 0) -> DeadLetters:
         """The usual place: `folder` if given, else a topic of the broker or a folder beside the topics."""
         if folder is None:
+            if url.startswith("file:") and not log_folder(url).is_dir():  # letters alone are no log
+                raise ConfigError(
+                    f"there is no folder {log_folder(url)}; name the one that holds a folder per topic"
+                )
             folder = url if url.startswith("kafka:") else log_folder(url) / TOPIC
         return cls(folder, writer=writer)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
@@ -26,11 +30,25 @@ def no_answer(url: str) -> ConnectError:
 
 def connect_admin(url: str, timeout_s: float = 5.0) -> KafkaAdminClient:
     """An admin client of the brokers in `url` (a context manager); ConnectError when none answers."""
+    servers = kafka_servers(url)
     try:
-        return KafkaAdminClient(
-            bootstrap_servers=kafka_servers(url),
-            bootstrap_timeout_ms=int(timeout_s * 1000),
-            client_id="livectr-admin",
-        )
+        with _said_once():
+            return KafkaAdminClient(
+                bootstrap_servers=servers,
+                bootstrap_timeout_ms=int(timeout_s * 1000),
+                client_id="livectr-admin",
+            )
     except KafkaError as error:
         raise no_answer(url) from error
+
+
+@contextmanager
+def _said_once() -> Iterator[None]:
+    """The client logs each failed attempt to connect; ConnectError says the same in one sentence."""
+    logger = logging.getLogger("kafka")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ingest.clean import Mask
-from ingest.deadletter import DeadLetters, Reason
+from ingest.deadletter import TOPIC, DeadLetters, Reason
 from ingest.decode import Decoder
 from ingest.sources.background import BackgroundSource
 from ingest.sources.base import Chunk, Position, TopicPartition, log_folder
@@ -75,7 +75,9 @@ class FileSource(BackgroundSource):
         found = {}
         for topic in self._decoders:
             if not (self._root / topic).is_dir():
-                others = ", ".join(sorted(path.name for path in self._root.iterdir() if path.is_dir()))
+                others = ", ".join(
+                    sorted(path.name for path in self._root.iterdir() if path.is_dir() and path.name != TOPIC)
+                )
                 raise ConfigError(f"{self._root} has no folder {topic!r}; its folders are {others or 'none'}")
             found[topic] = sorted(_list_parts(self._root / topic))
             if not found[topic]:

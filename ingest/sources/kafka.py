@@ -21,7 +21,7 @@ from kafka.errors import (
 )
 
 from ingest.clean import Mask
-from ingest.deadletter import DeadLetters
+from ingest.deadletter import TOPIC, DeadLetters
 from ingest.decode import Decoder
 from ingest.sources.background import BackgroundSource
 from ingest.sources.base import BEGINNING, Position
@@ -110,7 +110,8 @@ class KafkaSource(BackgroundSource):
             existing = self._consumer.topics()
             missing = [topic for topic in self._decoders if topic not in existing]
             if missing:
-                others = ", ".join(sorted(topic for topic in existing if not topic.startswith("__")))
+                own = ("__", TOPIC)
+                others = ", ".join(sorted(topic for topic in existing if not topic.startswith(own)))
                 raise ConfigError(
                     f"there is no topic {', '.join(missing)} at {self._url}; "
                     f"its topics are {others or 'none'}"

@@ -149,6 +149,7 @@ class ExampleSource:
                 self._partitions[chunk.partition].add(self._topics[chunk.topic], chunk)
                 self._events[chunk.topic] += len(chunk)
                 self._last_news = self._news[chunk.topic, chunk.partition] = time.monotonic()
+            self._wait_for_unread()
         return self._advance()
 
     def finish(self) -> None:
@@ -276,6 +277,14 @@ class ExampleSource:
 
     def _at_end(self, topic: str, partition: int) -> bool:
         return partition not in self._has[topic] or self._source.at_end(topic, partition)
+
+    def _wait_for_unread(self) -> None:
+        """What is not read to its end is not silent, however long nothing comes: the broker may be away, and
+        its producers with it. Their silence counts from when it answers again."""
+        now = time.monotonic()
+        for place in self._news:
+            if not self._at_end(*place):
+                self._last_news = self._news[place] = now
 
     def _free(self, partition: int) -> list[bool]:
         """Which topics of a partition hold nothing back."""

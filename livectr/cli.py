@@ -36,3 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `livectr inspect … | head`
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # A path that the user named: a folder where a file should be, no permission, …
+        print(f"livectr: {error.filename}: {error.strerror}; name another path.", file=sys.stderr)
+        return 2

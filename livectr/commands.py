@@ -47,6 +47,7 @@ def train(given: argparse.Namespace) -> int:
 
 def serve(given: argparse.Namespace) -> int:
     """`livectr serve rank|prerank`: runs until SIGTERM or Ctrl-C."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write beside our messages
     from serving.options import ServeOptions
     from serving.serve import serve_prerank, serve_rank
 
@@ -200,7 +201,9 @@ def inspect(given: argparse.Namespace) -> int:
     if not (given.pipeline or given.checkpoint or given.redis):
         raise ConfigError("say what to show: --pipeline FILE.py, --checkpoint DIR or --redis URL.")
     if given.pipeline:
-        show_pipeline(load_pipeline(given.pipeline))
+        pipeline = load_pipeline(given.pipeline)
+        resolve({}, pipeline=pipeline.settings)  # a mistake in them shows here, not first when it trains
+        show_pipeline(pipeline)
     if given.checkpoint:
         show_checkpoint(Path(given.checkpoint))
     if given.redis:

@@ -34,14 +34,15 @@ def setting(
     *,
     commands: tuple[str, ...],
     least: float | None = None,
+    most: float | None = None,
     above: float | None = None,
     scheme: tuple[str, ...] = (),
     example: str = "",
 ) -> Any:
     """A field of Settings: its default, what it does, which sub-commands have its flag, its limits."""
     metadata = dict(
-        help=help, commands=commands, least=least, above=above, scheme=scheme, example=example
-    )  # fmt: skip
+        help=help, commands=commands, least=least, most=most, above=above, scheme=scheme, example=example
+    )
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -61,6 +62,7 @@ class Settings:
         "Prometheus metrics (0: none; rank r of a trainer, worker w of a server take port + r, w)",
         commands=EVERY,
         least=0,
+        most=65535,
     )
 
     source: str | None = setting(
@@ -173,6 +175,8 @@ def parse(name: str, value: Any, where: str) -> Any:
         raise ConfigError(f"{where}: {name} is {value!r}, but {error}.") from None
     if metadata["least"] is not None and parsed < metadata["least"]:
         raise ConfigError(f"{where}: {name} is {value!r}, but must be at least {metadata['least']:g}.")
+    if metadata["most"] is not None and parsed > metadata["most"]:
+        raise ConfigError(f"{where}: {name} is {value!r}, but must be at most {metadata['most']:g}.")
     if metadata["above"] is not None and parsed <= metadata["above"]:
         raise ConfigError(f"{where}: {name} is {value!r}, but must be more than {metadata['above']:g}.")
     if metadata["scheme"] and not str(parsed).startswith(metadata["scheme"]):
@@ -207,6 +211,8 @@ def _convert(name: str, value: Any, kind: type) -> Any:
         number = float(value)
     except ValueError:
         raise ValueError("must be a number") from None
+    if not abs(number) < 2**63:  # also infinity and not-a-number
+        raise ValueError("must be a number below 2^63")
     if kind is int:
         if number != int(number):
             raise ValueError("must be a whole number")

@@ -1,6 +1,10 @@
 """`livectr inspect`: what a pipeline computes, what a checkpoint holds, what is published."""
 
 import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,12 +16,29 @@ from rich.table import Table
 from ingest.pipeline import Pipeline
 from kernels.errors import CheckpointError, ConfigError, ConnectError
 from protos.store import Keyspace, VersionManifest
-from trainer.checkpoint import MANIFEST, Manifest
+
+PIPED_WIDTH = 160
+"""Columns of output that no terminal shows, unless COLUMNS says otherwise: nothing needs to be cut there."""
+
+
+def _console() -> Console:
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(width=PIPED_WIDTH if piped else None)
 
 
 def show_pipeline(pipeline: Pipeline) -> None:
-    """Logs, operators by layer, fields and their tables, models."""
-    console, log = Console(), pipeline.log
+    """Logs, operators by layer, fields and their tables, models.
+
+    Raises ConfigError for what would first show in training: an operator that does not compile, a model that
+    is none.
+    """
+    from models.base import ModelConfig
+
+    pipeline.plan.compile()
+    for role, model in (("rank", pipeline.rank), ("prerank", pipeline.prerank)):
+        if not isinstance(model, ModelConfig) and (role == "rank" or model is not None):
+            raise ConfigError(f"Pipeline: {role}= must be a model such as models.DeepFM(), not {model!r}")
+    console, log = _console(), pipeline.log
     console.print(f"fingerprint  {pipeline.fingerprint}", highlight=False)
     streams = Table(title="reads", title_justify="left")
     for column in ("topic", "kind", "key", "time", "columns"):
@@ -44,29 +65,41 @@ def show_pipeline(pipeline: Pipeline) -> None:
         fields.add_row(str(spec.index), spec.name, spec.table, "yes" if spec.name in items else "")
     console.print(fields)
     console.print(f"dense    {', '.join(pipeline.plan.dense_names) or 'none'}", highlight=False)
-    console.print(f"rank     {pipeline.rank}", highlight=False, markup=False)
-    console.print(f"prerank  {pipeline.prerank or 'none'}", highlight=False, markup=False)
+    models = Table(title="models", title_justify="left", show_header=False)
+    for role, model in (("rank", pipeline.rank), ("prerank", pipeline.prerank)):
+        _model_rows(models, role, model)
+    console.print(models)
+
+
+def _model_rows(table: Table, role: str, model: object) -> None:
+    """A line for each setting of a model."""
+    from models.base import OptimiserSpec
+
+    if not is_dataclass(model):
+        table.add_row(role, "none", "")
+        return
+    table.add_row(role, type(model).__name__, "")
+    for field in fields(model):
+        value = getattr(model, field.name)
+        if isinstance(value, OptimiserSpec):
+            value = f"{value.name}({', '.join(f'{n}={v:g}' for n, v in value.params)})"
+        elif isinstance(value, tuple):
+            value = ", ".join(map(str, value))
+        table.add_row("", field.name, str(value))
 
 
 def show_checkpoint(folder: Path) -> None:
     """Every generation, and where the newest would go on. Raises ConfigError for a folder without one."""
+    from trainer.checkpoint import MANIFEST, Manifest  # brings torch along, which the others do without
+
     manifests = sorted(folder.glob(f"gen-*/{MANIFEST}"))
     if not manifests:
         raise ConfigError(f"{folder} holds no checkpoint.")
-    console = Console()
+    console = _console()
     table = Table(title=str(folder), title_justify="left")
-    for column in (
-        "generation",
-        "ranks",
-        "steps",
-        "examples",
-        "files",
-        "table rows",
-        "MB",
-        "written",
-        "state",
-    ):
-        table.add_column(column, justify="left" if column == "state" else "right")
+    for column in ("gen", "ranks", "steps", "examples", "files", "rows", "MB", "written"):
+        table.add_column(column, justify="right", no_wrap=column != "written")
+    table.add_column("state", overflow="fold")
     newest: Manifest | None = None
     for path in manifests:
         written = datetime.fromtimestamp(path.stat().st_mtime).strftime("%Y-%m-%d %H:%M:%S")
@@ -90,8 +123,23 @@ def show_checkpoint(folder: Path) -> None:
         )
     console.print(table)
     if newest is not None:
-        console.print(f"pipeline  {json.dumps(newest.identity)}", highlight=False, markup=False)
-        console.print(f"published {json.dumps(newest.cursor)}", highlight=False, markup=False)
+        console.print(_facts("pipeline", newest.identity))
+        console.print(_facts("published", newest.cursor or {"version": "none"}))
+
+
+def _facts(title: str, values: Mapping[str, Any]) -> Table:
+    """Names and values, two columns; a list of pairs is the fields and their tables."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in values.items():
+        if isinstance(value, list):
+            value = ", ".join(
+                one if isinstance(one, str) else one[0] if one[0] == one[1] else f"{one[0]} → {one[1]}"
+                for one in value
+            )
+        table.add_row(name, str(value))
+    return table
 
 
 def _whole(path: Path, size: int) -> bool:
@@ -108,18 +156,21 @@ def show_published(url: str, namespace: str) -> None:
             epoch = client.get(keys.epoch)
             memory = client.info("memory")["used_memory_human"]
     except (redis.RedisError, ValueError) as error:
-        raise ConnectError(f"Redis does not answer: {error}") from None
+        raise ConnectError(f"Redis at {url} does not answer ({error}); start it or change --redis") from None
     if text is None:
         raise ConfigError(f"nothing is published under the namespace {namespace!r}.")
     manifest = VersionManifest.from_json(text)
-    table = Table(title=f"version {manifest.version}", title_justify="left", show_header=False)
-    for name, value in json.loads(text).items():
-        if name == "freshness":
-            value = f"{sum(value.get('counts', [])):,} examples"
-        elif name == "created_ms":
-            value = datetime.fromtimestamp(value / 1000).strftime("%Y-%m-%d %H:%M:%S")
-        shown = value if isinstance(value, str) else json.dumps(value)
-        table.add_row(name, shown)
-    table.add_row("fence", epoch.decode() if epoch else "none")
-    table.add_row("memory used", memory)
-    Console().print(table)
+    values = json.loads(text)
+    rows = values.pop("tables", {})
+    values["created"] = datetime.fromtimestamp(values.pop("created_ms") / 1000).strftime("%Y-%m-%d %H:%M:%S")
+    values["freshness"] = f"{sum((values.get('freshness') or {}).get('counts', [])):,} examples"
+    values["segments"] = [f"{name} ({dim} float32)" for name, dim in values.get("segments", [])]
+    values["trainer that may write (epoch)"] = epoch.decode() if epoch else "none"
+    values["memory used"] = memory
+    _console().print(_facts(f"version {manifest.version}", values))
+    table = Table(title="embedding tables", title_justify="left")
+    table.add_column("table")
+    table.add_column("rows", justify="right")
+    for name, count in rows.items():
+        table.add_row(name, f"{count:,}")
+    _console().print(table)

@@ -1,7 +1,9 @@
 """`livectr replay`: a log file becomes an event stream, in Kafka or in a folder of files."""
 
+import gzip
 import json
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -81,6 +83,8 @@ def replay(
             )
         finally:
             sink.close()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ConfigError(f"{options.file} is no whole gzip file ({error}); fetch it again.") from None
     finally:
         raw.close()
         if kept:

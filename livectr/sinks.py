@@ -18,6 +18,7 @@ from kernels.errors import ConfigError, InternalError
 
 PART_BYTES = 64 << 20  # a partition goes on in a new file after so many bytes
 LINGER_MS = 5
+TOPIC_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")  # Kafka's rule; a folder's name as well
 MAX_REQUEST_BYTES = 16 << 20  # an Arrow batch is one message; the broker's limit has to allow it as well
 
 
@@ -44,9 +45,14 @@ def open_sink(
 
     live: topics of JSON events that somebody may already follow; each partition's file exists at once.
 
-    Raises ConfigError for another scheme or a topic that has another number of partitions, ConnectError
-    when no broker answers.
+    Raises ConfigError for another scheme, a name that no topic can have, or a topic that has another number
+    of partitions; ConnectError when no broker answers.
     """
+    for topic in topics:
+        if not TOPIC_NAME.fullmatch(topic):
+            raise ConfigError(
+                f"topic {topic!r}: use letters, digits, '.', '_' and '-', and begin with no '.'"
+            )
     if url.startswith("kafka://"):
         return KafkaSink(url, topics, tables)
     if url.startswith("file:"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernels.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class ServeOptions:
@@ -39,3 +41,8 @@ class ServeOptions:
     nearcache_rows: int = 2_000_000
     facts_fresh_s: float = 1.0
     grace_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        host, _, port = self.listen.rpartition(":")
+        if not (host and port.isdecimal() and int(port) < 65536):  # gRPC would take another address silently
+            raise ConfigError(f"listen is {self.listen!r}, but must be HOST:PORT with a port up to 65535")

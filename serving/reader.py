@@ -57,7 +57,9 @@ class Reader:
         try:
             self._watch.ping()
         except redis.RedisError as error:
-            raise ConnectError(f"Redis at {self.url} cannot be reached: {error}") from error
+            raise ConnectError(
+                f"Redis at {self.url} cannot be reached ({error}); start it or change --redis"
+            ) from error
 
     def close(self) -> None:
         self._requests.close()

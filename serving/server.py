@@ -91,7 +91,7 @@ class Server:
         try:
             self.port = self._server.add_insecure_port(listen)
         except RuntimeError as error:
-            raise ConfigError(f"cannot listen on {listen}: choose a free HOST:PORT ({error})") from error
+            raise ConfigError(f"cannot listen on {listen}: choose a free HOST:PORT") from error
         self.address = f"{host}:{self.port}"
 
     def start(self) -> None:

@@ -123,7 +123,7 @@ class Checkpointer:
         identity: JSON-able description of the pipeline; a checkpoint of another identity is refused.
 
     Raises:
-        UserError: another trainer is running on this directory.
+        UserError: another trainer is running on this directory, or it cannot be written.
     """
 
     def __init__(self, root: Path, control: Control, identity: Mapping[str, Any]) -> None:
@@ -135,8 +135,13 @@ class Checkpointer:
         self._chain: list[FileEntry] = []
         self._marks: Mapping[str, int] = {}
         if control.rank == 0:
-            root.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(root)
+            try:
+                root.mkdir(parents=True, exist_ok=True)
+                self._lock = _lock(root)
+            except OSError as error:
+                raise UserError(
+                    f"checkpoints cannot be kept in {root} ({error.strerror}); name another directory"
+                ) from None
         found = [_number(path) for path in root.glob("gen-*")] if control.rank == 0 else []
         self._next = 1 + int(control.broadcast_json(max(found, default=0)))
 
@@ -188,7 +193,10 @@ class Checkpointer:
             self._kept = [manifest]
             return Restored(self.root, manifest)
         if generations:
-            raise CheckpointError(f"{self.root}: none of the generations {generations} is whole")
+            raise CheckpointError(
+                f"{self.root}: every generation is torn ({', '.join(map(str, generations))}); "
+                "bring its files back, or name an empty --checkpoint directory to begin anew"
+            )
         return None
 
     def close(self) -> None:
@@ -291,18 +299,12 @@ class Restored:
 def _check_identity(root: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
     differ = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
     if differ:
-        told = "; ".join(
-            f"{name}: {_short(theirs.get(name))} there, {_short(ours.get(name))} here" for name in differ
-        )
+        # The fingerprint also covers what is named; alone it means that the features or the logs differ.
+        named = [name for name in differ if name != "fingerprint"] or ["features or logs"]
         raise MismatchError(
-            f"the checkpoint in {root} belongs to another pipeline ({told}); "
-            "use the pipeline that wrote it or name an empty directory"
+            f"the checkpoint in {root} belongs to another pipeline, which differs in {', '.join(named)}; "
+            "use the pipeline that wrote it, or another --checkpoint directory"
         )
-
-
-def _short(value: object, limit: int = 120) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _verify_file(root: Path, entry: FileEntry) -> None:

@@ -70,6 +70,22 @@ class TrainOptions:
             return Path(self.predictions)
         return Path(self.checkpoint) / "predictions" if self.checkpoint is not None else None
 
+    def check_files(self) -> None:
+        """Raises ConfigError for a report or prediction file that cannot be written: now, not at the end."""
+        for name in ("report", "predictions"):
+            path = getattr(self, name)
+            if path is None:
+                continue
+            file = Path(path)
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"{name}: {file.parent} cannot be made ({error.strerror})") from None
+            if file.is_dir():
+                raise ConfigError(f"{name}: {file} is a directory; name a file")
+            if not os.access(file if file.exists() else file.parent, os.W_OK):
+                raise ConfigError(f"{name}: {file} cannot be written; name another file")
+
     def threads_here(self) -> int:
         """CPU threads of this process."""
         if self.threads is not None:

@@ -75,6 +75,7 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
         UserError: before any state was touched; or FencedError, when another trainer has taken over.
         CheckpointError: no generation of the checkpoint is whole.
     """
+    options.check_files()
     threads = options.threads_here()
     os.environ.setdefault("LIVECTR_THREADS", str(threads))
     torch.set_num_threads(threads)

@@ -1,0 +1,120 @@
+"""A user's mistakes, from the outside: one sentence that says what to change, and exit code 2."""
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from livectr.cli import main
+
+DISPLAY_ADS = (Path(__file__).parents[2] / "examples" / "display_ads" / "pipeline.py").read_text()
+
+
+def says(capsys: pytest.CaptureFixture[str], arguments: Sequence[object]) -> str:
+    """What a command that must be refused says; never a traceback, which would raise here."""
+    assert main([str(argument) for argument in arguments]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.startswith("livectr: ")
+    return told.err
+
+
+@pytest.fixture
+def logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    target = f"file:{tmp_path / 'logs'}"
+    assert main(["simulate", "--to", target, "--fast", "--seconds", "1", "--rate", "50"]) == 0
+    capsys.readouterr()
+    return target
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "sentence"),
+    [
+        ('"batch_size": 2048', '"batch_sise": 2048', "no setting 'batch_sise'; did you mean 'batch_size'"),
+        (
+            "rank=DeepFM(dim=8, ",
+            "rank=DeepFM(dim=0, ",
+            "DeepFM: dim is 0, but must be a whole number above 0",
+        ),
+        ("hidden=(64, 32)", "hidden=()", "hidden is (), but must be one or more widths"),
+        ("lr=0.01", "lr='x'", "AdaGrad: lr is 'x', but must be a number of at least 0"),
+        ("lr=0.01", "rate=1", "AdaGrad has no parameter 'rate'; it has lr, eps, initial"),
+        ("rank=DeepFM(", "rank=dict(", "rank= must be a model such as models.DeepFM()"),
+        ('"page": log.page', '"page": page_kind(log.position)', "operator 'page_kind' does not compile"),
+    ],
+)
+def test_inspect_finds_what_training_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], was: str, becomes: str, sentence: str
+) -> None:
+    text = DISPLAY_ADS.replace(
+        "\nlog = ",
+        "\nfrom ingest.operators import operator\n"
+        'page_kind = operator("int32 x -> int32", "x + no_such_name", name="page_kind")\nlog = ',
+    )
+    assert was in text
+    file = tmp_path / "mistaken.py"
+    file.write_text(text.replace(was, becomes))
+    assert sentence in says(capsys, ["inspect", "--pipeline", file])
+
+
+def test_a_wrong_source_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "p.py"
+    file.write_text(DISPLAY_ADS)
+    train = ["train", "--pipeline", file, "--until-end", "--source"]
+    assert "there is no folder" in says(capsys, [*train, f"file:{tmp_path / 'nowhere'}"])
+    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "empty").mkdir()
+    assert "its folders are none" in says(capsys, [*train, f"file:{tmp_path / 'empty'}"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--checkpoint", "FILE"], "checkpoints cannot be kept in"),
+        (["--report", "FOLDER"], "is a directory; name a file"),
+        (["--predictions", "FILE/x"], "cannot be made"),
+        (["--metrics-port", "99999"], "must be at most 65535"),
+        (["--batch-size", "inf"], "must be a number below 2^63"),
+        (["--seed", "99999999999999999999"], "must be a number below 2^63"),
+    ],
+)
+def test_training_checks_first_what_it_will_write(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], logs: str, flags: list[str], sentence: str
+) -> None:
+    file = tmp_path / "p.py"
+    file.write_text(DISPLAY_ADS)
+    flags = [flag.replace("FILE", str(file)).replace("FOLDER", str(tmp_path)) for flag in flags]
+    told = says(capsys, ["train", "--pipeline", file, "--source", logs, "--max-steps", "1", *flags])
+    assert sentence in told and told.count("\n") == 1
+
+
+def test_replay_refuses_what_is_no_gzip_file_and_no_topic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replay = ["replay", "--format", "csv", "--to", f"file:{tmp_path / 'out'}"]
+    (tmp_path / "a.csv.gz").write_bytes(b"no gzip")
+    assert "is no whole gzip file" in says(capsys, [*replay, tmp_path / "a.csv.gz"])
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * 10_000)[:-20])
+    assert "is no whole gzip file" in says(capsys, [*replay, tmp_path / "b.csv.gz"])
+    (tmp_path / "c.csv").write_text("a,b\n1,2\n")
+    assert "topic '../c'" in says(capsys, [*replay, tmp_path / "c.csv", "--topic", "../c"])
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.csv").write_text("a,b\n1,2\n")
+    target = f"file:{tmp_path / 'out'}"
+    told = says(
+        capsys, ["replay", tmp_path / "c.csv", "--format", "csv", "--to", target, "--bad-rows", tmp_path]
+    )
+    assert f"{tmp_path}: Is a directory; name another path" in told
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:99999", ":7001", "127.0.0.1:http"])
+def test_a_server_wants_a_host_and_a_port(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], address: str
+) -> None:
+    file = tmp_path / "p.py"
+    file.write_text(DISPLAY_ADS)
+    told = says(capsys, ["serve", "rank", "--pipeline", file, "--listen", address])
+    assert f"listen is '{address}', but must be HOST:PORT" in told

@@ -350,7 +350,13 @@ def _seed(text: str) -> int:
 def _duration_s(text: str) -> float:
     from ingest.durations import duration_ms
 
-    return _number(text) if text[-1:].isdigit() else duration_ms(text, "flag") / 1000
+    try:
+        value = _number(text) if text[-1:].isdigit() else duration_ms(text, "flag") / 1000
+    except ConfigError:
+        raise argparse.ArgumentTypeError(f'{text!r} is no duration such as "500ms", "10s", "14d"') from None
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} must be more than 0")
+    return value
 
 
 def _number(text: str) -> float:

@@ -25,6 +25,7 @@ from kafka.errors import TopicAlreadyExistsError
 
 from ingest.sources.brokers import connect_admin
 from kernels.errors import ConfigError, ConnectError, InternalError
+from livectr.ports import free_ports
 
 KAFKA_VERSION = "4.1.1"
 _LOG4J_VERSION = "2.24.3"  # the version that Kafka's own log4j-core is pinned to
@@ -119,7 +120,8 @@ class Broker:
         if self._data is None:
             self._data = Path(tempfile.mkdtemp(prefix="livectr-kafka-"))
         self._data.mkdir(parents=True, exist_ok=True)
-        self._port = self._port or _free_port(self._host)
+        self._port = self._port or free_ports(1, self._host)
+        self._check_port()
         properties = self._write_properties()
         if not (self._data / "log" / "meta.properties").exists():
             self._format(libs, properties)
@@ -130,6 +132,19 @@ class Broker:
             self.stop()
             raise
         return self
+
+    def _check_port(self) -> None:
+        """Raises ConfigError for a listener that somebody else has: that broker would answer for ours."""
+        try:
+            family, _, _, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family) as listener:
+                # As Java binds: what a broker before left half closed is no obstacle.
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(address)
+        except (OSError, OverflowError) as error:
+            raise ConfigError(
+                f"no broker can listen at {self._host}:{self._port} ({error}); choose another HOST:PORT"
+            ) from None
 
     def stop(self) -> None:
         """Stop the process (kill after 15 s) and remove a temporary data folder."""
@@ -169,7 +184,7 @@ class Broker:
 
     def _write_properties(self) -> Path:
         assert self._data is not None
-        controller = _free_port("127.0.0.1")
+        controller = free_ports(1)
         settings: dict[str, object] = {
             "process.roles": "broker,controller",
             "node.id": 1,
@@ -300,13 +315,6 @@ def _find_program(name: str) -> str:
     if path is None:
         raise ConfigError(f"the program {name!r} is missing: {_JAVA_HINT}")
     return path
-
-
-def _free_port(host: str) -> int:
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
-        listener.bind((host, 0))
-        port: int = listener.getsockname()[1]
-    return port
 
 
 def _reachable(host: str) -> str:

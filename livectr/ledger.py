@@ -5,6 +5,7 @@ window); label uint8. With it, the AUC of a perfect predictor is known, and a pr
 for lost and duplicated examples.
 """
 
+import os
 from collections import deque
 from pathlib import Path
 
@@ -36,7 +37,11 @@ class Ledger:
 
     def __init__(self, path: Path, label_window_ms: int, partitions: int) -> None:
         self._window = label_window_ms
-        self._file = pa.OSFile(str(path), "wb")
+        try:
+            self._file = pa.OSFile(str(path), "wb")
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            raise ConfigError(f"the ledger {path} cannot be written ({why}); name another --ledger") from None
         self._writer = pa.ipc.new_stream(self._file, SCHEMA)
         self._open: deque[Shown] = deque()
         self._first = 1  # request id of labels[0]

@@ -131,5 +131,6 @@ def _explained(error: Any, server: str) -> Exception:
     if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
         return ConfigError(f"the server refuses the request: {error.details()}")
     if error.code() == grpc.StatusCode.UNAVAILABLE:
-        return ConnectError(f"{server} cannot answer yet, or is no LiveCTR server: {error.details()}")
+        why = (error.details() or "").rpartition(": ")[2]  # the innermost of gRPC's nested texts
+        return ConnectError(f"{server} cannot answer yet, or is no LiveCTR server: {why}")
     return ConnectError(f"{server} answers {error.code().name}: {error.details()}")

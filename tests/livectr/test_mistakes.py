@@ -1,6 +1,7 @@
 """A user's mistakes, from the outside: one sentence that says what to change, and exit code 2."""
 
 import gzip
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -99,6 +100,20 @@ def test_replay_refuses_what_is_no_gzip_file_and_no_topic(
     (tmp_path / "c.csv").write_text("a,b\n1,2\n")
     assert "topic '../c'" in says(capsys, [*replay, tmp_path / "c.csv", "--topic", "../c"])
     assert not (tmp_path / "c").exists()
+
+
+def test_simulate_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    simulate = ["simulate", "--to", f"file:{tmp_path / 'out'}", "--fast", "--seconds", "1"]
+    assert "must be more than 0" in says(capsys, [*simulate, "--drift", "0"])
+    assert "'soon' is no duration" in says(capsys, [*simulate, "--ad-interval", "soon"])
+    assert "the ledger" in says(capsys, [*simulate, "--ledger", tmp_path / "none" / "ledger"])
+
+
+def test_a_brokers_port_in_use_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        told = says(capsys, ["kafka", "--listen", address])
+    assert f"no broker can listen at {address}" in told and "choose another HOST:PORT" in told
 
 
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

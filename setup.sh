@@ -12,7 +12,7 @@ have java || missing+=(openjdk-17-jre-headless)
 have mvn || missing+=(maven)
 python=""
 for candidate in python3.13 python3.12 python3.11 python3; do
-    if have "$candidate" && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    if have "$candidate" && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
         python=$candidate
         break
     fi

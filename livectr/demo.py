@@ -34,7 +34,8 @@ from ingest.pipeline import load_pipeline
 from kernels.errors import ConfigError
 from livectr.ledger import SCHEMA, LedgerTail
 from livectr.live import Screen, State
-from livectr.parts import Part, PartError, free_ports
+from livectr.parts import Part, PartError
+from livectr.ports import free_ports
 from livectr.report import account, last_json_line, read_predictions, report
 from livectr.scrape import quantile, scrape, total, value
 from livectr.traffic import TICK_MS

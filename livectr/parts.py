@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -143,23 +142,3 @@ def alive(pid: int) -> bool:
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-
-
-def free_ports(n: int) -> int:
-    """The first of `n` free TCP ports that follow each other."""
-    while True:
-        with contextlib.ExitStack() as held:
-            first = _bind(held, 0)
-            if all(first + i < 65536 and _bind(held, first + i) for i in range(1, n)):
-                return first
-
-
-def _bind(held: contextlib.ExitStack, port: int) -> int:
-    """The port, held; 0 when somebody has it."""
-    one = held.enter_context(socket.socket())
-    try:
-        one.bind(("127.0.0.1", port))
-    except OSError:
-        return 0
-    number: int = one.getsockname()[1]
-    return number

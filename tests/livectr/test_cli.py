@@ -199,6 +199,6 @@ def test_local_servers_run_until_they_are_told(command: str) -> None:
 
 
 def _port() -> int:
-    from livectr.parts import free_ports
+    from livectr.ports import free_ports
 
     return free_ports(1)

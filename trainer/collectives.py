@@ -22,6 +22,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kernels.errors import InternalError
 from trainer import telemetry
 
 Words = NDArray[np.int64]
@@ -105,6 +106,8 @@ def connect(timeout_s: float = 600.0) -> Iterator[Collectives]:
 
     Gloo carries host tensors and NCCL device tensors, where there is a GPU for the rank. A rank that does not
     answer for `timeout_s` fails the others.
+
+    Raises InternalError in place of a transport's error: the rank that ended first says why it did.
     """
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
@@ -118,5 +121,11 @@ def connect(timeout_s: float = 600.0) -> Iterator[Collectives]:
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=timedelta(seconds=timeout_s))
     try:
         yield Collectives(rank, world, device)
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        raise InternalError(
+            f"rank {rank} lost another rank of this run, whose own message says why"
+        ) from error
     finally:
         dist.destroy_process_group()

@@ -30,8 +30,8 @@ class Control:
         mine = np.ascontiguousarray(values, np.int64)
         if self.world == 1:
             return mine[None]
-        out = torch.empty((self.world * mine.size,), dtype=torch.int64)
-        dist.all_gather_into_tensor(out, torch.from_numpy(mine.reshape(-1)), group=self._group)
+        out = torch.empty(self.world, mine.size, dtype=torch.int64)
+        dist.all_gather(list(out), torch.from_numpy(mine.reshape(-1)), group=self._group)
         return out.numpy().reshape(self.world, *mine.shape)
 
     def gather_ragged(self, values: I64, counts: I64) -> list[I64]:

@@ -1,7 +1,10 @@
 """A user's mistakes, from the outside: one sentence that says what to change, and exit code 2."""
 
 import gzip
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -133,3 +136,21 @@ def test_a_server_wants_a_host_and_a_port(
     file.write_text(DISPLAY_ADS)
     told = says(capsys, ["serve", "rank", "--pipeline", file, "--listen", address])
     assert f"listen is '{address}', but must be HOST:PORT" in told
+
+
+def test_one_rank_s_mistake_is_no_traceback_of_the_others(tmp_path: Path, logs: str) -> None:
+    file = tmp_path / "p.py"
+    file.write_text(DISPLAY_ADS)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--max-restarts=0", "--nproc-per-node=2"]
+    train = ["-m", "livectr", "train", "--pipeline", str(file), "--source", logs, "--checkpoint", str(file)]
+    done = subprocess.run(
+        [sys.executable, *torchrun, *train],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "checkpoints cannot be kept in" in done.stderr
+    assert "lost another rank" in done.stderr and "[rank1]: Traceback" not in done.stderr

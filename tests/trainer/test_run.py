@@ -112,7 +112,8 @@ def test_two_ranks_publish_one_version(
 ) -> None:
     options = dict(source=source, until_end=True, batch_size=128, publish=redis_url, threads=1)
     report = tmp_path / "report.json"
-    finish(start(2, {**options, "publish_interval_s": 0.2, "report": str(report)}))
+    text = finish(start(2, {**options, "publish_interval_s": 0.2, "report": str(report)}))
+    assert "FutureWarning" not in text
     written = json.loads(report.read_text())
     assert (written["world"], written["examples_trained"]) == (2, IMPRESSIONS)
     space = Keyspace()

@@ -1,0 +1,50 @@
+"""A broker that is away is no silent log: nothing is released early, and the run goes on."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kafka import KafkaProducer
+
+from ingest.deadletter import DeadLetters
+from ingest.examples import ExampleSource
+from ingest.sources.brokers import kafka_servers
+from livectr.kafka import Broker, create_topics
+from tests.ingest.joined_logs import pipeline, random_logs
+from tests.ingest.test_examples import messages
+
+
+def test_silence_counts_from_when_the_broker_answers_again(tmp_path: Path) -> None:
+    logs = random_logs(3, partitions=1)
+    with Broker(data_dir=tmp_path / "kafka") as broker:
+        create_topics(broker.url, {"impressions": 1, "clicks": 1, "users": 1})
+        with KafkaProducer(bootstrap_servers=kafka_servers(broker.url)) as producer:
+            for topic, log in (("impressions", logs.impressions[0]), ("clicks", logs.clicks[0])):
+                for value in messages(log):
+                    producer.send(topic, value, partition=0)
+        source = ExampleSource(
+            pipeline(),
+            broker.url,
+            rank=0,
+            world=1,
+            until_end=False,
+            until_idle_s=3600.0,
+            idle_s=1800.0,
+            dead_letters=DeadLetters(None),
+        )
+
+        def poll_until(done: Callable[[], bool]) -> None:
+            deadline = time.monotonic() + 60
+            while not done():
+                assert time.monotonic() < deadline
+                source.poll(0.05)
+
+        poll_until(lambda: source.stats.events["impressions"] > 0 and source.quiet_s > 0)
+        broker.kill()
+        killed = time.monotonic()
+        poll_until(lambda: source.quiet_s == 0)
+        broker.start()
+        poll_until(lambda: source.quiet_s > 0)
+        assert source.quiet_s < time.monotonic() - killed
+        assert not source.idle
+        source.close()

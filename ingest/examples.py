@@ -33,7 +33,7 @@ from kernels.history import Histories
 WAITING_ROWS = 1 << 16
 """Records of a topic that may wait for another topic of their partition before the topic is held back."""
 READY_ROWS = 1 << 17
-"""Examples of a partition that may be ready while another partition is behind."""
+"""Examples that may be ready, shared by the partitions, while one of these is behind."""
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
@@ -309,12 +309,13 @@ class ExampleSource:
     def _hold(self) -> None:
         """Back-pressure: read no more of what runs ahead of the slowest topic or partition."""
         slowest = self.frontier
+        share = READY_ROWS // max(1, len(self._partitions))
         held = {
             (topic, number)
             for number, partition in self._partitions.items()
             for topic, index in self._topics.items()
             if index in partition.ahead(WAITING_ROWS)
-            or (len(partition.ready) >= READY_ROWS and partition.frontier > slowest)
+            or (len(partition.ready) >= share and partition.frontier > slowest)
         }
         if held != self._held:
             self._held = frozenset(held)

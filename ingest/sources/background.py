@@ -12,6 +12,9 @@ from ingest import metrics
 from ingest.sources.base import Chunk, Position, TopicPartition
 
 _LAG_EVERY_S = 1.0
+QUEUE_BYTES = 8 << 20
+"""Decoded bytes that may wait by default. All of it can move into the ready queue at once, where a row takes
+several times as much, and every checkpoint writes what is ready: more costs memory and wins no time."""
 
 
 class BackgroundSource(ABC):

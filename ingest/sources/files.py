@@ -17,7 +17,7 @@ import pyarrow as pa
 from ingest.clean import Mask
 from ingest.deadletter import TOPIC, DeadLetters, Reason
 from ingest.decode import Decoder
-from ingest.sources.background import BackgroundSource
+from ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from ingest.sources.base import Chunk, Position, TopicPartition, log_folder
 from ingest.sources.parts import SUFFIXES, Part, UnreadableError, open_part
 from ingest.streams import Stream, Table
@@ -48,7 +48,7 @@ class FileSource(BackgroundSource):
         required: Mapping[str, Collection[str]] | None = None,
         masks: Mapping[str, Mask] | None = None,
         max_record_bytes: int = 1 << 20,
-        max_queue_bytes: int = 64 << 20,
+        max_queue_bytes: int = QUEUE_BYTES,
     ) -> None:
         super().__init__(max_queue_bytes)
         self._root = log_folder(url)

@@ -23,7 +23,7 @@ from kafka.errors import (
 from ingest.clean import Mask
 from ingest.deadletter import TOPIC, DeadLetters
 from ingest.decode import Decoder
-from ingest.sources.background import BackgroundSource
+from ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from ingest.sources.base import BEGINNING, Position
 from ingest.sources.base import TopicPartition as Place
 from ingest.sources.brokers import kafka_servers, no_answer
@@ -60,7 +60,7 @@ class KafkaSource(BackgroundSource):
         required: Mapping[str, Collection[str]] | None = None,
         masks: Mapping[str, Mask] | None = None,
         max_record_bytes: int = 1 << 20,
-        max_queue_bytes: int = 64 << 20,
+        max_queue_bytes: int = QUEUE_BYTES,
     ) -> None:
         super().__init__(max_queue_bytes)
         if importlib.util.find_spec("crc32c") is None:

@@ -47,6 +47,10 @@ def query(given: argparse.Namespace) -> int:
                 answer = client.rank(context, columns, _bids(given.bids))
                 rows = _ranked(answer, columns)
             else:
+                if len(columns) > 1:
+                    raise ConfigError(
+                        f"pre-rank chooses by one column of --candidates, not {', '.join(columns)}."
+                    )
                 answer = client.prerank(context, next(iter(columns.values()), None), given.top_k)
                 rows = _chosen(answer)
         except grpc.RpcError as error:
@@ -119,12 +123,16 @@ def _chosen(answer: Any) -> list[dict[str, Any]]:
 
 
 def _print(rows: list[dict[str, Any]], caption: str) -> None:
-    table = Table(caption=caption, caption_justify="left")
+    table = Table()
     for name in rows[0] if rows else ("no result",):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*(f"{value:.6f}" if isinstance(value, float) else str(value) for value in row.values()))
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    console.print(
+        caption, highlight=False, markup=False
+    )  # not the table's caption: that is as narrow as the table
 
 
 def _explained(error: Any, server: str) -> Exception:

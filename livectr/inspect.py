@@ -15,7 +15,7 @@ from rich.table import Table
 
 from ingest.pipeline import Pipeline
 from kernels.errors import CheckpointError, ConfigError, ConnectError
-from protos.store import Keyspace, VersionManifest
+from protos.store import Keyspace, VersionManifest, without_password
 
 PIPED_WIDTH = 160
 """Columns of output that no terminal shows, unless COLUMNS says otherwise: nothing needs to be cut there."""
@@ -156,7 +156,9 @@ def show_published(url: str, namespace: str) -> None:
             epoch = client.get(keys.epoch)
             memory = client.info("memory")["used_memory_human"]
     except (redis.RedisError, ValueError) as error:
-        raise ConnectError(f"Redis at {url} does not answer ({error}); start it or change --redis") from None
+        raise ConnectError(
+            f"Redis at {without_password(url)} does not answer ({error}); start it or change --redis"
+        ) from None
     if text is None:
         raise ConfigError(f"nothing is published under the namespace {namespace!r}.")
     manifest = VersionManifest.from_json(text)

@@ -22,6 +22,7 @@ reader of v is not disturbed before the flip; it stays right until v+2 is being 
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum
@@ -41,6 +42,11 @@ FRESHNESS_BINS = 2000
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
+
+
+def without_password(url: str) -> str:
+    """A Redis URL as a message or log may show it."""
+    return re.sub(r"(://[^/@]*:)[^/@]*@", r"\1***@", url)
 
 
 class RowStatus(IntEnum):

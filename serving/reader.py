@@ -18,7 +18,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kernels.errors import ConfigError, ConnectError
-from protos.store import F32, I64, Keyspace, VersionManifest, decode_rows
+from protos.store import F32, I64, Keyspace, VersionManifest, decode_rows, without_password
 
 U8 = npt.NDArray[np.uint8]
 
@@ -43,13 +43,15 @@ class Reader:
     """
 
     def __init__(self, url: str, namespace: str) -> None:
-        self.url = url
+        self.url = without_password(url)
         self.keyspace = Keyspace(namespace)
         try:
             self._requests = _client(url, _REQUEST_TIMEOUT_S)
             self._watch = _client(url, _WATCH_TIMEOUT_S)
         except ValueError as error:
-            raise ConfigError(f"{url!r} is not a Redis URL such as redis://HOST:PORT ({error})") from error
+            raise ConfigError(
+                f"{self.url!r} is not a Redis URL such as redis://HOST:PORT ({error})"
+            ) from error
         self._pause_until = 0.0
 
     def ping(self) -> None:

@@ -9,7 +9,6 @@ Rows live under a name space `ns` = "<epoch>-<n>", the n-th complete publish of 
 write only what changed into it.
 """
 
-import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from protos.store import (
     by_bucket,
     encode_slots,
     slot_bytes,
+    without_password,
 )
 
 I64 = npt.NDArray[np.int64]
@@ -144,7 +144,7 @@ class RedisStore:
     def __init__(self, url: str, namespace: str) -> None:
         if not namespace or not all(c.isalnum() or c in "_-" for c in namespace):
             raise ConfigError(f"namespace {namespace!r}: use letters, digits, - and _")
-        self.url = _without_password(url)
+        self.url = without_password(url)
         self.space = Keyspace(namespace)
         self.epoch = 0
         try:
@@ -323,10 +323,6 @@ def _chunked(keys: I64) -> Iterator[tuple[int, I64]]:
     for bucket, at in by_bucket(keys):
         for start in range(0, len(at), CHUNK_ROWS):
             yield bucket, at[start : start + CHUNK_ROWS]
-
-
-def _without_password(url: str) -> str:
-    return re.sub(r"(://[^/@]*:)[^/@]*@", r"\1***@", url)
 
 
 def name_space(epoch: int, number: int) -> str:

@@ -154,3 +154,26 @@ def test_one_rank_s_mistake_is_no_traceback_of_the_others(tmp_path: Path, logs: 
     assert done.returncode != 0
     assert "checkpoints cannot be kept in" in done.stderr
     assert "lost another rank" in done.stderr and "[rank1]: Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["inspect", "--redis"],
+        ["serve", "rank", "--pipeline", "p.py", "--redis"],
+        ["train", "--pipeline", "p.py", "--source", "LOGS", "--publish"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_passwords_stay_out_of_messages(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    logs: str,
+    command: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.py").write_text(DISPLAY_ADS)
+    command = [logs if part == "LOGS" else part for part in command]
+    told = says(capsys, [*command, "redis://:hunter2@127.0.0.1:1"])
+    assert "redis://:***@127.0.0.1:1" in told and "hunter2" not in told

@@ -300,11 +300,19 @@ def _check_identity(root: Path, theirs: Mapping[str, Any], ours: Mapping[str, An
     differ = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
     if differ:
         # The fingerprint also covers what is named; alone it means that the features or the logs differ.
-        named = [name for name in differ if name != "fingerprint"] or ["features or logs"]
+        named = [
+            name + _values(theirs.get(name), ours.get(name)) for name in differ if name != "fingerprint"
+        ] or ["features or logs"]
         raise MismatchError(
             f"the checkpoint in {root} belongs to another pipeline, which differs in {', '.join(named)}; "
             "use the pipeline that wrote it, or another --checkpoint directory"
         )
+
+
+def _values(theirs: object, ours: object, limit: int = 40) -> str:
+    """The values that differ, where they are short enough to be read."""
+    texts = [json.dumps(value) for value in (theirs, ours)]
+    return f" ({texts[0]} there, {texts[1]} here)" if max(map(len, texts)) <= limit else ""
 
 
 def _verify_file(root: Path, entry: FileEntry) -> None:

@@ -53,7 +53,7 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         (["simulate", "--to", "file:x", "--start", "yesterday"], "--start is 'yesterday'"),
         (["inspect"], "say what to show"),
         (["inspect", "--checkpoint", "/nothing/here"], "holds no checkpoint"),
-        (["inspect", "--redis", "redis://127.0.0.1:9"], "Redis does not answer"),
+        (["inspect", "--redis", "redis://127.0.0.1:9"], "Redis at redis://127.0.0.1:9 does not answer"),
         (["bench", "tabels"], "did you mean 'tables'?"),
         (["bench", "images"], "comes with the image pipeline"),
         (["demo", "--pipeline", str(EXAMPLES / "criteo" / "pipeline.py")], "joins no clicks"),

@@ -206,7 +206,7 @@ def test_no_whole_generation_is_an_error(run: Run) -> None:
     for _ in range(2):
         run.train()
         empty_manifest(run.root, run.commit())
-    with pytest.raises(CheckpointError, match="none of the generations"):
+    with pytest.raises(CheckpointError, match="every generation is torn"):
         reopen(run)
 
 
@@ -252,7 +252,7 @@ def test_another_pipeline_is_refused_and_told(run: Run) -> None:
     run.checkpoint.close()
     other = {**IDENTITY, "fields": [["ad", "ad"]]}
     run.checkpoint = Checkpointer(run.root, Control(), other)
-    with pytest.raises(MismatchError, match=r"fields: .*user.* there, .* here") as told:
+    with pytest.raises(MismatchError, match=r"which differs in fields;|which differs in fields \(") as told:
         run.checkpoint.restore()
     assert "models" not in str(told.value)
 

@@ -192,7 +192,7 @@ def test_mistakes_are_told_before_any_state_is_touched(
             TrainOptions(source, checkpoint=str(root), publish=redis_url, batch_size=64),
         )
     assert str(root) in str(told.value) and "\n" not in str(told.value)
-    with pytest.raises(MismatchError, match="seed: 1 there, 2 here"):
+    with pytest.raises(MismatchError, match=r"seed \(1 there, 2 here\)"):
         train(ad_pipeline(), TrainOptions(source, checkpoint=str(root), seed=2))
     assert client.dbsize() == 0
 

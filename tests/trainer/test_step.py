@@ -9,7 +9,7 @@ import torch
 from bench.planted import Planted, pipeline
 from ingest.features import Features
 from kernels.errors import ConfigError, MismatchError
-from models import FM, LR, DeepFM, ModelConfig, TwoTower, ftrl
+from models import FM, LR, DeepFM, ModelConfig, TwoTower
 from models.base import prior_log_odds
 from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED, batch
 from trainer.metrics import auc, calibration, logloss
@@ -176,7 +176,6 @@ def test_item_vectors_are_those_of_the_logit() -> None:
     [
         ("DeepFM", None, "models.DeepFM()"),
         (LR(), None, None),
-        (LR(ftrl(alfa=0.1)), None, "alpha, beta, l1, l2; not alfa"),
     ],
 )
 def test_configurations(rank: ModelConfig, prerank: TwoTower | None, message: str | None) -> None:

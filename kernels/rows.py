@@ -1,7 +1,7 @@
 """From the table rows that models ask for to the row layout that tables keep.
 
-`models` imports nothing of ours, so its specifications (`models.base.SegmentSpec`) are taken by shape. Trainer
-and servers both lay their rows out with this.
+`models` imports nothing of ours, so its specifications (`models.base.SegmentSpec`) are taken by shape.
+Trainer and servers both lay their rows out with this.
 """
 
 from __future__ import annotations

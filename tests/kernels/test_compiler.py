@@ -64,7 +64,7 @@ def test_errors_say_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
         compile_host("", name="empty")
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("LIVECTR_CACHE_DIR", __file__)
-    with pytest.raises(ConfigError, match="cannot be made.*set LIVECTR_CACHE_DIR"):
+    with pytest.raises(ConfigError, match=r"cannot be made.*set LIVECTR_CACHE_DIR"):
         compile_host("", name="empty")
     monkeypatch.setenv("LIVECTR_THREADS", "many")
     with pytest.raises(ConfigError, match="LIVECTR_THREADS='many'"):

@@ -12,6 +12,7 @@ from kernels.errors import ConfigError, MismatchError
 from models import FM, LR, DeepFM, ModelConfig, TwoTower
 from models.base import prior_log_odds
 from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED, batch
+from trainer.dense import DenseAdam
 from trainer.metrics import auc, calibration, logloss
 from trainer.step import DesStep
 
@@ -106,7 +107,8 @@ def test_the_first_batch_sets_the_bias(clicks: int) -> None:
     before = [model.bias.item() for model in des.models.values()]
     des.step(*batch(rng, 500))
     after = [model.bias.item() for model in des.models.values()]
-    np.testing.assert_allclose(after, before, atol=0.01)
+    one_step = DenseAdam.BIAS_SPEED * DeepFM().dense_lr  # the most that Adam moves it, no second start
+    np.testing.assert_allclose(after, before, atol=1.01 * one_step)
 
 
 def test_rare_clicks_are_calibrated_from_the_first_examples() -> None:

@@ -22,9 +22,6 @@ from models.base import CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec,
 from models.layers import MLP, FieldLinear
 
 
-SOFT = 0.03
-
-
 @dataclass(frozen=True)
 class TwoTower(ModelConfig):
     """Two towers over the fields and dense features named in `user` and `item`; vectors of `out` float32.
@@ -84,9 +81,8 @@ class Tower(nn.Module):
         return out
 
     def vector(self, aggregated: Tensor) -> Tensor:
-        """Aggregated f32[B, H₁] → x / √(‖x‖² + SOFT²) f32[B, out]: unit vectors but for tiny x."""
-        x = self.mlp(aggregated)
-        return x * torch.rsqrt(x.square().sum(dim=1, keepdim=True) + SOFT**2)
+        """Aggregated f32[B, H₁] → unit vectors f32[B, out]."""
+        return normalize(self.mlp(aggregated), dim=1)
 
 
 class TwoTowerModel(CTRModel):

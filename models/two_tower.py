@@ -4,10 +4,10 @@
 
 Sub-operators: each tower's first-layer block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ + H₁ float32 a sample.
 Serving keeps y_item / ‖y_item‖ of every item as one matrix; a request is one user vector γ y_user / ‖y_user‖
-and one matrix product.
+and one matrix product. Here ‖y‖ is soft, √(Σ y² + SOFT²).
 
 Deviations from DSSM: sparse keys with learned vectors in place of letter n-grams; cross entropy on every
-impression in place of a softmax over sampled documents; γ is learned; relu in place of tanh.
+impression in place of a softmax over sampled documents; γ is learned; relu in place of tanh; the soft norm.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from models.base import CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
 from models.layers import MLP, FieldLinear
+
+SOFT = 0.1
+"""Length at which a tower's output begins to count as a direction. A plain ‖y‖ has gradients of γ / ‖y‖,
+without bound where a tower's output starts near zero: they spoil AdaGrad's sums and magnify rounding."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,9 @@ class Tower(nn.Module):
         return out
 
     def vector(self, aggregated: Tensor) -> Tensor:
-        """Aggregated f32[B, H₁] → unit vectors f32[B, out]."""
-        return normalize(self.mlp(aggregated), dim=1)
+        """Aggregated f32[B, H₁] → x / √(‖x‖² + SOFT²) f32[B, out]: unit vectors but for tiny x."""
+        x: Tensor = self.mlp(aggregated)
+        return x * torch.rsqrt(x.square().sum(dim=1, keepdim=True) + SOFT**2)
 
 
 class TwoTowerModel(CTRModel):

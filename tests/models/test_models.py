@@ -5,10 +5,10 @@ import itertools
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
 
 from models import FM, LR, CTRModel, DeepFM, ModelConfig, TwoTower
 from models.base import role_slices, row_segments
+from models.two_tower import SOFT
 
 FIELDS = ("user", "ad", "hour", "words")
 DENSE = ("price", "age")
@@ -85,8 +85,12 @@ def reference(config: ModelConfig, model: CTRModel, values: Tensor, dense: Tenso
             assert isinstance(config, TwoTower)
             user = layers("user.mlp", first_layer("user.first", row, x, config.user))
             item = layers("item.mlp", first_layer("item.first", row, x, config.item))
-            logits.append(p["gamma"] * cosine_similarity(user, item, dim=0) + p["bias"])
+            logits.append(p["gamma"] * (user @ item) / (soft_norm(user) * soft_norm(item)) + p["bias"])
     return torch.stack(logits)
+
+
+def soft_norm(y: Tensor) -> Tensor:
+    return (y.square().sum() + SOFT**2).sqrt()
 
 
 def test_equation(config: ModelConfig) -> None:
@@ -161,7 +165,18 @@ def test_inner_product_is_the_logit() -> None:
     both = model.partial(values, dense)
     user, item = model.user_vector(both), model.item_vector(both)  # type: ignore[operator]
     torch.testing.assert_close((user * item).sum(1) + model.bias, model.finish(both))
-    torch.testing.assert_close(item.norm(dim=1), torch.ones(B))
+    assert (item.norm(dim=1) < 1).all()
+
+
+def test_a_tower_that_says_nothing_has_bounded_gradients() -> None:
+    """Where all outputs are zero, a plain norm would divide by zero."""
+    model = build(CONFIGS["TwoTower"])
+    values, dense = (torch.zeros_like(x) for x in inputs(CONFIGS["TwoTower"]))
+    values += 1e-6
+    values.requires_grad_()
+    model(values, dense).sum().backward()  # type: ignore[no-untyped-call]
+    assert values.grad is not None
+    assert values.grad.abs().max() < 4 / SOFT**2 * 1e-3
 
 
 def test_a_tower_of_an_unknown_field_is_named() -> None:

@@ -34,5 +34,5 @@ format: setup  ## rewrite the sources as the formatter and linter want them
 	@$(PY) -m ruff check --fix .
 
 bench: setup  ## every benchmark, JSON under bench/results/
-	@for name in ingest features tables train des-bytes publish serving; do \
+	@for name in ingest features tables train des-bytes publish serving memory; do \
 	    $(PY) -m livectr bench $$name --json bench/results/$$name.json || exit 1; done

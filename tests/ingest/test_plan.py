@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from concurrent.futures import ThreadPoolExecutor
 
@@ -247,7 +246,6 @@ def test_rows_are_independent_of_the_batch() -> None:
     assert equal(Features.concat(parts), extractor(batch))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="compiling for a GPU needs cupy")
 @pytest.mark.parametrize("name", [*EXPRESSIONS, "display ads"])
 def test_device_code_compiles_for_sm_90(name: str) -> None:
     if name == "display ads":

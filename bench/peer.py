@@ -24,6 +24,8 @@ class PlainDeepFM(nn.Module):
         super().__init__()
         self.fields = fields
         self.bag = nn.EmbeddingBag(rows, 1 + dim, mode="sum", sparse=True)
+        # torch's own N(0, 1) saturates the sigmoid, and gradients that are denormal numbers slow every matmul
+        nn.init.normal_(self.bag.weight, std=0.01)
         self.linear = nn.Linear(dense, 1)
         widths = [fields * dim + dense, *hidden]
         layers: list[nn.Module] = []

@@ -96,9 +96,7 @@ def assert_close(got: Result, want: Result) -> None:
     np.testing.assert_allclose(got.predictions["rank"], want.predictions["rank"], atol=2e-3)
     for name, (keys, rows) in want.tables.items():
         assert (got.tables[name][0] == keys).all(), name
-        # a hidden unit that is flipped by such a difference moves single numbers further than the rest
-        far = ~np.isclose(got.tables[name][1], rows, atol=2e-2, rtol=2e-2)
-        assert far.mean() < 0.01, f"{name}: {far.sum()} of {far.size} numbers differ"
+        np.testing.assert_allclose(got.tables[name][1], rows, atol=2e-2, rtol=2e-2)
 
 
 @pytest.fixture(scope="module")

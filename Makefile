@@ -7,10 +7,10 @@ ARGS =
 
 PY = .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench
+.PHONY: help setup demo test check format bench test-gpu bench-gpu
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 setup: .venv/ready  ## system parts, .venv and packages (the others call it)
 
@@ -34,5 +34,11 @@ format: setup  ## rewrite the sources as the formatter and linter want them
 	@$(PY) -m ruff check --fix .
 
 bench: setup  ## every benchmark, JSON under bench/results/
-	@for name in ingest features tables train des-bytes publish serving memory; do \
+	@for name in ingest features featurebox allocation tables train common des-bytes publish serving memory; do \
 	    $(PY) -m livectr bench $$name --json bench/results/$$name.json || exit 1; done
+
+test-gpu: setup  ## the tests that need a GPU; fails where there is none
+	@$(PY) -m pytest tests/gpu $(ARGS)
+
+bench-gpu: setup  ## the benchmarks that need a GPU, JSON under bench/results/
+	@$(PY) -m livectr bench gpu --json bench/results/gpu.json

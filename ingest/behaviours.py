@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,12 @@ class Behaviours:
 
     The roots of one click column share a table that is as long as the longest of them. An impression sees the
     clicks before it in the sequence whose event time is not after its own.
+
+    asked: names of the roots that `advance` answers for; None: all of them.
     """
 
-    def __init__(self, roots: Sequence[Expr]) -> None:
+    def __init__(self, roots: Sequence[Expr], asked: Collection[str] | None = None) -> None:
+        self._asked = frozenset(root.name for root in roots) if asked is None else frozenset(asked)
         self._refs: dict[str, list[RecentRef]] = {}
         for root in roots:
             if isinstance(root.ref, RecentRef):
@@ -44,14 +47,15 @@ class Behaviours:
     def advance(
         self, is_click: npt.NDArray[np.bool_], user: I64, ts: I64, clicks: pa.RecordBatch | None
     ) -> dict[str, pa.Array]:
-        """Histories of q impressions: root name → list<int64>[q], newest last.
+        """Histories of q impressions: name of a root that is asked for → list<int64>[q], newest last.
 
         is_click bool[n], user int64[n], ts int64[n]: clicks and impressions in sequence; clicks: the rows of
         the clicks among them, in sequence (None: there are none).
         """
         found = {}
         kind = np.where(is_click, np.uint8(APPEND), np.uint8(QUERY))
-        for column, refs in self._refs.items():
+        for column, known in self._refs.items():
+            refs = [ref for ref in known if ref.name in self._asked]
             item = np.zeros(len(user), np.int64)
             if clicks is not None:
                 item[is_click] = key_of(clicks.column(column))

@@ -1,8 +1,8 @@
 """The clean view (FeatureBox §3): JSON fields taken out, nulls filled, unusable values found, rows filtered.
 
-What comes out has the columns in use, without nulls. A number's null and NaN (how many tools write a missing
-number) become the declared fill, else 0; strings "", bools false, lists empty, images no bytes. Infinity is
-no number, and what does not decode is no image.
+What comes out has the columns in use. Nulls and NaN (how many tools write a missing number) become the
+declared fill; without one they are null, which features read as `fill_null()` says, else as 0, "", false or
+an empty list. A null image has no bytes. Infinity is no number, and what does not decode is no image.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Cleaner:
             stream[name]  # raises: not declared
         self.columns = {name: dtype for name, dtype in stream.columns.items() if name in wanted}
         self.schema = pa.schema([(name, dtypes.arrow_type(dtype)) for name, dtype in self.columns.items()])
-        self.fill = {name: _zero(dtype) for name, dtype in self.columns.items()}
+        self.fill: dict[str, Any] = {name: b"" for name, dtype in self.columns.items() if dtype == "image"}
         self.declared_fill: set[str] = set()
         self.json_fields: dict[str, tuple[str, ...]] = {}  # column → path, of the columns in use
         if isinstance(stream, Stream):
@@ -114,7 +114,7 @@ class Cleaner:
         return clean, rows, [bad[row] for row in sorted(bad)]
 
     def _filled(self, array: pa.Array, name: str) -> pa.Array:
-        if array.null_count == 0:
+        if array.null_count == 0 or name not in self.fill:
             return array
         kind = self.schema.field(name).type
         return pc.coalesce(array, pa.scalar(self.fill[name], kind))
@@ -135,12 +135,6 @@ def compile_filter(stream: Stream) -> Mask | None:
         return keep
 
     return mask
-
-
-def _zero(dtype: str) -> Any:
-    if dtypes.is_list(dtype):
-        return []
-    return {"string": "", "binary": b"", "image": b"", "bool": False}.get(dtype, 0)
 
 
 def _take_fields(texts: pa.Array, parser: JsonRows) -> tuple[pa.RecordBatch, list[Bad]]:

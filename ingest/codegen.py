@@ -1,39 +1,83 @@
-"""A plan as one C++ translation unit, for the host and for a GPU.
+"""A plan as C++ translation units: for the host, for a GPU, and for the host in a GPU's manner.
 
-Per node there is a device function of one row. Results of fixed width are written in the measuring phase;
-strings and lists are measured, sizes are summed up, memory is given, and then they are written (FeatureBox §5
-does the same with a block's prefix sum and one atomic add). Per layer there is one function of each phase
-that runs all its nodes: on a GPU two kernels (the meta-kernel of FeatureBox §4), on the host two loops over
-rows, with a barrier after each.
+Per node there is a function that runs it over a block of rows, and per layer one that runs all its nodes: the
+meta-kernel of FeatureBox §4. They are templates of the block, so that one text serves three ways to run it:
 
-    Plan            the columns of all nodes, and the number of rows
-    measure_<i>     rows → sizes of node i          write_<i>     rows → values of node i
-    layer<l>_measure, layer<l>_write                 the meta-kernels
-    create, destroy, extract, emit                   host entry points (kernels/extract.cuh)
+    host_source       RowBlock (kernels/rowblock.cuh): blocks of rows over threads, all layers of a block
+                      at a time, so that its results stay in the cache
+    device_source     ThreadBlock (kernels/threadblock.cuh): one `__global__` kernel per layer
+    emulation_source  the same kernels as loops over their blocks, for tests without a GPU
+
+`Plan` is a struct of pointers, in the order of `members`: what a kernel needs of a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from ingest import dtypes
-from ingest.expr import C_TYPES, ColumnRef, Expr
+from ingest.expr import C_TYPES, ColumnRef, Expr, width_of
 from ingest.literals import literal
+from ingest.resources import Resource
 
 if TYPE_CHECKING:
     from ingest.plan import FeaturePlan
 
+Kind = Literal["rows", "failed", "pool", "column", "resource", "state", "outputs"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of `Plan`. words: its size in units of 8 bytes."""
+
+    name: str
+    ctype: str
+    words: int
+    kind: Kind
+    node: Expr | None = None
+
+
+def members(plan: FeaturePlan) -> tuple[Member, ...]:
+    """The members of `Plan`, in order."""
+    names = _Names(plan)
+    found = [Member("rows", "int64_t", 1, "rows"), Member("failed", "uint8_t*", 1, "failed")]
+    found += [Member(f"pool{i}", "Pool", 3, "pool") for i in range(len(plan.layout.regions))]
+    found += [
+        Member(names.member(node), column_type(node), _column_words(node), "column", node)
+        for node in plan.nodes
+    ]
+    for node in plan.nodes:
+        if resource := _resource(node):
+            words = len(resource.arrays) + len(resource.scalars)
+            found.append(Member(f"r{names.of(node)}", resource.ctype, words, "resource", node))
+    for node in plan.statistics:
+        found.append(Member(f"s{names.of(node)}", f"const {state_type(node)}*", 1, "state", node))
+    return (*found, Member("outputs", "Outputs", 7, "outputs"))
+
 
 def device_source(plan: FeaturePlan) -> str:
-    """The CUDA-clean part: columns, operators, one device function per node and phase, one kernel per
-    layer."""
-    return "\n".join(_device(plan))
+    """CUDA C++: `layer<l>` and the packing kernels, each with one argument, a `const Plan*`."""
+    return "\n".join([*_plan(plan), *_layers(plan, noinline=False), *_packing(plan), *_kernels(plan)])
+
+
+def emulation_source(plan: FeaturePlan) -> str:
+    """The kernels of `device_source` as host functions (const Plan*, number of blocks)."""
+    head = '#include "threads.cuh"\n#include <mutex>'
+    body = [*_plan(plan), *_layers(plan, noinline=False), *_packing(plan), *_kernels(plan, emulated=True)]
+    return "\n".join([head, *body])
 
 
 def host_source(plan: FeaturePlan) -> str:
-    """The whole translation unit for the host: the device part and its driver."""
-    return "\n".join([*_device(plan), *_host(plan)])
+    """The translation unit of the host extractor."""
+    return "\n".join([*_plan(plan, host=True), *_layers(plan, noinline=True), *_host(plan)])
+
+
+def kernel_names(plan: FeaturePlan) -> tuple[str, ...]:
+    """The kernels in the order in which they are launched."""
+    layers = [f"layer{layer}" for layer in range(1, len(plan.layers))]
+    return (*layers, "pack_count", "pack_place", "pack_write")
 
 
 class _Names:
@@ -45,8 +89,14 @@ class _Names:
     def of(self, node: Expr) -> int:
         return self._number[id(node)]
 
+    def member(self, node: Expr) -> str:
+        return f"c{self.of(node)}"
+
     def column(self, node: Expr) -> str:
-        return f"p.c{self.of(node)}"
+        """An output's column; a constant is one too."""
+        if node.op == "constant":
+            return f"Constant<{C_TYPES[node.dtype]}>{{{literal(node.params[0], node.dtype)}}}"
+        return f"p.{self.member(node)}"
 
     def call(self, node: Expr) -> str:
         """The node's device call for one row (and one item, when it is mapped over a list)."""
@@ -57,12 +107,13 @@ class _Names:
             if source.op == "constant":
                 slots.append(literal(source.params[0], source.dtype))
             elif not dtypes.is_list(source.dtype):
-                slots.append(f"{self.column(source)}.at(row)")
+                slots.append(f"p.{self.member(source)}.at(row)")
             elif device.rowwise:
-                slots.append(f"{self.column(source)}.row(row)")
+                slots.append(f"p.{self.member(source)}.row(row)")
             else:
                 slots.append("items.at(i)")
-        return device.call.format(*slots, sink="sink")
+        number = self.of(node)
+        return device.call.format(*slots, sink="sink", resource=f"p.r{number}", state=f"p.s{number}")
 
     def body(self, node: Expr, each: str) -> str:
         """`each` once, or for every item of the list input that the node is mapped over."""
@@ -70,166 +121,230 @@ class _Names:
         if node.device is None or node.device.rowwise or not lists:
             return each
         loop = "for (int32_t i = 0; i < items.size(); ++i)"
-        return f"const auto items = {self.column(lists[0])}.row(row); {loop} {{ {each} }}"
+        return f"const auto items = p.{self.member(lists[0])}.row(row); {loop} {{ {each} }}"
 
 
-def column_type(node: Expr) -> str:
-    """The C++ type of a node's column (kernels/columns.cuh). Arrow packs bools of roots into bits."""
-    kind = dtypes.element(node.dtype)
-    if kind in dtypes.TEXTS:
-        items = "Strings"
-    elif kind == "bool" and node.is_root:
-        items = "Bits"
-    else:
-        items = f"Fixed<{C_TYPES[kind]}>"
-    return f"List<{items}>" if dtypes.is_list(node.dtype) else items
+def column_type(node: Expr, host: bool = False) -> str:
+    """The C++ type of a node's column (kernels/columns.cuh)."""
+    kind = C_TYPES[dtypes.element(node.dtype)]
+    if node.is_root and not host:
+        items = "Strings" if kind == "Str" else f"Values<{kind}>"
+        return f"List<{items}>" if dtypes.is_list(node.dtype) else items
+    return f"Lists<{kind}>" if dtypes.is_list(node.dtype) else f"Values<{kind}>"
 
 
-def _device(plan: FeaturePlan) -> Iterator[str]:
-    names = _Names(plan)
-    yield '#include "features.cuh"\n#include "strings.cuh"\n'
+def state_type(node: Expr) -> str:
+    """C++ type of a statistic's values: whole numbers are observed as they are, others as double."""
+    assert node.device is not None and node.device.statistic is not None, node
+    return "int64_t" if node.device.statistic.initial().dtype.kind == "i" else "double"
+
+
+def observed_type(node: Expr) -> str:
+    """C++ type in which the first input of a statistic node is observed."""
+    return "double" if node.inputs[0].dtype in ("float32", "float64") else "int64_t"
+
+
+def _column_words(node: Expr) -> int:
+    if not node.is_root:
+        return 1
+    text = dtypes.element(node.dtype) in dtypes.TEXTS
+    return (3 if dtypes.is_list(node.dtype) else 0) + (6 if text else 1)
+
+
+def _resource(node: Expr) -> Resource | None:
+    return node.device.resource if node.device else None
+
+
+def _plan(plan: FeaturePlan, *, host: bool = False) -> Iterator[str]:
+    """`struct Plan`. On the host a root has the type of a result; a device reads Arrow's layout."""
+    yield '#include "operators.cuh"\n#include "pack.cuh"\n'
     yield from dict.fromkeys(
         node.device.prelude for node in plan.nodes if node.device and node.device.prelude
     )
     yield '#line 1 "plan"'
-    yield "struct Plan {\n    int32_t rows;"
-    yield from (f"    {column_type(node)} c{names.of(node)};  // {_comment(node)}" for node in plan.nodes)
-    yield "};\n"
+    yield "struct Plan {"
+    words = 0
+    for member in members(plan):
+        words += 1 if host and member.kind == "column" else member.words
+        ctype = (
+            column_type(member.node, host)
+            if member.node is not None and member.kind == "column"
+            else member.ctype
+        )
+        comment = (
+            f"  // {_comment(member.node)}" if member.kind == "column" and member.node is not None else ""
+        )
+        yield f"    {ctype} {member.name};{comment}"
+    yield "};"
+    yield f'static_assert(sizeof(Plan) == {8 * words}, "Plan has no padding");\n'
+
+
+def _layers(plan: FeaturePlan, *, noinline: bool) -> Iterator[str]:
+    """`run_<i>` of every node and `layer<l>` of every layer. noinline: one function per node, which host
+    compilers take much faster than one huge function."""
+    names = _Names(plan)
+    attribute = "__attribute__((noinline))" if noinline else "__device__ __forceinline__"
     for node in plan.nodes:
         if not node.is_root:
             yield f"// {_comment(node)} : {node.dtype}"
-            for phase, code in _phases(node, names):
-                yield _FUNCTION.format(phase=phase, number=names.of(node), code=code)
-    yield "#ifdef __CUDACC__"
+            yield "template <typename Block>"
+            yield f"static {attribute} void run_{names.of(node)}(const Plan& p, const Block& block) {{"
+            yield f"    {_run(node, names, plan)}"
+            yield "}"
     for level, layer in enumerate(plan.layers[1:], start=1):
-        for phase in ("measure", "write"):
-            calls = " ".join(f"{phase}_{names.of(node)}(p, row);" for node in layer if _has(node, phase))
-            yield _KERNEL.format(level=level, phase=phase, calls=calls)
-    yield "#endif"
+        calls = " ".join(f"run_{names.of(node)}(p, block);" for node in layer if not node.is_root)
+        yield "template <typename Block>"
+        yield f"static __device__ inline void run_layer{level}(const Plan& p, const Block& block) {{"
+        yield f"    {calls}\n}}"
 
 
-_FUNCTION = """\
-static __device__ __forceinline__ void {phase}_{number}(const Plan& p, int32_t row) {{
-    {code}
-}}"""
-_KERNEL = """\
-extern "C" __global__ void layer{level}_{phase}(Plan p) {{
-    const int32_t row = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row < p.rows) {{ {calls} }}
-}}"""
-
-
-def _has(node: Expr, phase: str) -> bool:
-    return phase == "measure" or node.dtype not in dtypes.FIXED
-
-
-def _phases(node: Expr, names: _Names) -> Iterator[tuple[str, str]]:
-    out, call, kind = names.column(node), names.call(node), dtypes.element(node.dtype)
+def _run(node: Expr, names: _Names, plan: FeaturePlan) -> str:
     assert node.device is not None, node
+    out, call = f"p.{names.member(node)}", names.call(node)
     if node.dtype in dtypes.FIXED:
-        yield "measure", f"{out}.values[row] = {call};"
-    elif not dtypes.is_list(node.dtype):
-        yield "measure", f"CountBytes sink; {call}; {out}.offsets[row + 1] = saturated(sink.bytes);"
-        yield "write", f"WriteBytes sink{{{out}.bytes, {out}.offsets[row], nullptr}}; {call};"
-    elif kind in dtypes.TEXTS:
-        body = names.body(node, call + ";" if node.device.rowwise else f"{call}; sink.next();")
-        ends = f"{out}.items.offsets + {out}.offsets[row] + 1"
-        yield (
-            "measure",
-            f"CountBytes sink; {body} {out}.offsets[row + 1] = saturated(sink.items);"
-            f" {out}.row_bytes[row + 1] = saturated(sink.bytes);",
-        )
-        yield "write", f"WriteBytes sink{{{out}.items.bytes, {out}.row_bytes[row], {ends}}}; {body}"
+        return f"block.values({out}, [&](int64_t row) {{ return {C_TYPES[node.dtype]}({call}); }});"
+    text, many = dtypes.element(node.dtype) in dtypes.TEXTS, dtypes.is_list(node.dtype)
+    if text:
+        # A mapped call puts one string; a rowwise one ends its strings itself.
+        each = call if node.device.rowwise or not many else f"{call}; sink.next()"
+        shape = "string_lists" if many else "strings"
     else:
         each = call if node.device.rowwise else f"sink.push({call})"
-        body = names.body(node, f"{each};")
-        yield "measure", f"CountItems sink; {body} {out}.offsets[row + 1] = saturated(sink.items);"
-        at = f"{out}.items.values + {out}.offsets[row]"
-        yield "write", f"WriteItems<{C_TYPES[kind]}> sink{{{at}}}; {body}"
+        shape = "lists"
+    body = names.body(node, f"{each};")
+    pool = f"p.pool{plan.layout.pools[id(node)]}"
+    return f"block.{shape}({out}, {pool}, [&](int64_t row, auto& sink) {{ {body} }});"
+
+
+def _outputs(plan: FeaturePlan, sink: str) -> Iterator[str]:
+    """Calls that hand every output to `sink`, in order."""
+    names = _Names(plan)
+    yield from (f"    {sink}.field({names.column(node)});" for node in plan.sparse.values())
+    place = 0
+    for node in plan.dense.values():
+        width = width_of(node)
+        many = f"numbers({names.column(node)}, {place}, {width})" if dtypes.is_list(node.dtype) else ""
+        yield f"    {sink}.{many or f'number({names.column(node)}, {place})'};"
+        place += width
+    for index, node in enumerate(plan.statistics):
+        word, column = observed_type(node), names.column(node.inputs[0])
+        yield f"    {sink}.template words<{word}>({column}, {index});"
+
+
+def _packing(plan: FeaturePlan) -> Iterator[str]:
+    """The kernels' bodies that bring the outputs into the layout of Features (kernels/pack.cuh)."""
+    for step in ("Count", "Write"):
+        name = f"pack_{step.lower()}_outputs"
+        yield f"static __device__ inline void {name}(const Plan& p, const ThreadBlock& block) {{"
+        yield f"    Pack{step} pack{{p.outputs, block, {len(plan.sparse)}, {len(plan.dense_names)}}};"
+        yield from _outputs(plan, "pack")
+        yield "}"
+
+
+def _kernels(plan: FeaturePlan, *, emulated: bool = False) -> Iterator[str]:
+    bodies = {f"layer{layer}": f"run_layer{layer}(p, block);" for layer in range(1, len(plan.layers))}
+    bodies["pack_count"] = "pack_count_outputs(p, block);"
+    bodies["pack_place"] = f"pack_place(p.outputs, block, {len(plan.sparse)});"
+    bodies["pack_write"] = "pack_write_outputs(p, block);"
+    for name in kernel_names(plan):
+        yield (_EMULATED if emulated else _KERNEL).format(name=name, body=bodies[name])
+
+
+_KERNEL = """\
+extern "C" __global__ void __launch_bounds__(THREADS) {name}(const Plan* plan) {{
+    __shared__ ThreadBlock::Shared shared;
+    const Plan& p = *plan;
+    const ThreadBlock block{{shared, int64_t(blockIdx.x) * THREADS, p.rows, p.failed}};
+    {body}
+}}"""
+_EMULATED = """\
+extern "C" void {name}(const Plan* plan, int64_t blocks) {{
+    livectr::parallel_for(blocks, [&](int64_t index) {{
+        ThreadBlock::Shared shared;
+        const Plan& p = *plan;
+        const ThreadBlock block{{shared, index * THREADS, p.rows, p.failed}};
+        {body}
+    }});
+}}"""
 
 
 def _host(plan: FeaturePlan) -> Iterator[str]:
-    names = _Names(plan)
+    names, layout = _Names(plan), plan.layout
     yield '#include "extract.cuh"\nusing namespace livectr;\n'
-    yield "struct Context { Plan plan; Arena arena; };"
-    yield 'extern "C" Context* create() { return new Context(); }'
-    yield 'extern "C" void destroy(Context* context) { delete context; }\n'
-
-    roots = [node for node in plan.nodes if node.is_root]
-    yield "static void load_roots(Plan& p, const ArrowArray& batch, const int32_t* columns) {"
-    for index, node in enumerate(roots):
-        array = f"*batch.children[columns[{index}]], batch.offset"
-        yield f"    load({names.column(node)}, {array}{_fill(node)});"
-    yield "}\n"
-
-    for level, layer in enumerate(plan.layers[1:], start=1):
-        for phase in ("measure", "write"):
-            yield f"static void layer{level}_{phase}(const Plan& p, int64_t begin, int64_t end) {{"
-            for node in layer:
-                if _has(node, phase):
-                    call = f"{phase}_{names.of(node)}(p, int32_t(row));"
-                    yield f"    for (int64_t row = begin; row < end; ++row) {call}"
-            yield "}"
-
-    yield "\nstatic int64_t run(Plan& p, Arena& arena) {"
-    for level, layer in enumerate(plan.layers[1:], start=1):
-        yield from (f"    reserve({names.column(node)}, arena, p.rows);" for node in layer)
-        yield _PARALLEL.format(level=level, phase="measure")
-        yield from (
-            f"    allocate({names.column(node)}, arena, p.rows);" for node in layer if _has(node, "write")
-        )
-        if any(_has(node, "write") for node in layer):
-            yield _PARALLEL.format(level=level, phase="write")
-    yield "    int64_t keys = 0;"
-    yield from (f"    keys += {_key_count(node, names)};" for node in plan.sparse.values())
-    yield "    if (keys > INT32_MAX) throw TOO_LONG;"
-    yield "    return keys;\n}\n"
-
-    yield _EXTRACT
-    yield 'extern "C" int64_t emit(Context* context, int32_t* offsets, int64_t* keys, float* dense) {'
-    yield "    const Plan& p = context->plan;"
-    yield "    int64_t base = 0, replaced = 0;"
-    yield "    offsets[0] = 0;"
-    for index, node in enumerate(plan.sparse.values()):
-        yield f"    pack({_operand(node, names)}, p.rows, base, offsets + {index}ll * p.rows, keys);"
-        yield f"    base += {_key_count(node, names)};"
-    for index, node in enumerate(plan.dense.values()):
-        target = f"dense + {index}, {len(plan.dense)}"
-        yield f"    replaced += pack_dense({_operand(node, names)}, p.rows, {target});"
-    yield "    return replaced;\n}"
+    lists = [dtypes.is_list(node.dtype) for node in plan.sparse.values()]
+    sizes = dict(FIELDS=len(lists), LISTS=sum(lists), DENSE=len(plan.dense_names))
+    sizes |= dict(OBSERVED=len(plan.statistics), BYTES_PER_ROW=layout.bytes_per_row)
+    yield "struct Generated {"
+    yield f"    static constexpr int64_t {', '.join(f'{name} = {size}' for name, size in sizes.items())};"
+    flags = ", ".join(str(int(one)) for one in lists)
+    yield f"    static std::vector<uint8_t> list_fields() {{ return {{{flags}}}; }}"
+    yield "    static void place(Plan& p, uint8_t* memory) {"
+    for node in plan.nodes:
+        if not node.is_root:
+            values = f"p.{names.member(node)}.values"
+            at = f"memory + {layout.slots[id(node)]}ll * BLOCK_ROWS"
+            yield f"        {values} = reinterpret_cast<decltype({values})>({at});"
+    yield "    }"
+    yield "    static void load(Plan& p, const ArrowArray& batch, const int32_t* columns, int64_t first,"
+    yield "                     int64_t rows, HostPool& pool) {"
+    yield "        first += batch.offset;"
+    for index, node in enumerate(node for node in plan.nodes if node.is_root):
+        array = f"*batch.children[columns[{index}]], first, rows, pool"
+        yield f"        ::load(p.{names.member(node)}, {array}{_fill(node)});"
+    yield "    }"
+    calls = " ".join(f"run_layer{layer}(p, block);" for layer in range(1, len(plan.layers)))
+    yield f"    static void run(const Plan& p, const RowBlock& block) {{ {calls} }}"
+    outputs = "&p.pool0" if layout.has_output_pool else "nullptr"
+    yield f"    static const ::Pool* output_pool(const Plan& p) {{ return {outputs}; }}"
+    yield "    static void emit(const Plan& p, Emitter& emitter) {"
+    yield from _outputs(plan, "    emitter")
+    yield "    }"
+    yield "};"
+    yield from _bind(plan, names)
+    yield _ENTRY
 
 
-_PARALLEL = """\
-    parallel_chunks(p.rows, ROWS_PER_TASK, [&](int64_t begin, int64_t end) {{ layer{level}_{phase}(p, begin,
-    end); }});"""
-_EXTRACT = """\
-// Runs all layers over a batch and returns the number of keys, or a Failure. The batch stays the
-// caller's and must live until emit() has been called.
-extern "C" int64_t extract(Context* context, const ArrowArray* batch, const int32_t* columns) {
+def _bind(plan: FeaturePlan, names: _Names) -> Iterator[str]:
+    """`bind`: the members of resources, word by word; `set_states`: pointers of the statistics."""
+    yield "static void bind_members(Plan& p, const int64_t* words) {"
+    at = 0
+    for node in plan.nodes:
+        if resource := _resource(node):
+            size = len(resource.arrays) + len(resource.scalars)
+            yield f'    static_assert(sizeof(p.r{names.of(node)}) == {8 * size}, "{resource.ctype}");'
+            yield f"    memcpy((void*)&p.r{names.of(node)}, words + {at}, {8 * size});"
+            at += size
+    yield "}\nstatic void set_states(Plan& p, void* const* states) {"
+    for index, node in enumerate(plan.statistics):
+        yield f"    p.s{names.of(node)} = static_cast<const {state_type(node)}*>(states[{index}]);"
+    yield "}"
+
+
+_ENTRY = """
+using Extraction = Context<Plan, Generated>;
+extern "C" Extraction* create(const int64_t* words) {
+    auto* const context = new Extraction();
+    bind_members(context->plan, words);
+    return context;
+}
+extern "C" void destroy(Extraction* context) { delete context; }
+
+// Runs all layers over a batch and returns the number of keys, or a Failure.
+extern "C" int64_t extract(Extraction* context, const ArrowArray* batch, const int32_t* columns,
+                           void* const* states, float* dense, int64_t* observed, uint8_t* failed) {
     try {
-        context->arena.reset();
-        context->plan.rows = int32_t(batch->length);
-        load_roots(context->plan, *batch, columns);
-        return run(context->plan, context->arena);
-    } catch (Failure failure) {
-        return failure;
+        set_states(context->plan, states);
+        return context->extract(*batch, columns, dense, observed, failed);
     } catch (const std::bad_alloc&) {
         return OUT_OF_MEMORY;
     }
 }
+extern "C" void gather(Extraction* context, int32_t* offsets, int64_t* keys, int64_t* counters) {
+    context->gather(offsets, keys);
+    counters[0] = context->replaced;
+    counters[1] = context->reruns;
+}
 """
-
-
-def _operand(node: Expr, names: _Names) -> str:
-    return (
-        f"Constant<{C_TYPES[node.dtype]}>{{{literal(node.params[0], node.dtype)}}}"
-        if node.op == "constant"
-        else names.column(node)
-    )
-
-
-def _key_count(node: Expr, names: _Names) -> str:
-    return f"key_count({_operand(node, names)}, p.rows)"
 
 
 def _fill(node: Expr) -> str:

@@ -2,7 +2,8 @@
 
 A letter is a JSON object:
 
-    topic, partition, offset, index   position of the record; index counts inside an Arrow message
+    topic, partition, offset, index   position of the record; index counts inside an Arrow message. An example
+                                      is made of several records: offset -1, its instance as index
     reason                            one of `Reason`
     detail                            what exactly is wrong
     value, encoding                   the record, as "text" or "base64"; its first 64 KiB
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 TOPIC = "livectr.dead_letters"
 MAX_VALUE_BYTES = 64 << 10
+EXAMPLE = -1
+"""The offset of a letter about an example."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +57,7 @@ class Reason(StrEnum):
     BAD_KEY = "bad_key"
     BAD_FILE = "bad_file"
     BAD_IMAGE = "bad_image"
+    NOT_EXTRACTED = "not_extracted"
 
 
 class _Sink(Protocol):
@@ -92,7 +96,8 @@ class DeadLetters:
         return cls(folder, writer=writer)
 
     def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:
-        """Reading goes on from `positions`: letters at or after them are not written a second time."""
+        """Reading goes on from `positions`: letters at or after them, and those about examples, are not
+        written a second time."""
         with self._lock:
             if self._sink is not None:
                 self._sink.resume(positions)
@@ -175,7 +180,8 @@ class _FileSink:
                     except (ValueError, KeyError, TypeError):
                         continue  # torn by a crash
                     start = positions.get((place[0], place[1]))
-                    if start is not None and (place[2], place[3]) >= (start.offset, start.index):
+                    again = start is not None and (place[2], place[3]) >= (start.offset, start.index)
+                    if again or place[2] == EXAMPLE:
                         self._known.add(place)
 
     def write(self, place: tuple[str, int, int, int], letter: dict[str, Any]) -> None:

@@ -68,6 +68,15 @@ def is_arrow(arrow: Any, dtype: str) -> bool:
     return bool(arrow == _ARROW[dtype])
 
 
+def is_encoded(arrow: Any, dtype: str) -> bool:
+    """Whether an Arrow type is dictionary-encoded, with int32 indices, and its values are of `dtype`."""
+    return (
+        bool(pa.types.is_dictionary(arrow))
+        and arrow.index_type == pa.int32()
+        and is_arrow(arrow.value_type, dtype)
+    )
+
+
 def promote(a: str, b: str) -> str:
     """The number type that holds both (NumPy's rule; bool counts as int32, so that it can be added up)."""
     numbers = ["int32" if dtype == "bool" else dtype for dtype in (a, b)]

@@ -44,7 +44,8 @@ F32 = npt.NDArray[np.float32]
 class Examples:
     """b labelled examples in training order.
 
-    columns: the roots of the pipeline's plan, by name; a look-up's are null where its key is unknown.
+    columns: the roots of the pipeline's plan, by name; a look-up's are null where its key is unknown, and
+    may be dictionary-encoded.
     label: float32[b], 0 or 1. user, instance: int64[b], keys of the user and of the join. time_ms: int64[b],
     event time of the impression. order: int64[b], partition: int32[b]: place in the global sequence.
     """
@@ -71,6 +72,7 @@ class ExampleSource:
             on every rank.
         idle_s: in a live log, a topic partition without news for so long holds no other one back.
         state: where to go on; partitions that it does not know start at the beginning.
+        facts: keep look-up tables whole, as publishing needs them; else only what features need of them.
 
     Look-up tables are read completely by the constructor, and followed later. A look-up happens when its
     example is taken.
@@ -90,6 +92,7 @@ class ExampleSource:
         idle_s: float = 2.0,
         dead_letters: DeadLetters,
         state: SourceState | None = None,
+        facts: bool = True,
     ) -> None:
         self.pipeline = pipeline
         self._topics = {stream.topic: i for i, stream in enumerate(pipeline.streams)}
@@ -100,7 +103,8 @@ class ExampleSource:
         self._selected: tuple[I64, I32] | None = None
         self._held: frozenset[TopicPartition] = frozenset()
         letters = dead_letters if rank == 0 else DeadLetters(None)  # every rank reads every table
-        self._lookups = Lookups(pipeline.tables, url, until_end=until_end, dead_letters=letters)
+        tables = pipeline.tables if facts else pipeline.narrow_tables
+        self._lookups = Lookups(tables, url, until_end=until_end, dead_letters=letters)
         try:
             self._source = self._open(url, dead_letters, rank, world, state or SourceState())
         except BaseException:
@@ -189,6 +193,11 @@ class ExampleSource:
         """Whether nothing has arrived for `until_idle_s`."""
         return self._until_idle_s is not None and self.quiet_s >= self._until_idle_s
 
+    @property
+    def behind(self) -> int:
+        """About how many records of this rank's partitions are not read yet."""
+        return sum(self._source.lag().values())
+
     # Giving
 
     def orders(self, limit: int) -> tuple[I64, I32]:
@@ -264,7 +273,8 @@ class ExampleSource:
     @property
     def stats(self) -> SourceStats:
         """Counters over this rank's partitions."""
-        return SourceStats.of(self._partitions.values(), self._events)
+        bytes_read = self._lookups.bytes_read() | self._source.bytes_read()
+        return SourceStats.of(self._partitions.values(), self._events, bytes_read)
 
     # Inside
 
@@ -324,10 +334,16 @@ class ExampleSource:
     def _columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The plan's roots, in their order."""
         found = dict(zip(rows.schema.names, rows.columns, strict=True))
-        for topic, roots in self.pipeline.lookup_roots.items():
-            looked_up = self.tables[topic].take(found[lookup_column(topic)].to_numpy())
-            found |= {root.name: looked_up.column(root.params[0].column) for root in roots}
+        for lookup in self.pipeline.joined:
+            topic = lookup.table.topic
+            roots = self.pipeline.lookup_roots[topic]
+            wanted = {root.params[0].column: root.name for root in roots}
+            keys = found[lookup_column(topic)].to_numpy()
+            columns = self.tables[topic].columns(keys, list(wanted))
+            found |= {wanted[name]: column for name, column in columns.items()}
         names = [root.name for root in self.pipeline.plan.roots]
+        if not names:  # nothing is computed; the number of rows stays
+            return rows.select([])
         return pa.RecordBatch.from_arrays([found[name] for name in names], names=names)
 
     def _nothing(self) -> Examples:

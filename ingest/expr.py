@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ingest import dtypes
+from ingest.resources import Resource, Statistic
 from kernels.errors import ConfigError
 
 
@@ -61,11 +62,16 @@ class Device:
     rowwise  the call takes list inputs whole (as `Row`); otherwise it is mapped over the items of a list
              input.
     prelude  C++ that stands before the functions: a user's operator, a table of constants.
+    resource   data that the call reads as `{resource}`, a struct of the resource's type
+    statistic  what was learned of the first input so far; the call reads its state as `{state}`, a pointer
+               to const double or const int64_t
     """
 
     call: str
     rowwise: bool = False
     prelude: str = ""
+    resource: Resource | None = None
+    statistic: Statistic | None = None
 
 
 class Expr:
@@ -95,8 +101,10 @@ class Expr:
         dtype: str,
         params: tuple[Any, ...] = (),
         device: Device | None = None,
+        layer: int = 0,
     ) -> Expr:
-        identity = repr((op, [node.digest for node in inputs], params, dtype, device))
+        """layer: of a node without inputs."""
+        identity = repr((op, [node.digest for node in inputs], params, dtype, device, layer))
         digest = hashlib.sha256(identity.encode()).hexdigest()
         with _LOCK:
             node = _NODES.get(digest)
@@ -104,7 +112,7 @@ class Expr:
                 node = super().__new__(cls)
                 values: dict[str, Any] = dict(op=op, inputs=tuple(inputs), params=params, dtype=dtype)
                 values |= dict(device=device, digest=digest)
-                values["layer"] = 1 + max((source.layer for source in inputs), default=-1)
+                values["layer"] = max((1 + source.layer for source in inputs), default=layer)
                 for name, value in values.items():
                     object.__setattr__(node, name, value)
                 _NODES[digest] = node
@@ -115,7 +123,8 @@ class Expr:
 
     @property
     def is_root(self) -> bool:
-        return self.op in ("column", "recent")
+        """Whether its values come with the batch: a column, a history, or what another device computed."""
+        return self.op in ("column", "recent", "given")
 
     @property
     def ref(self) -> ColumnRef | RecentRef:
@@ -235,6 +244,12 @@ def column(ref: ColumnRef, dtype: str) -> Expr:
     return Expr("column", dtype=dtype, params=(ref,))
 
 
+def given(node: Expr) -> Expr:
+    """A root in place of a node that is computed elsewhere; it stays in its layer."""
+    ref = ColumnRef("given", node.digest[:16])
+    return Expr("given", dtype=node.dtype, params=(ref,), layer=node.layer)
+
+
 def constant(value: object, dtype: str) -> Expr:
     return Expr("constant", dtype=dtype, params=(dtypes.check_value(value, dtype, "constant"),))
 
@@ -266,6 +281,17 @@ def need(op: str, node: Expr, allowed: Sequence[str], what: str) -> None:
     """Raises ConfigError unless the node's element type is one of `allowed`."""
     if dtypes.element(node.dtype) not in allowed:
         raise ConfigError(f"{op} needs {what}, but {node} is {node.dtype}")
+
+
+def is_vector(node: Expr) -> bool:
+    """Whether a node gives a list of equally many numbers in every row, such as a word embedding."""
+    last = node.params[-1] if node.params else None
+    return node.dtype == "list<float32>" and isinstance(last, tuple) and last[:1] == ("width",)
+
+
+def width_of(node: Expr) -> int:
+    """Numbers per row of a dense feature."""
+    return int(node.params[-1][1]) if is_vector(node) else 1
 
 
 def mapped(

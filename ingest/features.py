@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,16 @@ class Features:
              + b + 1]]
     keys     int64[nnz]
     dense    float32[B, D_dense]; always finite
+    observed int64[S, B]: what the plan's statistics learn from, 8-byte words (float64 or int64)
+    failed   bool[B]: rows that could not be extracted; their features are not to be used
     """
 
     rows: int
     offsets: npt.NDArray[np.int32]
     keys: npt.NDArray[np.int64]
     dense: npt.NDArray[np.float32]
+    observed: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 0), np.int64))
+    failed: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
 
     def __len__(self) -> int:
         return self.rows
@@ -53,7 +57,9 @@ class Features:
         starts, ends = self.offsets[cells], self.offsets[cells + 1]
         offsets = _offsets(ends - starts)
         gather = np.repeat(starts - offsets[:-1], ends - starts) + np.arange(offsets[-1])
-        return Features(len(index), offsets, self.keys[gather], self.dense[index])
+        observed = self.observed[:, index] if len(self.observed) else np.empty((0, len(index)), np.int64)
+        failed = self.failed[index] if len(self.failed) else self.failed
+        return Features(len(index), offsets, self.keys[gather], self.dense[index], observed, failed)
 
     def select_fields(self, fields: Sequence[int]) -> Features:
         """The given fields, in the given order; dense numbers stay."""
@@ -64,7 +70,27 @@ class Features:
             np.concatenate([np.diff(part[0]) for part in parts]) if parts else np.empty(0, np.int32)
         )
         keys = np.concatenate([part[1] for part in parts]) if parts else self.keys[:0]
-        return Features(self.rows, offsets, keys, self.dense)
+        return replace(self, offsets=offsets, keys=keys)
+
+    def merge(self, other: Features, fields: Sequence[int], dense: Sequence[int]) -> Features:
+        """Features of the same rows side by side (FeatureBox §3, "merge features").
+
+        fields: the fields of the result, by their number among this batch's and then the other's; dense: its
+        dense numbers, likewise. What a plan tells besides (`observed`, `failed`) stays as it is here.
+        """
+        if self.rows != other.rows:
+            raise ValueError(f"features of {self.rows} rows cannot be merged with those of {other.rows}")
+        if not self.rows:
+            return replace(self, dense=np.empty((0, len(dense)), np.float32))
+        parts = [batch.field(index) for batch in (self, other) for index in range(batch.fields)]
+        lengths = [np.diff(parts[index][0]) for index in fields]
+        keys = [parts[index][1] for index in fields]
+        return replace(
+            self,
+            offsets=_offsets(np.concatenate(lengths) if lengths else np.empty(0, np.int32)),
+            keys=np.concatenate(keys) if keys else self.keys[:0],
+            dense=np.ascontiguousarray(np.concatenate([self.dense, other.dense], axis=1)[:, list(dense)]),
+        )
 
     @staticmethod
     def concat(batches: Sequence[Features]) -> Features:
@@ -82,6 +108,8 @@ class Features:
             offsets,
             np.concatenate(keys) if keys else full[0].keys,
             np.concatenate([batch.dense for batch in full]),
+            np.concatenate([batch.observed for batch in full], axis=1),
+            np.concatenate([batch.failed for batch in full]),
         )
 
 

@@ -20,11 +20,13 @@ import pyarrow as pa
 
 from ingest import dtypes
 from ingest.behaviours import Behaviours
+from ingest.expr import RecentRef
 from ingest.keys import key_of
 from ingest.merge import Events
 from ingest.pipeline import Pipeline
 from ingest.rowlog import RowLog
-from ingest.streams import Stream, View
+from ingest.streams import Stream
+from kernels.errors import MismatchError
 from kernels.join import DUPLICATE, LATE, PENDING, RELEASED, JoinIndex
 from kernels.keys import combine_keys
 
@@ -77,6 +79,10 @@ class Joiner(Protocol):
         """Take events; return the examples with an order below `bound`."""
 
     @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows of `Ready`."""
+
+    @property
     def pending(self) -> int:
         """Examples that wait for their label."""
 
@@ -96,7 +102,7 @@ def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     """Topic of each event stream → its columns in use."""
     view = pipeline.log
     names = [root.params[0].column for root in pipeline.request_roots]
-    names += [view.impressions.key, *view.on, *(lookup.on for lookup in view.lookups)]
+    names += [view.impressions.key, *view.on, *(lookup.on for lookup in pipeline.joined)]
     names += [name for name in (view.impressions.time, view.label) if name is not None]
     used = {view.impressions.topic: tuple(dict.fromkeys(names))}
     if view.clicks is not None:
@@ -114,24 +120,39 @@ def required_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     return {view.impressions.topic: view.on, view.clicks.topic: view.on}
 
 
+def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Saved rows of examples in the columns of a schema; more may have been saved.
+
+    Raises MismatchError when one is missing: the rows were read for fewer features.
+    """
+    missing = [name for name in schema.names if name not in table.column_names]
+    if missing and len(table):
+        raise MismatchError(
+            f"{len(table)} examples that wait in the checkpoint lack {', '.join(missing)}, which their "
+            "features need; go on with the --basic features that the checkpoint was made with"
+        )
+    return table.select(schema.names).cast(schema) if not missing else schema.empty_table()
+
+
 class _Payload:
     """What of an impression travels to its example."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        self.view: View = pipeline.log
         self.roots = {root.name: root.params[0].column for root in pipeline.request_roots}
         fields = [(root.name, dtypes.arrow_type(root.dtype)) for root in pipeline.request_roots]
-        fields += [(root.name, dtypes.arrow_type(root.dtype)) for root in pipeline.history_roots]
-        fields += [(lookup_column(lookup.table.topic), pa.int64()) for lookup in self.view.lookups]
+        self.histories = tuple(root.name for root in pipeline.plan.roots if isinstance(root.ref, RecentRef))
+        fields += [(name, dtypes.arrow_type("list<int64>")) for name in self.histories]
+        self.lookups = pipeline.joined
+        fields += [(lookup_column(lookup.table.topic), pa.int64()) for lookup in self.lookups]
         self.schema = pa.schema([*fields, *((name, pa.int64()) for name in (USER, INSTANCE, TIME))])
 
     def rows(
         self, batch: pa.RecordBatch, histories: Mapping[str, pa.Array], user: I64, instance: I64, time: I64
     ) -> pa.RecordBatch:
-        keys = [key_of(batch.column(lookup.on)) for lookup in self.view.lookups]
+        keys = [key_of(batch.column(lookup.on)) for lookup in self.lookups]
         arrays = [
             *(batch.column(column) for column in self.roots.values()),
-            *histories.values(),
+            *(histories[name] for name in self.histories),
             *(pa.array(values) for values in (*keys, user, instance, time)),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -156,8 +177,12 @@ class LabelJoin:
         self._join = JoinIndex(self._window, self._dedup)
         self._payload = _Payload(pipeline)
         self._columns = RowLog(self._payload.schema, part_rows=PART_ROWS)
-        self.behaviours = Behaviours(pipeline.history_roots)
+        self.behaviours = Behaviours(pipeline.history_roots, self._payload.histories)
         self.stats = JoinStats({stream.topic: 0 for stream in self._streams})
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._payload.schema
 
     @property
     def pending(self) -> int:
@@ -248,7 +273,7 @@ class LabelJoin:
         kept = np.flatnonzero(join["slot"] >= 0)
         deadline = join["deadline"][kept[np.argsort(join["slot"][kept])]].astype(np.int64)
         for start in range(0, len(kept), PART_ROWS):
-            rows = tables["payload"].slice(start, PART_ROWS).cast(self._payload.schema).combine_chunks()
+            rows = fitted(tables["payload"].slice(start, PART_ROWS), self.schema).combine_chunks()
             until = int(deadline[start : start + PART_ROWS].max()) + (self._dedup if self._correct else 0)
             self._columns.append(rows.to_batches()[0], until=until)
         self.behaviours.restore({column: tables[f"history.{column}"] for column in self.behaviours.columns})
@@ -273,6 +298,10 @@ class Labelled:
         self._count = 0
         self.behaviours = Behaviours(())
         self.stats = JoinStats()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._payload.schema
 
     @property
     def pending(self) -> int:

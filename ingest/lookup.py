@@ -38,6 +38,7 @@ class LookupTable:
         self._generation = np.empty(0, np.int64)
         self._current = 1
         self._live = 0
+        self._looked_up = 0  # rows, since the table changed
         self._log = RowLog(self.schema)
 
     def __len__(self) -> int:
@@ -66,12 +67,31 @@ class LookupTable:
         self._keys[changed] = keys[latest]
         self._generation[changed] = self._current
         self._log.append(batch.select(self.schema.names).cast(self.schema))
+        self._looked_up = 0
         if self._log.next > 2 * self._live + 4096:
             self._compact()
 
     def take(self, keys: I64) -> pa.RecordBatch:
         """Rows of keys int64[n], in their order; an unknown key gives a row of nulls."""
         return self._log.take(self._rows(keys))
+
+    def columns(self, keys: I64, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Columns of the rows of keys int64[n], null where a key is unknown.
+
+        They are dictionary-encoded: the table is the dictionary, so nothing is copied. Only while the table
+        changes much, and its rows lie in several pieces, are they gathered. The pieces are joined when as
+        many rows have been looked up since as the table has.
+        """
+        rows = self._rows(keys)
+        self._looked_up += len(keys)
+        if self._log.whole is None and self._looked_up >= self._live:
+            self._log.join()
+        if self._log.whole is None or not len(keys):
+            found = self._log.take(rows)
+            return {name: found.column(name) for name in names}
+        start, batch = self._log.whole
+        index = pa.array((rows - start).astype(np.int32), mask=rows < 0)
+        return {name: pa.DictionaryArray.from_arrays(index, batch.column(name), safe=False) for name in names}
 
     def contains(self, keys: I64) -> npt.NDArray[np.bool_]:
         """Whether each key has a row: bool[n]."""
@@ -164,6 +184,10 @@ class Lookups:
         """Close the current generation of every table."""
         for table in self.tables.values():
             table.mark()
+
+    def bytes_read(self) -> dict[str, int]:
+        """Topic → bytes read so far."""
+        return self._source.bytes_read() if self._source is not None else {}
 
     def close(self) -> None:
         """Stop following."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 from prometheus_client import Counter, Gauge
 
 events = Counter("livectr_events_total", "Records that a source has delivered", ["topic"])
+read_bytes = Counter(
+    "livectr_read_bytes_total", "Bytes read for the columns in use, by topic or `basic features`", ["topic"]
+)
 consumer_lag = Gauge(
     "livectr_consumer_lag",
     "Records between the last delivered one and the end of the log",

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.label_join import Ready, joiner
+from ingest.label_join import Ready, fitted, joiner
 from ingest.merge import LAST, Merge
 from ingest.pipeline import Pipeline
 from ingest.sources.base import Chunk, Position
@@ -84,10 +84,11 @@ class Partition:
         self._news = False
         if state is not None:
             self.joiner.restore(state.values["join"], state.tables)
-            for batch in state.tables["ready"].combine_chunks().to_batches():
-                meta = batch.select(["#label", "#order"])
+            saved = state.tables["ready"].combine_chunks()
+            rows = fitted(saved, self.joiner.schema).to_batches()
+            for batch, meta in zip(rows, saved.select(["#label", "#order"]).to_batches(), strict=False):
                 label, order = (np.array(column.to_numpy()) for column in meta.columns)
-                self.ready.append(Ready(batch.drop_columns(["#label", "#order"]), label, order))
+                self.ready.append(Ready(batch, label, order))
 
     def positions(self) -> dict[str, Position]:
         """Topic → where to read on after a restart from the state of this moment."""

@@ -6,8 +6,8 @@ import hashlib
 import runpy
 import sys
 import traceback
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,24 @@ class Pipeline:
         )
         return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
 
+    def select(self, names: Collection[str]) -> Pipeline:
+        """This pipeline with a plan of the named features only: a source that is opened with it reads and
+        joins just the columns that they need. Fields, models and fingerprint are those of the whole, and
+        histories are kept for every recent() root, so that a checkpoint and a published version do not depend
+        on where features come from."""
+        sparse = {name: node for name, node in self.plan.sparse.items() if name in names}
+        dense = {name: node for name, node in self.plan.dense.items() if name in names}
+        part = object.__new__(Pipeline)
+        vars(part).update({declared.name: getattr(self, declared.name) for declared in fields(self)})
+        vars(part).update(
+            plan=FeaturePlan(sparse, dense), fingerprint=self.fingerprint, history_roots=self.history_roots
+        )
+        return part
+
+    def computed(self, basic: Collection[str]) -> Pipeline:
+        """This pipeline with a plan of all features but the basic ones, which are read (see `select`)."""
+        return self.select([name for name in (*self.plan.sparse, *self.plan.dense) if name not in basic])
+
     # What it reads
 
     @property
@@ -146,6 +164,26 @@ class Pipeline:
             lookup.table.topic: tuple(root for root in roots if root.ref.source == lookup.table.topic)
             for lookup in self.log.lookups
         }
+
+    @property
+    def joined(self) -> tuple[Lookup, ...]:
+        """The look-ups of which features need a column."""
+        return tuple(lookup for lookup in self.log.lookups if self.lookup_roots[lookup.table.topic])
+
+    @property
+    def narrow_tables(self) -> tuple[Table, ...]:
+        """The look-up tables that features need, with no other columns than those."""
+        return tuple(
+            Table(
+                lookup.table.topic,
+                key=lookup.table.key,
+                columns={
+                    name: lookup.table.columns[name]
+                    for name in (lookup.table.key, *_columns_of(self.lookup_roots[lookup.table.topic]))
+                },
+            )
+            for lookup in self.joined
+        )
 
     @cached_property
     def history_roots(self) -> tuple[Expr, ...]:
@@ -247,6 +285,10 @@ class Pipeline:
                         f"prerank: item tower names {name!r}, which depends on {', '.join(foreign)}; "
                         f"the items table {self.items.topic} does not know that"
                     )
+
+
+def _columns_of(roots: Iterable[Expr]) -> tuple[str, ...]:
+    return tuple(root.params[0].column for root in roots)
 
 
 def _is_column(root: Expr) -> bool:

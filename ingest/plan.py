@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ingest import dtypes
-from ingest.expr import Expr
+from ingest.expr import Expr, is_vector, width_of
+from ingest.layout import Layout
 from ingest.operators.key import key
 from ingest.streams import roots_of
 from kernels.errors import ConfigError
@@ -39,7 +40,12 @@ class FeaturePlan:
 
     @property
     def dense_names(self) -> tuple[str, ...]:
-        return tuple(self.dense)
+        """Names of the dense numbers, in order; those of a vector `v` are v.0, v.1, …"""
+        return tuple(
+            part
+            for name, node in self.dense.items()
+            for part in ([f"{name}.{i}" for i in range(width_of(node))] if is_vector(node) else [name])
+        )
 
     @property
     def outputs(self) -> tuple[Expr, ...]:
@@ -69,6 +75,16 @@ class FeaturePlan:
         return tuple(tuple(node for node in self.nodes if node.layer == layer) for layer in range(depth + 1))
 
     @cached_property
+    def statistics(self) -> tuple[Expr, ...]:
+        """Nodes that know a running statistic of their first input."""
+        return tuple(node for node in self.nodes if node.device and node.device.statistic)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the results lie."""
+        return Layout(self)
+
+    @cached_property
     def fingerprint(self) -> str:
         """sha256 of what the plan computes: names, order, expressions, operators' code."""
         outputs = [
@@ -82,50 +98,6 @@ class FeaturePlan:
         from ingest.extractor import Extractor
 
         return Extractor(self)
-
-    def describe(self) -> str:
-        """A plain table of the layers, a line per node."""
-        users: dict[int, list[str]] = {}
-        for kind, outputs in (("field", self.sparse), ("dense", self.dense)):
-            for name, node in outputs.items():
-                users.setdefault(id(node), []).append(f"{kind} {name}")
-        rows = [("layer", "node", "type", "gives")]
-        rows += [
-            (str(node.layer), str(node), node.dtype, ", ".join(users.get(id(node), [])))
-            for node in self.nodes
-        ]
-        widths = [max(len(row[column]) for row in rows) for column in range(3)]
-        return "\n".join(
-            "  ".join(
-                [*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]]
-            ).rstrip()
-            for row in rows
-        )
-
-    def to_dot(self) -> str:
-        """The DAG in Graphviz' language, a rank per layer."""
-        number = {id(node): index for index, node in enumerate(self.nodes)}
-        lines = ["digraph plan {", "  rankdir=LR;", "  node [shape=box, fontname=monospace];"]
-        for layer in self.layers:
-            lines.append("  { rank=same; " + " ".join(f"n{number[id(node)]};" for node in layer) + " }")
-        for node in self.nodes:
-            label = (
-                node.name
-                if node.is_root
-                else ", ".join([node.op, *(str(i) for i in node.inputs if i.op == "constant")])
-            )
-            lines.append(f"  n{number[id(node)]} [label={_quote(f'{label} : {node.dtype}')}];")
-            lines += [f"  n{number[id(i)]} -> n{number[id(node)]};" for i in node.inputs if id(i) in number]
-        for kind, outputs in (("field", self.sparse), ("dense", self.dense)):
-            for name, node in outputs.items():
-                lines.append(f"  {_quote(f'{kind} {name}')} [shape=ellipse];")
-                if id(node) in number:
-                    lines.append(f"  n{number[id(node)]} -> {_quote(f'{kind} {name}')};")
-        return "\n".join([*lines, "}"])
-
-
-def _quote(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _sparse(name: str, expr: object) -> Expr:
@@ -142,8 +114,9 @@ def _sparse(name: str, expr: object) -> Expr:
 def _dense(name: str, expr: object) -> Expr:
     if not isinstance(expr, Expr):
         raise ConfigError(f"dense feature {name!r} is {expr!r}, not an expression")
-    if expr.dtype not in dtypes.FIXED:
+    if expr.dtype not in dtypes.FIXED and not is_vector(expr):
         raise ConfigError(
-            f"dense feature {name!r}: {expr} is {expr.dtype}; a dense feature is one number per row"
+            f"dense feature {name!r}: {expr} is {expr.dtype}; "
+            "a dense feature is one number per row, or a vector of fixed width"
         )
     return expr

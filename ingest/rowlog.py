@@ -54,6 +54,17 @@ class RowLog:
         if any(part.until < before for part in self._parts):
             self._parts = [part for part in self._parts if part.until >= before]
 
+    @property
+    def whole(self) -> tuple[int, pa.RecordBatch] | None:
+        """(number of its first row, all rows) when they lie in one batch."""
+        return (self._parts[0].start, self._parts[0].batch) if len(self._parts) == 1 else None
+
+    def join(self) -> None:
+        """Bring all rows into one batch, which makes `whole`; nothing may have been dropped between them."""
+        if len(self._parts) > 1:
+            batch = pa.concat_batches([part.batch for part in self._parts])
+            self._parts = [_Part(self._parts[0].start, batch, max(part.until for part in self._parts))]
+
     def take(self, rows: I64) -> pa.RecordBatch:
         """The rows of these numbers, in their order; -1 gives a row of nulls. They must not be dropped."""
         if len(self._parts) == 1 and len(rows):

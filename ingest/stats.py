@@ -24,9 +24,13 @@ class SourceStats:
     ready: int
     waiting: int
     """Records that wait for those of another topic."""
+    bytes_read: Mapping[str, int]
+    """Topic, look-up tables too → bytes read by this process for the columns in use."""
 
     @staticmethod
-    def of(partitions: Collection[Partition], events: Mapping[str, int]) -> SourceStats:
+    def of(
+        partitions: Collection[Partition], events: Mapping[str, int], bytes_read: Mapping[str, int]
+    ) -> SourceStats:
         """The sum over partitions; `events` has every topic."""
         stats = [partition.joiner.stats for partition in partitions]
         return SourceStats(
@@ -38,6 +42,7 @@ class SourceStats:
             pending=sum(partition.joiner.pending for partition in partitions),
             ready=sum(len(partition.ready) for partition in partitions),
             waiting=sum(partition.waiting for partition in partitions),
+            bytes_read=dict(bytes_read),
         )
 
 

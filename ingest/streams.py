@@ -9,7 +9,7 @@ an expression. A column that is called like an attribute of the class (`key`, `t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -135,6 +135,11 @@ class Stream(_Columns):
                 raise ConfigError(
                     f"{self.topic}: where must be a bool expression over this stream's columns, "
                     f"not {self.filter} ({self.filter.dtype})"
+                )
+            if needs_statistics(self.filter):
+                raise ConfigError(
+                    f"{self.topic}: where cannot depend on running statistics, for they learn from its rows: "
+                    f"{self.filter}"
                 )
 
     @property
@@ -283,14 +288,24 @@ def recent(item: Expr, n: int, within: str | int) -> Expr:
 def roots_of(*exprs: Expr) -> tuple[Expr, ...]:
     """The roots that expressions depend on, once per name, in order of first appearance."""
     found: dict[str, Expr] = {}
+    for node in _below(*exprs):
+        if node.is_root:
+            found.setdefault(node.name, node)
+    return tuple(found.values())
+
+
+def needs_statistics(*exprs: Expr) -> bool:
+    """Whether expressions depend on running statistics: their values then depend on what was trained."""
+    return any(node.device is not None and node.device.statistic is not None for node in _below(*exprs))
+
+
+def _below(*exprs: Expr) -> Iterator[Expr]:
+    """The nodes that expressions are made of, themselves too, in order of first appearance."""
     seen: set[int] = set()
     stack = list(reversed(exprs))
     while stack:
         node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if node.is_root:
-            found.setdefault(node.name, node)
-        stack.extend(reversed(node.inputs))
-    return tuple(found.values())
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            stack.extend(reversed(node.inputs))

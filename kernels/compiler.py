@@ -75,7 +75,8 @@ def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
     except ImportError as error:
         raise KernelError('compiling for a GPU needs CuPy: pip install "livectr[gpu]"') from error
     program = nvrtc.createProgram(source, "kernel.cu", (), ())
-    options = [f"-arch={arch}", "-std=c++17", "-fmad=false", f"-I{KERNELS}"]
+    # -default-device: a generic lambda inside a device function is one too.
+    options = [f"-arch={arch}", "-std=c++17", "-fmad=false", "-default-device", f"-I{KERNELS}"]
     try:
         nvrtc.compileProgram(program, options)
         return bytes(nvrtc.getCUBIN(program))
@@ -85,14 +86,33 @@ def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
         nvrtc.destroyProgram(program)
 
 
-def _build(source: str, path: Path, command: list[str], name: str) -> None:
-    """Compile into a file of our own, then rename: another process never loads half a library."""
+def cached_cubin(source: str, *, arch: str) -> Path:
+    """The file of `compile_cubin`'s result, compiled once: the cache is that of `compile_host`."""
+    digest = hashlib.sha256()
+    for part in (arch, source, *_included(source)):
+        digest.update(f"{len(part)}:{part}".encode())
+    path = _cache_folder() / f"{digest.hexdigest()}.cubin"
+    if not path.exists():
+        cubin = compile_cubin(source, arch=arch)
+        _make_folder(path.parent)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as built:
+            built.write(cubin)
+        Path(built.name).replace(path)
+    return path
+
+
+def _make_folder(folder: Path) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"the kernel cache {path.parent} cannot be made ({error.strerror}); set LIVECTR_CACHE_DIR"
+            f"the kernel cache {folder} cannot be made ({error.strerror}); set LIVECTR_CACHE_DIR"
         ) from None
+
+
+def _build(source: str, path: Path, command: list[str], name: str) -> None:
+    """Compile into a file of our own, then rename: another process never loads half a library."""
+    _make_folder(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         built = Path(folder, "kernel.so")
         done = subprocess.run(
@@ -103,16 +123,25 @@ def _build(source: str, path: Path, command: list[str], name: str) -> None:
         )
         if done.returncode != 0:
             raise KernelError(f"kernel {name!r} does not compile:\n{done.stderr.strip()}")
+        if not built.exists():
+            raise ConfigError(f"{command[0]} is no C++ compiler: {_INSTALL}")
         built.replace(path)
 
 
 def _compiler() -> list[str]:
-    """$CXX (may hold arguments), else c++ or g++."""
+    """$CXX (may hold arguments), else c++ or g++. Raises ConfigError that says which package to install."""
     wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
-    for candidate in map(shlex.split, wanted):
-        if shutil.which(candidate[0]):
-            return candidate
-    raise ConfigError(f"no C++ compiler found ({' or '.join(wanted)}): install g++ or set CXX to one")
+    for candidate in wanted:
+        try:
+            words = shlex.split(candidate)
+        except ValueError:  # an open quotation
+            continue
+        if words and shutil.which(words[0]):
+            return words
+    raise ConfigError(f"no C++ compiler found ({' or '.join(wanted)}): {_INSTALL}")
+
+
+_INSTALL = "install the package g++ (gcc-c++ on Fedora), or set CXX to a C++17 compiler"
 
 
 def _identity(compiler: list[str]) -> str:
@@ -121,7 +150,13 @@ def _identity(compiler: list[str]) -> str:
 
 @functools.cache
 def _version(compiler: tuple[str, ...]) -> str:
-    return subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    try:
+        done = subprocess.run([*compiler, "--version"], capture_output=True, text=True)
+    except OSError as error:
+        raise ConfigError(f"{shlex.join(compiler)} cannot be run ({error.strerror}): {_INSTALL}") from None
+    if done.returncode != 0:
+        raise ConfigError(f"{shlex.join(compiler)} is no C++ compiler: {_INSTALL}")
+    return done.stdout
 
 
 @functools.cache

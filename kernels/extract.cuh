@@ -1,12 +1,20 @@
-// The host side of a generated feature plan: reads Arrow columns in place, gives each layer its memory, sums up
-// sizes between measuring and writing, and packs the results. Host only; the plan itself (ingest/codegen.py) is
-// CUDA-clean.
+// The host side of a generated feature plan: reads Arrow columns in place, runs the layers over blocks of rows on
+// all threads, and packs the results. Host only; the plan itself (ingest/codegen.py) is CUDA-clean.
+//
+// A generated file defines `Plan` and `struct Generated` with
+//   FIELDS, LISTS, DENSE, OBSERVED            how many outputs there are (LISTS: fields that are lists)
+//   BYTES_PER_ROW                             of the columns of results
+//   place(Plan&, uint8_t*)                    gives the columns of results their memory
+//   load(Plan&, const ArrowArray&, const int32_t* columns, int64_t first, int32_t rows, HostPool&)    roots
+//   run(const Plan&, const RowBlock&)         all layers
+//   output_pool(const Plan&)                  the pool of the outputs that are lists, or null
+//   emit(const Plan&, Emitter&)               every output, in order
 #pragma once
-#include "columns.cuh"
+#include "rowblock.cuh"
 #include "threads.cuh"
 
-#include <memory>
-#include <vector>
+#include <atomic>
+#include <mutex>
 
 // Arrow C data interface (https://arrow.apache.org/docs/format/CDataInterface.html), ABI-stable.
 struct ArrowArray {
@@ -20,185 +28,309 @@ struct ArrowArray {
 
 namespace livectr {
 
-constexpr int64_t ROWS_PER_TASK = 1024;
 enum Failure : int64_t { TOO_LONG = -1, OUT_OF_MEMORY = -2 };
 
-// The host's counterpart of the in-kernel pool (FeatureBox §5): bumps a pointer, aligned to 128 bytes, and takes
-// everything back at once. It grows by blocks and joins them into one when it is reset.
-class Arena {
-  public:
-    template <typename T>
-    T* take(int64_t count) {
-        const int64_t bytes = (count * int64_t(sizeof(T)) + 127) / 128 * 128;
-        if (blocks_.empty() || used_ + bytes > blocks_.back().size) grow(bytes);
-        void* const address = blocks_.back().memory.get() + used_;
-        used_ += bytes;
-        return static_cast<T*>(address);
-    }
+// Root columns. Numbers without nulls are read where they lie; other columns become pointers, or copies of a block,
+// without nulls, so that operators see roots like any other column.
 
-    void reset() {
-        if (blocks_.size() > 1) {
-            int64_t total = 0;
-            for (const Block& block : blocks_) total += block.size;
-            blocks_.clear();
-            grow(total);
+// Where a block's rows lie in the array that holds their values: one after the other, or, where the column is
+// dictionary-encoded (a looked-up one: its table is the dictionary), anywhere.
+class Places {
+  public:
+    const ArrowArray& source;
+
+    Places(const ArrowArray& array, int64_t first)
+        : source(array.dictionary != nullptr ? *array.dictionary : array), first_(array.offset + first) {
+        const auto validity = [](const ArrowArray& one) {
+            return one.null_count == 0 ? nullptr : static_cast<const uint8_t*>(one.buffers[0]);
+        };
+        valid_ = validity(source);
+        if (array.dictionary == nullptr) return;
+        index_ = static_cast<const int32_t*>(array.buffers[1]);
+        index_valid_ = validity(array);
+    }
+    // The first row, when no row is null and they lie one after the other; else -1.
+    int64_t run() const { return index_ == nullptr && valid_ == nullptr ? first_ : -1; }
+    // Row i of the block; -1: null.
+    int64_t operator()(int64_t i) const {
+        int64_t row = first_ + i;
+        if (index_ != nullptr) {
+            if (index_valid_ != nullptr && !bit_at(index_valid_, row)) return -1;
+            row = source.offset + index_[row];
         }
-        used_ = 0;
+        return valid_ == nullptr || bit_at(valid_, row) ? row : -1;
     }
 
   private:
-    struct Free {
-        void operator()(uint8_t* memory) const { ::operator delete[](memory, std::align_val_t(128)); }
-    };
-    struct Block {
-        std::unique_ptr<uint8_t[], Free> memory;
+    int64_t first_;
+    const uint8_t *valid_ = nullptr, *index_valid_ = nullptr;
+    const int32_t* index_ = nullptr;
+};
+
+template <typename T>
+T* room(HostPool& pool, int64_t count) { return reinterpret_cast<T*>(pool.take(std::max<int64_t>(count, 1) * int64_t(sizeof(T)))); }
+
+template <typename T>
+const T* buffer(const ArrowArray& array, int64_t number) { return static_cast<const T*>(array.buffers[number]); }
+
+inline Str string_at(const ArrowArray& array, int64_t row) {
+    const int32_t* const offsets = buffer<int32_t>(array, 1) + row;
+    return Str{buffer<uint8_t>(array, 2) + offsets[0], offsets[1] - offsets[0]};
+}
+
+// Row `row` of an array that holds values: numbers, bits, strings.
+template <typename T>
+T value_at(const ArrowArray& array, int64_t row) {
+    if constexpr (std::is_same_v<T, bool>) return bit_at(buffer<uint8_t>(array, 1), row);
+    else if constexpr (std::is_same_v<T, Str>) return string_at(array, row);
+    else return buffer<T>(array, 1)[row];
+}
+
+template <typename T>
+constexpr bool LIES_AS_IT_IS = !std::is_same_v<T, bool> && !std::is_same_v<T, Str>;
+
+template <typename T>
+void load(Values<T>& column, const ArrowArray& array, int64_t first, int64_t rows, HostPool& pool, T fill = T()) {
+    const Places place(array, first);
+    if constexpr (LIES_AS_IT_IS<T>) {
+        if (place.run() >= 0) {
+            column.values = const_cast<T*>(buffer<T>(place.source, 1)) + place.run();
+            return;
+        }
+    }
+    column.values = room<T>(pool, rows);
+    for (int64_t i = 0; i < rows; ++i) {
+        const int64_t row = place(i);
+        column.values[i] = row < 0 ? fill : value_at<T>(place.source, row);
+    }
+}
+
+template <typename T>
+void load(Lists<T>& column, const ArrowArray& array, int64_t first, int64_t rows, HostPool& pool) {
+    const Places place(array, first);
+    const ArrowArray& items = *place.source.children[0];
+    const int32_t* const offsets = buffer<int32_t>(place.source, 1);
+    const uint8_t* const valid = items.null_count == 0 ? nullptr : buffer<uint8_t>(items, 0);
+    column.values = room<Span<T>>(pool, rows);
+    for (int64_t i = 0; i < rows; ++i) {
+        const int64_t row = place(i);
+        if (row < 0 || offsets[row + 1] == offsets[row]) {
+            column.values[i] = Span<T>{nullptr, 0};
+            continue;
+        }
+        const int64_t begin = items.offset + offsets[row];
+        const int32_t size = offsets[row + 1] - offsets[row];
+        if constexpr (LIES_AS_IT_IS<T>) {
+            if (valid == nullptr) {
+                column.values[i] = Span<T>{const_cast<T*>(buffer<T>(items, 1)) + begin, size};
+                continue;
+            }
+        }
+        T* const copy = room<T>(pool, size);
+        for (int32_t k = 0; k < size; ++k) {
+            copy[k] = valid == nullptr || bit_at(valid, begin + k) ? value_at<T>(items, begin + k) : T();
+        }
+        column.values[i] = Span<T>{copy, size};
+    }
+}
+
+// What a block gives: keys of all fields, field after field, in pieces that lie where they were computed.
+struct BlockKeys {
+    struct Piece {
+        const int64_t* keys;
         int64_t size;
     };
-    std::vector<Block> blocks_;
-    int64_t used_ = 0;
+    HostPool memory;
+    std::vector<Piece> pieces;
+    std::vector<size_t> ends;      // of each field's pieces
+    std::vector<int64_t> sizes;    // keys of each field
+    std::vector<int32_t> lengths;  // int32[LISTS, rows]
 
-    void grow(int64_t bytes) {
-        const int64_t size = std::max<int64_t>({bytes, 1 << 16, blocks_.empty() ? 0 : 2 * blocks_.back().size});
-        blocks_.push_back({std::unique_ptr<uint8_t[], Free>(static_cast<uint8_t*>(
-                               ::operator new[](size, std::align_val_t(128)))), size});
-        used_ = 0;
+    void begin(int64_t lists, int64_t rows) {
+        pieces.clear();
+        ends.clear();
+        sizes.clear();
+        lengths.resize(size_t(lists * rows));
+    }
+    void end_field(int64_t size) {
+        ends.push_back(pieces.size());
+        sizes.push_back(size);
     }
 };
 
-// Root columns: views of Arrow buffers.
+// Takes a block's outputs out of its columns.
+struct Emitter {
+    BlockKeys& out;
+    int64_t first, rows, batch_rows, dense_width;
+    float* dense;
+    int64_t* observed;
+    int64_t list = 0, replaced = 0;
 
-template <typename Column>
-void set_validity(Column& column, const ArrowArray& array, int64_t skip) {
-    column.valid = array.null_count == 0 ? nullptr : static_cast<const uint8_t*>(array.buffers[0]);
-    column.shift = array.offset + skip;
-}
-
-template <typename T>
-void load(Fixed<T>& column, const ArrowArray& array, int64_t skip, T fill = T()) {
-    set_validity(column, array, skip);
-    column.values = static_cast<T*>(const_cast<void*>(array.buffers[1]));
-    column.fill = fill;
-}
-
-inline void load(Bits& column, const ArrowArray& array, int64_t skip, bool fill = false) {
-    set_validity(column, array, skip);
-    column.values = static_cast<const uint8_t*>(array.buffers[1]);
-    column.fill = fill;
-}
-
-inline void load(Strings& column, const ArrowArray& array, int64_t skip, Str fill = Str{nullptr, 0}) {
-    set_validity(column, array, skip);
-    column.offsets = static_cast<int32_t*>(const_cast<void*>(array.buffers[1]));
-    column.bytes = static_cast<uint8_t*>(const_cast<void*>(array.buffers[2]));
-    column.fill = fill;
-}
-
-template <typename Items>
-void load(List<Items>& column, const ArrowArray& array, int64_t skip) {
-    set_validity(column, array, skip);
-    column.offsets = static_cast<int32_t*>(const_cast<void*>(array.buffers[1]));
-    load(column.items, *array.children[0], 0);
-    column.row_bytes = nullptr;
-}
-
-// Results. `reserve` before a layer measures, `allocate` before it writes.
-
-inline int32_t* starts(Arena& arena, int64_t count) {
-    int32_t* const offsets = arena.take<int32_t>(count + 1);
-    offsets[0] = 0;
-    return offsets;
-}
-
-// Sizes at offsets[1 …] become ends. Throws when they pass int32.
-inline int32_t sum_up(int32_t* offsets, int64_t count) {
-    int64_t total = 0;
-    for (int64_t i = 1; i <= count; ++i) {
-        total += offsets[i];
-        if (total > INT32_MAX) throw TOO_LONG;
-        offsets[i] = int32_t(total);
+    template <typename Column>
+    void field(const Column& column) {
+        int64_t* const keys = room<int64_t>(out.memory, rows);
+        for (int64_t row = 0; row < rows; ++row) keys[row] = int64_t(column.at(row));
+        out.pieces.push_back({keys, rows});
+        out.end_field(rows);
     }
-    return int32_t(total);
-}
-
-template <typename T>
-void reserve(Fixed<T>& column, Arena& arena, int64_t rows) { column = Fixed<T>{arena.take<T>(rows), nullptr, 0, T()}; }
-template <typename T>
-void allocate(Fixed<T>&, Arena&, int64_t) {}
-
-inline void reserve(Strings& column, Arena& arena, int64_t rows) {
-    column = Strings{starts(arena, rows), nullptr, nullptr, 0, Str{nullptr, 0}};
-}
-inline void allocate(Strings& column, Arena& arena, int64_t rows) {
-    column.bytes = arena.take<uint8_t>(sum_up(column.offsets, rows));
-}
-
-template <typename T>
-void reserve(List<Fixed<T>>& column, Arena& arena, int64_t rows) {
-    column = List<Fixed<T>>{starts(arena, rows), nullptr, 0, {}, nullptr};
-}
-template <typename T>
-void allocate(List<Fixed<T>>& column, Arena& arena, int64_t rows) {
-    reserve(column.items, arena, sum_up(column.offsets, rows));
-}
-
-inline void reserve(List<Strings>& column, Arena& arena, int64_t rows) {
-    column = List<Strings>{starts(arena, rows), nullptr, 0, {}, starts(arena, rows)};
-}
-inline void allocate(List<Strings>& column, Arena& arena, int64_t rows) {
-    reserve(column.items, arena, sum_up(column.offsets, rows));
-    column.items.bytes = arena.take<uint8_t>(sum_up(column.row_bytes, rows));
-}
-
-// Packing: int32 offsets and int64 keys of all fields, field-major; float32 dense numbers, row-major.
-
-template <typename Column>
-int64_t key_count(const Column&, int64_t rows) { return rows; }
-
-template <typename Items>
-int64_t key_count(const List<Items>& column, int64_t rows) {
-    // Between the first and the last offset there are no more items than these, unless rows are null.
-    if (column.valid == nullptr) return column.offsets[column.shift + rows] - column.offsets[column.shift];
-    int64_t total = 0;
-    for (int64_t row = 0; row < rows; ++row) total += column.row(row).size();
-    return total;
-}
-
-template <typename Column>
-void pack(const Column& column, int64_t rows, int64_t base, int32_t* offsets, int64_t* keys) {
-    for (int64_t row = 0; row < rows; ++row) {
-        offsets[row + 1] = int32_t(base + row + 1);
-        keys[base + row] = int64_t(column.at(row));
-    }
-}
-
-template <typename Items>
-void pack(const List<Items>& column, int64_t rows, int64_t base, int32_t* offsets, int64_t* keys) {
-    if (column.valid == nullptr && column.items.valid == nullptr) {
-        const int64_t first = column.offsets[column.shift], count = column.offsets[column.shift + rows] - first;
-        for (int64_t row = 1; row <= rows; ++row) {
-            offsets[row] = int32_t(base + column.offsets[column.shift + row] - first);
+    // Keys of a block mostly lie one behind the other: they stay there.
+    void field(const Lists<int64_t>& column) {
+        int32_t* const lengths = out.lengths.data() + list++ * rows;
+        const int64_t* end = nullptr;
+        int64_t total = 0;
+        for (int64_t row = 0; row < rows; ++row) {
+            const Span<int64_t> span = column.values[row];
+            lengths[row] = span.size;
+            if (span.size == 0) continue;
+            if (span.data == end) out.pieces.back().size += span.size;
+            else out.pieces.push_back({span.data, span.size});
+            end = span.data + span.size;
+            total += span.size;
         }
-        for (int64_t i = 0; i < count; ++i) keys[base + i] = int64_t(column.items.at(first + i));
-        return;
+        out.end_field(total);
     }
-    for (int64_t row = 0; row < rows; ++row) {
-        const auto items = column.row(row);
-        for (int32_t i = 0; i < items.size(); ++i) keys[base++] = int64_t(items.at(i));
-        offsets[row + 1] = int32_t(base);
+    template <typename T>
+    void field(const Lists<T>& column) {
+        int32_t* const lengths = out.lengths.data() + list++ * rows;
+        int64_t total = 0;
+        for (int64_t row = 0; row < rows; ++row) total += lengths[row] = column.values[row].size;
+        int64_t* key = room<int64_t>(out.memory, total);
+        out.pieces.push_back({key, total});
+        for (int64_t row = 0; row < rows; ++row) {
+            const auto items = column.row(row);
+            for (int32_t i = 0; i < items.size(); ++i) *key++ = int64_t(items.at(i));
+        }
+        out.end_field(total);
     }
-}
 
-// A number that is not finite would poison every weight it meets: it becomes 0 and is counted.
-template <typename Column>
-int64_t pack_dense(const Column& column, int64_t rows, float* out, int64_t stride) {
-    int64_t replaced = 0;
-    for (int64_t row = 0; row < rows; ++row) {
-        const float value = float(column.at(row));
+    // A number that is not finite would poison every weight it meets: it becomes 0 and is counted.
+    template <typename Column>
+    void number(const Column& column, int64_t place) {
+        for (int64_t row = 0; row < rows; ++row) put(row, place, float(column.at(row)));
+    }
+    // A list of `width` numbers; missing ones are 0.
+    template <typename Column>
+    void numbers(const Column& column, int64_t place, int64_t width) {
+        for (int64_t row = 0; row < rows; ++row) {
+            const auto items = column.row(row);
+            for (int64_t i = 0; i < width; ++i) {
+                put(row, place + i, i < items.size() ? float(items.at(int32_t(i))) : 0.0f);
+            }
+        }
+    }
+    template <typename Word, typename Column>
+    void words(const Column& column, int64_t place) {
+        for (int64_t row = 0; row < rows; ++row) {
+            const Word word = Word(column.at(row));
+            memcpy(observed + place * batch_rows + first + row, &word, 8);
+        }
+    }
+
+  private:
+    void put(int64_t row, int64_t place, float value) {
         const bool finite = value - value == 0;
-        out[row * stride] = finite ? value : 0;
+        dense[(first + row) * dense_width + place] = finite ? value : 0;
         replaced += !finite;
     }
-    return replaced;
-}
+};
+
+// One call at a time; kept for the next, so that memory is allocated once.
+template <typename Plan, typename Generated>
+struct Context {
+    struct Worker {
+        Plan plan;
+        Memory columns = aligned(std::max<int64_t>(Generated::BYTES_PER_ROW, 1) * BLOCK_ROWS);
+        HostPool items, bytes;
+    };
+    Plan plan{};  // resources and statistics
+    std::vector<std::unique_ptr<Worker>> idle;
+    std::mutex mutex;
+    std::vector<BlockKeys> blocks;
+    std::vector<uint8_t> list_fields = Generated::list_fields();
+    int64_t rows = 0;
+    std::atomic<int64_t> replaced{0}, reruns{0};
+
+    std::unique_ptr<Worker> take() {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (idle.empty()) {
+            auto worker = std::make_unique<Worker>();
+            return worker;
+        }
+        auto worker = std::move(idle.back());
+        idle.pop_back();
+        return worker;
+    }
+    void give(std::unique_ptr<Worker> worker) {
+        std::lock_guard<std::mutex> lock(mutex);
+        idle.push_back(std::move(worker));
+    }
+
+    // Returns the number of keys. The batch stays the caller's, and must live until `gather` is done.
+    int64_t extract(const ArrowArray& batch, const int32_t* columns, float* dense, int64_t* observed, uint8_t* failed) {
+        rows = batch.length;
+        replaced = 0;
+        blocks.resize(size_t((rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
+        parallel_for(int64_t(blocks.size()), [&](int64_t block) {
+            auto worker = take();
+            const int64_t first = block * BLOCK_ROWS, count = std::min<int64_t>(BLOCK_ROWS, rows - first);
+            worker->plan = plan;
+            worker->plan.rows = count;
+            worker->items.reset();
+            worker->bytes.reset();
+            const int64_t grown = worker->items.grown + worker->bytes.grown;
+            Generated::place(worker->plan, worker->columns.get());
+            Generated::load(worker->plan, batch, columns, first, int32_t(count), worker->items);
+            BlockKeys& out = blocks[size_t(block)];
+            out.memory.reset();
+            out.begin(Generated::LISTS, count);
+            const ::Pool* const outputs = Generated::output_pool(worker->plan);
+            Generated::run(worker->plan, RowBlock{int32_t(count), failed + first, worker->items, worker->bytes,
+                                                  out.memory, outputs});
+            Emitter emitter{out, first, count, rows, Generated::DENSE, dense, observed};
+            Generated::emit(worker->plan, emitter);
+            replaced += emitter.replaced;
+            reruns += worker->items.grown + worker->bytes.grown - grown;
+            give(std::move(worker));
+        });
+        int64_t keys = 0;
+        for (const BlockKeys& block : blocks) {
+            for (const int64_t size : block.sizes) keys += size;
+        }
+        return keys > INT32_MAX ? int64_t(TOO_LONG) : keys;
+    }
+
+    // offsets int32[FIELDS·B + 1] and keys int64[nnz], field-major.
+    void gather(int32_t* offsets, int64_t* keys) {
+        const int64_t fields = Generated::FIELDS, count = int64_t(blocks.size());
+        std::vector<int64_t> base(size_t(fields * count + 1));
+        for (int64_t f = 0, total = 0; f < fields; ++f) {
+            for (int64_t b = 0; b < count; ++b) {
+                base[size_t(f * count + b)] = total;
+                total += blocks[size_t(b)].sizes[size_t(f)];
+            }
+        }
+        offsets[0] = 0;
+        parallel_for(count, [&](int64_t b) {
+            const BlockKeys& block = blocks[size_t(b)];
+            const int64_t first = b * BLOCK_ROWS, size = std::min<int64_t>(BLOCK_ROWS, rows - first);
+            const int32_t* lengths = block.lengths.data();
+            for (int64_t f = 0; f < fields; ++f) {
+                int64_t at = base[size_t(f * count + b)];
+                int64_t* target = keys + at;
+                for (size_t i = f > 0 ? block.ends[size_t(f - 1)] : 0; i < block.ends[size_t(f)]; ++i) {
+                    memcpy(target, block.pieces[i].keys, size_t(block.pieces[i].size) * 8);
+                    target += block.pieces[i].size;
+                }
+                int32_t* const ends = offsets + f * rows + first + 1;
+                if (list_fields[size_t(f)]) {
+                    for (int64_t row = 0; row < size; ++row) ends[row] = int32_t(at += lengths[row]);
+                    lengths += size;
+                } else {
+                    for (int64_t row = 0; row < size; ++row) ends[row] = int32_t(at + row + 1);
+                }
+            }
+        });
+    }
+};
 
 }  // namespace livectr

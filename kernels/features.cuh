@@ -110,6 +110,10 @@ static __device__ __forceinline__ int32_t weekday_of(int64_t ts_ms, int64_t offs
 template <typename T>
 static __device__ __forceinline__ int32_t bucketize(T x, const T* bounds, int32_t n) {
     int32_t low = 0;
+    if (n <= 32) {  // known when it is compiled: rows side by side, no branch
+        for (int32_t i = 0; i < n; ++i) low += !(x < bounds[i]);
+        return low;
+    }
     while (n > 0) {
         const int32_t half = n / 2;
         const bool right = !(x < bounds[low + half]);
@@ -143,7 +147,7 @@ static __device__ __forceinline__ void cross_from(Sink& sink, uint64_t hash, int
 
 template <typename Sink, typename Items, typename... Rest>
 static __device__ __forceinline__ void cross_from(Sink& sink, uint64_t hash, const Row<Items>& row, const Rest&... rest) {
-    for (int32_t i = 0; i < row.size(); ++i) cross_from(sink, hash_combine(hash, uint64_t(row.at(i))), rest...);
+    for (int32_t i = 0; i < row.size() && !sink.done(); ++i) cross_from(sink, hash_combine(hash, uint64_t(row.at(i))), rest...);
 }
 
 template <typename Sink, typename... Rest>
@@ -153,5 +157,5 @@ static __device__ __forceinline__ void cross(Sink& sink, int64_t x, const Rest&.
 
 template <typename Sink, typename Items, typename... Rest>
 static __device__ __forceinline__ void cross(Sink& sink, const Row<Items>& row, const Rest&... rest) {
-    for (int32_t i = 0; i < row.size(); ++i) cross_from(sink, mix64(uint64_t(row.at(i))), rest...);
+    for (int32_t i = 0; i < row.size() && !sink.done(); ++i) cross_from(sink, mix64(uint64_t(row.at(i))), rest...);
 }

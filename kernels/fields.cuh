@@ -1,34 +1,81 @@
-// The embedding front of a rank: F fields over T tables. Keys are field-major and ragged:
-// offsets[F * B + 1], keys[nnz]; results are sum-pooled: out[B, F, D].
+// The embedding front of a rank: F fields over T tables. Keys are field-major and ragged: field f has rows[f]
+// rows, whose keys are keys[offsets[i] : offsets[i + 1]] for its cells i; they are sum-pooled. Fields of as many
+// rows make a block of results of their own: out[B, F, D] when all have B rows.
 #pragma once
 #include "batch.cuh"
 #ifdef LIVECTR_HOST
 
 namespace {
 
+// Where the fields of a batch lie.
+class Shape {
+  public:
+    struct Place {
+        int64_t rows, first;   // its cells of `offsets`: first ... first + rows
+        int64_t base, stride;  // result, in units of D floats: base + row * stride
+    };
+
+    // All fields have `rows` rows.
+    Shape(int64_t fields, int64_t rows) : places_(fields) {
+        for (int64_t f = 0; f < fields; ++f) places_[f] = {rows, f * rows, f, fields};
+        most_ = rows;
+    }
+
+    // Field f has first_rows rows where in_first[f], else rows; the first ones' results come first.
+    Shape(int64_t fields, int64_t rows, const uint8_t* in_first, int64_t first_rows) : places_(fields) {
+        const int64_t width = std::count_if(in_first, in_first + fields, [](uint8_t is) { return is != 0; });
+        int64_t cells = 0, column[2] = {0, 0};
+        for (int64_t f = 0; f < fields; ++f) {
+            Place& place = places_[f];
+            place = in_first[f] ? Place{first_rows, cells, column[0]++, width}
+                                : Place{rows, cells, first_rows * width + column[1]++, fields - width};
+            cells += place.rows;
+        }
+        most_ = std::max(rows, first_rows);
+    }
+
+    const Place& operator[](int64_t f) const { return places_[f]; }
+    int64_t size() const { return places_.size(); }
+    int64_t most() const { return most_; }  // rows of the field with most
+    int64_t cells() const { return size() ? places_.back().first + places_.back().rows : 0; }
+
+    bool valid(const int32_t* offsets, int64_t nnz) const {
+        bool ordered = offsets[0] == 0 && offsets[cells()] == nnz;
+        for (int64_t i = 0; i < cells(); ++i) ordered &= offsets[i] <= offsets[i + 1];
+        return ordered;
+    }
+
+  private:
+    std::vector<Place> places_;
+    int64_t most_;
+};
+
 class Fields {
   public:
     Fields(Table* const* tables, int64_t count, const int32_t* table_of, int64_t fields)
         : tables_(tables, tables + count), table_of_(table_of, table_of + fields), batches_(count) {}
 
+    int64_t fields() const { return table_of_.size(); }
+
     // Rows missing from the tables are inserted. Remembers the batch for `backward`.
-    void forward(const int32_t* offsets, const int64_t* keys, int64_t rows, float* out) {
-        found_.resize(offsets[fields() * rows]);
-        livectr::parallel_for(fields() * blocks(rows), [&](int64_t task) {
-            const auto [first, last] = range(task / blocks(rows), task % blocks(rows), rows);
+    void forward(const Shape& shape, const int32_t* offsets, const int64_t* keys, float* out) {
+        found_.resize(offsets[shape.cells()]);
+        const int64_t count = blocks(shape.most());
+        livectr::parallel_for(fields() * count, [&](int64_t task) {
+            const auto [first, last] = range(shape[task / count], task % count);
             const int32_t begin = offsets[first], end = offsets[last];
-            find_rows(table(task / blocks(rows)).index(), keys + begin, end - begin, found_.data() + begin);
+            find_rows(table(task / count).index(), keys + begin, end - begin, found_.data() + begin);
         });
-        livectr::parallel_for(tables_.size(), [&](int64_t t) { group(t, offsets, keys, rows); });
-        livectr::parallel_for(blocks(rows), [&](int64_t block) {
+        livectr::parallel_for(tables_.size(), [&](int64_t t) { group(shape, t, offsets, keys); });
+        livectr::parallel_for(count, [&](int64_t block) {
             for (int64_t f = 0; f < fields(); ++f) {
-                const auto [first, last] = range(f, block, rows);
-                pool(table(f), keys, found_.data(), offsets, first, last, f, rows, false, out);
+                const auto [first, last] = range(shape[f], block);
+                pool(table(f), keys, found_.data(), offsets, first, last, shape[f], false, out);
             }
         });
     }
 
-    // Optimiser step of the rows of the last forward; grad[B, F, D]. Returns how many rows.
+    // Optimiser step of the rows of the last forward; grad is laid out as its results. Returns how many rows.
     int64_t backward(const float* grad) {
         std::vector<std::pair<int64_t, int64_t>> tasks;
         int64_t unique = 0;
@@ -46,24 +93,17 @@ class Fields {
     }
 
     // As forward, but inserts nothing: a missing row counts as zeros or as its initial values.
-    void infer(const int32_t* offsets, const int64_t* keys, int64_t rows, bool zeros, float* out) const {
-        livectr::parallel_for(blocks(rows), [&](int64_t block) {
+    void infer(const Shape& shape, const int32_t* offsets, const int64_t* keys, bool zeros, float* out) const {
+        livectr::parallel_for(blocks(shape.most()), [&](int64_t block) {
             std::vector<uint32_t> found;
             for (int64_t f = 0; f < fields(); ++f) {
-                const auto [first, last] = range(f, block, rows);
+                const auto [first, last] = range(shape[f], block);
                 const int32_t begin = offsets[first], end = offsets[last];
                 found.resize(end - begin);
                 find_rows(table(f).index(), keys + begin, end - begin, found.data());
-                pool(table(f), keys, found.data() - begin, offsets, first, last, f, rows, zeros, out);
+                pool(table(f), keys, found.data() - begin, offsets, first, last, shape[f], zeros, out);
             }
         });
-    }
-
-    bool valid(const int32_t* offsets, int64_t rows, int64_t nnz) const {
-        const int64_t cells = fields() * rows;
-        bool ordered = offsets[0] == 0 && offsets[cells] == nnz;
-        for (int64_t i = 0; i < cells; ++i) ordered &= offsets[i] <= offsets[i + 1];
-        return ordered;
     }
 
   private:
@@ -74,21 +114,20 @@ class Fields {
     std::vector<Batch> batches_;    // by table
     std::vector<uint32_t> found_;   // row of every key of the batch
 
-    int64_t fields() const { return table_of_.size(); }
     Table& table(int64_t f) const { return *tables_[table_of_[f]]; }
     static int64_t blocks(int64_t rows) { return (rows + BLOCK - 1) / BLOCK; }
 
-    // First and last offset of a block of rows of field f.
-    static std::pair<int64_t, int64_t> range(int64_t f, int64_t block, int64_t rows) {
-        return {f * rows + block * BLOCK, f * rows + std::min(rows, (block + 1) * BLOCK)};
+    // First and last cell of a block of a field's rows.
+    static std::pair<int64_t, int64_t> range(const Shape::Place& field, int64_t block) {
+        return {field.first + std::min(field.rows, block * BLOCK), field.first + std::min(field.rows, (block + 1) * BLOCK)};
     }
 
     // Inserts the missing keys of all fields of table t, then lists its unique rows.
-    void group(int64_t t, const int32_t* offsets, const int64_t* keys, int64_t rows) {
+    void group(const Shape& shape, int64_t t, const int32_t* offsets, const int64_t* keys) {
         int64_t total = 0;
         for (int64_t f = 0; f < fields(); ++f) {
             if (table_of_[f] != t) continue;
-            const int32_t begin = offsets[f * rows], end = offsets[(f + 1) * rows];
+            const int32_t begin = offsets[shape[f].first], end = offsets[shape[f].first + shape[f].rows];
             tables_[t]->insert_missing(keys + begin, found_.data() + begin, end - begin);
             total += end - begin;
         }
@@ -97,23 +136,24 @@ class Fields {
         const RowsView view = tables_[t]->rows();
         for (int64_t f = 0; f < fields(); ++f) {
             if (table_of_[f] != t) continue;
-            const int32_t end = offsets[(f + 1) * rows];
+            const auto [rows, first, base, stride] = shape[f];
+            const int32_t end = offsets[first + rows];
             for (int64_t b = 0; b < rows; ++b) {
-                for (int32_t i = offsets[f * rows + b]; i < offsets[f * rows + b + 1]; ++i) {
+                for (int32_t i = offsets[first + b]; i < offsets[first + b + 1]; ++i) {
                     if (i + AHEAD < end) __builtin_prefetch(row_header(view, found_[i + AHEAD]), 1);
-                    batch.add(view, found_[i], b * fields() + f);
+                    batch.add(view, found_[i], base + b * stride);
                 }
             }
         }
     }
 
-    // out[b, f] = sum of the values of its keys, for the cells [first, last) of field f.
-    void pool(const Table& table, const int64_t* keys, const uint32_t* found, const int32_t* offsets,
-              int64_t first, int64_t last, int64_t f, int64_t rows, bool zeros, float* out) const {
+    // Each result = the sum of the values of its keys, for the cells [first, last) of a field.
+    void pool(const Table& table, const int64_t* keys, const uint32_t* found, const int32_t* offsets, int64_t first,
+              int64_t last, const Shape::Place& field, bool zeros, float* out) const {
         const RowsView view = table.rows();
         const int32_t end = offsets[last];
         for (int64_t cell = first; cell < last; ++cell) {
-            float* const target = out + ((cell - f * rows) * fields() + f) * Layout::D;
+            float* const target = out + (field.base + (cell - field.first) * field.stride) * Layout::D;
             const int32_t begin = offsets[cell];
             if (begin == offsets[cell + 1]) std::fill_n(target, Layout::D, 0.0f);
             for (int32_t i = begin; i < offsets[cell + 1]; ++i) {

@@ -68,8 +68,18 @@ static __device__ inline uint64_t hash_bytes(const uint8_t* p, int64_t size, uin
     }
     hash += static_cast<uint64_t>(size);
     for (; end - p >= 8; p += 8) hash = rotl(hash ^ xxh64::round(0, read<uint64_t>(p)), 27) * P1 + P4;
-    for (; end - p >= 4; p += 4) hash = rotl(hash ^ (read<uint32_t>(p) * P1), 23) * P2 + P3;
-    for (; p != end; ++p) hash = rotl(hash ^ (*p * P5), 11) * P1;
+    // Words are of all lengths: what is left, 0 to 7 bytes, is mixed without a branch that could be mispredicted.
+    const int64_t left = end - p;
+    if (left > 0) {
+        const uint64_t four = left >= 4 ? read<uint32_t>(p) : 0;
+        hash = left >= 4 ? rotl(hash ^ (four * P1), 23) * P2 + P3 : hash;
+        p += left & 4;
+        for (int64_t i = 0; i < 3; ++i) {
+            const bool more = i < (left & 3);
+            const uint64_t byte = end[more ? i - (left & 3) : -1];
+            hash = more ? rotl(hash ^ (byte * P5), 11) * P1 : hash;
+        }
+    }
     hash = (hash ^ (hash >> 33)) * P2;
     hash = (hash ^ (hash >> 29)) * P3;
     return hash ^ (hash >> 32);

@@ -1,6 +1,6 @@
 // Device functions of the operators on strings. Written once against a sink: see columns.cuh.
 #pragma once
-#include "columns.cuh"
+#include "sinks.cuh"
 
 static __device__ __forceinline__ int32_t compare(Str a, Str b) {
     const int32_t shared = a.size < b.size ? a.size : b.size;
@@ -63,7 +63,11 @@ static __device__ inline uint32_t lower_two_byte(uint32_t c) {
     return c;
 }
 
-static __device__ __forceinline__ void lower(Str s, CountBytes& sink) { sink.append(s); }  // the size stays
+// The size stays.
+static __device__ __forceinline__ void lower(Str s, CountStrings& sink) {
+    sink.open += s.size;
+    sink.pieces = 2;
+}
 
 template <typename Sink>
 static __device__ __forceinline__ void lower(Str s, Sink& sink) {
@@ -102,8 +106,7 @@ static __device__ __forceinline__ int32_t find(Str s, uint8_t byte, int32_t from
 
 template <typename Sink>
 static __device__ __forceinline__ void piece(const uint8_t* data, int32_t size, Sink& sink) {
-    sink.append(Str{data, size});
-    sink.next();
+    sink.view(Str{data, size});
 }
 
 // Pieces between separators; empty pieces are left out.

@@ -134,9 +134,16 @@ class FieldTables:
     tables: name -> table, all of one layout (D values). fields: (field name, table name) in order.
     A batch of B rows is ragged and field-major: the keys of field f, row b are
     keys[offsets[f * B + b] : offsets[f * B + b + 1]]; their values are summed.
+
+    `common` are the numbers of fields that rows may share: see `forward_grouped`.
     """
 
-    def __init__(self, tables: dict[str, DynamicTable], fields: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self,
+        tables: dict[str, DynamicTable],
+        fields: Sequence[tuple[str, str]],
+        common: Sequence[int] = (),
+    ) -> None:
         used = list(dict.fromkeys(table for _, table in fields))
         layouts = {tables[name].layout.source() for name in used}
         if len(layouts) > 1:
@@ -144,7 +151,8 @@ class FieldTables:
         self.tables = dict(tables)  # of our own: the C++ side points at them
         self.fields = tuple(fields)
         self.dim = next(iter(tables.values())).layout.dim if tables else 0
-        self._batch: int | None = None
+        self._common = np.isin(np.arange(len(fields)), common).astype(np.uint8)
+        self._shapes: tuple[tuple[int, ...], ...] | None = None
         if used:
             self._library = tables[used[0]].library
             handles = np.array([tables[name].handle for name in used], np.uintp)
@@ -160,27 +168,59 @@ class FieldTables:
         Remembers the rows for `backward`. Raises ValueError for offsets that do not fit.
         """
         offsets, keys, out = self._prepare(offsets, keys, batch)
-        self._batch = None
+        self._shapes = None
         if self.fields:
             checked(
                 self._library.fields_forward(
                     self._handle, address(offsets), address(keys), len(keys), batch, address(out)
                 )
             )
-        self._batch = batch
+        self._shapes = (out.shape,)
         return out
 
-    def backward(self, grad: npt.ArrayLike) -> int:
-        """One optimiser step on the rows of the last forward, with float32[B, F, D] gradients.
+    def forward_grouped(
+        self, offsets: npt.ArrayLike, keys: npt.ArrayLike, batch: int, groups: int
+    ) -> tuple[Floats, Floats]:
+        """As forward, for B rows in G groups that share their `common` fields: these have G rows each, the
+        others B, so that offsets is int32[C * G + (F - C) * B + 1].
+
+        Returns float32[G, C, D] of the common fields and float32[B, F - C, D] of the others.
+        """
+        widths = int(self._common.sum()), len(self.fields) - int(self._common.sum())
+        cells = groups * widths[0] + batch * widths[1]
+        offsets = contiguous(offsets, np.int32, (cells + 1,))
+        keys = contiguous(keys, np.int64, (None,))
+        out = np.empty(cells * self.dim, np.float32)
+        self._shapes = None
+        if self.fields:
+            checked(
+                self._library.fields_forward_grouped(
+                    self._handle,
+                    address(offsets),
+                    address(keys),
+                    len(keys),
+                    batch,
+                    address(self._common),
+                    groups,
+                    address(out),
+                )
+            )
+        self._shapes = (groups, widths[0], self.dim), (batch, widths[1], self.dim)
+        split = groups * widths[0] * self.dim
+        return out[:split].reshape(self._shapes[0]), out[split:].reshape(self._shapes[1])
+
+    def backward(self, *grads: npt.ArrayLike) -> int:
+        """One optimiser step on the rows of the last forward, with gradients of what it returned.
 
         The gradients of a row are summed in field-major order of its occurrences, then its optimisers
         run once. Returns the number of unique rows. No key may be erased between forward and backward.
         """
-        if self._batch is None:
+        if self._shapes is None:
             raise RuntimeError("backward needs a forward before it")
-        grad = contiguous(grad, np.float32, (self._batch, len(self.fields), self.dim))
-        self._batch = None
-        return checked(self._library.fields_backward(self._handle, address(grad))) if self.fields else 0
+        parts = [contiguous(grad, np.float32, shape) for grad, shape in zip(grads, self._shapes, strict=True)]
+        whole = parts[0] if len(parts) == 1 else np.concatenate([part.ravel() for part in parts])
+        self._shapes = None
+        return checked(self._library.fields_backward(self._handle, address(whole))) if self.fields else 0
 
     def infer(
         self, offsets: npt.ArrayLike, keys: npt.ArrayLike, batch: int, *, missing: Missing = "initial"

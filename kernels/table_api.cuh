@@ -158,10 +158,20 @@ Fields* fields_new(Table* const* tables, int64_t count, const int32_t* table_of,
 }
 void fields_delete(Fields* fields) { delete fields; }
 
+// out[B, F, D]
 int64_t fields_forward(Fields* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz, int64_t rows,
                        float* out) {
-    if (!fields->valid(offsets, rows, nnz)) return BAD_OFFSETS;
-    return guarded([&] { return fields->forward(offsets, keys, rows, out), nnz; });
+    const Shape shape(fields->fields(), rows);
+    if (!shape.valid(offsets, nnz)) return BAD_OFFSETS;
+    return guarded([&] { return fields->forward(shape, offsets, keys, out), nnz; });
+}
+
+// common[F]: which fields have `groups` rows, the C fields of out[G, C, D]; the others' [B, F - C, D] lies behind
+int64_t fields_forward_grouped(Fields* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz, int64_t rows,
+                               const uint8_t* common, int64_t groups, float* out) {
+    const Shape shape(fields->fields(), rows, common, groups);
+    if (!shape.valid(offsets, nnz)) return BAD_OFFSETS;
+    return guarded([&] { return fields->forward(shape, offsets, keys, out), nnz; });
 }
 
 int64_t fields_backward(Fields* fields, const float* grad) {
@@ -170,8 +180,9 @@ int64_t fields_backward(Fields* fields, const float* grad) {
 
 int64_t fields_infer(const Fields* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz, int64_t rows,
                      int32_t zeros, float* out) {
-    if (!fields->valid(offsets, rows, nnz)) return BAD_OFFSETS;
-    return guarded([&] { return fields->infer(offsets, keys, rows, zeros, out), nnz; });
+    const Shape shape(fields->fields(), rows);
+    if (!shape.valid(offsets, nnz)) return BAD_OFFSETS;
+    return guarded([&] { return fields->infer(shape, offsets, keys, zeros, out), nnz; });
 }
 
 }  // extern "C"

@@ -20,6 +20,12 @@ your own logs:
 `livectr COMMAND --help` explains a command. Settings are read from the pipeline file, --config FILE.toml,
 LIVECTR_<NAME> variables and flags; the later wins."""
 
+FEATURES = """\
+Features that hardly change and cost much can be computed once (basic features). `materialize` reads the logs
+to their end, joins them, computes the features and writes them by instance id. `livectr train --basic DIR`
+reads them beside the logs and computes the rest: only the log columns that the rest needs are read. A feature
+whose expression has changed since is refused; one that is new is computed."""
+
 
 class _Parser(argparse.ArgumentParser):
     """Raises what argparse would print as usage, so that every user's mistake is one sentence."""
@@ -38,7 +44,8 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    for add in (_demo, _simulate, _replay, _train, _serve, _query, _kafka, _redis, _inspect, _bench):
+    first = (_demo, _simulate, _replay, _train, _features, _serve)
+    for add in (*first, _query, _kafka, _redis, _inspect, _compare, _bench):
         add(commands)
     return parser
 
@@ -208,6 +215,44 @@ def _train(commands: Any) -> None:
     _settings(parser, "train")
 
 
+def _features(commands: Any) -> None:
+    parser = commands.add_parser(
+        "features",
+        help="compute features once, for every training run that follows",
+        description=FEATURES,
+        epilog="examples:\n"
+        "  livectr features materialize --pipeline p.py --source file:/data/logs --out /data/basic\n"
+        "  livectr features materialize --pipeline p.py --source file:/data/logs --out /data/basic \\\n"
+        "      --features words,query_x_title\n"
+        "  livectr train --pipeline p.py --source file:/data/logs --until-end --basic /data/basic",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    actions = parser.add_subparsers(
+        title="actions", metavar="materialize", parser_class=_Parser, required=True
+    )
+    make = _command(
+        actions,
+        "materialize",
+        "materialize",
+        "write the features of every example of a log to Parquet files",
+        "  livectr features materialize --pipeline p.py --source file:/data/logs --out /data/basic",
+    )
+    make.add_argument("--pipeline", required=True, metavar="FILE.py", help="the pipeline file")
+    make.add_argument(
+        "--source",
+        required=True,
+        metavar="URL",
+        help="the logs, read to their end: file:DIR or kafka://HOST:PORT",
+    )
+    make.add_argument("--out", required=True, metavar="DIR", help="a folder that does not exist yet")
+    make.add_argument(
+        "--features",
+        metavar="A,B,…",
+        help="which ones [all that do not depend on running statistics]",
+    )
+
+
 def _serve(commands: Any) -> None:
     parser = commands.add_parser(
         "serve", help="answer rank or pre-rank requests over gRPC", allow_abbrev=False
@@ -301,16 +346,43 @@ def _inspect(commands: Any) -> None:
         "inspect",
         "inspect",
         "show a pipeline's features, a checkpoint, or what is published",
-        "  livectr inspect --pipeline examples/display_ads/pipeline.py\n"
+        "  livectr inspect --pipeline examples/display_ads/pipeline.py --svg plan.svg\n"
+        "  livectr inspect --pipeline examples/display_ads/pipeline.py --gpu-budget 512MiB\n"
         "  livectr inspect --checkpoint /data/c\n  livectr inspect --redis redis://localhost:6379",
     )
-    parser.add_argument("--pipeline", metavar="FILE.py", help="columns, operators, layers, fields, models")
+    parser.add_argument(
+        "--pipeline", metavar="FILE.py", help="columns, operators by layer and device, memory, fields, models"
+    )
+    parser.add_argument("--svg", metavar="FILE", help="draw the pipeline's operators into this file")
+    _settings(parser, "inspect")
     parser.add_argument("--checkpoint", metavar="DIR", help="generations, positions, rows, sizes")
     parser.add_argument("--redis", metavar="URL", help="the published version")
     parser.add_argument("--namespace", default="livectr", help="of what is kept in Redis [livectr]")
 
 
+def _compare(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "compare",
+        "compare",
+        "what a change is worth: the quality of two training runs, and whether they differ by chance",
+        "  livectr train … --report a.json --predictions a.log\n"
+        "  livectr train … --report b.json --predictions b.log\n"
+        "  livectr compare a.json b.json --predictions a.log b.log",
+    )
+    parser.add_argument("reports", nargs=2, metavar="REPORT.json", help="of livectr train --report")
+    parser.add_argument(
+        "--predictions",
+        nargs=2,
+        metavar="FILE",
+        help="of livectr train --predictions: compare example by example, with standard errors",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
+
+
 def _bench(commands: Any) -> None:
+    from livectr.bench import NAMES
+
     parser = _command(
         commands,
         "bench",
@@ -318,9 +390,7 @@ def _bench(commands: Any) -> None:
         "measure, and compare with a peer in the same run",
         "  livectr bench tables\n  livectr bench serving --json serving.json",
     )
-    parser.add_argument(
-        "name", metavar="NAME", help="ingest, features, tables, train, des-bytes, images, publish, serving"
-    )
+    parser.add_argument("name", metavar="NAME", help=", ".join(NAMES))
     parser.add_argument("--json", metavar="FILE", help="write the result here")
     parser.add_argument(
         "--quick", action="store_true", help="small workloads, to see that it runs; no figures to quote"

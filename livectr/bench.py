@@ -22,7 +22,20 @@ from rich.table import Table
 from kernels.errors import ConfigError, InternalError
 from livectr.config import nearest
 
-NAMES = ("ingest", "features", "tables", "train", "des-bytes", "publish", "serving", "memory")
+NAMES = (
+    "ingest",
+    "features",
+    "featurebox",
+    "allocation",
+    "gpu",
+    "tables",
+    "train",
+    "common",
+    "des-bytes",
+    "publish",
+    "serving",
+    "memory",
+)
 NOT_YET = {"images": "the image benchmark comes with the image pipeline; this version trains without images."}
 ROW = ("figure", "workload", "unit", "ours", "peer_name", "peer", "ratio", "goal", "met")
 ROOT = Path(__file__).resolve().parent.parent

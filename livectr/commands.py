@@ -22,7 +22,7 @@ Options = TypeVar("Options")
 
 def settings_of(given: argparse.Namespace, *needed: str) -> tuple[Pipeline, Settings]:
     """The pipeline that the settings name, and all settings including its own."""
-    flags = {n.removeprefix("setting_"): v for n, v in vars(given).items() if n.startswith("setting_")}
+    flags = _flags(given)
     outer = resolve(flags, toml=given.config)
     for name in ("pipeline", *needed):
         if getattr(outer, name) is None:
@@ -30,6 +30,11 @@ def settings_of(given: argparse.Namespace, *needed: str) -> tuple[Pipeline, Sett
     assert outer.pipeline is not None
     pipeline = load_pipeline(outer.pipeline)
     return pipeline, resolve(flags, toml=given.config, pipeline=pipeline.settings)
+
+
+def _flags(given: argparse.Namespace) -> dict[str, Any]:
+    """The settings that flags give."""
+    return {n.removeprefix("setting_"): v for n, v in vars(given).items() if n.startswith("setting_")}
 
 
 def train(given: argparse.Namespace) -> int:
@@ -43,6 +48,15 @@ def train(given: argparse.Namespace) -> int:
     if report is not None and int(os.environ.get("RANK", 0)) == 0:
         print(json.dumps(dataclasses.asdict(report)), flush=True)
     return 0
+
+
+def materialize(given: argparse.Namespace) -> int:
+    """`livectr features materialize`."""
+    from livectr.materialize import materialize as run
+
+    _log_to_stderr()
+    names = [name.strip() for name in given.features.split(",")] if given.features is not None else None
+    return run(given.pipeline, source=given.source, out=Path(given.out), names=names)
 
 
 def serve(given: argparse.Namespace) -> int:
@@ -200,15 +214,28 @@ def inspect(given: argparse.Namespace) -> int:
 
     if not (given.pipeline or given.checkpoint or given.redis):
         raise ConfigError("say what to show: --pipeline FILE.py, --checkpoint DIR or --redis URL.")
+    flags = _flags(given)
     if given.pipeline:
         pipeline = load_pipeline(given.pipeline)
-        resolve({}, pipeline=pipeline.settings)  # a mistake in them shows here, not first when it trains
-        show_pipeline(pipeline)
+        settings = resolve(flags, toml=given.config, pipeline=pipeline.settings)
+        svg = Path(given.svg) if given.svg else None
+        show_pipeline(pipeline, rows=settings.batch_size, budget_bytes=settings.gpu_budget, svg=svg)
+    elif given.svg or flags:
+        name = "svg" if given.svg else next(iter(flags)).replace("_", "-")
+        raise ConfigError(f"--{name} is about a pipeline; say --pipeline FILE.py too.")
     if given.checkpoint:
         show_checkpoint(Path(given.checkpoint))
     if given.redis:
         show_published(given.redis, given.namespace)
     return 0
+
+
+def compare(given: argparse.Namespace) -> int:
+    """`livectr compare`."""
+    from livectr.compare import compare as run
+
+    predictions = [Path(file) for file in given.predictions] if given.predictions else None
+    return run([Path(file) for file in given.reports], predictions, as_json=given.json)
 
 
 def query(given: argparse.Namespace) -> int:

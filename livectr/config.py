@@ -5,7 +5,7 @@ Four sources are read, the later wins: the pipeline file's `settings=`, a TOML f
 misspelled setting that is ignored is found in production.
 
 Units are in the names: `*_ms` are int milliseconds, `*_s` float seconds. A value may be a plain number in
-that unit or a duration: "500ms", "10s", "2m", "1h", "14d".
+that unit or a duration: "500ms", "10s", "2m", "1h", "14d". Memory is in bytes, or "512MiB", "8GiB".
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from ingest.byte_units import parse_bytes
 from ingest.durations import duration_ms
 from kernels.errors import ConfigError
 from serving.options import ServeOptions as S
@@ -46,7 +47,7 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-TRAIN, SERVE, RANK = ("train",), ("rank", "prerank"), ("rank",)
+TRAIN, SERVE, RANK, INSPECT = ("train",), ("rank", "prerank"), ("rank",), ("inspect",)
 EVERY = TRAIN + SERVE
 REDIS = ("redis://", "rediss://", "unix://")
 
@@ -79,13 +80,25 @@ class Settings:
     idle_s: float = setting(
         T.idle_s, "a partition silent for so long no longer holds event time back", commands=TRAIN, above=0
     )
-    batch_size: int = setting(T.batch_size, "examples in a step, over all ranks", commands=TRAIN, least=1)
+    batch_size: int = setting(
+        T.batch_size, "examples in a step, over all ranks", commands=TRAIN + INSPECT, least=1
+    )
     batch_interval_ms: int | None = setting(
         T.batch_interval_ms, "also cut a batch at every multiple of this event time", commands=TRAIN, least=1
     )
     seed: int = setting(T.seed, "seed of every initial value", commands=TRAIN, least=0)
     threads: int | None = setting(
         T.threads, "CPU threads of a rank (default: the cores shared by the ranks)", commands=TRAIN, least=1
+    )
+    device: str = setting(
+        T.device, "where features are extracted: cpu or gpu (needs livectr[gpu])", commands=TRAIN
+    )
+    gpu_budget: int | None = setting(
+        T.gpu_budget,
+        "device memory for features; operators that do not fit run on the CPU (default: no limit)",
+        commands=TRAIN + INSPECT,
+        least=0,
+        example="BYTES",
     )
     max_steps: int | None = setting(T.max_steps, "stop after so many steps", commands=TRAIN, least=1)
     window_s: float = setting(
@@ -105,6 +118,17 @@ class Settings:
     )
     publish_interval_s: float = setting(
         T.publish_interval_s, "commit and publish this often", commands=TRAIN, above=0
+    )
+    basic: str | None = setting(
+        T.basic,
+        "read the features of this folder (livectr features materialize), compute the others",
+        commands=TRAIN,
+        example="DIR",
+    )
+    common_features: bool = setting(
+        T.common_features,
+        "compute once what a batch's examples of one user have in common",
+        commands=TRAIN,
     )
     dead_letters: str | None = setting(
         T.dead_letters,
@@ -148,6 +172,7 @@ class Settings:
     )
 
 
+IN_BYTES = ("gpu_budget", "max_message_bytes")
 FIELDS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fields(Settings)}
 TYPES: dict[str, Any] = get_type_hints(Settings)
 
@@ -194,6 +219,11 @@ def _convert(name: str, value: Any, kind: type) -> Any:
             value = duration_ms(value, name) / unit
         except ConfigError:
             raise ValueError('must be a number or a duration like "500ms", "10s", "14d"') from None
+    if isinstance(value, str) and name in IN_BYTES and re.search(r"[a-zA-Z]\s*$", value):
+        try:
+            value = parse_bytes(value, name)
+        except ConfigError:
+            raise ValueError('must be bytes or an amount of memory like "512MiB", "8GiB"') from None
     if kind is bool:
         words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
         if isinstance(value, bool):

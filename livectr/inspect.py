@@ -13,31 +13,43 @@ import redis
 from rich.console import Console
 from rich.table import Table
 
+from ingest.draw import to_svg
 from ingest.pipeline import Pipeline
+from ingest.placement import place
 from kernels.errors import CheckpointError, ConfigError, ConnectError
+from livectr.operators_table import show_operators
 from protos.store import Keyspace, VersionManifest, without_password
 
 PIPED_WIDTH = 160
-"""Columns of output that no terminal shows, unless COLUMNS says otherwise: nothing needs to be cut there."""
+"""Columns of output that no terminal shows, unless COLUMNS says otherwise."""
 
 
 def _console() -> Console:
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(width=PIPED_WIDTH if piped else None)
+    return Console(width=PIPED_WIDTH if _piped() else None)
 
 
-def show_pipeline(pipeline: Pipeline) -> None:
-    """Logs, operators by layer, fields and their tables, models.
+def _piped() -> bool:
+    return not sys.stdout.isatty() and "COLUMNS" not in os.environ
+
+
+def show_pipeline(
+    pipeline: Pipeline, *, rows: int, budget_bytes: int | None = None, svg: Path | None = None
+) -> None:
+    """Logs, operators by layer and device with their memory for batches of `rows`, fields and their tables,
+    models; the operators are also drawn into the file `svg`.
 
     Raises ConfigError for what would first show in training: an operator that does not compile, a model that
-    is none.
+    is none, a budget that is too small.
     """
     from models.base import ModelConfig
 
     pipeline.plan.compile()
+    placement = place(pipeline.plan, budget_bytes=budget_bytes, rows=rows)
     for role, model in (("rank", pipeline.rank), ("prerank", pipeline.prerank)):
         if not isinstance(model, ModelConfig) and (role == "rank" or model is not None):
             raise ConfigError(f"Pipeline: {role}= must be a model such as models.DeepFM(), not {model!r}")
+    if svg is not None:
+        svg.write_text(to_svg(placement), encoding="utf-8")
     console, log = _console(), pipeline.log
     console.print(f"fingerprint  {pipeline.fingerprint}", highlight=False)
     streams = Table(title="reads", title_justify="left")
@@ -56,7 +68,9 @@ def show_pipeline(pipeline: Pipeline) -> None:
         )
     else:
         console.print(f"label: column {log.label}", highlight=False)
-    console.print(pipeline.plan.describe(), highlight=False, markup=False, soft_wrap=True)
+    show_operators(placement, console, cut=not _piped())
+    if svg is not None:
+        console.print(f"drew {svg}", highlight=False, markup=False, soft_wrap=True)
     fields = Table(title="sparse fields", title_justify="left")
     for column in ("#", "field", "embedding table", "of the item alone"):
         fields.add_column(column)

@@ -21,10 +21,12 @@ from typing import Any
 import grpc
 import numpy as np
 
-from livectr.truth import DEVICES, PAGES, POSITIONS
+from livectr.records import CONTEXTS, QUERIES
+from livectr.truth import PAGES, POSITIONS, SEARCH
 from serving.client import PreRankClient, RankClient
 
 TIMEOUT_S = 5.0
+SEARCHES = [text for text in QUERIES if text]
 COLD_CANDIDATES = 20  # ads that nobody has heard of, in every rank request
 
 
@@ -69,10 +71,12 @@ class Clients:
     def visit(self) -> None:
         """One page view: choose among all ads, then order what was chosen."""
         pick = self._random
+        page = pick.choice(PAGES)
         visit = {
             "user_id": pick.randint(1, self._users + self._users // 20),  # every 20th user is unknown
-            "device": pick.choice(DEVICES),
-            "page": pick.choice(PAGES),
+            "context": pick.choice(CONTEXTS),
+            "page": page,
+            "query": pick.choice(SEARCHES) if page == PAGES[SEARCH] else "",
             "position": pick.randrange(POSITIONS),
         }
         context = {role: {k: v for k, v in visit.items() if k in asks} for role, asks in self._asks.items()}

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from livectr.traffic import Columns
-from livectr.truth import CATEGORIES, CITIES, DEVICES, F64, GENDERS, PAGES, WORDS, Ads, Truth
+from livectr.traffic import STYLES, Columns
+from livectr.truth import APPS, CATEGORIES, CITIES, DEVICES, F64, GENDERS, I64, PAGES, WORDS, Ads, Truth
 
 EVENT_TOPICS = ("impressions", "clicks")
 TABLE_TOPICS = ("users", "ads")
@@ -18,19 +18,38 @@ IMAGE_TOPIC = "ad_images"
 IMAGE_SIDE = 32  # pixels
 
 # The context of an impression is semi-structured: a JSON text in a column.
-CONTEXTS = [json.dumps({"device": {"os": os}, "app": "4.2"}) for os in DEVICES]
+CONTEXTS = [json.dumps({"device": {"os": os}, "app": app}) for os in DEVICES for app in APPS]
 _QUOTED = [json.dumps(text) for text in CONTEXTS]
+
+
+def query_text(first: int, second: int, style: str) -> str | None:
+    """What a visitor typed: indices in WORDS, -1 for none; None where nothing was typed."""
+    words = [WORDS[i] for i in (first, second) if i >= 0]
+    if style == "mistyped":
+        words = [word[:-2] + word[-1] for word in words]  # the letter before the last is missing
+    text = " ".join(words)
+    return (f" {text.upper()} " if style == "shouted" else text) if words else None
+
+
+_WORD_INDICES = range(-1, len(WORDS))
+QUERIES = [query_text(a, b, style) for a in _WORD_INDICES for b in _WORD_INDICES for style in STYLES]
+"""By `traffic.query_code`."""
+_QUOTED_QUERIES = [json.dumps(text) for text in QUERIES]
 
 
 def impressions_json(c: Columns) -> list[bytes]:
     """One JSON line per impression."""
-    names = ("request_id", "user_id", "ad_id", "ts", "position", "page", "device")
-    rows = zip(*(c[name].tolist() for name in names), strict=True)
+    names = ("request_id", "user_id", "ad_id", "ts", "position", "page", "query")
+    rows = zip(*(c[name].tolist() for name in names), _context(c).tolist(), strict=True)
     return [
         f'{{"request_id":{r},"user_id":{u},"ad_id":{a},"ts":{t},"position":{p},"page":"{PAGES[g]}",'
-        f'"context":{_QUOTED[d]}}}'.encode()
-        for r, u, a, t, p, g, d in rows
+        f'"query":{_QUOTED_QUERIES[q]},"context":{_QUOTED[d]}}}'.encode()
+        for r, u, a, t, p, g, q, d in rows
     ]
+
+
+def _context(c: Columns) -> I64:
+    return c["device"] * len(APPS) + c["app"]
 
 
 def clicks_json(c: Columns) -> list[bytes]:
@@ -44,11 +63,12 @@ def clicks_json(c: Columns) -> list[bytes]:
 
 def impressions_arrow(c: Columns) -> pa.RecordBatch:
     """Impressions as one batch."""
-    names = ["request_id", "user_id", "ad_id", "ts", "position", "page", "context"]
+    names = ["request_id", "user_id", "ad_id", "ts", "position", "page", "query", "context"]
     numbers = [pa.array(c[name]) for name in names[:5]]
     pages = pa.array(PAGES).take(pa.array(c["page"]))
-    contexts = pa.array(CONTEXTS).take(pa.array(c["device"]))
-    return pa.RecordBatch.from_arrays([*numbers, pages, contexts], names)
+    queries = pa.array(QUERIES).take(pa.array(c["query"]))
+    contexts = pa.array(CONTEXTS).take(pa.array(_context(c)))
+    return pa.RecordBatch.from_arrays([*numbers, pages, queries, contexts], names)
 
 
 def clicks_arrow(c: Columns) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from livectr.truth import DEVICES, F64, I64, PAGES, POSITIONS, Ads, Truth, World
+from livectr.truth import APPS, DEVICES, F64, I64, PAGES, POSITIONS, SEARCH, WORDS, Ads, Truth, World
 
 TICK_MS = 100
 DELAY_MEAN = 0.2  # mean delay of a click, in label windows
@@ -19,7 +19,15 @@ JITTER_MS = 60  # records of a topic arrive out of order by up to so much
 DRIFT_MS = 1000  # tastes move in steps of this
 ADS_AHEAD_S = 5.0  # an ad is announced so long before it is first shown
 
+STYLES = ("plain", "shouted", "mistyped")  # how a query is written
+
 Columns = dict[str, I64]
+
+
+def query_code(words: I64, style: I64) -> I64:
+    """A query as one number, which `records.QUERIES` writes out: words [n, 2] of WORDS or -1, style [n]."""
+    options = len(WORDS) + 1
+    return np.asarray(((words[:, 0] + 1) * options + words[:, 1] + 1) * len(STYLES) + style)
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,7 @@ class Traffic:
         self.options = options
         self.counts: Counter[str] = Counter()
         self._rng = np.random.default_rng([world.seed, 3])
+        self._typing = np.random.default_rng([world.seed, 4])
         self._users = np.cumsum(self.truth.activity) / self.truth.activity.sum()
         self._impressions, self._clicks = Pool(), Pool()
         self._next_request = 1
@@ -145,7 +154,10 @@ class Traffic:
         budget = np.cumsum(ads.budget) / ads.budget.sum()
         ad = np.searchsorted(budget, rng.random(n)).clip(max=len(ads.ad_id) - 1)
         device, position = rng.integers(len(DEVICES), size=n), rng.integers(POSITIONS, size=n)
-        probability = truth.probability(user, ads, ad, device, position, ts // 3_600_000 % 24)
+        page = rng.integers(len(PAGES), size=n)
+        words, style = self._search(ads.words[ad], page)
+        hour = ts // 3_600_000 % 24
+        probability = truth.probability(user, ads, ad, device, position, hour, words)
         request = np.arange(self._next_request, self._next_request + n, dtype=np.int64)
         self._next_request += n
         events = {
@@ -154,14 +166,30 @@ class Traffic:
             "ad_id": ads.ad_id[ad],
             "ts": ts,
             "position": position,
-            "page": rng.integers(len(PAGES), size=n),
+            "page": page,
+            "query": query_code(words, style),
             "device": device,
+            "app": self._typing.integers(len(APPS), size=n),
             "arrival": ts + rng.integers(JITTER_MS, size=n),
         }
         self._send("impressions", self._impressions, events)
         clicked = rng.random(n) < probability
         self._click({name: events[name][clicked] for name in ("request_id", "user_id", "ad_id", "ts")})
         return Shown(request, events["user_id"], events["ad_id"], ts, probability * (1 - o.late))
+
+    def _search(self, titles: I64, page: I64) -> tuple[I64, I64]:
+        """What visitors type on the search page: words [n, 2], -1 for none, and how they write them [n].
+
+        Half of the queries have a second word; half of the words are taken from the title of the ad that
+        was found.
+        """
+        rng, n = self._typing, len(page)
+        words = rng.integers(len(WORDS), size=(n, 2))
+        found = rng.random((n, 2)) < 0.5
+        words = np.where(found, np.take_along_axis(titles, rng.integers(3, size=(n, 2)), 1), words)
+        words[rng.random(n) < 0.5, 1] = -1
+        words[page != SEARCH] = -1
+        return words, rng.choice(len(STYLES), n, p=[0.6, 0.2, 0.2])
 
     def _click(self, of: Columns) -> None:
         """Put clicks on the impressions `of` on their way; `late` of them miss the label window."""

@@ -1,7 +1,7 @@
 """The planted truth: who clicks on what, and with which probability.
 
     logit P(click) = base + appeal[user] + quality[ad] + <taste[user], style[ad]> + <eye[user], look[image]>
-                     + match[segment, category] + device + position + hour
+                     + match[segment, category] + relevance(query, title) + device + position + hour
 
 A user's taste, and the eye that judges images, are mostly those of the user's segment (age and gender) and
 drift with time (an Ornstein-Uhlenbeck walk around the user's own mean). Ads are born in cohorts and die; a
@@ -40,7 +40,9 @@ WORDS = (
     "winter", "mini", "mega", "home", "pro", "light", "blue", "red", "gold", "easy",
 )  # fmt: skip
 PAGES = ("home", "search", "video", "news")
+SEARCH = PAGES.index("search")  # the page whose visitors type a query
 DEVICES = ("android", "ios", "desktop")
+APPS = ("4.1", "4.2", "5.0")
 ADVERTISERS = 40
 TASTE = LOOK = 4  # dimensions of style and look
 POSITIONS = 4
@@ -49,6 +51,7 @@ OWN_TASTE, OWN_EYE = 0.15, 0.1  # how far a user's taste is from the segment's, 
 BASE = -2.1
 DEVICE_EFFECT = np.array([0.15, 0.05, -0.25])
 POSITION_EFFECT = np.array([0.35, 0.1, -0.15, -0.3])
+RELEVANCE = 0.8  # of a query whose words are all in the ad's title
 
 
 @dataclass(frozen=True)
@@ -172,8 +175,11 @@ class Truth:
             noise = self._drift.standard_normal(value.shape) * spread * np.sqrt(1 - keep**2)
             value += (home - value) * (1 - keep) + noise
 
-    def probability(self, user: I64, ads: Ads, ad: I64, device: I64, position: I64, hour: I64) -> F64:
-        """P(click) of n impressions: user, ad are row numbers (of users, `ads`), the rest as in the event."""
+    def probability(
+        self, user: I64, ads: Ads, ad: I64, device: I64, position: I64, hour: I64, query: I64
+    ) -> F64:
+        """P(click) of n impressions: user, ad are row numbers (of users, `ads`), query [n, 2] holds indices
+        in WORDS or -1 (no word), the rest is as in the event."""
         logit = (
             BASE
             + self._appeal[user]
@@ -181,8 +187,17 @@ class Truth:
             + np.einsum("nk,nk->n", self._taste[user], ads.style[ad])
             + np.einsum("nk,nk->n", self._eye[user], ads.look[ad])
             + self._match[self._segment[user], ads.category[ad]]
+            + RELEVANCE * relevance(query, ads.words[ad])
             + DEVICE_EFFECT[device]
             + POSITION_EFFECT[position]
             + 0.2 * np.sin(2 * np.pi * hour / 24)
         )
         return np.asarray(1 / (1 + np.exp(-logit)))
+
+
+def relevance(query: I64, title: I64) -> F64:
+    """The share of each query's words that its title has: 0 for a query without words. query [n, 2], with -1
+    for no word; title [n, 3]."""
+    typed = query >= 0
+    found = typed & (query[:, :, None] == title[:, None, :]).any(2)
+    return np.asarray(found.sum(1) / np.maximum(typed.sum(1), 1))

@@ -106,6 +106,14 @@ class Part:
         return self.dense_names if self.dense_local else ()
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Some of what a rank holds: numbers, ascending, among its own fields and among its dense features."""
+
+    fields: tuple[int, ...]
+    dense: tuple[int, ...]
+
+
 class ModelConfig(ABC):
     """A model as a pipeline file names it: what it keeps in a table row, and how its network is built."""
 
@@ -201,10 +209,11 @@ class CTRModel(nn.Module):
         self.bias = nn.Parameter(torch.tensor(prior_log_odds()))
         self.local_axes = {}
 
-    def partial(self, values: Tensor, dense: Tensor | None) -> Tensor:
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Sub-operators on own fields: f32[B, F_local, D_model], dense f32[B, Dd] or None → f32[B, S].
 
-        `dense` is looked at only where the dense features live.
+        `dense` is looked at only where the dense features live. With `columns`, `values` and `dense` have
+        only these: partial results of parts that make up everything add up to that of the whole.
         """
         raise NotImplementedError
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.base import CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad, ftrl
+from models.base import Columns, CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad, ftrl
 from models.fm import fm_finish, fm_partial
 from models.layers import MLP, FieldLinear, first_order
 
@@ -62,9 +62,10 @@ class DeepFMModel(CTRModel):
             "linear": part.local_dense,
         }
 
-    def partial(self, values: Tensor, dense: Tensor | None) -> Tensor:
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ v W, Σ w − ½ Σ ‖v‖², Σ v] f32[B, H₁ + 1 + K]."""
-        return torch.cat([self.first(values[..., 1:], dense), fm_partial(values, dense, self.linear)], dim=1)
+        deep = self.first(values[..., 1:], dense, columns)
+        return torch.cat([deep, fm_partial(values, dense, self.linear, columns)], dim=1)
 
     def finish(self, aggregated: Tensor) -> Tensor:
         """Aggregated f32[B, H₁ + 1 + K] → logits f32[B]."""

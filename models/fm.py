@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.base import CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad, ftrl
-from models.layers import first_order
+from models.base import Columns, CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad, ftrl
+from models.layers import first_order, first_order_sum
 
 
 @dataclass(frozen=True)
@@ -54,22 +54,24 @@ class FMModel(CTRModel):
         self.linear = first_order(part)
         self.local_axes = {"linear": part.local_dense}
 
-    def partial(self, values: Tensor, dense: Tensor | None) -> Tensor:
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ w − ½ Σ ‖v‖², Σ v] f32[B, 1 + K]."""
-        return fm_partial(values, dense, self.linear)
+        return fm_partial(values, dense, self.linear, columns)
 
     def finish(self, aggregated: Tensor) -> Tensor:
         """Aggregated f32[B, 1 + K] → logits f32[B]."""
         return fm_finish(aggregated) + self.bias
 
 
-def fm_partial(values: Tensor, dense: Tensor | None, linear: Tensor | None) -> Tensor:
+def fm_partial(
+    values: Tensor, dense: Tensor | None, linear: Tensor | None, columns: Columns | None = None
+) -> Tensor:
     """FM's sub-operators on values f32[B, F_local, 1 + K] → f32[B, 1 + K]."""
     sums = values.sum(dim=1)
     vectors = values[..., 1:]
     first = sums[:, :1] - 0.5 * vectors.square().sum(dim=(1, 2)).unsqueeze(1)
     if linear is not None and dense is not None:
-        first = first + (dense @ linear).unsqueeze(1)
+        first = first + first_order_sum(dense, linear, columns)
     return torch.cat([first, sums[:, 1:]], dim=1)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.base import Part
+from models.base import Columns, Part
 
 
 def generator(seed: int, name: str, part: str = "") -> torch.Generator:
@@ -51,10 +51,13 @@ class FieldLinear(nn.Module):
         self.weight = stack(part.local, "field", dim, hidden)
         self.dense = stack(part.local_dense, "dense", hidden) if part.local_dense else None
 
-    def forward(self, vectors: Tensor, dense: Tensor | None) -> Tensor:
-        """vectors f32[B, F_local, K], dense f32[B, Dd] → f32[B, H]."""
-        out = vectors.flatten(1) @ self.weight.flatten(0, 1)
-        return out if self.dense is None or dense is None else torch.addmm(out, dense, self.dense)
+    def forward(self, vectors: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
+        """vectors f32[B, F_local, K], dense f32[B, Dd], or only `columns` of them → f32[B, H]."""
+        weight = self.weight if columns is None else some(self.weight, columns.fields)
+        out = vectors.flatten(1) @ weight.flatten(0, 1)
+        if self.dense is None or dense is None:
+            return out
+        return torch.addmm(out, dense, self.dense if columns is None else some(self.dense, columns.dense))
 
 
 class MLP(nn.Module):
@@ -75,6 +78,19 @@ class MLP(nn.Module):
         for weight, bias in zip(self.weights, self.biases, strict=True):
             x = torch.addmm(bias, torch.relu(x), weight)
         return x
+
+
+def some(tensor: Tensor, index: Sequence[int]) -> Tensor:
+    """Entries of axis 0, ascending; a view where they follow each other."""
+    first = index[0] if index else 0
+    if tuple(index) == tuple(range(first, first + len(index))):
+        return tensor[first : first + len(index)]
+    return tensor.index_select(0, torch.tensor(index, device=tensor.device))
+
+
+def first_order_sum(dense: Tensor, linear: Tensor, columns: Columns | None) -> Tensor:
+    """Dense features f32[B, Dd], or only `columns` of them, with first-order weights f32[Dd] → f32[B, 1]."""
+    return (dense @ (linear if columns is None else some(linear, columns.dense))).unsqueeze(1)
 
 
 def first_order(part: Part) -> nn.Parameter | None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from models.base import CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, ftrl
-from models.layers import first_order
+from models.base import Columns, CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, ftrl
+from models.layers import first_order, first_order_sum
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,12 @@ class LRModel(CTRModel):
         self.linear = first_order(part)
         self.local_axes = {"linear": part.local_dense}
 
-    def partial(self, values: Tensor, dense: Tensor | None) -> Tensor:
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1] → Σ w f32[B, 1]."""
         first = values.sum(dim=1)
-        return first if self.linear is None or dense is None else first + (dense @ self.linear).unsqueeze(1)
+        if self.linear is None or dense is None:
+            return first
+        return first + first_order_sum(dense, self.linear, columns)
 
     def finish(self, aggregated: Tensor) -> Tensor:
         """Aggregated f32[B, 1] → logits f32[B]."""

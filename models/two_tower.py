@@ -12,12 +12,13 @@ impression in place of a softmax over sampled documents; γ is learned; relu in 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from models.base import CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
+from models.base import Columns, CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
 from models.layers import MLP, FieldLinear
 
 SOFT = 0.1
@@ -55,6 +56,11 @@ class TwoTower(ModelConfig):
         return TwoTowerModel(self, part)
 
 
+def is_named(number: str, names: Container[str]) -> bool:
+    """Whether a dense number is among the named features: itself, or as part i of a vector, "vector.i"."""
+    return number in names or number.rpartition(".")[0] in names
+
+
 class Tower(nn.Module):
     """One side: picks its own fields and dense features, and turns them into a vector."""
 
@@ -67,20 +73,30 @@ class Tower(nn.Module):
             part,
             fields=tuple(f for f in part.fields if f in names),
             local=tuple(f for f in part.local if f in names),
-            dense_names=tuple(d for d in part.dense_names if d in names),
+            dense_names=tuple(d for d in part.dense_names if is_named(d, names)),
         )
-        fields = torch.tensor([part.local.index(f) for f in own.local], dtype=torch.long)
-        dense = torch.tensor([part.dense_names.index(d) for d in own.local_dense], dtype=torch.long)
+        self._fields = tuple(part.local.index(f) for f in own.local)
+        self._dense = tuple(part.dense_names.index(d) for d in own.local_dense)
+        fields, dense = (torch.tensor(at, dtype=torch.long) for at in (self._fields, self._dense))
         self.register_buffer("field_index", fields, persistent=False)
         self.register_buffer("dense_index", dense, persistent=False)
         self.first = FieldLinear(f"{name}.first", own, dim=config.dim, hidden=config.hidden[0])
         self.mlp = MLP(f"{name}.mlp", (*config.hidden, config.out), part.seed)
         self.local_axes = {f"{name}.first.weight": own.local, f"{name}.first.dense": own.local_dense}
 
-    def partial(self, values: Tensor, dense: Tensor | None) -> Tensor:
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, K] → Σ v W f32[B, H₁]."""
-        own_dense = None if dense is None else dense.index_select(1, self.dense_index)
-        out: Tensor = self.first(values.index_select(1, self.field_index), own_dense)
+        fields, numbers, own = self.field_index, self.dense_index, None
+        if columns is not None:
+            at_fields, own_fields = _among(columns.fields, self._fields)
+            at_dense, own_dense = _among(columns.dense, self._dense)
+            fields, numbers = (
+                torch.tensor(at, dtype=torch.long, device=values.device) for at in (at_fields, at_dense)
+            )
+            own = Columns(own_fields, own_dense)
+        out: Tensor = self.first(
+            values.index_select(1, fields), None if dense is None else dense.index_select(1, numbers), own
+        )
         return out
 
     def vector(self, aggregated: Tensor) -> Tensor:
@@ -89,12 +105,18 @@ class Tower(nn.Module):
         return x * torch.rsqrt(x.square().sum(dim=1, keepdim=True) + SOFT**2)
 
 
+def _among(columns: tuple[int, ...], own: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What `columns` and `own` have in common: places among `columns`, and among `own`."""
+    both = [number for number in columns if number in own]
+    return tuple(map(columns.index, both)), tuple(map(own.index, both))
+
+
 class TwoTowerModel(CTRModel):
     """S = H₁ + H₁."""
 
     def __init__(self, config: TwoTower, part: Part) -> None:
         super().__init__()
-        known = {*part.fields, *part.dense_names}
+        known = {*part.fields, *part.dense_names, *(d.rpartition(".")[0] for d in part.dense_names)} - {""}
         for name in (*config.user, *config.item):
             if name not in known:
                 raise ValueError(f"TwoTower names {name!r}, the pipeline has {', '.join(sorted(known))}")
@@ -105,9 +127,10 @@ class TwoTowerModel(CTRModel):
         self.item = Tower("item", config.item, config, part)
         self.local_axes = self.user.local_axes | self.item.local_axes
 
-    def partial(self, values: Tensor, dense: Tensor | None) -> Tensor:
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, K] → [Σ_user v W, Σ_item v W] f32[B, H₁ + H₁]."""
-        return torch.cat([self.user.partial(values, dense), self.item.partial(values, dense)], dim=1)
+        towers = (self.user, self.item)
+        return torch.cat([tower.partial(values, dense, columns) for tower in towers], dim=1)
 
     def finish(self, aggregated: Tensor) -> Tensor:
         """Aggregated f32[B, H₁ + H₁] → logits f32[B]."""

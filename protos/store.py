@@ -35,6 +35,8 @@ from safetensors.numpy import save as save_tensors
 BUCKETS = 16
 KEPT_VERSIONS = 3
 """Blobs of this many versions stay in Redis, so that a reader may lag behind."""
+FEATURES = "features."
+"""Prefix of features' running statistics in rank 0's dense blob, beside weights that begin with a role."""
 FRESHNESS_BIN_MS = 100
 """Width of a bin of the event-time histogram that a version carries."""
 FRESHNESS_BINS = 2000

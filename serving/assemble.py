@@ -42,10 +42,7 @@ class Assembler:
         arrays: dict[str, pa.Array] = {}
         constant: set[str] = set()
         for root in self._columns:
-            column = rows.column(root.ref.column)
-            if column is None:
-                column = self._absent(root.ref.column, root.dtype, rows)
-            arrays[root.name] = column
+            arrays[root.name] = self._column(root.ref.column, rows, rows.size)
             if root.ref.column not in rows.candidates:
                 constant.add(root.name)
         keys = [key_of(self._looked_up_by(lookup, rows)) for lookup, _ in self._lookups]
@@ -67,22 +64,28 @@ class Assembler:
         return batch, constant, found.asked
 
     def _looked_up_by(self, lookup: Lookup, rows: Rows) -> pa.Array:
-        column = lookup.on
-        return rows.candidates[column] if column in rows.candidates else rows.context[column]
+        return self._column(lookup.on, rows, rows.size if lookup.on in rows.candidates else 1)
 
     def _history_names(self, rows: Rows) -> list[bytes]:
         """Redis names of the user's histories, in the order of the roots."""
         if not self._histories:
             return []
-        user = key_of(rows.context[self._stream.key])
+        user = key_of(self._column(self._stream.key, rows, 1))
         return [name for root in self._histories for name in self._keyspace.histories(root.name, user)]
 
-    def _absent(self, name: str, dtype: str, rows: Rows) -> pa.Array:
-        """The time column defaults to the request's time; another one to null, whose fill is declared."""
-        kind = dtypes.arrow_type(dtype)
+    def _column(self, name: str, rows: Rows, size: int) -> pa.Array:
+        """A column of the impression stream as `size` values, all of the rows' or 1 of the context. Where
+        the request leaves it out, the time is the request's, another one the stream's fill as in the clean
+        view, else null."""
+        found = rows.column(name) if size == rows.size else rows.context.get(name)
+        if found is not None:
+            return found
+        kind = dtypes.arrow_type(self._stream.columns[name])
         if name == self._stream.time:
-            return pa.array(np.full(rows.size, rows.now_ms, np.int64), kind)
-        return pa.nulls(rows.size, kind)
+            return pa.array(np.full(size, rows.now_ms, np.int64), kind)
+        if name in self._stream.fill:
+            return pa.array([self._stream.fill[name]] * size, kind)
+        return pa.nulls(size, kind)
 
 
 def _repeated_list(values: I64, rows: int) -> pa.Array:

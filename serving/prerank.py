@@ -7,6 +7,7 @@ table) is scored from its features with the version's item tower, so it can win 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pyarrow as pa
 from ingest.keys import key_of
 from ingest.pipeline import Pipeline
 from ingest.plan import FeaturePlan
+from ingest.statistics import Statistics
 from kernels.errors import ConfigError
 from protos import livectr_pb2 as pb
 from protos.store import F32, I64
@@ -23,6 +25,7 @@ from serving import metrics
 from serving.assemble import Assembler
 from serving.errors import RequestError
 from serving.facts import Facts, Wanted, fact_columns
+from serving.features import RequestFeatures
 from serving.gather import Snapshot, at_one_version
 from serving.items import Items
 from serving.nearcache import Batch
@@ -34,6 +37,9 @@ from serving.view import View
 
 ROLE = "prerank"
 
+_Inputs = tuple[Batch, F32]
+"""Keys, and dense features f32[B, Dd]."""
+
 
 class _Side:
     """One tower's features: from request columns to the batch that its fields pool."""
@@ -43,16 +49,22 @@ class _Side:
         self.plan = FeaturePlan(
             {name: whole.sparse[name] for name in own.fields}, {name: whole.dense[name] for name in own.dense}
         )
-        self._extract = self.plan.compile()
+        self._features = RequestFeatures(self.plan)
         self._assembler = Assembler(pipeline, self.plan, view.reader, facts)
         tables = {spec.name: spec.table for spec in pipeline.fields}
         self._fields = tuple((name, tables[name]) for name in own.fields)
 
-    def batch(self, rows: Rows) -> tuple[Batch, F32, bool]:
-        """Keys and dense features f32[B, Dd] of the rows; whether Redis was asked for what they need."""
+    def inputs(self, rows: Rows, name: Callable[[int], str]) -> tuple[Callable[[Statistics], _Inputs], bool]:
+        """What the tower takes of the rows, given a version's statistics; whether Redis was asked for what
+        they need. name: of a row in the request, for the RequestError of one that cannot be extracted."""
         columns, _, asked = self._assembler.batch(rows)
-        features = self._extract(columns)
-        return Batch(self._fields, features.offsets, features.keys, features.rows), features.dense, asked
+        features_at = self._features.of(columns, name)
+
+        def at(statistics: Statistics) -> _Inputs:
+            found = features_at(statistics)
+            return Batch(self._fields, found.offsets, found.keys, found.rows), found.dense
+
+        return at, asked
 
 
 class PreRanker:
@@ -82,11 +94,12 @@ class PreRanker:
             raise RequestError("top_k", "must be at least 1")
         candidates = self._candidates(request)
         keys = None if candidates is None else key_of(candidates)
-        batch, dense, asked = self._user.batch(rows)
+        user_at, asked = self._user.inputs(rows, lambda _: "context")
 
         def answer(snapshot: Snapshot) -> _Answer:
             scorer = snapshot.served.scorer
             assert isinstance(scorer, TowerScorer)
+            batch, dense = user_at(scorer.statistics)
             user = scorer.user(snapshot.vectors(batch), dense)[0]
             items = snapshot.served.items or Items.none(len(user))
             if keys is None or candidates is None:
@@ -151,7 +164,9 @@ class PreRanker:
         else:
             scores[known] = items.vectors[at[known]] @ user
             cold = candidates.filter(pa.array(~known))
-            batch, dense, asked = self._item.batch(Rows(len(cold), {}, {self._on: cold}, 0))
+            rows = Rows(len(cold), {}, {self._on: cold}, 0)
+            items_at, asked = self._item.inputs(rows, lambda i: f"item {cold[i]}")
+            batch, dense = items_at(scorer.statistics)
             scores[~known] = scorer.items(snapshot.vectors(batch), dense) @ user
         return _Answer(snapshot, keys, scores + scorer.bias, int((~known).sum()), asked and snapshot.asked)
 

@@ -3,6 +3,7 @@
     parse ─► facts, histories ─► features ─► rows at one version ─► model ─► eCPM = bid × pCTR ─► order
 
 Fields whose columns are equal for all candidates (the user's, the page's) are looked up and pooled once.
+Features with running statistics are extracted with those of the version that answers.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from serving import metrics
 from serving.assemble import Assembler
 from serving.errors import RequestError
 from serving.facts import Facts
+from serving.features import RequestFeatures
 from serving.gather import Snapshot, at_one_version
 from serving.nearcache import Batch
 from serving.options import ServeOptions
@@ -40,7 +42,7 @@ class Ranker:
         self.schema = RequestSchema(pipeline, pipeline.plan.roots)
         self._view = view
         self._limit = options.max_candidates
-        self._extract = pipeline.plan.compile()
+        self._features = RequestFeatures(pipeline.plan)
         facts = Facts(view.reader, fresh_s=options.facts_fresh_s)
         self._assembler = Assembler(pipeline, pipeline.plan, view.reader, facts)
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
@@ -56,12 +58,13 @@ class Ranker:
         )
         bids = self._bids(request.bids, rows.size)
         columns, constant, asked = self._assembler.batch(rows)
-        features = self._extract(columns)
+        features_at = self._features.of(columns, lambda i: f"candidates[{i}]")
         shared = [i for i, roots in enumerate(self._roots) if roots <= constant]
 
         def answer(snapshot: Snapshot) -> tuple[Snapshot, F32]:
             scorer = snapshot.served.scorer
             assert isinstance(scorer, RankScorer)
+            features = features_at(scorer.statistics)
             return snapshot, scorer.logits(self._vectors(snapshot, features, shared), features.dense)
 
         snapshot, logits = at_one_version(self._view, ROLE, deadline, answer)

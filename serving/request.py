@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest import dtypes
-from ingest.expr import Expr
+from ingest.expr import ColumnRef, Expr
 from ingest.pipeline import Pipeline
 from protos import livectr_pb2 as pb
 from serving.errors import RequestError
@@ -28,6 +28,9 @@ _KINDS = {
     "string": "strings",
     "binary": "bytes",
 }
+
+_BEYOND_FLOAT32 = 2.0**128 - 2.0**103
+"""The least float64 that rounds to an infinite float32."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class RequestSchema:
         stream = pipeline.log.impressions
         self._stream = stream
         named = {root.name: root for root in roots}
+        filled = _filled(pipeline)
         needed = [root.ref.column for root in pipeline.request_roots if root.name in named]
         needed += [
             lookup.on
@@ -105,7 +109,7 @@ class RequestSchema:
                 name,
                 stream.columns[name],
                 placement(name),
-                required=name != stream.time and stream.fill.get(name) is None,
+                required=name not in filled and name != stream.time,
             )
             for name in dict.fromkeys(needed)
         }
@@ -169,6 +173,16 @@ class RequestSchema:
         return now_ms
 
 
+def _filled(pipeline: Pipeline) -> set[str]:
+    """Columns of the impression stream that say what their null is, so that a request may leave them out:
+    the stream's `fill` or `fill_null` wherever a feature uses the column."""
+    stream = pipeline.log.impressions
+    uses = [node.ref for node in pipeline.plan.nodes if node.is_root]
+    columns = [ref for ref in uses if isinstance(ref, ColumnRef) and ref.source == stream.topic]
+    bare = {ref.column for ref in columns if ref.fill is None}
+    return set(stream.fill) | {ref.column for ref in columns} - bare - {stream.key}
+
+
 def to_arrow(column: Any, dtype: str, rows: int, where: str) -> pa.Array:
     """A Column message as an array of `rows` values of `dtype`. Raises RequestError naming `where`."""
     kind, wanted = column.WhichOneof("values"), _KINDS[dtypes.element(dtype)]
@@ -221,5 +235,8 @@ def _flat(values: Any, dtype: str, where: str) -> pa.Array:
             raise RequestError(where, "holds a number that does not fit int32")
         return pa.array(numbers.astype(dtype, copy=False), arrow)
     if dtype in ("float64", "float32"):
-        return pa.array(finite(values, where).astype(dtype, copy=False), arrow)
+        floats = finite(values, where)
+        if dtype == "float32" and (np.abs(floats) >= _BEYOND_FLOAT32).any():
+            raise RequestError(where, "holds a number that does not fit float32")
+        return pa.array(floats.astype(dtype, copy=False), arrow)
     return pa.array(list(values), arrow)

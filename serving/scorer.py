@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from ingest.pipeline import Pipeline
+from ingest.statistics import Statistics
 from kernels.errors import ConfigError, MismatchError
 from kernels.layout import SGD, RowLayout, Segment
 from models.base import CTRModel, ModelConfig, role_slices, row_segments
-from models.two_tower import TwoTower, TwoTowerModel
-from protos.store import F32, VersionManifest
+from models.two_tower import TwoTower, TwoTowerModel, is_named
+from protos.store import F32, FEATURES, VersionManifest
 from serving.nearcache import NearCache
 
 _SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
@@ -52,8 +53,14 @@ def near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionManif
     return NearCache(sorted(tables), layout, seed=manifest.seed, max_rows=rows)
 
 
+def published_statistics(pipeline: Pipeline, dense: Mapping[str, Tensor]) -> Statistics:
+    """The running statistics of a version's features. Raises MismatchError for another pipeline's."""
+    state = {n.removeprefix(FEATURES): t.numpy() for n, t in dense.items() if n.startswith(FEATURES)}
+    return Statistics(pipeline.plan).load(state)
+
+
 class RankScorer:
-    """The ranking model of one version."""
+    """The ranking model of one version, and the running statistics that its features come with."""
 
     def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor]) -> None:
         configs = model_configs(pipeline)
@@ -61,6 +68,7 @@ class RankScorer:
         self._slice = role_slices(configs)["rank"]
         model = configs["rank"].build(plan.fields, plan.fields, plan.dense_names, True, 0)
         self._model = _loaded(model, dense, "rank")
+        self.statistics = published_statistics(pipeline, dense)
 
     @torch.inference_mode()
     def logits(self, vectors: F32, dense: F32) -> F32:
@@ -87,12 +95,12 @@ def tower_features(pipeline: Pipeline, side: Literal["user", "item"]) -> TowerFe
     plan = pipeline.plan
     return TowerFeatures(
         tuple(name for name in plan.fields if name in names),
-        tuple(name for name in plan.dense_names if name in names),
+        tuple(name for name in plan.dense_names if is_named(name, names)),
     )
 
 
 class TowerScorer:
-    """The two towers of one version, each over its own features."""
+    """The two towers of one version, each over its own features, and these features' running statistics."""
 
     def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor]) -> None:
         configs = model_configs(pipeline)
@@ -101,6 +109,7 @@ class TowerScorer:
         self._models: dict[str, TwoTowerModel] = {}
         self._columns: dict[str, list[int]] = {}
         self._width = len(plan.dense_names)
+        self.statistics = published_statistics(pipeline, dense)
         for side in _SIDES:
             own = tower_features(pipeline, side)
             model = configs["prerank"].build(plan.fields, own.fields, plan.dense_names, True, 0)

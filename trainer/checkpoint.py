@@ -5,6 +5,7 @@
     DIR/gen-00000007/rank-0/tables.safetensors    rows changed since the generation before, or all
     DIR/gen-00000007/rank-0/dense.safetensors     dense weights and their Adam state
     DIR/gen-00000007/rank-0/source.safetensors    positions, joins, histories: JSON and Arrow
+    DIR/gen-00000007/rank-0/statistics.safetensors    running statistics of features; of rank 0 only
 
 A generation exists once its manifest does. It may name table files of earlier generations (a base and the
 deltas after it). Two generations are kept; when the newest is torn, restore takes the one before.
@@ -36,6 +37,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
+from ingest.pipeline import Pipeline
 from kernels.errors import CheckpointError, MismatchError, UserError
 from trainer.control import Control
 
@@ -61,7 +63,7 @@ class FileEntry:
 
     path: str
     kind: str
-    """tables, dense or source."""
+    """tables, dense, source or statistics."""
     bytes: int
     sha256: str
     rows: int = 0
@@ -114,6 +116,8 @@ class Commit:
     """Per table, the mark at this step boundary: where the next delta begins."""
     dense: Mapping[str, torch.Tensor]
     source: Mapping[str, bytes]
+    statistics: Mapping[str, npt.NDArray[Any]]
+    """Name → state (ingest.statistics): the same on every rank, so rank 0 writes it."""
 
 
 class Checkpointer:
@@ -224,6 +228,9 @@ class Checkpointer:
             self._entry(folder / "dense.safetensors", "dense", safetensors.torch.save(dense)),
             self._entry(folder / "source.safetensors", "source", safetensors.numpy.save(source)),
         ]
+        if self.control.rank == 0:
+            kept = safetensors.numpy.save(dict(commit.statistics))
+            written.append(self._entry(folder / "statistics.safetensors", "statistics", kept))
         _sync_directory(folder)
         return [*self._chain, *written]
 
@@ -292,8 +299,27 @@ class Restored:
         read = [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("source")]
         return [{name: part.tobytes() for name, part in tensors.items()} for tensors in read]
 
+    def statistics(self) -> dict[str, npt.NDArray[Any]]:
+        """Name → state of the running statistics."""
+        found: dict[str, npt.NDArray[Any]] = {}
+        for entry in self._files("statistics"):
+            found.update(safetensors.numpy.load((self.root / entry.path).read_bytes()))
+        return found
+
     def _files(self, kind: str) -> Iterator[FileEntry]:
         return (entry for entry in self.manifest.files if entry.kind == kind)
+
+
+def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
+    """What a checkpoint belongs to, part by part, so that a mismatch can be named."""
+    return {
+        "fields": [[spec.name, spec.table] for spec in pipeline.fields],
+        "dense": list(pipeline.plan.dense_names),
+        "rank model": repr(pipeline.rank),
+        "prerank model": repr(pipeline.prerank),
+        "seed": seed,
+        "fingerprint": pipeline.fingerprint,
+    }
 
 
 def _check_identity(root: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:

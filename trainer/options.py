@@ -2,9 +2,10 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kernels.errors import ConfigError
 
@@ -24,6 +25,9 @@ class TrainOptions:
     window_s: event time over which the quality gauges slide.
     predictions: file for the log of test-then-train predictions. report: file for the report (JSON).
     dead_letters: directory or URL for records that cannot be used; None: the source's own place.
+    basic: folder of materialised features, which are read and not computed; None: all are computed.
+    device: where features are extracted. gpu_budget: bytes of GPU memory that they may take; None: all.
+    common_features: compute, send and pool what a batch's examples of one user have in common once.
     metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none.
     threads: CPU threads of this process; None: the cores shared by the ranks of this machine.
     max_steps: end after so many steps; None: no limit.
@@ -45,6 +49,10 @@ class TrainOptions:
     predictions: str | None = None
     report: str | None = None
     dead_letters: str | None = None
+    basic: str | None = None
+    device: Literal["cpu", "gpu"] = "cpu"
+    gpu_budget: int | None = None
+    common_features: bool = True
     metrics_port: int = 0
     threads: int | None = None
     max_steps: int | None = None
@@ -54,6 +62,8 @@ class TrainOptions:
             raise ConfigError(f"batch_size is {self.batch_size}; it must be at least 1")
         if self.batch_interval_ms is not None and self.batch_interval_ms < 1:
             raise ConfigError(f"batch_interval_ms is {self.batch_interval_ms}; it must be at least 1")
+        if self.device not in ("cpu", "gpu"):
+            raise ConfigError(f"device is {self.device!r}; it must be cpu or gpu")
         if self.publish_interval_s <= 0:
             raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
 
@@ -124,3 +134,15 @@ class Report:
         """Write it as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+
+def summed(counters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Counters of all ranks added up, nested ones too."""
+    total: dict[str, Any] = {}
+    for counter in counters:
+        for name, value in counter.items():
+            if isinstance(value, dict):
+                total[name] = summed([total.get(name, {}), value])
+            else:
+                total[name] = total.get(name, 0) + value
+    return total

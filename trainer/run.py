@@ -1,10 +1,11 @@
 """Training from a log stream: restore, then cut, score, learn and commit until the end.
 
-    source ─poll─► batcher ─cut─► take ─► features ─► step ─► predictions, window, metrics
+    source ─poll─► batcher ─cut─► feed: take ─► features ─► step ─► predictions, window, metrics
                       │ the header's flags: stop, quiet, due, push
                       └─► commit ─► checkpoint ─► publish
 
-A commit takes place at a step boundary, in these steps:
+The features of a batch are extracted while the one before is learned (trainer.feed). A commit takes place at
+a step boundary with nothing in flight, in these steps:
 
     1  settle the publish before: while one is still under way, this commit publishes nothing;
     2  every rank writes its checkpoint files;
@@ -30,18 +31,23 @@ from typing import Any
 import numpy as np
 import torch
 
+from ingest.basic import Track
+from ingest.common import sharing
 from ingest.deadletter import DeadLetters
+from ingest.device import compiler
 from ingest.examples import ExampleSource
 from ingest.pipeline import Pipeline
 from ingest.state import SourceState
+from ingest.statistics import Statistics
 from protos.store import Keyspace
 from trainer import telemetry
 from trainer.batcher import Batcher, Cut, Flags, Round
-from trainer.checkpoint import Checkpointer, Commit, Restored
+from trainer.checkpoint import Checkpointer, Commit, Restored, identity_of
 from trainer.collectives import Collectives, connect
 from trainer.control import Control
+from trainer.feed import Batch, Feed
 from trainer.monitor import Monitor
-from trainer.options import Report, TrainOptions
+from trainer.options import Report, TrainOptions, summed
 from trainer.predictions import PredictionLog, records
 from trainer.process import metrics_server, stop_signals
 from trainer.publish import Cursor, Publisher, Push
@@ -111,21 +117,25 @@ class Training:
             store = RedisStore(options.publish, options.namespace)
             resources.callback(store.close)
         self.step = DesStep(pipeline, rank=rank, world=world, seed=options.seed, collectives=collectives)
-        self.extract = pipeline.plan.compile()
+        compile_plan = compiler(options.device, budget_bytes=options.gpu_budget, rows=options.batch_size)
+        self.extract = compile_plan(pipeline.plan)
+        self.track = Track.open(pipeline, options.basic, compile_plan)
+        resources.callback(self.track.close)
         self.checkpoint: Checkpointer | None = None
         restored: Restored | None = None
         if options.checkpoint is not None:
-            identity = _identity(pipeline, options)
+            identity = identity_of(pipeline, options.seed)
             self.checkpoint = Checkpointer(Path(options.checkpoint), control, identity)
             resources.callback(self.checkpoint.close)
             restored = self.checkpoint.restore()
-        state = None
+        state, statistics = None, Statistics(pipeline.plan)
         if restored is not None:
             state = SourceState.merge(SourceState.from_parts(parts) for parts in restored.sources())
+            statistics = statistics.load(restored.statistics())
         self.dead_letters = DeadLetters.for_source(options.source, options.dead_letters, writer=rank)
         resources.callback(self.dead_letters.close)
         self.source = ExampleSource(
-            pipeline,
+            self.track.pipeline,
             options.source,
             rank=rank,
             world=world,
@@ -134,8 +144,15 @@ class Training:
             idle_s=options.idle_s,
             dead_letters=self.dead_letters,
             state=state,
+            facts=store is not None,
         )
         resources.callback(self.source.close)
+        shared = sharing(pipeline, self.track, self.extract, compile_plan)
+        features = shared if options.common_features else self.track.features
+        self.feed = Feed(
+            self.source, features, control, statistics=statistics, dead_letters=self.dead_letters
+        )
+        resources.callback(self.feed.close)
         self.log: PredictionLog | None = None
         if rank == 0 and options.logged:
             self.log = resources.enter_context(PredictionLog(options.prediction_file))
@@ -183,9 +200,7 @@ class Training:
                     break
                 if round_.flags[0].due and self._dirty:
                     self.commit(checkpoint=round_.flags[0].due == Due.ALL)
-                if round_.cut is not None:
-                    self._learn(round_.cut)
-                    self._dirty = True
+                self._go_on(round_.cut)
                 self.monitor.show(self.examples, self.publisher.last if self.publisher else None)
             self._finish()
             self.monitor.gauges()
@@ -206,43 +221,49 @@ class Training:
 
     def _ends(self, round_: Round) -> bool:
         """Whether to leave the loop; decided alike on every rank."""
+        begun = self.steps + self.feed.in_flight
         if any(flags.stop for flags in round_.flags):
-            LOG.info("asked to stop after step %d", self.steps)
+            LOG.info("asked to stop after step %d", begun)
             return True
-        if self.options.max_steps is not None and self.steps >= self.options.max_steps:
+        if self.options.max_steps is not None and begun >= self.options.max_steps:
             return True
         # A rank may own no partition with events; examples are counted over all ranks.
-        begun = self.control.world == 1 or self.examples > 0
-        if begun and all(flags.quiet for flags in round_.flags):
+        fed = self.control.world == 1 or self.examples > 0
+        if fed and all(flags.quiet for flags in round_.flags):
             self.source.finish()
         return round_.ended
 
-    def _learn(self, cut: Cut) -> None:
+    def _go_on(self, cut: Cut | None) -> None:
+        """Begin a batch, if there is one, and learn the one that was in flight meanwhile. Collective."""
+        batch = self.feed.settle()
+        if cut is not None:
+            self.feed.begin(cut)
+            self._dirty = True
+        if batch is not None:
+            self._learn(batch)
+
+    def _learn(self, batch: Batch) -> None:
         """Score a batch, then learn it."""
         with telemetry.STEP_SECONDS.time():
-            own = self.source.take(int(cut.counts[self.rank]))
-            result = self.step.step(self.extract(own.columns), own.label)
-        who = np.stack([own.instance, own.user, own.time_ms], axis=1)
-        gathered = np.concatenate(self.control.gather_ragged(who, cut.counts))
+            result = self.step.step(batch.features, batch.label)
         self.steps += 1
-        self.examples += len(result.label)
+        self.examples += len(batch)
         if self.rank != 0:
             return
-        instance, user, time_ms = np.ascontiguousarray(gathered[cut.sequence].T)
-        logits = {role: z[cut.sequence] for role, z in result.logits.items()}
-        label = result.label[cut.sequence]
+        logits = {role: z[batch.sequence] for role, z in result.logits.items()}
+        label = result.label[batch.sequence]
         if self.log is not None:
-            self.log.append(
-                records(instance=instance, user=user, time_ms=time_ms, logits=logits, label=label)
-            )
-        self.monitor.add(time_ms, user, logits, label)
+            named = dict(instance=batch.instance, user=batch.user, time_ms=batch.time_ms)
+            self.log.append(records(**named, logits=logits, label=label))
+        self.monitor.add(batch.time_ms, batch.user, logits, label)
         if self.publisher is not None:
-            self.publisher.trained(time_ms)
+            self.publisher.trained(batch.time_ms)
 
     # ── commit ──
 
     def commit(self, *, checkpoint: bool) -> None:
         """Steps 1 to 5 of a commit (see the module's docstring). Collective."""
+        self._go_on(None)
         # 1 settle the publish before
         publish = self.publisher is not None and not self.publisher.busy
         boundary = Boundary.mark(self.step, self.source)
@@ -276,13 +297,17 @@ class Training:
                     tables=self.step.tables,
                     marks=boundary.tables,
                     dense=self.step.state_dense(),
+                    statistics=self.feed.statistics.state(),
                     source=self.source.snapshot().parts(),
                 )
             )
         self._checkpointed = boundary
 
     def _snapshots(self, space: Keyspace) -> Snapshotter:
-        return Snapshotter(self.pipeline, self.step, self.source, self.extract, self.control, space)
+        statistics = self.feed.statistics
+        return Snapshotter(
+            self.pipeline, self.step, self.source, self.extract, statistics, self.control, space
+        )
 
     def _forget(self) -> None:
         """Free change lists that neither the next checkpoint nor the next version needs."""
@@ -305,7 +330,8 @@ class Training:
             self._dirty = True  # it failed: the next commit repeats it, even if no event comes
 
     def _finish(self) -> None:
-        """Commit the end of the run and see its version flipped. Collective."""
+        """Learn what is in flight, commit the end of the run and see its version flipped. Collective."""
+        self._go_on(None)
         self._settle()
         if self.checkpoint is None and self.publisher is None:
             return
@@ -346,13 +372,14 @@ class Training:
 
     def _report(self, seconds: float) -> Report:
         """The report; the same on every rank but for what only rank 0 knows. Collective."""
+        stats = asdict(self.source.stats)
         own = {
-            "stream": asdict(self.source.stats),
+            "stream": {**stats, "bytes_read": stats["bytes_read"] | self.track.bytes_read},
             "dead_letters": self.dead_letters.counts.total(),
             "tables": {name: len(table) for name, table in self.step.tables.items()},
         }
         shares = self.control.gather_json(own)
-        stream = _summed([share["stream"] for share in shares])
+        stream = summed([share["stream"] for share in shares])
         quality = {role: self.log.report(role) for role in self.step.models} if self.log is not None else {}
         roles = {
             role: {**found["all"].as_dict(), "last_20_percent": found["last"].as_dict()}
@@ -375,27 +402,3 @@ class Training:
             stream=stream,
             table_rows={name: rows for share in shares for name, rows in share["tables"].items()},
         )
-
-
-def _identity(pipeline: Pipeline, options: TrainOptions) -> dict[str, Any]:
-    """What a checkpoint belongs to, part by part, so that a mismatch can be named."""
-    return {
-        "fields": [[spec.name, spec.table] for spec in pipeline.fields],
-        "dense": list(pipeline.plan.dense_names),
-        "rank model": repr(pipeline.rank),
-        "prerank model": repr(pipeline.prerank),
-        "seed": options.seed,
-        "fingerprint": pipeline.fingerprint,
-    }
-
-
-def _summed(counters: list[dict[str, Any]]) -> dict[str, Any]:
-    """Counters of all ranks added up, nested ones too."""
-    total: dict[str, Any] = {}
-    for counter in counters:
-        for name, value in counter.items():
-            if isinstance(value, dict):
-                total[name] = _summed([total.get(name, {}), value])
-            else:
-                total[name] = total.get(name, 0) + value
-    return total

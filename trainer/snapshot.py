@@ -7,12 +7,14 @@ import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 import safetensors.torch
+import torch
 
 from ingest.examples import ExampleSource
-from ingest.extractor import Extractor
+from ingest.extractor import Extract
 from ingest.features import Features
 from ingest.pipeline import Pipeline
-from protos.store import Keyspace, buckets_of, encode_fact, encode_history
+from ingest.statistics import Statistics
+from protos.store import FEATURES, Keyspace, buckets_of, encode_fact, encode_history
 from trainer.control import Control
 from trainer.publish import Snapshot
 from trainer.redis_store import Values
@@ -47,7 +49,8 @@ class Snapshotter:
     pipeline: Pipeline
     step: DesStep
     source: ExampleSource
-    extract: Extractor
+    extract: Extract
+    statistics: Statistics
     control: Control
     space: Keyspace
 
@@ -62,10 +65,17 @@ class Snapshotter:
             step=steps,
             rows=rows,
             table_rows={name: len(table) for name, table in self.step.tables.items()},
-            dense=safetensors.torch.save(self.step.weights()),
+            dense=safetensors.torch.save({**self.step.weights(), **self._statistics()}),
             values=[*self._facts(facts), *self._histories(histories)],
             items=self._items(),
         )
+
+    def _statistics(self) -> dict[str, torch.Tensor]:
+        """Running statistics of features, beside rank 0's weights and under their own prefix."""
+        if self.control.rank != 0:
+            return {}
+        state = self.statistics.state()
+        return {FEATURES + name: torch.from_numpy(array.copy()) for name, array in state.items()}
 
     def _facts(self, since: int) -> Iterator[Values]:
         """Changed look-up rows; every rank knows all of them and takes its share of the buckets."""
@@ -92,7 +102,10 @@ class Snapshotter:
         packed = b""
         if self.control.rank == 0:
             ids, rows = self.source.tables[self.pipeline.items.topic].rows()
-            features = self.extract(self.pipeline.item_columns(rows))
+            features = self.extract(self.pipeline.item_columns(rows), self.statistics)
+            kept = np.flatnonzero(~features.failed)
+            if len(kept) < len(ids):  # servers tell whoever asks for one of the others
+                ids, features = ids[kept], features.take(kept)
             packed = safetensors.numpy.save(
                 {"ids": ids, "offsets": features.offsets, "keys": features.keys, "dense": features.dense}
             )

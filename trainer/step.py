@@ -14,6 +14,13 @@ for. The networks' own parameters see its *mean*, as is usual with Adam.
 Where clicks are rare, a bias would need hundreds of steps from the prior CTR to the log's, and every row
 would meanwhile learn the bias' error. So the first batch, once scored, moves the bias to its own CTR before
 it is learned. All ranks see all labels, and a sum of labels is exact: all take the same bits.
+
+What a user's examples have in common (ingest.common) is pooled, and enters the first layers, once a group:
+
+    forward_grouped ─► common f32[G, Fc, D] ─► partial f32[G, S] ─┐
+                    └► others f32[B, Fo, D] ─► partial f32[B, S] ─┴─► + ─► ⊕
+
+All sub-operators are sums over fields, so this is the same sum; behind ⊕ every row is on its own.
 """
 
 from __future__ import annotations
@@ -28,17 +35,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from ingest.common import Common, CommonFeatures
 from ingest.features import Features
 from ingest.pipeline import Pipeline
 from kernels.errors import ConfigError
 from kernels.layout import RowLayout
 from kernels.rows import row_layout
 from kernels.table import DynamicTable, FieldTables
-from models.base import CTRModel, ModelConfig, prior_log_odds, role_slices, row_segments
+from models.base import Columns, CTRModel, ModelConfig, prior_log_odds, role_slices, row_segments
 from models.two_tower import TwoTowerModel
 from trainer.collectives import Collectives
 from trainer.dense import DenseAdam
 from trainer.exchange import Exchange, GlobalBatch
+from trainer.groups import Groups
 from trainer.placement import place
 
 F32 = NDArray[np.float32]
@@ -68,6 +77,31 @@ class StepResult:
         """Where a rank's own rows are."""
         start = sum(self.rows[:rank])
         return slice(start, start + self.rows[rank])
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows, examples or groups, whose fields and dense features are computed together.
+
+    leaves: role → values f32[n, F_part, D_model], leaves of the graph. dense: f32[n, Dd_part]. columns: which
+    these are (None: all).
+    """
+
+    leaves: dict[str, Tensor]
+    dense: Tensor | None
+    columns: Columns | None = None
+
+    def partial(self, role: str, model: CTRModel) -> Tensor:
+        """Partial results f32[n, S]."""
+        return model.partial(self.leaves[role], self.dense, self.columns)
+
+    def grad(self) -> F32:
+        """Gradient of the values f32[n, F_part, D], roles side by side."""
+        grads = []
+        for leaf in self.leaves.values():
+            assert leaf.grad is not None, "every role's loss depends on its values"
+            grads.append(leaf.grad.cpu().numpy())
+        return grads[0] if len(grads) == 1 else np.concatenate(grads, axis=-1)
 
 
 def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
@@ -104,14 +138,18 @@ class DesStep:
         self.placement = place([f.table for f in fields], world)
         self.own = self.placement.fields_of(rank)
         dense_names = tuple(pipeline.plan.dense_names)
-        self.exchange = Exchange(self.placement, len(dense_names), self.collectives)
+        common = Common.of(pipeline)
+        self.exchange = Exchange(self.placement, len(dense_names), self.collectives, common)
+        self._columns = _sides(common, self.own, len(dense_names))
         self.layout: RowLayout = row_layout(row_segments(configs))
         self.slices = role_slices(configs)
         self.tables = {
             table: DynamicTable(self.layout, name=table, seed=seed)
             for table in dict.fromkeys(fields[f].table for f in self.own)
         }
-        self.front = FieldTables(self.tables, [(fields[f].name, fields[f].table) for f in self.own])
+        self.front = FieldTables(
+            self.tables, [(fields[f].name, fields[f].table) for f in self.own], self._columns[0].fields
+        )
         self.models = {}
         for role, config in configs.items():
             try:
@@ -128,11 +166,12 @@ class DesStep:
         self.dense = DenseAdam(self.models, configs)
         self.rank = rank
 
-    def step(self, features: Features, label: F32) -> StepResult:
+    def step(self, features: Features | CommonFeatures, label: F32) -> StepResult:
         """Scores and then learns the batch that all ranks' examples make. Collective.
 
         Args:
-            features: own examples, b rows with all fields; b may be 0 as long as it calls.
+            features: own examples, b rows with all fields, grouped by user or not; b may be 0 as long as it
+                calls.
             label: f32[b] in {0, 1}.
         """
         batch = self.exchange(features, label)
@@ -141,8 +180,8 @@ class DesStep:
                 {role: np.empty(0, np.float32) for role in self.models}, batch.label, 0.0, batch.rows
             )
         # 1 forward: own rows → sub-operators → ⊕ → the rest
-        leaves = self._leaves(self.front.forward(batch.offsets, batch.keys, len(batch)), batch)
-        logits = self._finish(leaves, batch)
+        parts = self._parts(batch)
+        logits = self._finish(parts, batch)
         # 2 backward: identical on every rank from the logits to ⊕, then local
         target = torch.from_numpy(batch.label).to(self.device)
         shift = self._first_shift(batch.label)
@@ -152,7 +191,7 @@ class DesStep:
         loss = torch.stack(losses).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         # 3 update: tables by the sum, networks by the mean
-        self.front.backward(_grads(leaves))
+        self.front.backward(*(part.grad() for part in parts))
         self.dense.step(len(batch))
         return StepResult(
             {role: z.detach().cpu().numpy() for role, z in logits.items()},
@@ -172,20 +211,38 @@ class DesStep:
                 model.bias.add_(shift)
         return shift
 
-    def _leaves(self, values: F32, batch: GlobalBatch) -> dict[str, Tensor]:
-        """Role → its values f32[B, F_local, D_model], as leaves of the graph."""
+    def _parts(self, batch: GlobalBatch) -> tuple[_Part, ...]:
+        """The tables' values of the examples; where these are grouped, of the groups before."""
+        dense = self._tensor(batch.dense)
+        if batch.index is None:
+            values = self.front.forward(batch.offsets, batch.keys, len(batch))
+            return (_Part(self._leaves(values), dense),)
+        common, own = self.front.forward_grouped(batch.offsets, batch.keys, len(batch), batch.groups)
+        return (
+            _Part(self._leaves(common), self._tensor(batch.common), self._columns[0]),
+            _Part(self._leaves(own), dense, self._columns[1]),
+        )
+
+    def _tensor(self, array: F32 | None) -> Tensor | None:
+        return None if array is None else torch.from_numpy(array).to(self.device)
+
+    def _leaves(self, values: F32) -> dict[str, Tensor]:
+        """Role → its values f32[n, F, D_model], as leaves of the graph."""
         whole = torch.from_numpy(values).to(self.device)
         return {role: whole[..., at].contiguous().requires_grad_() for role, at in self.slices.items()}
 
-    def _finish(self, leaves: Mapping[str, Tensor], batch: GlobalBatch) -> dict[str, Tensor]:
+    def _finish(self, parts: tuple[_Part, ...], batch: GlobalBatch) -> dict[str, Tensor]:
         """Role → logits f32[B]; the partial results of all roles cross in one ⊕."""
-        dense = None if batch.dense is None else torch.from_numpy(batch.dense).to(self.device)
-        partials = [self.models[role].partial(values, dense) for role, values in leaves.items()]
+        partials = [parts[-1].partial(role, model) for role, model in self.models.items()]
+        if batch.index is not None:
+            groups = Groups(batch.index, batch.groups, self.device)
+            shared = [parts[0].partial(role, model) for role, model in self.models.items()]
+            partials = [groups.add(own, common) for own, common in zip(partials, shared, strict=True)]
         total = self.collectives.aggregate(
             partials[0] if len(partials) == 1 else torch.cat(partials, 1), "sum"
         )
         split = total.split([p.shape[1] for p in partials], dim=1)  # type: ignore[no-untyped-call]
-        return {role: self.models[role].finish(part) for role, part in zip(leaves, split, strict=True)}
+        return {role: self.models[role].finish(part) for role, part in zip(self.models, split, strict=True)}
 
     @torch.no_grad()
     def item_vectors(self, features: Features) -> F32:
@@ -229,10 +286,11 @@ class DesStep:
         return int.from_bytes(digest.digest()[:8], "little", signed=True)
 
 
-def _grads(leaves: Mapping[str, Tensor]) -> F32:
-    """Gradient of the values f32[B, F_local, D], roles side by side."""
-    grads = []
-    for leaf in leaves.values():
-        assert leaf.grad is not None, "every role's loss depends on its values"
-        grads.append(leaf.grad.cpu().numpy())
-    return grads[0] if len(grads) == 1 else np.concatenate(grads, axis=-1)
+def _sides(common: Common, own: tuple[int, ...], dense_width: int) -> tuple[Columns, Columns]:
+    """What of a rank's own fields, and of the dense features, is common, and what is not."""
+    sides = []
+    for side in (True, False):
+        fields = (i for i, f in enumerate(own) if (f in common.fields) is side)
+        dense = (d for d in range(dense_width) if (d in common.dense) is side)
+        sides.append(Columns(tuple(fields), tuple(dense)))
+    return sides[0], sides[1]

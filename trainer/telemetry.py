@@ -3,10 +3,21 @@
 from prometheus_client import Counter, Gauge, Histogram
 
 EXAMPLES = Counter("livectr_examples", "Examples trained on by all ranks.")
+_STEP_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 STEP_SECONDS = Histogram(
     "livectr_step_seconds",
-    "Seconds of a training step.",
-    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5),
+    "Seconds of a training step, without the extraction of its features.",
+    buckets=_STEP_BUCKETS_S,
+)
+EXTRACT_SECONDS = Histogram(
+    "livectr_extract_seconds",
+    "Seconds of the extraction of a batch's features, beside the step of the batch before.",
+    buckets=_STEP_BUCKETS_S,
+)
+EXTRACT_WAIT_SECONDS = Histogram(
+    "livectr_extract_wait_seconds",
+    "Seconds that a step had to wait for its features.",
+    buckets=_STEP_BUCKETS_S,
 )
 AUC = Gauge("livectr_auc", "Test-then-train AUC over the sliding window.", ["model"])
 GAUC = Gauge("livectr_gauc", "Test-then-train GAUC (by user) over the sliding window.", ["model"])

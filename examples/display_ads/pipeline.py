@@ -4,7 +4,32 @@ The logs are those of `livectr simulate`. A click counts when it comes within 2 
 stands for hours. For real logs take a window like "30m".
 """
 
-from ingest.operators import bucketize, cross, hour, length, log1p, lower, split
+from ingest.operators import (
+    age,
+    bucketize,
+    clip,
+    count_of,
+    cross,
+    edit_distance,
+    frequency,
+    hour,
+    item,
+    json_field,
+    keywords,
+    length,
+    log1p,
+    lookup,
+    lower,
+    mean,
+    smallest,
+    split,
+    substring,
+    token_overlap,
+    trim,
+    unique,
+    weekday,
+    zscore,
+)
 from ingest.pipeline import Pipeline
 from ingest.streams import Stream, Table, label_join, recent
 from models.base import adagrad, ftrl
@@ -22,10 +47,9 @@ impressions = Stream(
         "ts": "int64",
         "position": "int32",
         "page": "string",
+        "query": "string",
         "context": "string",
-        "device": "string",
     },
-    json_fields={"device": "context.device.os"},
 )
 clicks = Stream(
     "clicks",
@@ -58,35 +82,87 @@ ads = Table(
 )
 
 log = label_join(impressions, clicks, on="request_id", window="2s").lookup(users).lookup(ads)
-age = bucketize(users.age, [18, 25, 35, 45, 60])
-behaviours = recent(clicks.ad_id, n=20, within="14d")
+
+# Who
+years = bucketize(users.age, [18, 25, 35, 45, 60])
+segment = cross(years, users.gender)
+clicked = recent(clicks.ad_id, n=20, within="14d")
+clicked_at = recent(clicks.ts, n=20, within="14d")
+dwell_ms = recent(clicks.dwell_ms, n=20, within="14d")
+since_click_s = age(log.ts, item(clicked_at, -1), unit="s")
+
+# What
+title = lower(ads.title)
+title_words = split(title, " ")
+DEPARTMENTS = {
+    "books": "media", "games": "media", "electronics": "media", "cars": "mobility", "travel": "mobility",
+    "cosmetics": "style", "fashion": "style", "food": "home", "garden": "home", "toys": "home",
+}  # fmt: skip
+department = lookup(ads.category, DEPARTMENTS, default="other")
+OFFERS = ("sale", "free", "new", "best", "mini", "mega")
+
+# Where
+device = json_field(log.context, "device.os", "string")
+app = json_field(log.context, "app", "string")
+
+# What was asked for
+query = lower(trim(log.query))
+query_words = split(query, " ")
+nearest_word = smallest(edit_distance(title_words, item(query_words, 0)))
 
 pipeline = Pipeline(
     log,
     sparse={
         "user": log.user_id,
-        "age": age,
+        "age": years,
         "gender": users.gender,
-        "segment": cross(age, users.gender),
+        "segment": segment,
         "city": users.city,
         "ad": log.ad_id,
         "category": ads.category,
+        "department": department,
         "advertiser": ads.advertiser,
         "price_band": bucketize(ads.price, [2, 5, 10, 20, 50, 100, 200]),
-        "words": split(lower(ads.title), " "),
-        "segment_x_category": cross(age, users.gender, ads.category),
-        "segment_x_ad": cross(age, users.gender, log.ad_id),
-        "device": log.device,
+        "title_words": title_words,
+        "offers": keywords(title, OFFERS),
+        "device": device,
+        "app": app,
+        "app_major": substring(app, 0, 1),
         "position": log.position,
         "page": log.page,
         "hour": hour(log.ts),
-        "behaviours": behaviours,
+        "weekday": weekday(log.ts),
+        "query_words": query_words,
+        "query_x_title": cross(query_words, title_words),
+        "clicked": clicked,
+        "gender_x_category": cross(users.gender, ads.category),
+        "age_x_category": cross(years, ads.category),
+        "segment_x_category": cross(years, users.gender, ads.category),
+        "segment_x_ad": cross(segment, log.ad_id),
+        "segment_x_advertiser": cross(segment, ads.advertiser),
+        "gender_x_ad": cross(users.gender, log.ad_id),
+        "age_x_ad": cross(years, log.ad_id),
+        "user_x_category": cross(log.user_id, ads.category),
+        "place": cross(device, log.page, log.position),
     },
-    dense={"price": log1p(ads.price), "activity": log1p(length(behaviours))},
-    rank=DeepFM(dim=8, hidden=(64, 32), optimiser=adagrad(lr=0.01), first_order=ftrl(alpha=0.05)),
+    dense={
+        "price": zscore(log1p(ads.price)),
+        "activity": log1p(length(clicked)),
+        "variety": log1p(length(unique(clicked))),
+        "since_click": zscore(log1p(clip(since_click_s, 0, 3600))),
+        "dwell": zscore(log1p(mean(dwell_ms))),
+        "clicked_before": count_of(clicked, log.ad_id),
+        "title_length": zscore(length(title)),
+        "query_length": length(query_words),
+        "nearest_word": nearest_word,
+        "relevance": token_overlap(query_words, title_words),
+        "ad_seen": zscore(log1p(frequency(log.ad_id, width=1 << 13))),
+        "user_seen": zscore(log1p(frequency(log.user_id, width=1 << 13))),
+    },
+    rank=DeepFM(dim=8, hidden=(64, 32), optimiser=adagrad(lr=0.01), first_order=ftrl(alpha=0.03)),
     prerank=TwoTower(
-        user=("user", "age", "gender", "segment", "city", "device", "behaviours"),
-        item=("ad", "category", "advertiser", "words", "price_band"),
+        user=("user", "age", "gender", "segment", "city", "device", "clicked"),
+        item=("ad", "category", "advertiser", "title_words", "price_band"),
         dim=8,
         hidden=(32,),
         out=16,

@@ -4,31 +4,78 @@
 """
 
 from ingest.operators.bucketize import bucketize
+from ingest.operators.cast import cast
 from ingest.operators.cross import cross
+from ingest.operators.dictionary import lookup
+from ingest.operators.embedding import word_embedding
 from ingest.operators.fill import fill_null
+from ingest.operators.json_field import json_field
 from ingest.operators.key import key
+from ingest.operators.keywords import keywords
+from ingest.operators.lists import (
+    contains_item,
+    count_of,
+    head,
+    item,
+    largest,
+    mean,
+    smallest,
+    tail,
+    total,
+    unique,
+)
 from ingest.operators.numbers import clip, log1p, normalise
+from ingest.operators.similarity import edit_distance, token_overlap
 from ingest.operators.sizes import length
+from ingest.operators.statistics import frequency, minmax, quantile_bins, zscore
 from ingest.operators.strings import lower, ngrams, split
-from ingest.operators.times import hour, weekday
+from ingest.operators.text import concat, contains, starts_with, substring, trim
+from ingest.operators.times import age, hour, weekday
 from ingest.operators.user import Operator, operator
 from ingest.operators.where import where
 
 __all__ = [
     "Operator",
+    "age",
     "bucketize",
+    "cast",
     "clip",
+    "concat",
+    "contains",
+    "contains_item",
+    "count_of",
     "cross",
+    "edit_distance",
     "fill_null",
+    "frequency",
+    "head",
     "hour",
+    "item",
+    "json_field",
     "key",
+    "keywords",
+    "largest",
     "length",
     "log1p",
+    "lookup",
     "lower",
+    "mean",
+    "minmax",
     "ngrams",
     "normalise",
     "operator",
+    "quantile_bins",
+    "smallest",
     "split",
+    "starts_with",
+    "substring",
+    "tail",
+    "token_overlap",
+    "total",
+    "trim",
+    "unique",
     "weekday",
     "where",
+    "word_embedding",
+    "zscore",
 ]

@@ -1,8 +1,13 @@
-"""Parts of event times."""
+"""Parts of event times, and times between events."""
 
 from __future__ import annotations
 
+from typing import Final, Literal
+
 from ingest.expr import Device, Expr, Operand, as_expr, mapped, need
+from kernels.errors import ConfigError
+
+_UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def hour(ts_ms: Operand, utc_offset_hours: float = 0) -> Expr:
@@ -19,6 +24,24 @@ def weekday(ts_ms: Operand, utc_offset_hours: float = 0) -> Expr:
     Example: `weekday(log.ts)`.
     """
     return _part("weekday", ts_ms, utc_offset_hours)
+
+
+def age(ts_ms: Operand, since_ms: Operand, unit: Literal["s", "m", "h", "d"] = "h") -> Expr:
+    """How long before the event something was: (ts_ms - since_ms) in seconds, minutes, hours or days, as
+    float32. Negative where it was after the event.
+
+    Both are epoch milliseconds (int64). A null time is 0, the year 1970: give it a `fill_null`, or bucketize
+    the age so that the last bucket means "never".
+
+    Example: `age(log.ts, ads.created_ts, unit="d")`.
+    """
+    event, since = as_expr(ts_ms, "age"), as_expr(since_ms, "age")
+    for node in (event, since):
+        need("age", node, ("int64",), "epoch milliseconds (int64)")
+    if unit not in _UNIT_MS:
+        raise ConfigError(f"age({event}, {since}): unit {unit!r} is not one of {', '.join(_UNIT_MS)}")
+    device = Device(f"(float)((double)subtract({{0}}, {{1}}) / {_UNIT_MS[unit]}.0)")
+    return mapped("age", (event, since), dtype="float32", device=device, params=(unit,))
 
 
 def _part(op: str, ts_ms: Operand, utc_offset_hours: float) -> Expr:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
+import sys
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
 
 from ingest import dtypes
 from ingest.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped
 from kernels.errors import ConfigError
 
 _SIGNATURE = re.compile(r"\s*(?P<inputs>[^>]*?)\s*->\s*(?P<output>\w+)\s*")
+_TOKENS = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|\b\d(?:'?[\w.])*|'(?:\\.|[^'\\])*'|(?P<division>[/%]=?)""",
+    re.DOTALL,
+)
+_SAFE: Final = {"/": "/ Division{} *", "%": "% Remainder{} *"}
+
+_origins: dict[str, tuple[str, int, str]] = {}
+"""Label of a user's operator in the compiler's text → file, line and text of its expression. Not a part of
+the operator: a pipeline stays the same when its lines move."""
 
 
 class Operator:
@@ -36,6 +49,18 @@ class Operator:
             raise ConfigError(f"operator: the name {self.name!r} is not an identifier")
         if not expression.strip():
             raise ConfigError(f"operator {self.name}: the expression is empty")
+        self._body = _TOKENS.sub(self._safe, expression)
+        frame = sys._getframe()
+        while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+            frame = frame.f_back
+        _origins[self._label] = frame.f_code.co_filename, frame.f_lineno, expression
+
+    def _safe(self, token: re.Match[str]) -> str:
+        """A division that gives 0 by zero (kernels/division.cuh) in place of one that traps."""
+        if token["division"] in ("/=", "%="):
+            sign = token["division"][0]
+            raise ConfigError(f"operator {self.name}: write x = x {sign} y in place of x {sign}= y")
+        return _SAFE.get(token["division"] or "", token[0])
 
     def _check(self, dtype: str, allowed: tuple[str, ...]) -> None:
         if dtype not in allowed:
@@ -68,19 +93,60 @@ class Operator:
         if kind != dtype and not numbers:
             raise ConfigError(f"{self.name} needs {dtype} for {argument!r}, but {node} is {node.dtype}")
 
+    @cached_property
+    def _digest(self) -> str:
+        return hashlib.sha256(f"{self.name}\0{self.signature}\0{self.expression}".encode()).hexdigest()[:16]
+
     @property
     def _function(self) -> str:
-        digest = hashlib.sha256(f"{self.name}\0{self.signature}\0{self.expression}".encode()).hexdigest()
-        return f"operator_{digest[:16]}"
+        return f"operator_{self._digest}"
+
+    @property
+    def _label(self) -> str:
+        return f"operator {self.name} {self._digest}"
 
     @property
     def _prelude(self) -> str:
         arguments = ", ".join(f"{C_TYPES[dtype]} {argument}" for dtype, argument in self.inputs)
-        # #line: a compiler's message names the operator and the line inside its expression.
+        # #line: a compiler's message names the operator and the line inside its expression; see `located`.
         return (
             f"static __device__ __forceinline__ {C_TYPES[self.output]} {self._function}({arguments}) {{\n"
-            f'return (\n#line 1 "operator {self.name}"\n{self.expression}\n);\n}}\n'
+            f'return (\n#line 1 "{self._label}"\n{self._body}\n);\n}}\n'
         )
+
+
+def located(text: str) -> tuple[str, str]:
+    """(name of the first operator that a compiler's text is about, its errors in users' operators with the
+    places in their files); ("", "") when there is none."""
+    name, errors = "", []
+    for line in text.splitlines():
+        match = _PLACE.search(line)
+        if match is None or "error" not in line:
+            continue
+        name = name or match["name"]
+        file, call, expression = _origins[match["label"]]
+        inside = int(match["line"] or match["line_of_nvrtc"] or 1)
+        errors.append(f"{file}:{_line_in(file, call, expression, inside)}:{line[match.end() :]}")
+    return name, "\n".join(errors)
+
+
+_PLACE = re.compile(
+    r"(?P<label>operator (?P<name>\w+) [0-9a-f]{16})(?::(?P<line>\d+)(?::\d+)?|\((?P<line_of_nvrtc>\d+)\))?:"
+)
+
+
+def _line_in(file: str, call: int, expression: str, line: int) -> int:
+    """Line of a file that holds line `line` of an expression which was given in a call at line `call`; the
+    call's line where the text does not stand in the file as it is."""
+    try:
+        nodes = list(ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))))
+    except (OSError, ValueError, SyntaxError):
+        return call
+    found = [node for node in nodes if isinstance(node, ast.Constant) and node.value == expression]
+    if not found:
+        return call
+    text = min(found, key=lambda node: abs(node.lineno - call))
+    return min(text.lineno + line - 1, text.end_lineno or text.lineno)
 
 
 def operator(signature: str, expression: str, *, name: str = "") -> Operator:
@@ -88,15 +154,17 @@ def operator(signature: str, expression: str, *, name: str = "") -> Operator:
 
     signature   inputs "type name, …" -> output type. Inputs: int64, int32, float32, float64, bool, string (a
                 `Str` with `data` and `size` in bytes); output: a number or bool
-    expression  a C++ expression of the inputs. It may call the device functions of kernels/*.cuh. It must be
-                defined for every value: whole-number division by zero ends the process, so use
-                `floor_divide(a, b)` and `modulo(a, b)`
+    expression  a C++ expression of the inputs. It may call the device functions of kernels/*.cuh. `/` and
+                `%` of whole numbers round towards zero as in C++ and give 0 for a divisor of 0;
+                `floor_divide(a, b)` and `modulo(a, b)` round towards minus infinity. It must neither loop
+                forever nor read outside of a string
 
     As a decorator it takes name and docstring of the function, whose body is not used:
 
         @operator("int64 ts -> int32", "modulo(ts / 60000, int64_t(60))")
         def minute(ts): "Minute of the hour."
 
-    Raises ConfigError for a bad signature, and with the compiler's text when the plan is compiled.
+    Raises ConfigError for a bad signature. When it does not compile, compiling the plan raises ConfigError
+    with the compiler's text at the expression's line in the user's file.
     """
     return Operator(signature, expression, name)

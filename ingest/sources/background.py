@@ -27,6 +27,7 @@ class BackgroundSource(ABC):
     def __init__(self, max_queue_bytes: int) -> None:
         self._max_queue_bytes = max_queue_bytes
         self._positions: dict[TopicPartition, Position] = {}
+        self._bytes: Counter[str] = Counter()  # topic → bytes read; only the reading thread adds
         self._changed = threading.Condition()
         # All below is guarded by _changed.
         self._queue: deque[tuple[Chunk, int]] = deque()
@@ -80,6 +81,9 @@ class BackgroundSource(ABC):
         with self._changed:
             return {place: behind + self._queued[place] for place, behind in self._behind.items()}
 
+    def bytes_read(self) -> dict[str, int]:
+        return dict(self._bytes)
+
     def hold(self, partitions: Collection[TopicPartition]) -> None:
         with self._changed:
             self._held = frozenset(partitions)
@@ -122,6 +126,11 @@ class BackgroundSource(ABC):
         with self._changed:
             self._behind[place] = behind
             self._ended[place] = ended
+
+    def _fetched(self, topic: str, size: int) -> None:
+        """Count bytes that were read."""
+        self._bytes[topic] += size
+        metrics.read_bytes.labels(topic).inc(size)
 
     def _rest(self, seconds: float) -> None:
         """Wait a little, less when the caller wants something."""

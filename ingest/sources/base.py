@@ -96,6 +96,10 @@ class Source(Protocol):
     def lag(self) -> dict[TopicPartition, int]:
         """Records between the last one that `poll` returned and the end of each partition."""
 
+    def bytes_read(self) -> dict[str, int]:
+        """Topic → bytes read since `start`: of files what was fetched for the columns in use (see
+        `ingest.sources.parts.Part`), of Kafka keys and values of messages."""
+
     def close(self) -> None:
         """Stop reading and free everything; calling it twice is fine."""
 

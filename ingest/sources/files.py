@@ -130,7 +130,7 @@ class FileSource(BackgroundSource):
 
     def _read(self, place: TopicPartition, log: _PartitionLog) -> Chunk | None:
         topic, partition = place
-        first, before = log.record, log.bytes_left()
+        first, before, fetched = log.record, log.bytes_left(), log.bytes_read
         decoder = self._decoders[topic]
         try:
             piece = log.read()
@@ -138,6 +138,7 @@ class FileSource(BackgroundSource):
             path = str(log.last_path)
             self._letters.write(topic, partition, first, 0, Reason.BAD_FILE, str(error), path.encode())
             piece = []
+        self._fetched(topic, log.bytes_read - fetched)
         if piece is None:
             return None
         self._records_read += len(piece)
@@ -178,6 +179,7 @@ class _PartitionLog:
         self._waiting = list(files)  # not opened yet
         self._stops = {path: path.stat().st_size for path in files} if until_end else {}
         self._part: Part | None = None
+        self._closed_bytes = 0  # read from files that are closed
 
     @property
     def ended(self) -> bool:
@@ -228,8 +230,13 @@ class _PartitionLog:
         waiting = sum(self._stops.get(path) or path.stat().st_size for path in self._waiting)
         return waiting + (self._part.bytes_left() if self._part is not None else 0)
 
+    @property
+    def bytes_read(self) -> int:
+        return self._closed_bytes + (self._part.bytes_read if self._part is not None else 0)
+
     def close(self) -> None:
         if self._part is not None:
+            self._closed_bytes += self._part.bytes_read
             self._part.close()
             self._part = None
 

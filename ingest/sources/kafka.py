@@ -217,6 +217,7 @@ class KafkaSource(BackgroundSource):
             )
             if not count:
                 return
+        self._fetched(topic, sum(len(r.value or b"") + len(r.key or b"") for r in records))  # type: ignore[attr-defined, misc]
         decoder = self._decoders[topic]
         chunk = decoder.messages(partition, offsets, values, keys, start=self._positions[place])
         at, end = self._progress(place)

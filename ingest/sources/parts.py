@@ -7,9 +7,9 @@ an error.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +18,9 @@ from kernels.errors import UserError
 
 _BLOCK_BYTES = 1 << 20
 _PIECE_ROWS = 16_384
+
+Fetched: TypeAlias = Callable[[int], None]
+"""Is told how many bytes were fetched."""
 
 SUFFIXES = (".jsonl", ".json", ".ndjson", ".arrow", ".arrows", ".feather", ".parquet")
 
@@ -30,6 +33,9 @@ class Part(Protocol):
     """A part file, read from its beginning."""
 
     path: Path
+    bytes_read: int
+    """What was fetched so far: blocks of lines; of Parquet the chosen columns' chunks as they lie in the
+    file; of an Arrow file the chosen columns' buffers, of an Arrow stream all bytes."""
 
     def skip(self, records: int, final: bool) -> int:
         """Pass over so many records, fewer when the file has fewer; returns how many."""
@@ -58,6 +64,7 @@ def open_part(path: Path, columns: Collection[str], max_record_bytes: int, stop_
 class _Lines:
     def __init__(self, path: Path, max_record_bytes: int, stop_bytes: int | None) -> None:
         self.path = path
+        self.bytes_read = 0
         self._file = path.open("rb", buffering=0)
         self._limit = max_record_bytes + 1
         self._stop = stop_bytes
@@ -109,6 +116,7 @@ class _Lines:
         want = _BLOCK_BYTES if self._stop is None else min(_BLOCK_BYTES, self._stop - self._at)
         block = self._file.read(want)
         self._at += len(block)
+        self.bytes_read += len(block)
         if not block and self.path.stat().st_size < self._at:
             raise UserError(f"{self.path} became shorter while it was read; log files may only grow")
         return block
@@ -119,6 +127,7 @@ class _Rows:
 
     def __init__(self, path: Path, columns: Collection[str]) -> None:
         self.path = path
+        self.bytes_read = 0
         self._columns = set(columns)
         self._row = 0
         self._batches: Iterator[pa.RecordBatch] | None = None
@@ -138,7 +147,9 @@ class _Rows:
                 if self._opened_bytes == self._failed_bytes and not final:
                     return None
             try:
-                self._batches = self._batches or _open_rows(self.path, self._columns, self._row)
+                self._batches = self._batches or _open_rows(
+                    self.path, self._columns, self._row, self._fetched
+                )
                 self._current = next(self._batches, None)
                 if self._current is not None:
                     self._current.validate(full=True)
@@ -162,13 +173,16 @@ class _Rows:
     def close(self) -> None:
         self._batches = self._current = None
 
+    def _fetched(self, size: int) -> None:
+        self.bytes_read += size
+
 
 def _is_parquet(path: Path) -> bool:
     return path.suffix == ".parquet"
 
 
-def _open_ipc(path: Path, columns: Collection[str] | None) -> tuple[pa.RecordBatchReader, int]:
-    """(reader, number of batches) of an IPC file; the number is -1 for an IPC stream."""
+def _open_ipc(path: Path, columns: Collection[str] | None) -> tuple[pa.OSFile, pa.RecordBatchReader, int]:
+    """(file, reader, number of batches) of an IPC file; the number is -1 for an IPC stream."""
     with path.open("rb") as file:
         is_file = file.read(6) == b"ARROW1"
     # No memory map: a writer that truncates the file would kill this process with SIGBUS.
@@ -179,18 +193,26 @@ def _open_ipc(path: Path, columns: Collection[str] | None) -> tuple[pa.RecordBat
     wanted = [number for number, name in enumerate(names) if columns is not None and name in columns]
     # An empty list would mean every column; the first one carries the number of rows.
     reader = opener(source, options=pa.ipc.IpcReadOptions(included_fields=wanted or [0], use_threads=False))
-    return reader, reader.num_record_batches if is_file else -1
+    return source, reader, reader.num_record_batches if is_file else -1
 
 
-def _ipc_batches(path: Path, columns: Collection[str] | None) -> Iterator[pa.RecordBatch]:
+def _ipc_batches(
+    path: Path, columns: Collection[str] | None, fetched: Fetched = lambda size: None
+) -> Iterator[pa.RecordBatch]:
     if path.stat().st_size == 0:
         raise pa.ArrowInvalid(f"{path} is empty")
-    reader, count = _open_ipc(path, columns)
+    source, reader, count = _open_ipc(path, columns)
     if count < 0:
-        yield from reader
+        at = 0
+        for batch in reader:
+            fetched(source.tell() - at)
+            at = source.tell()
+            yield batch
     else:
         for number in range(count):
-            yield reader.get_batch(number)
+            batch = reader.get_batch(number)
+            fetched(batch.get_total_buffer_size())
+            yield batch
 
 
 def _count_rows(path: Path) -> int:
@@ -206,19 +228,37 @@ def _count_rows(path: Path) -> int:
     return count
 
 
-def _open_rows(path: Path, columns: Collection[str], first: int) -> Iterator[pa.RecordBatch]:
-    """Batches of the columns there are, from row `first` on."""
+def _open_rows(
+    path: Path, columns: Collection[str], first: int, fetched: Fetched
+) -> Iterator[pa.RecordBatch]:
+    """Batches of the columns there are, from row `first` on; `fetched` is told the bytes that each takes."""
     if not _is_parquet(path):
-        return _from_row(_ipc_batches(path, columns), first)
-    file = pq.ParquetFile(path)
+        return _from_row(_ipc_batches(path, columns, fetched), first)
+    file = pq.ParquetFile(path, pre_buffer=False)
     names = [name for name in file.schema_arrow.names if name in columns] or file.schema_arrow.names[:1]
     group = 0
     while group < file.num_row_groups and first >= file.metadata.row_group(group).num_rows:
         first -= file.metadata.row_group(group).num_rows
         group += 1
-    groups = list(range(group, file.num_row_groups))
-    batches = file.iter_batches(_PIECE_ROWS, row_groups=groups, columns=names, use_threads=False)
-    return _from_row(batches, first)
+    groups = range(group, file.num_row_groups)
+    return _from_row(_parquet_batches(file, groups, names, fetched), first)
+
+
+def _parquet_batches(
+    file: pq.ParquetFile, groups: Iterable[int], names: Sequence[str], fetched: Fetched
+) -> Iterator[pa.RecordBatch]:
+    for group in groups:
+        fetched(chunk_bytes(file.metadata.row_group(group), names))
+        yield from file.iter_batches(_PIECE_ROWS, row_groups=[group], columns=names, use_threads=False)
+
+
+def chunk_bytes(group: pq.RowGroupMetaData, names: Collection[str]) -> int:
+    """Bytes that the chunks of some columns take in a Parquet file."""
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    wanted = tuple(f"{name}." for name in names)  # of a list's chunk: column.list.element
+    return sum(
+        chunk.total_compressed_size for chunk in chunks if f"{chunk.path_in_schema}.".startswith(wanted)
+    )
 
 
 def _from_row(batches: Iterator[pa.RecordBatch], first: int) -> Iterator[pa.RecordBatch]:

@@ -19,9 +19,10 @@ from prometheus_client import REGISTRY
 
 import bench.page
 import ingest.metrics
+import ingest.operators
 import serving.metrics
 import trainer.telemetry
-from livectr import config
+from livectr import config, operator_page
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
@@ -121,3 +122,22 @@ def test_every_metric_is_documented() -> None:
 def test_benchmark_page_shows_the_results() -> None:
     text = bench.page.PAGE.read_text()
     assert bench.page.page(text) == text, "run `python -m bench.page`"
+
+
+def test_operator_list_is_made_of_the_docstrings() -> None:
+    text = operator_page.PAGE.read_text()
+    assert operator_page.page(text) == text, "run `python -m livectr.operator_page`"
+
+
+def test_operator_list_shows_names_signatures_and_text_as_written() -> None:
+    listed = operator_page.listing()
+    assert "#### `frequency(x, *, width=32768, depth=4)`\n\nHow many examples" in listed
+    assert "int64, or list\\<int64> if" in listed  # in HTML <int64> would be a tag, and not be seen
+    assert "```text\nnumber → number      rounded" in listed
+
+
+def test_an_operator_without_a_group_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest.operators, "__all__", [*ingest.operators.__all__, "recent"])
+    monkeypatch.setattr(ingest.operators, "recent", len, raising=False)
+    with pytest.raises(ValueError, match="differ in recent"):
+        operator_page.listing()

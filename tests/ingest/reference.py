@@ -14,6 +14,7 @@ import pyarrow as pa
 from ingest import dtypes
 from ingest.expr import ColumnRef, Expr
 from ingest.keys import key_of
+from tests.ingest import reference_lists, reference_text
 
 Array = npt.NDArray[Any]
 RAW = ("utf-8", "surrogateescape")  # n-grams of bytes may cut a character
@@ -108,11 +109,14 @@ def _numbers(function: Callable[..., Array]) -> Callable[..., Array]:
     return apply
 
 
+def raw(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode(*RAW)
+
+
 def _compare(function: Callable[..., Any]) -> Callable[..., Array]:
     def apply(node: Expr, kinds: list[str], a: Array, b: Array) -> Array:
-        if "string" in kinds:
-            pairs = zip(a, b, strict=True)
-            return np.array([function(x.encode(), y.encode()) for x, y in pairs], bool)
+        if kinds[0] in dtypes.TEXTS:
+            return np.array([function(raw(x), raw(y)) for x, y in zip(a, b, strict=True)], bool)
         common = np.dtype(dtypes.promote(*kinds))
         return np.asarray(function(a.astype(common), b.astype(common)))
 
@@ -157,6 +161,7 @@ def _lower(node: Expr, kinds: list[str], x: Array) -> Array:
 
 
 MAPPED: dict[str, Callable[..., Array]] = {
+    "age": reference_lists.age,
     "add": _numbers(np.add),
     "subtract": _numbers(np.subtract),
     "multiply": _numbers(np.multiply),
@@ -186,6 +191,7 @@ MAPPED: dict[str, Callable[..., Array]] = {
     "lower": _lower,
     "where": _where,
     "length": lambda node, kinds, x: np.array([len(text) for text in x]),
+    **reference_text.MAPPED,
 }
 
 
@@ -227,8 +233,10 @@ def _ngrams(node: Expr, x: Any) -> list[str]:
 
 
 ROWWISE: dict[str, Callable[..., Any]] = {
+    **reference_lists.ROWWISE,
     "cross": _cross,
     "length": lambda node, x: len(x),
     "split": lambda node, x, separator: [piece for piece in x.split(separator) if piece],
     "ngrams": _ngrams,
+    **reference_text.ROWWISE,
 }

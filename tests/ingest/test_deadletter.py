@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from ingest.deadletter import MAX_VALUE_BYTES, TOPIC, DeadLetters, Reason
+from ingest.deadletter import EXAMPLE, MAX_VALUE_BYTES, TOPIC, DeadLetters, Reason
 from ingest.sources.base import Position
 from kernels.errors import ConfigError
 
@@ -65,6 +65,19 @@ def test_a_resumed_run_writes_no_letter_twice(tmp_path: Path) -> None:
     letters.close()
     found = sorted((letter["partition"], letter["offset"]) for letter in read(tmp_path))
     assert found == [(0, 3), (0, 5), (0, 7), (0, 9), (1, 3), (1, 5), (1, 9), (1, 11)]
+
+
+def test_a_letter_about_an_example_is_written_once(tmp_path: Path) -> None:
+    """It has no offset that a checkpoint could tell from others."""
+    letters = DeadLetters(tmp_path)
+    put(letters, EXAMPLE, 7)
+    letters.close()
+    letters = DeadLetters(tmp_path)
+    letters.resume({("clicks", 0): Position(400, 0)})
+    put(letters, EXAMPLE, 7)
+    put(letters, EXAMPLE, -8)
+    letters.close()
+    assert [(letter["offset"], letter["index"]) for letter in read(tmp_path)] == [(-1, 7), (-1, -8)]
 
 
 def test_a_letter_torn_by_a_crash(tmp_path: Path) -> None:

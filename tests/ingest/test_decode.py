@@ -166,17 +166,17 @@ def test_a_bad_record_is_named_and_its_neighbours_live(
     [
         ({"price": None}, {"price": 1.5}),
         ({"price": float("nan")}, {"price": 1.5}),
-        ({"query": None}, {"query": ""}),
-        ({"slot": None}, {"slot": 0}),
-        ({"shown": None}, {"shown": False}),
-        ({"ids": None}, {"ids": []}),
-        ({"thumb": None}, {"thumb": b""}),
+        ({"query": None}, {"query": None}),
+        ({"slot": None}, {"slot": None}),
+        ({"shown": None}, {"shown": None}),
+        ({"ids": None}, {"ids": None}),
+        ({"thumb": None}, {"thumb": None}),
         ({"price": 3}, {"price": 3.0}),
-        ({"ctx": None}, {"browser": "", "zoom": 0.0}),
-        ({"ctx": ""}, {"browser": "", "zoom": 0.0}),
-        ({"ctx": '{"device": null}'}, {"browser": "", "zoom": 0.0}),
+        ({"ctx": None}, {"browser": None, "zoom": None}),
+        ({"ctx": ""}, {"browser": None, "zoom": None}),
+        ({"ctx": '{"device": null}'}, {"browser": None, "zoom": None}),
         ({"ctx": {"device": {"browser": "opera"}, "zoom": 0.5}}, {"browser": "opera", "zoom": 0.5}),
-        ({"ctx": {"device": None, "zoom": None}}, {"browser": "", "zoom": 0.0}),
+        ({"ctx": {"device": None, "zoom": None}}, {"browser": None, "zoom": None}),
     ],
 )
 def test_nulls_and_json_fields(changes: dict[str, object], row: dict[str, object]) -> None:
@@ -289,10 +289,10 @@ def test_arrow_messages_are_cast_to_the_declared_types() -> None:
     assert chunk.offset.tolist() == [100, 101, 101, 101, 103]
     assert chunk.index.tolist() == [0, 0, 1, 2, 0]
     assert [row["ts"] for row in rows[1:4]] == [1, 2, 3]
-    assert [row["query"] for row in rows[1:4]] == ["a", "", "c"]
+    assert [row["query"] for row in rows[1:4]] == ["a", None, "c"]
     assert [row["price"] for row in rows[1:4]] == [1.0, 1.5, 2.0]
-    assert [row["ids"] for row in rows[1:4]] == [[1], [], []]
-    assert [row["zoom"] for row in rows[1:4]] == [1.0, 0.0, 0.0]
+    assert [row["ids"] for row in rows[1:4]] == [[1], [], None]
+    assert [row["zoom"] for row in rows[1:4]] == [1.0, None, None]
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_table_deletes() -> None:
     assert chunk.batch.to_pylist() == [
         {"ad_id": 1, "title": "a"},
         {"ad_id": 1, "title": None},
-        {"ad_id": 2, "title": ""},
+        {"ad_id": 2, "title": None},
     ]
     assert chunk.deleted is not None
     assert chunk.deleted.tolist() == [False, True, False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from ingest.extractor import Extractor
 from ingest.keys import hash_strings
 from ingest.plan import FeaturePlan
 from kernels.errors import ConfigError
+from tests.ingest.list_expressions import LIST_EXPRESSIONS
 from tests.ingest.reference import evaluate, lower_character
 
 
@@ -54,12 +56,15 @@ NUMBER = {
 
 
 @st.composite
-def batches(draw: st.DrawFn, roots: tuple[Expr, ...]) -> pa.RecordBatch:
-    """A batch of the roots, now and then a slice of a larger one (offsets that do not start at 0)."""
+def batches(
+    draw: st.DrawFn, roots: tuple[Expr, ...], special: Mapping[str, st.SearchStrategy[Any]] | None = None
+) -> pa.RecordBatch:
+    """A batch of the roots, now and then a slice of a larger one (offsets that do not start at 0).
+    `special`: values of some columns, by the columns' names."""
     rows = draw(st.integers(1, 12))
     arrays = []
     for node in roots:
-        value = NUMBER[dtypes.element(node.dtype)]
+        value = (special or {}).get(node.name, NUMBER[dtypes.element(node.dtype)])
         if node is TS:
             value = st.integers(-(10**13), 10**13)
         if dtypes.is_list(node.dtype):
@@ -73,6 +78,7 @@ def batches(draw: st.DrawFn, roots: tuple[Expr, ...]) -> pa.RecordBatch:
 
 # op → expressions that use it. Keys show integers, bools and strings exactly; `dense` shows floats.
 EXPRESSIONS: dict[str, list[Expr]] = {
+    **LIST_EXPRESSIONS,
     "column": [node for node in ROOTS if dtypes.element(node.dtype) not in ("float32", "float64")],
     "dense": [I64, I32, F32, F64, BOOL],
     "fill_null": [
@@ -214,9 +220,13 @@ def test_operator_equals_reference(name: str) -> None:
 
 
 def test_every_operator_is_tested() -> None:
-    built = {node.op for nodes in EXPRESSIONS.values() for node in FeaturePlan(_keyed(nodes)).nodes}
-    untested = {name for name in op.__all__ if name not in EXPRESSIONS} - {"Operator", "operator"}
-    assert not untested and built >= set(EXPRESSIONS) - {"dense", "fill_null"}
+    from tests.ingest.test_statistics import EXPRESSIONS as STATISTICS
+    from tests.ingest.test_text_operators import EXPRESSIONS as TEXT_EXPRESSIONS
+
+    expressions = EXPRESSIONS | TEXT_EXPRESSIONS | STATISTICS
+    built = {node.op for nodes in expressions.values() for node in FeaturePlan(_keyed(nodes)).nodes}
+    untested = {name for name in op.__all__ if name not in expressions} - {"Operator", "operator"}
+    assert not untested and built >= set(expressions) - {"dense", "fill_null"}
 
 
 def _keyed(nodes: list[Expr]) -> dict[str, Expr]:
@@ -291,7 +301,7 @@ class TestUserOperator:
     def test_compiler_text_names_the_operator_and_its_line(self) -> None:
         wrong = op.operator("int64 x -> int64", "x +\n missing_name", name="wrong")
         with pytest.raises(
-            ConfigError, match=r"operator 'wrong' does not compile(.|\n)*operator wrong:2:.*missing_name"
+            ConfigError, match=rf"operator 'wrong' does not compile(.|\n)*{__file__}:\d+: error.*missing_name"
         ):
             one(wrong(I64), [1])
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -302,3 +303,60 @@ def test_what_cannot_be_found_is_named(folder: Path, read: Callable[..., Source]
             open_source(url, [stream(TOPIC)], until_end=True, dead_letters=DeadLetters(None)).topics()
     with pytest.raises(ConfigError, match="neither kafka"):
         open_source("http://x", [stream(TOPIC)], until_end=True, dead_letters=DeadLetters(None))
+
+
+WIDE_ROWS, WIDE_COLUMNS = 20_000, 30
+
+
+def wide(rows: int = WIDE_ROWS) -> pa.Table:
+    """The stream's three columns beside 27 others; values that hardly compress."""
+    numbers = np.random.default_rng(0).integers(0, 1 << 62, (WIDE_COLUMNS - 3, rows))
+    columns = {f"c{i}": column for i, column in enumerate(numbers)}
+    return pa.table({**columns, **table(range(rows)).select(["user_id", "ts", "page"]).to_pydict()})
+
+
+def syscall_bytes() -> int:
+    """Bytes that this process has read by system calls."""
+    return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_three_of_thirty_columns_cost_three_columns_bytes(
+    folder: Path, read: Callable[..., Source], kind: str
+) -> None:
+    path = folder / TOPIC / f"0.{kind}"
+    if kind == "parquet":
+        pq.write_table(wide(), path, row_group_size=4096, use_dictionary=False)
+    else:
+        with pa.ipc.new_file(path, wide().schema) as writer:
+            writer.write_table(wide(), max_chunksize=4096)
+    source = read()
+    places = assign(source)
+    before = syscall_bytes()
+    source.start()
+    chunks = to_end(source, places)
+    fetched, counted = syscall_bytes() - before, source.bytes_read()[TOPIC]
+    assert sum(map(len, chunks)) == WIDE_ROWS
+    assert counted < 0.12 * path.stat().st_size  # 3 of 30 are a tenth
+    # Beside them, the file's metadata: less than a tenth of it.
+    assert counted <= fetched < counted + 0.1 * path.stat().st_size
+    if kind == "parquet":
+        group = pq.ParquetFile(path).metadata
+        names = ("user_id", "ts", "page")
+        chunk = [group.row_group(g).column(c) for g in range(group.num_row_groups) for c in range(30)]
+        assert counted == sum(c.total_compressed_size for c in chunk if c.path_in_schema in names)
+
+
+def test_the_bytes_of_lines_and_streams_are_those_of_their_files(
+    folder: Path, read: Callable[..., Source]
+) -> None:
+    lines, rows_ = folder / TOPIC / "0.jsonl", folder / TOPIC / "1.arrows"
+    write(lines, range(5_000))
+    with pa.ipc.new_stream(rows_, wide(100).schema) as writer:
+        writer.write_table(wide(100))
+    source = read()
+    places = assign(source)
+    source.start()
+    to_end(source, places)
+    size = lines.stat().st_size + rows_.stat().st_size
+    assert size - 64 <= source.bytes_read()[TOPIC] <= size  # but for the stream's end marker

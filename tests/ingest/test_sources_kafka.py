@@ -101,6 +101,8 @@ def test_json_and_arrow_messages(topic: str, send: Send, read: Read) -> None:
     assert chunks[0].batch.schema.names == ["user_id", "ts", "page"]
     assert source.lag() == dict.fromkeys(places, 0)
     assert source.end_offsets() == {(topic, 0): 4, (topic, 1): 2000}
+    sent = [event(0), arrow([1, 2, 3]), event(4), event(5), *map(event, range(2000))]
+    assert source.bytes_read() == {topic: sum(map(len, sent))}
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

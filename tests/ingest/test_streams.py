@@ -8,6 +8,7 @@ import pytest
 
 from ingest.durations import duration_ms
 from ingest.expr import ColumnRef, RecentRef
+from ingest.operators import frequency
 from ingest.streams import Stream, Table, label_join, labelled, recent
 from kernels.errors import ConfigError
 
@@ -96,6 +97,10 @@ def test_durations(text: str | int, ms: int) -> None:
             "where must be a bool expression over this stream's columns",
         ),
         (lambda: impressions(where=lambda s: CLICKS.ts > s.ts), "where must be a bool expression"),
+        (
+            lambda: impressions(where=lambda s: frequency(s.ad_id) < 9),
+            r"where cannot depend on running statistics.*less\(frequency\(ads.impressions.ad_id",
+        ),
         (lambda: Stream("", columns=COLUMNS, key="user_id"), "the topic has no name"),
         (lambda: ADS.name, "ads has no column 'name'; its columns are ad_id, price"),
         (lambda: label_join(impressions(), CLICKS, on=(), window="1m"), "name at least one column"),

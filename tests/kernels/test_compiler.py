@@ -60,7 +60,7 @@ def test_errors_say_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
         compile_host("int f( {", name="broken")
     assert not list(cache.iterdir())
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(ConfigError, match=r"no-such-compiler.*install g\+\+ or set CXX"):
+    with pytest.raises(ConfigError, match=r"no-such-compiler.*install the package g\+\+ .*or set CXX"):
         compile_host("", name="empty")
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("LIVECTR_CACHE_DIR", __file__)
@@ -68,6 +68,22 @@ def test_errors_say_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
         compile_host("", name="empty")
     monkeypatch.setenv("LIVECTR_THREADS", "many")
     with pytest.raises(ConfigError, match="LIVECTR_THREADS='many'"):
+        compile_host("", name="empty")
+
+
+@pytest.mark.parametrize("command", ["/nowhere/g++", " ", "'", "/bin/true", "/bin/false", __file__])
+def test_what_is_no_compiler_says_which_package_to_install(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("CXX", command)
+    with pytest.raises(ConfigError, match=r"^[^\n]*no C\+\+ compiler[^\n]*install the package g\+\+[^\n]*$"):
+        compile_host("", name="empty")
+
+
+def test_without_any_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ConfigError, match=r"c\+\+ or g\+\+ or clang\+\+\): install the package g\+\+"):
         compile_host("", name="empty")
 
 

@@ -82,6 +82,51 @@ def test_equals_loops(batch: int) -> None:
             np.testing.assert_array_equal(row, loops.rows[name, key])
 
 
+@pytest.mark.parametrize("groups", [0, 1, 40, 300])
+def test_grouped_fields_equal_the_same_rows_written_out(groups: int) -> None:
+    """ "user" and "seen" have a row a group, and "seen" shares its table with fields that do not: the table
+    still learns once a step, from the same sums."""
+    rng, common = np.random.default_rng(groups), (0, 2)
+    batch = max(groups, 300 * (groups > 0))
+    grouped, plain = FieldTables(tables(), FIELDS, common), FieldTables(tables(), FIELDS)
+    own = [f for f in range(len(FIELDS)) if f not in common]
+    for _ in range(4):
+        index = np.r_[np.arange(groups), rng.integers(0, max(groups, 1), batch - groups)]
+        offsets, keys = ragged(rng, batch, len(FIELDS), 200)
+        whole = [
+            [keys[offsets[f * batch + b] : offsets[f * batch + b + 1]] for b in range(batch)]
+            for f in range(len(FIELDS))
+        ]
+        for f in common:
+            whole[f] = [whole[f][g] for g in index]
+        shared = [cell for f, rows in enumerate(whole) for cell in (rows[:groups] if f in common else rows)]
+        one = grouped.forward_grouped(*packed(shared), batch, groups)
+        all_rows = plain.forward(*packed([cell for rows in whole for cell in rows]), batch)
+        np.testing.assert_array_equal(one[0][index], all_rows[:, common])
+        np.testing.assert_array_equal(one[1], all_rows[:, own])
+        # Small whole numbers: their sums are exact in whatever order.
+        grad = rng.integers(-3, 4, all_rows.shape).astype(np.float32)
+        sums = np.zeros(one[0].shape, np.float32)
+        np.add.at(sums, index, grad[:, common])
+        assert grouped.backward(sums, grad[:, own]) == plain.backward(grad)
+    for name, table in grouped.tables.items():
+        for one_array, other in zip(by_key(table), by_key(plain.tables[name]), strict=True):
+            np.testing.assert_array_equal(one_array, other)
+
+
+def packed(cells: list[Keys]) -> tuple[Offsets, Keys]:
+    """Offsets and keys of the cells."""
+    offsets = np.cumsum([0, *map(len, cells)]).astype(np.int32)
+    return offsets, np.concatenate([*cells, np.empty(0, np.int64)])
+
+
+def by_key(table: DynamicTable) -> tuple[Keys, np.ndarray]:
+    """Keys and rows in the order of the keys."""
+    keys, rows = table.export()
+    order = np.argsort(keys)
+    return keys[order], rows[order]
+
+
 def test_infer_stores_nothing() -> None:
     fields = FieldTables(tables(), [("user", "user")])
     fields.forward([0, 1], [5], 1)
@@ -108,6 +153,9 @@ def test_rejects_a_malformed_batch() -> None:
         fields.forward([0, 1], [9], 2)
     with pytest.raises(RuntimeError, match="forward before"):
         fields.backward(np.zeros((2, 1, LAYOUT.dim), np.float32))
+    fields.forward([0, 1, 1], [9], 2)
+    with pytest.raises(ValueError, match="expected shape"):
+        fields.backward(np.zeros((1, 1, LAYOUT.dim), np.float32))
     other = DynamicTable(RowLayout((Segment("w", 1, AdaGrad()),)), name="other", seed=4)
     with pytest.raises(ValueError, match="one row layout"):
         FieldTables({**tables(), "other": other}, [("user", "user"), ("other", "other")])

@@ -14,7 +14,10 @@ from livectr.cli import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DISPLAY_ADS = str(EXAMPLES / "display_ads" / "pipeline.py")
-COMMANDS = ("demo", "simulate", "replay", "train", "serve", "query", "kafka", "redis", "inspect", "bench")
+COMMANDS = (
+    "demo", "simulate", "replay", "train", "features", "serve", "query", "kafka", "redis", "inspect",
+    "compare", "bench",
+)  # fmt: skip
 
 
 def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -164,7 +167,8 @@ def test_train_publish_serve_query_inspect(
         assert main(["query", "describe", "--server", server, "--json"]) == 0
         described = json.loads(capsys.readouterr().out)
         assert {"user_id", "ad_id"} <= {column["column"] for column in described["columns"]}
-        context = ["--context", "user_id=42", "device=ios", "--context", "page=home", "position=1"]
+        context = ["--context", "user_id=42", 'context={"device": {"os": "ios"}}', "query=best sale"]
+        context += ["--context", "page=search", "position=1"]
         ask = ["query", "rank", "--server", server, *context, "--candidates", "ad_id=1,2,3"]
         assert main([*ask, "--bids", "1,2,0.5", "--json"]) == 0
         answer = json.loads(capsys.readouterr().out)

@@ -38,6 +38,9 @@ def test_defaults_are_those_of_the_options() -> None:
         ("14d", "window_s", 14 * 86400.0),
         ("1.5s", "batch_interval_ms", 1500),
         ("250", "batch_interval_ms", 250),
+        ("8GiB", "gpu_budget", 8 << 30),
+        ("1.5 MiB", "max_message_bytes", 3 << 19),
+        ("1e3", "gpu_budget", 1000),
         ("yes", "until_end", True),
         ("false", "until_end", False),
     ],
@@ -59,6 +62,8 @@ def test_values_are_read_in_the_unit_of_their_name(text: str, name: str, value: 
         ({"publish_interval_s": "0"}, "must be more than 0"),
         ({"idle_s": "3 parsecs"}, "must be a number or a duration"),
         ({"source": "kafak://x:1"}, "must begin with kafka:// or file:"),
+        ({"gpu_budget": "8 GiBs"}, 'must be bytes or an amount of memory like "512MiB", "8GiB"'),
+        ({"gpu_budget": "-1"}, "must be at least 0"),
         ({"until_end": "perhaps"}, "must be true or false"),
         ({"checkpoint": ""}, "must be a text that is not empty"),
     ],
@@ -111,5 +116,9 @@ def test_every_setting_says_what_it_does() -> None:
 def test_the_page_lists_every_setting_with_its_default() -> None:
     page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     for name, field in FIELDS.items():
-        default = "–" if field.default is None else str(field.default).replace("False", "false")
+        default = (
+            "–"
+            if field.default is None
+            else str(field.default).replace("False", "false").replace("True", "true")
+        )
         assert f"| `{name}` | {default} | {', '.join(field.metadata['commands'])} |" in page, name

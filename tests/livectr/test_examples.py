@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ingest.pipeline import load_pipeline
 from livectr.cli import main
 from tests.livectr.log_samples import avazu, criteo
 
@@ -52,6 +53,12 @@ def test_avazu_on_two_ranks(tmp_path: Path, kafka_url: str) -> None:
     report = train("avazu", kafka_url, tmp_path / "report.json", "--batch-size", "512", ranks=2)
     assert (report["examples_trained"], report["world"]) == (10_000, 2)
     assert report["last_20_percent"]["auc"] > 0.7
+
+
+def test_display_ads_has_forty_features_of_four_views() -> None:
+    plan = load_pipeline(EXAMPLES / "display_ads" / "pipeline.py").plan
+    assert len(plan.sparse) + len(plan.dense) >= 40
+    assert {root.ref.source for root in plan.roots} == {"impressions", "clicks", "users", "ads"}
 
 
 def test_display_ads_simulated(tmp_path: Path) -> None:

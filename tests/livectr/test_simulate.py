@@ -20,7 +20,7 @@ from livectr.ledger import LedgerTail, read_ledger
 from livectr.records import png
 from livectr.simulate import SimulateOptions, simulate
 from livectr.traffic import TrafficOptions
-from livectr.truth import Truth, World
+from livectr.truth import Truth, World, relevance
 from trainer.metrics import auc
 
 WORLD = World(users=300, ads=40, ad_interval_s=2, ad_life=5, drift_s=60)
@@ -213,6 +213,22 @@ def test_images_show_their_look_and_some_do_not_decode(tmp_path: Path) -> None:
         np.asarray(Image.open(io.BytesIO(png(np.array([0, light, 0, 0]))))).mean() for light in (1.0, -1.0)
     )
     assert bright > dark + 50
+
+
+def test_visitors_of_the_search_page_type_words(market: tuple[Path, dict[str, int]]) -> None:
+    folder, _ = market
+    shown = [e for rows in lines(folder, "impressions").values() for e in sound(rows, "user_id", "ts")]
+    texts: list[tuple[object, object]] = [(event["page"], event["query"]) for event in shown]
+    typed = {query for _, query in texts}
+    assert {page for page, query in texts if query is not None} == {"search"}
+    assert {page for page, query in texts if query is None} == {"home", "video", "news"}
+    assert "sale" in typed and " SALE " in typed and "sae" in typed and "sale free" in typed
+
+
+def test_a_query_is_as_relevant_as_its_share_of_words_in_the_title() -> None:
+    title = np.array([[1, 2, 3]] * 4)
+    query = np.array([[-1, -1], [3, -1], [3, 7], [7, -1]])
+    assert relevance(query, title).tolist() == [0, 1, 0.5, 0]
 
 
 def test_tastes_drift_but_do_not_run_away() -> None:

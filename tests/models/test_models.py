@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from models import FM, LR, CTRModel, DeepFM, ModelConfig, TwoTower
-from models.base import role_slices, row_segments
-from models.two_tower import SOFT
+from models.base import Columns, role_slices, row_segments
+from models.two_tower import SOFT, TwoTowerModel
 
 FIELDS = ("user", "ad", "hour", "words")
 DENSE = ("price", "age")
@@ -116,6 +116,28 @@ def test_any_split_of_the_fields_gives_the_same(config: ModelConfig) -> None:
             assert torch.equal(parts[name], tensor), name
 
 
+@pytest.mark.parametrize("columns", [Columns((0, 2), (1,)), Columns((1, 2, 3), ()), Columns((), (0, 1))])
+def test_parts_add_up_with_all_gradients(config: ModelConfig, columns: Columns) -> None:
+    """What rows share may be computed apart: DICM's common features."""
+    values, dense = inputs(config)
+    others = Columns(
+        tuple(f for f in range(len(FIELDS)) if f not in columns.fields),
+        tuple(d for d in range(len(DENSE)) if d not in columns.dense),
+    )
+    split, whole = build(config).double(), build(config).double()
+    parts = [
+        split.partial(values[:, list(c.fields)].double(), dense[:, list(c.dense)].double(), c)
+        for c in (columns, others)
+    ]
+    one, other = split.finish(parts[0] + parts[1]), whole(values.double(), dense.double())
+    torch.testing.assert_close(one, other)
+    for logits in (one, other):
+        logits.square().sum().backward()
+    wanted = dict(whole.named_parameters())
+    for name, parameter in split.named_parameters():
+        torch.testing.assert_close(parameter.grad, wanted[name].grad, msg=name)
+
+
 def test_gradients_against_finite_differences(config: ModelConfig) -> None:
     model = build(config).double()
     values, dense = (x.double() for x in inputs(config))
@@ -190,3 +212,14 @@ def test_roles_share_a_row() -> None:
     roles: dict[str, ModelConfig] = {"rank": CONFIGS["DeepFM"], "prerank": CONFIGS["TwoTower"]}
     assert [s.name for s in row_segments(roles)] == ["rank.w", "rank.v", "prerank.t"]
     assert role_slices(roles) == {"rank": slice(0, 5), "prerank": slice(5, 9)}
+
+
+def test_a_tower_that_names_a_vector_has_its_numbers() -> None:
+    config = TwoTower(user=("u",), item=("i", "v"), dim=4, hidden=(8,), out=4)
+    model = config.build(["u", "i"], ["u", "i"], ("price", "v.0", "v.1"), True, 1)
+    assert isinstance(model, TwoTowerModel)
+    assert model.item.dense_index.tolist() == [1, 2] and model.user.dense_index.tolist() == []
+    with pytest.raises(ValueError, match="names 'w'"):
+        TwoTower(user=("u",), item=("i", "w"), dim=4, hidden=(8,), out=4).build(
+            ["u", "i"], ["u", "i"], (), True, 1
+        )

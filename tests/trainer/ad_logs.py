@@ -2,11 +2,12 @@
 
 import json
 import random
+from collections.abc import Collection
 from pathlib import Path
 
 from kafka import KafkaProducer
 
-from ingest.operators import bucketize, cross, hour
+from ingest.operators import bucketize, cross, frequency, hour, log1p, quantile_bins, zscore
 from ingest.pipeline import Pipeline
 from ingest.streams import Stream, Table, label_join, recent
 from livectr.kafka import create_topics
@@ -15,15 +16,24 @@ from models import DeepFM, TwoTower
 START_MS = 1_700_000_000_000
 PARTITIONS = 4
 ADS, USERS = 40, 60
+TOO_MANY_TAGS = 300
+"""So many tags have more pairs than a row may have values."""
 
 
 def ad_pipeline(prefix: str = "") -> Pipeline:
-    """DeepFM and two towers over seven fields, one a history; topics begin with `prefix`."""
+    """DeepFM and two towers over nine fields, one a history, and running statistics; topics begin with
+    `prefix`."""
     impressions = Stream(
         prefix + "impressions",
         key="user_id",
         time="ts",
-        columns={"request_id": "int64", "user_id": "int64", "ad_id": "int64", "ts": "int64"},
+        columns={
+            "request_id": "int64",
+            "user_id": "int64",
+            "ad_id": "int64",
+            "ts": "int64",
+            "tags": "list<int64>",
+        },
     )
     clicks = Stream(
         prefix + "clicks",
@@ -46,24 +56,30 @@ def ad_pipeline(prefix: str = "") -> Pipeline:
             category=ads.category,
             age_x_category=cross(bucketize(users.age, [18, 30, 50]), ads.category),
             behaviours=recent(clicks.ad_id, n=5, within="1h"),
+            price_bin=quantile_bins(ads.price, 4, fit_rows=500),
+            tag_pairs=cross(log.tags, log.tags),
         ),
-        dense=dict(price=ads.price),
+        dense=dict(price=ads.price, price_z=zscore(ads.price), seen=log1p(frequency(log.ad_id))),
         rank=DeepFM(dim=4, hidden=(16, 8)),
         prerank=TwoTower(
-            user=("user", "age", "behaviours"), item=("ad", "category"), dim=4, hidden=(8,), out=4
+            user=("user", "age", "behaviours"), item=("ad", "category", "price_z"), dim=4, hidden=(8,), out=4
         ),
         items=ads,
     )
 
 
-def events(impressions: int, seed: int = 0) -> dict[str, list[tuple[int, dict[str, object]]]]:
-    """topic → (partition, record), in the order in which they are logged."""
+def events(
+    impressions: int, seed: int = 0, failing: Collection[int] = ()
+) -> dict[str, list[tuple[int, dict[str, object]]]]:
+    """topic → (partition, record), in the order in which they are logged. failing: request ids of impressions
+    that cannot be extracted."""
     rng = random.Random(seed)
     logged: list[tuple[int, str, int, dict[str, object]]] = []
     for number in range(impressions):
         user, ad, ts = rng.randrange(USERS), rng.randrange(ADS), START_MS + number * 20
-        event = {"request_id": number, "user_id": user, "ad_id": ad, "ts": ts}
-        logged.append((ts, "impressions", user % PARTITIONS, event))
+        event: dict[str, object] = {"request_id": number, "user_id": user, "ad_id": ad, "ts": ts}
+        tags = list(range(TOO_MANY_TAGS)) if number in failing else [number % 7, user % 3]
+        logged.append((ts, "impressions", user % PARTITIONS, {**event, "tags": tags}))
         if rng.random() < (0.6 if (user + ad) % 3 == 0 else 0.1):
             late = ts + rng.randrange(4_000)
             logged.append((late, "clicks", user % PARTITIONS, {**event, "ts": late}))
@@ -75,9 +91,9 @@ def events(impressions: int, seed: int = 0) -> dict[str, list[tuple[int, dict[st
     return topics
 
 
-def write_files(root: Path, impressions: int, seed: int = 0) -> str:
+def write_files(root: Path, impressions: int, seed: int = 0, failing: Collection[int] = ()) -> str:
     """The log as JSON lines under `root`; returns its source URL."""
-    for topic, records in events(impressions, seed).items():
+    for topic, records in events(impressions, seed, failing).items():
         (root / topic).mkdir(parents=True)
         for partition in sorted({p for p, _ in records}):
             lines = [json.dumps(record) for p, record in records if p == partition]

@@ -64,6 +64,7 @@ class Run:
                 marks={name: table.mark() for name, table in self.tables.items()},
                 dense={"rank.w": torch.full((2, 2), float(self.step)), "adam.step": torch.tensor(3.0)},
                 source={"partitions.json": b'{"at": %d}' % self.step, "0/empty.arrow": b""},
+                statistics={"zscore-1": np.array([self.step, 0.1, np.inf]), "frequency-2": np.arange(4)},
             )
         )
 
@@ -106,6 +107,11 @@ def test_what_is_restored_is_what_was_committed(run: Run) -> None:
     dense = restored.dense()
     assert dense["rank.w"].tolist() == [[1, 1], [1, 1]] and dense["adam.step"].shape == ()
     assert restored.sources() == [{"partitions.json": b'{"at": 1}', "0/empty.arrow": b""}]
+    statistics = restored.statistics()
+    assert {n: (str(a.dtype), a.tolist()) for n, a in statistics.items()} == {
+        "zscore-1": ("float64", [1, 0.1, np.inf]),
+        "frequency-2": ("int64", [0, 1, 2, 3]),
+    }
 
 
 @settings(max_examples=20, deadline=None)

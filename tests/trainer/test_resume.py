@@ -64,6 +64,9 @@ class Result:
         self.step = manifest.step
         self.tables = {name: by_key(table) for name, table in step.tables.items()}
         self.dense = {name: tensor.numpy() for name, tensor in restored.dense().items()}
+        # By operator: the digest behind it knows the topics' names.
+        statistics = restored.statistics().items()
+        self.statistics = {name.split("-")[0]: array.tobytes() for name, array in statistics}
         self.predictions = np.fromfile(root / "predictions", RECORD)
         sources = SourceState.merge(SourceState.from_parts(part) for part in restored.sources())
         self.positions = {p: dict(state.values) for p, state in sources.partitions.items()}
@@ -82,14 +85,16 @@ def assert_same(got: Result, want: Result) -> None:
     for name, (keys, rows) in want.tables.items():
         assert (got.tables[name][0] == keys).all(), name
         assert got.tables[name][1].tobytes() == rows.tobytes(), name
+    assert got.statistics == want.statistics and len(want.statistics) == 3
     assert got.dense.keys() == want.dense.keys()
     for name, tensor in want.dense.items():
         assert got.dense[name].tobytes() == tensor.tobytes(), name
 
 
 def assert_close(got: Result, want: Result) -> None:
-    """The same examples and keys in the same order; values up to the order in which floats are added."""
+    """The same examples, keys and statistics; values up to the order in which floats are added."""
     assert got.step == want.step
+    assert got.statistics == want.statistics and len(want.statistics) == 3
     for column in ("instance", "user", "time_ms", "label"):
         assert (got.predictions[column] == want.predictions[column]).all()
     # fp32 sums over ranks are added in another order; 100 steps carry the difference on

@@ -1,0 +1,171 @@
+"""The common-feature technique: features and training step of batches, a user's examples in groups or every
+row on its own, in turns (A B A B).
+
+Workload: the view of `bench.features`, each user with a history of 50 items, DeepFM K = 16, MLP 256-128,
+batch 4096. Extraction and step are timed one after the other, in one thread a rank. "User features" are the
+bytes of their keys, offsets and dense numbers in one batch's memory, with the index of groups.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from bench.features import display_ads, rows_of
+from bench.rows import row
+from ingest.common import Common, CommonExtractor, CommonFeatures
+from ingest.features import Features
+from ingest.pipeline import Pipeline
+from models import DeepFM
+from trainer.collectives import Collectives, connect
+from trainer.step import DesStep
+
+BATCH, HISTORY, ITEMS = 4096, 50, 100_000
+PER_USER = (5.0, 2.0, 1.0)
+"""Impressions of a user in a batch."""
+WORLDS = (1, 2)
+ROOT = Path(__file__).parents[1]
+
+
+def run(quick: bool = False) -> list[dict[str, object]]:
+    """Rows of `livectr bench common`."""
+    rows = []
+    for world in WORLDS:
+        for found in _launch(world, quick):
+            ranks = f"{world} rank" + "s" * (world > 1)
+            workload = f"{found['per_user']:.3g} impressions a user, batch {BATCH}, {ranks}"
+            figures: list[tuple[str, str, str, Literal["more", "less"]]] = [
+                ("training with common features", "examples/s", "rate", "more"),
+                ("user features", "MB/batch", "user MB", "less"),
+                ("bytes sent by a rank", "MB/step", "sent MB", "less"),
+            ]
+            for figure, unit, name, better in figures[: 3 if world > 1 else 2]:
+                apart = found[f"{name} apart"]
+                rows.append(
+                    row(
+                        figure,
+                        workload,
+                        unit,
+                        found[name],
+                        peer_name="each row apart",
+                        peer=apart,
+                        better=better,
+                    )
+                )
+    return rows
+
+
+def _launch(world: int, quick: bool) -> list[dict[str, float]]:
+    """Runs `main` on `world` ranks, and returns what rank 0 measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "found.json"
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
+        subprocess.run(
+            [*launch, f"--nproc-per-node={world}", "-m", "bench.common", str(out), *["--quick"] * quick],
+            cwd=ROOT,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "LIVECTR_THREADS": "1"},
+            check=True,
+        )
+        found: list[dict[str, float]] = json.loads(out.read_text())
+        return found
+
+
+def examples(
+    pipeline: Pipeline, rows: int, per_user: float, seed: int
+) -> tuple[pa.RecordBatch, NDArray[np.int64], NDArray[np.float32]]:
+    """Root columns, users and labels of a batch: rows / per_user users, each one's rows at random places."""
+    rng = np.random.default_rng(seed)
+    users = round(rows / per_user)
+    index = np.r_[np.arange(users), rng.integers(0, users, rows - users)].astype(np.int64)
+    rng.shuffle(index)
+    ids = rng.permutation(10 * users)[:users]
+    columns = rows_of(pipeline, rows, seed)
+    arrays = []
+    for name, column in zip(columns.schema.names, columns.columns, strict=True):
+        if name.startswith("recent("):
+            items = rng.integers(0, ITEMS, users * HISTORY)
+            offsets = np.arange(users + 1, dtype=np.int32) * HISTORY
+            column = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items)).take(pa.array(index))
+        elif name == "impressions.user_id":
+            column = pa.array(ids[index])
+        elif name.startswith("users."):
+            column = column.take(pa.array(index))
+        arrays.append(column)
+    batch = pa.RecordBatch.from_arrays(arrays, names=columns.schema.names)
+    return batch, ids[index], (rng.random(rows) < 0.2).astype(np.float32)
+
+
+Examples = tuple[pa.RecordBatch, NDArray[np.int64], NDArray[np.float32]]
+Extract = Callable[[pa.RecordBatch, NDArray[np.int64]], Features | CommonFeatures]
+
+
+def measure(shared: Collectives, quick: bool) -> list[dict[str, float]]:
+    """For each workload: median examples/s, user bytes, and bytes sent, in groups and apart."""
+    rounds, steps = (5, 2) if quick else (25, 2)
+    rank, world = shared.rank, shared.world
+    pipeline = replace(display_ads(), rank=DeepFM(dim=16, hidden=(256, 128)))
+    whole, common = pipeline.plan.compile(), Common.of(pipeline)
+    extracts: tuple[Extract, Extract] = (
+        CommonExtractor(pipeline, whole),
+        lambda columns, user: whole(columns),
+    )
+
+    def rate(side: tuple[Extract, DesStep], batches: list[Examples]) -> float:
+        extract, des = side
+        shared.all_reduce(torch.zeros(1), "barrier")
+        start = time.perf_counter()
+        for columns, user, label in batches:
+            des.step(extract(columns, user), label)
+        return BATCH * len(batches) / (time.perf_counter() - start)
+
+    found = []
+    for per_user in PER_USER:
+        batches = [examples(pipeline, BATCH // world, per_user, 100 * step + rank) for step in range(steps)]
+        both = [
+            (extract, DesStep(pipeline, rank=rank, world=world, seed=1, collectives=Collectives(rank, world)))
+            for extract in extracts
+        ]
+        for side in both:
+            rate(side, batches)
+        rates = [[rate(side, batches) for side in both] for _ in range(rounds)]
+        one = {"per_user": per_user}
+        for i, suffix in enumerate(("", " apart")):
+            one["rate" + suffix] = statistics.median(pair[i] for pair in rates)
+            sent = sum(both[i][1].collectives.bytes.values())
+            one["sent MB" + suffix] = sent / 1e6 / ((rounds + 1) * steps)
+            one["user MB" + suffix] = user_bytes(extracts[i](*batches[0][:2]), common) * world / 1e6
+        found.append(one)
+    return found
+
+
+def user_bytes(features: Features | CommonFeatures, common: Common) -> int:
+    """Bytes of the users' features."""
+    if isinstance(features, CommonFeatures):
+        side = features.common
+        return features.index.nbytes + side.keys.nbytes + side.offsets.nbytes + side.dense.nbytes
+    side = features.select_fields(common.fields)
+    return side.keys.nbytes + side.offsets.nbytes + side.dense[:, list(common.dense)].nbytes
+
+
+def main() -> None:
+    """One rank of a measurement: `OUT [--quick]`."""
+    with connect() as shared:
+        found = measure(shared, "--quick" in sys.argv)
+        if shared.rank == 0:
+            Path(sys.argv[1]).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

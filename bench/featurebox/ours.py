@@ -1,0 +1,102 @@
+"""Our side: log → look-ups → features, batch by batch, features dropped.
+
+python -m bench.featurebox.ours FOLDER        prints JSON
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from bench.featurebox.pipeline import display_ads
+from ingest.deadletter import DeadLetters
+from ingest.examples import Examples, ExampleSource
+from ingest.features import Features
+from ingest.pipeline import Pipeline
+
+BATCH = 4096
+WAIT_S = 0.1
+
+
+def examples(pipeline: Pipeline, folder: str, limit: int | None = None) -> Iterator[Examples]:
+    """Batches of a stored log, looked up; all, or the first `limit` rows."""
+    source = ExampleSource(
+        pipeline, f"file:{folder}", rank=0, world=1, until_end=True, dead_letters=DeadLetters(None)
+    )
+    given = 0
+    try:
+        while limit is None or given < limit:
+            ready = len(source.orders(BATCH)[0])
+            if ready < BATCH and not source.ended:
+                source.poll(WAIT_S)
+                continue
+            if ready == 0:
+                return
+            taken = source.take(min(ready, BATCH if limit is None else limit - given))
+            given += len(taken)
+            yield taken
+    finally:
+        source.close()
+
+
+def first(pipeline: Pipeline, folder: str, rows: int) -> Features:
+    """Features of the first rows of the log."""
+    extract = pipeline.plan.compile()
+    return Features.concat([extract(batch.columns) for batch in examples(pipeline, folder, rows)])
+
+
+def resident_mib() -> float:
+    """Memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def measure(folder: str) -> dict[str, float]:
+    """Seconds and memory of one pass, after a warm-up on the first rows."""
+    pipeline = display_ads()
+    extract = pipeline.plan.compile()
+    for batch in examples(pipeline, folder, 2 * BATCH):
+        extract(batch.columns)
+    start, cpu = time.perf_counter(), time.process_time()
+    rows, keys, input_bytes = 0, 0, 0
+    resident = []
+    # As in trainer.feed: a batch is extracted while the next one is read and looked up.
+    with ThreadPoolExecutor(1) as worker:
+        flight: Future[Features] | None = None
+        for batch in examples(pipeline, folder):
+            found, flight = flight, worker.submit(extract, batch.columns)
+            rows += len(batch)
+            input_bytes += batch.columns.nbytes
+            keys += len(found.result().keys) if found is not None else 0
+            resident.append(resident_mib())
+        keys += len(flight.result().keys) if flight is not None else 0
+    quarter = len(resident) // 4
+    return dict(
+        rows=rows,
+        seconds=time.perf_counter() - start,
+        cpu_s=time.process_time() - cpu,
+        keys_per_row=keys / rows,
+        row_bytes=input_bytes / rows,
+        feature_bytes=(8 * keys + 4 * rows * (len(pipeline.plan.sparse) + len(pipeline.plan.dense))) / rows,
+        peak_mib=max(resident),
+        first_quarter_mib=float(np.median(resident[quarter // 2 : quarter])),
+        last_quarter_mib=float(np.median(resident[-quarter:])),
+    )
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    print(json.dumps(measure(parser.parse_args().folder)))
+
+
+if __name__ == "__main__":
+    main()

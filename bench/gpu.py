@@ -1,0 +1,258 @@
+"""The device's side of FeatureBox: launches, allocation, bandwidth, and a GPU against all cores of its host.
+
+`make bench-gpu` runs it where a GPU is; tests run `measure` on the emulated device, where the figures mean
+nothing, so that the command works when a GPU is lent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from bench.features import display_ads, rows_of
+from bench.rows import row
+from ingest import operators as op
+from ingest.device import DeviceExtractor
+from ingest.expr import ColumnRef, Expr, column
+from ingest.plan import FeaturePlan
+from kernels.columns import THREADS
+from kernels.device import CudaDevice, Device, EmulatedDevice, require_gpu
+
+Target = type[CudaDevice] | type[EmulatedDevice]
+WORDS, LETTERS = 4, 5
+"""A string of the string workload: 4 words of 5 letters, 23 bytes."""
+STRING = WORDS * LETTERS + WORDS - 1
+
+_EMPTY = {
+    CudaDevice: 'extern "C" __global__ void empty(const void* plan) {}',
+    EmulatedDevice: 'extern "C" void empty(const void* plan, long long blocks) {}',
+}
+_ALLOCATE = """
+#include "threadblock.cuh"
+struct Plan { Pool pool; int64_t rows; int64_t* offsets; };
+static __device__ inline void body(const Plan& p, const ThreadBlock& block) {
+    block.allocate(p.pool, [&](int64_t row) { return 8 + (row & 31); },
+                   [&](int64_t row, uint8_t* memory) { p.offsets[row] = memory - p.pool.base; });
+}
+"""
+_ALLOCATE_KERNEL = {
+    CudaDevice: _ALLOCATE
+    + """
+extern "C" __global__ void allocate(const Plan* plan) {
+    __shared__ ThreadBlock::Shared shared;
+    body(*plan, ThreadBlock{shared, int64_t(blockIdx.x) * THREADS, plan->rows, nullptr});
+}
+""",
+    EmulatedDevice: _ALLOCATE
+    + """
+#include "threads.cuh"
+extern "C" void allocate(const Plan* plan, int64_t blocks) {
+    livectr::parallel_for(blocks, [&](int64_t index) {
+        ThreadBlock::Shared shared;
+        body(*plan, ThreadBlock{shared, index * THREADS, plan->rows, nullptr});
+    });
+}
+""",
+}
+
+
+def run(quick: bool = False) -> list[dict[str, object]]:
+    """Rows of the benchmark's table. Raises ConfigError without a GPU."""
+    require_gpu()
+    return measure(CudaDevice, rows=1 << (16 if quick else 20), repeats=5 if quick else 20)
+
+
+def measure(target: Target, *, rows: int, repeats: int) -> list[dict[str, object]]:
+    """The rows of the table on a device, for batches of `rows` rows."""
+    return [
+        *launches(target, repeats),
+        *allocation(target, rows, repeats),
+        *bandwidth(target, rows, repeats),
+        *against_host(target, rows, repeats),
+    ]
+
+
+def launches(target: Target, repeats: int) -> list[dict[str, object]]:
+    """FeatureBox Table 1: what launches of an empty kernel cost, and what meta-kernels save of it."""
+    device = target(_EMPTY[target], ["empty"])
+    found = []
+    for count in (1, 10, 100, 1_000, 10_000):
+
+        def launch(count: int = count) -> None:
+            for _ in range(count):
+                device.launch("empty", 1, 0)
+
+        micros = _seconds(device, launch, repeats) * 1e6
+        found.append(row("kernel launches", f"{count:,} empty kernels", "µs", micros))
+    plan = display_ads().plan
+    operators = sum(not node.is_root for node in plan.nodes)
+    layers = len(plan.layers) - 1
+    found.append(
+        row(
+            "launches per batch",
+            f"display ads, {operators} operators",
+            "launches",
+            layers,
+            peer_name="one per operator",
+            peer=operators,
+            better="less",
+            goal=1,
+        )
+    )
+    return found
+
+
+def allocation(target: Target, rows: int, repeats: int) -> list[dict[str, object]]:
+    """The pool's cost per allocation against one call of the allocator per result."""
+    device = target(_ALLOCATE_KERNEL[target], ["allocate"])
+    blocks = -(-rows // THREADS)
+    capacity = rows * 64
+    memory, offsets, small = device.memory(capacity), device.memory(8 * rows), device.memory(256)
+    words = np.array([memory.address, capacity, small.address, rows, offsets.address], np.int64)
+    device.upload(small.address + 128, words.view(np.uint8))
+
+    def pool() -> None:
+        device.clear(small.address, 8)
+        device.launch("allocate", blocks, small.address + 128)
+
+    ours = _seconds(device, pool, repeats) / rows * 1e9
+    calls = min(rows, 10_000)
+
+    def one_by_one() -> None:
+        for _ in range(calls):
+            device.memory(24)
+
+    peer = _seconds(device, one_by_one, max(3, repeats // 4)) / calls * 1e9
+    found = [
+        row(
+            "allocation, in-kernel pool",
+            f"{rows:,} results of 8 to 39 bytes",
+            "ns",
+            ours,
+            peer_name="one call of CuPy's pool each" if target is CudaDevice else "one NumPy array each",
+            peer=peer,
+            better="less",
+            goal=1,
+        )
+    ]
+    if target is CudaDevice:
+        runtime = require_gpu().cuda.runtime
+
+        def with_malloc() -> None:
+            for _ in range(1_000):
+                runtime.free(runtime.malloc(256))
+
+        malloc = _seconds(device, with_malloc, 3) / 1_000 * 1e9
+        found.append(
+            row(
+                "allocation, in-kernel pool",
+                f"{rows:,} results of 8 to 39 bytes",
+                "ns",
+                ours,
+                peer_name="one cudaMalloc and cudaFree each",
+                peer=malloc,
+                better="less",
+                goal=1,
+            )
+        )
+    # Its share of a layer that allocates for every row: lower() of the string workload.
+    plan, batch, _ = strings(rows, 1)
+    layer = DeviceExtractor(plan, target).layer_seconds(batch, repeats)[0]
+    share = 100 * ours * rows * 1e-9 / layer
+    return [*found, row("allocation, share of a layer's time", "lower() of one column", "%", share)]
+
+
+def bandwidth(target: Target, rows: int, repeats: int) -> list[dict[str, object]]:
+    """Bytes that a layer has to move, per second, against those of a copy inside the device: read and
+    written."""
+    device = target(_EMPTY[target], ["empty"])
+    size = min(rows * 1024, 1 << 30)
+    a, b = device.memory(size), device.memory(size)
+    copied = 2 * size / _seconds(device, lambda: device.copy(a.address, b.address, size), repeats)
+    found = []
+    for name, make, goal in (("fixed-width", fixed, 0.5), ("with strings", strings, 0.25)):
+        plan, batch, moved = make(rows, 8)
+        seconds = DeviceExtractor(plan, target).layer_seconds(batch, repeats)
+        for layer, (took, nbytes) in enumerate(zip(seconds, moved, strict=True), start=1):
+            found.append(
+                row(
+                    f"layer kernel, {name}",
+                    f"layer {layer}, {nbytes / rows:.0f} bytes a row, {rows:,} rows",
+                    "GB/s",
+                    nbytes / took / 1e9,
+                    peer_name="device copy",
+                    peer=copied / 1e9,
+                    goal=goal,
+                )
+            )
+    return found
+
+
+def against_host(target: Target, rows: int, repeats: int) -> list[dict[str, object]]:
+    """The whole extraction, copies included, against the host extractor on all cores."""
+    pipeline = display_ads()
+    part = rows_of(pipeline, min(rows, 4096))
+    batch = pa.concat_batches([part] * max(1, rows // part.num_rows))
+    device, host = DeviceExtractor(pipeline.plan, target), pipeline.plan.compile()
+    device(batch), host(batch)
+    ours, theirs = [], []
+    for _ in range(max(3, repeats // 4)):
+        ours.append(_once(lambda: device(batch)))
+        theirs.append(_once(lambda: host(batch)))
+    rates = [batch.num_rows / float(np.median(times)) for times in (ours, theirs)]
+    workload = f"display ads, {len(pipeline.fields)} fields, {batch.num_rows:,} rows a batch, copies included"
+    return [row("feature extraction", workload, "rows/s", rates[0], peer_name="all cores of the host",
+                peer=rates[1], goal=10)]  # fmt: skip
+
+
+def fixed(rows: int, columns: int) -> tuple[FeaturePlan, pa.RecordBatch, list[int]]:
+    """One layer of arithmetic on whole numbers. (plan, batch, bytes that each layer moves)."""
+    rng = np.random.default_rng(1)
+    roots = [column(ColumnRef("t", f"c{i}"), "int64") for i in range(columns)]
+    nodes: list[Expr] = []
+    for i, x in enumerate(roots):
+        y = roots[(i + 1) % columns]
+        nodes += [x + y, x * 3, op.bucketize(x, [10, 100, 1000]), op.cross(x, y)]
+    plan = FeaturePlan({f"f{i}": node for i, node in enumerate(nodes)})
+    arrays = [pa.array(rng.integers(0, 2000, rows)) for _ in roots]
+    batch = pa.RecordBatch.from_arrays(arrays, names=[root.name for root in roots])
+    return plan, batch, [rows * columns * (8 + 8 + 8 + 4 + 8)]
+
+
+def strings(rows: int, columns: int) -> tuple[FeaturePlan, pa.RecordBatch, list[int]]:
+    """lower, split and key of columns of equally long strings: three layers."""
+    rng = np.random.default_rng(2)
+    roots = [column(ColumnRef("t", f"s{i}"), "string") for i in range(columns)]
+    plan = FeaturePlan({f"f{i}": op.split(op.lower(root), " ") for i, root in enumerate(roots)})
+    letters = rng.integers(65, 91, (rows, STRING), dtype=np.uint8)
+    letters[:, LETTERS :: LETTERS + 1] = 32
+    offsets = pa.py_buffer((np.arange(rows + 1) * STRING).astype(np.int32))
+    array = pa.StringArray.from_buffers(rows, offsets, pa.py_buffer(letters.reshape(-1)))
+    batch = pa.RecordBatch.from_arrays([array] * columns, names=[root.name for root in roots])
+    pointer = 16
+    lower = 4 + STRING + pointer + STRING
+    split = pointer + STRING + pointer + WORDS * pointer
+    key = pointer + WORDS * (pointer + LETTERS) + pointer + WORDS * 8
+    return plan, batch, [rows * columns * size for size in (lower, split, key)]
+
+
+def _once(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _seconds(device: Device, call: Callable[[], object], repeats: int) -> float:
+    """Median seconds of a call with all that it queued, after one that warms up."""
+    call()
+    device.synchronize()
+    took = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        device.synchronize()
+        took.append(time.perf_counter() - start)
+    return float(np.median(took))

@@ -1,0 +1,49 @@
+"""Casts between types."""
+
+from __future__ import annotations
+
+from ingest import dtypes
+from ingest.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
+from kernels.errors import ConfigError
+
+
+def cast(x: Operand, dtype: str) -> Expr:
+    """x as another type, or each item of a list.
+
+    number → number      rounded to the nearest float; towards zero to whole numbers, and to the type's limits
+                         beyond them; NaN → 0
+    number → bool        whether it is not 0; NaN → false
+    bool → number        0 or 1
+    string → number      [+-]digits[.digits][e[+-]digits], with ASCII space around it; anything else → 0.
+                         float64: the nearest one for any number of digits (ties to even; infinite beyond
+                         float64's range); float32: that, rounded once more. Whole numbers: exact ("1e3" and
+                         "5.0" are whole); 0 where the value is no whole number or beyond the type
+    whole number → string   in decimal; bool → string: "true" or "false"
+
+    Example: `cast(json_field(log.extra, "price", "string"), "float32")`.
+    """
+    node = as_expr(x, "cast")
+    source = dtypes.element(node.dtype)
+    need("cast", node, (*dtypes.FIXED, "string"), "a number, bool or string")
+    if dtype not in (*dtypes.FIXED, "string"):
+        raise ConfigError(f"cast({node}): {dtype!r} is not one of {', '.join((*dtypes.FIXED, 'string'))}")
+    if source == dtype:
+        return node
+    if (source, dtype) == ("string", "bool") or (dtype == "string" and source.startswith("float")):
+        raise ConfigError(f"cast cannot make {dtype} of {node}, which is {node.dtype}: {_INSTEAD[dtype]}")
+    if source == "string":
+        call = f"cast_text<{C_TYPES[dtype]}>({{0}})"
+    elif dtype == "string":
+        call = (
+            "cast_bool_to_text({0}, {sink})" if source == "bool" else "cast_to_text((int64_t)({0}), {sink})"
+        )
+    else:
+        wide = "double" if source.startswith("float") else "int64_t"
+        call = f"Cast<{C_TYPES[dtype]}>::of(({wide})({{0}}))"
+    return mapped("cast", (node,), dtype=dtype, device=Device(call), params=(dtype,))
+
+
+_INSTEAD = {
+    "bool": 'compare it, as in x == "true"',
+    "string": "make it a whole number first, for example with bucketize() or cast(…, 'int64')",
+}

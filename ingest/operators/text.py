@@ -1,0 +1,78 @@
+"""Pieces of strings, search in strings, and strings put together (UTF-8)."""
+
+from __future__ import annotations
+
+from ingest.expr import Device, Expr, Operand, as_expr, mapped, need
+from kernels.errors import ConfigError
+
+
+def trim(x: Operand) -> Expr:
+    """A string, or each string of a list, without the ASCII white space at both ends (space, tab, line feed,
+    vertical tab, form feed, carriage return).
+
+    Example: `trim(log.query)`.
+    """
+    node = as_expr(x, "trim")
+    need("trim", node, ("string",), "a string")
+    return mapped("trim", (node,), dtype="string", device=Device("{sink}.append(trimmed({0}))"))
+
+
+def substring(x: Operand, start: int, length: int | None = None) -> Expr:
+    """The characters (UTF-8 code points) at positions start … start + length - 1, those that there are; of a
+    string, or of each string of a list. Without a length up to the end.
+
+    As Python's x[start : start + length]; a negative start counts from the end, so that
+    `substring(x, -3, 2)` is the third and second last character.
+
+    Example: `substring(log.query, 0, 20)`.
+    """
+    node = as_expr(x, "substring")
+    need("substring", node, ("string",), "a string")
+    for value, name in ((start, "start"), (length, "length")):
+        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31
+        if not (whole or (value is None and name == "length")):
+            raise ConfigError(f"substring({node}): {name} must be a whole number of 32 bits, not {value!r}")
+    if length is not None and length < 0:
+        raise ConfigError(f"substring({node}): length must not be negative, but is {length}")
+    size = 2**31 if length is None else length
+    device = Device(f"{{sink}}.append(substring_of({{0}}, {start}ll, {size}ll))")
+    return mapped("substring", (node,), dtype="string", device=device, params=(start, length))
+
+
+def contains(x: Operand, text: Operand) -> Expr:
+    """Whether the string x, or each string of a list, has `text` in it, byte for byte: bool. The empty text
+    is in every string.
+
+    Example: `contains(lower(ads.title), "sale")`.
+    """
+    return _search("contains", x, text)
+
+
+def starts_with(x: Operand, text: Operand) -> Expr:
+    """Whether the string x, or each string of a list, begins with `text`: bool.
+
+    Example: `starts_with(log.url, "https://")`.
+    """
+    return _search("starts_with", x, text)
+
+
+def _search(op: str, x: Operand, text: Operand) -> Expr:
+    nodes = (as_expr(x, op), as_expr(text, op))
+    for node in nodes:
+        need(op, node, ("string",), "strings")
+    return mapped(op, nodes, dtype="bool", device=Device(f"{op}({{0}}, {{1}})"))
+
+
+def concat(*inputs: Operand) -> Expr:
+    """2 to 8 strings, one after the other: string. One of them may be a list: then each of its strings in
+    turn.
+
+    Example: `concat(users.city, "|", log.query)`.
+    """
+    if not 2 <= len(inputs) <= 8:
+        raise ConfigError(f"concat takes 2 to 8 strings, not {len(inputs)}")
+    nodes = [as_expr(value, "concat") for value in inputs]
+    for node in nodes:
+        need("concat", node, ("string",), "strings (cast makes them of whole numbers)")
+    slots = ", ".join(f"{{{i}}}" for i in range(len(nodes)))
+    return mapped("concat", nodes, dtype="string", device=Device(f"concat({{sink}}, {slots})"))

@@ -1,0 +1,96 @@
+"""Data that operators hold: dictionaries and word vectors that stand beside the code, and running statistics.
+
+A `Resource` never changes; a `Statistic` is learned from the stream, batch by batch, and belongs to the
+checkpoint and to the published version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from ingest.plan import FeaturePlan
+
+Array = npt.NDArray[Any]
+
+
+class Resource:
+    """Immutable arrays behind one C++ struct, whose members are their pointers and then int64 scalars.
+
+    ctype    the struct, for example `Dictionary<int64_t>` (kernels/*.cuh)
+    arrays   one for each pointer member, in order; C-contiguous
+    scalars  one for each int64_t member behind them
+    """
+
+    def __init__(self, ctype: str, arrays: Sequence[Array], scalars: Sequence[int] = ()) -> None:
+        self.ctype: Final = ctype
+        self.arrays: Final = tuple(np.ascontiguousarray(array) for array in arrays)
+        self.scalars: Final = tuple(scalars)
+        digest = hashlib.sha256(repr((ctype, self.scalars)).encode())
+        for array in self.arrays:
+            array.setflags(write=False)
+            digest.update(repr((array.dtype.str, array.shape)).encode())
+            digest.update(array.reshape(-1).view(np.uint8).data)
+        self.digest: Final = digest.hexdigest()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the working set."""
+        return sum(array.nbytes for array in self.arrays)
+
+    def __repr__(self) -> str:
+        # Part of a node's identity: the same content is the same node.
+        return f"Resource({self.ctype}, {self.digest})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Resource) and other.digest == self.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+class Statistic(ABC):
+    """What a node knows of the values that its first input had in earlier batches.
+
+    Subclasses are frozen dataclasses, so that their `repr` is part of a node's identity. The state is one
+    array of 8-byte values, float64 or int64; device code reads it through a pointer `{state}`.
+    """
+
+    @abstractmethod
+    def initial(self) -> Array:
+        """The state before the first batch."""
+
+    @abstractmethod
+    def update(self, state: Array, observed: Array) -> Array:
+        """The state after a batch whose values were `observed`, in the global sequence; the same bits for
+        the same values.
+
+        observed: float64[B], or int64[B] when the node's first input is a whole number, bool or key.
+        """
+
+
+def resources(plan: FeaturePlan) -> tuple[Resource, ...]:
+    """The resources of a plan's nodes, in node order."""
+    return tuple(node.device.resource for node in plan.nodes if node.device and node.device.resource)
+
+
+def resource_words(plan: FeaturePlan, addresses: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
+    """Members of the resources' structs one after the other, given where the arrays of each one are."""
+    words = [
+        word
+        for resource, at in zip(resources(plan), addresses, strict=True)
+        for word in (*at, *resource.scalars)
+    ]
+    return np.array(words, np.int64)
+
+
+def initial_states(plan: FeaturePlan) -> tuple[Array, ...]:
+    """The state of each statistic before the first batch, in the order of `plan.statistics`."""
+    statistics = [node.device.statistic for node in plan.statistics if node.device]
+    return tuple(statistic.initial() for statistic in statistics if statistic)

@@ -1,0 +1,183 @@
+"""Where generated kernels run: a GPU through CuPy, or the host in a GPU's manner.
+
+A `Device` owns memory, copies and launches; all addresses are integers. Copies and launches are queued in
+order and `synchronize` waits for them. `EmulatedDevice` runs the same kernels, compiled by the host compiler,
+block by block and phase by phase, so that everything but CuPy's calls is tested without a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.columns import THREADS
+from kernels.compiler import cached_cubin, compile_host
+from kernels.errors import ConfigError
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Buffer:
+    """Device memory. `owner` keeps it alive."""
+
+    def __init__(self, address: int, nbytes: int, owner: object) -> None:
+        self.address, self.nbytes, self._owner = address, nbytes, owner
+
+
+class Device(ABC):
+    """One queue of copies and launches."""
+
+    name: str
+    launches = 0
+    """Kernels launched so far."""
+
+    @abstractmethod
+    def memory(self, nbytes: int) -> Buffer:
+        """Device memory, not cleared, aligned to 256 bytes."""
+
+    @abstractmethod
+    def staging(self, nbytes: int) -> Bytes:
+        """Host memory for fast copies: uint8[nbytes]; pinned where that exists."""
+
+    @abstractmethod
+    def upload(self, address: int, source: Bytes) -> None:
+        """Queue a copy to the device; `source` must stay unchanged until `synchronize`."""
+
+    @abstractmethod
+    def download(self, target: Bytes, address: int) -> None:
+        """Queue a copy from the device."""
+
+    @abstractmethod
+    def clear(self, address: int, nbytes: int) -> None:
+        """Queue zeroing."""
+
+    @abstractmethod
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Queue a copy inside the device."""
+
+    @abstractmethod
+    def launch(self, kernel: str, blocks: int, plan: int) -> None:
+        """Queue a kernel over `blocks` blocks; `plan` is the address of its argument."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait for all that is queued."""
+
+
+class EmulatedDevice(Device):
+    """Host memory, and kernels as host functions. Raises KernelError when the source does not compile."""
+
+    name = "emulated"
+
+    def __init__(self, source: str, kernels: Sequence[str]) -> None:
+        library = compile_host(source, name="emulated kernels", flags=("-O1",))
+        self._kernels: dict[str, Any] = {}
+        for kernel in kernels:
+            function = library[kernel]
+            function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_int64], None
+            self._kernels[kernel] = function
+
+    def memory(self, nbytes: int) -> Buffer:
+        # Filled with what no kernel should read before it was written.
+        array = np.full(nbytes + 256, 0xA5, np.uint8)
+        return Buffer(-(-array.ctypes.data // 256) * 256, nbytes, array)
+
+    def staging(self, nbytes: int) -> Bytes:
+        return np.empty(nbytes, np.uint8)
+
+    def upload(self, address: int, source: Bytes) -> None:
+        ctypes.memmove(address, source.ctypes.data, source.nbytes)
+
+    def download(self, target: Bytes, address: int) -> None:
+        ctypes.memmove(target.ctypes.data, address, target.nbytes)
+
+    def clear(self, address: int, nbytes: int) -> None:
+        ctypes.memset(address, 0, nbytes)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        ctypes.memmove(target, source, nbytes)
+
+    def launch(self, kernel: str, blocks: int, plan: int) -> None:
+        self.launches += 1
+        self._kernels[kernel](plan, blocks)
+
+    def synchronize(self) -> None:
+        pass
+
+
+class CudaDevice(Device):
+    """The current GPU. Memory comes from CuPy's pool; one non-blocking stream.
+
+    Raises ConfigError where there is no GPU, KernelError when the source does not compile.
+    """
+
+    def __init__(self, source: str, kernels: Sequence[str]) -> None:
+        cupy = require_gpu()
+        self._cupy, self._runtime = cupy, cupy.cuda.runtime
+        properties = self._runtime.getDeviceProperties(cupy.cuda.Device().id)
+        self.name = properties["name"].decode()
+        arch = f"sm_{cupy.cuda.Device().compute_capability}"
+        module = cupy.RawModule(path=str(cached_cubin(source, arch=arch)))
+        self._kernels = {kernel: module.get_function(kernel) for kernel in kernels}
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+
+    def memory(self, nbytes: int) -> Buffer:
+        with self._stream:
+            pointer = self._cupy.cuda.alloc(max(nbytes, 1))
+        return Buffer(int(pointer.ptr), nbytes, pointer)
+
+    def staging(self, nbytes: int) -> Bytes:
+        pinned = self._cupy.cuda.alloc_pinned_memory(max(nbytes, 1))
+        return np.frombuffer(pinned, np.uint8, nbytes)
+
+    def upload(self, address: int, source: Bytes) -> None:
+        kind = self._runtime.memcpyHostToDevice
+        self._runtime.memcpyAsync(address, source.ctypes.data, source.nbytes, kind, self._stream.ptr)
+
+    def download(self, target: Bytes, address: int) -> None:
+        kind = self._runtime.memcpyDeviceToHost
+        self._runtime.memcpyAsync(target.ctypes.data, address, target.nbytes, kind, self._stream.ptr)
+
+    def clear(self, address: int, nbytes: int) -> None:
+        self._runtime.memsetAsync(address, 0, nbytes, self._stream.ptr)
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        kind = self._runtime.memcpyDeviceToDevice
+        self._runtime.memcpyAsync(target, source, nbytes, kind, self._stream.ptr)
+
+    def launch(self, kernel: str, blocks: int, plan: int) -> None:
+        self.launches += 1
+        self._kernels[kernel]((blocks,), (THREADS,), (np.uintp(plan),), stream=self._stream)
+
+    def synchronize(self) -> None:
+        self._stream.synchronize()
+
+
+def gpu_available() -> bool:
+    """Whether CuPy is installed and sees a GPU."""
+    try:
+        import cupy
+
+        return bool(cupy.cuda.runtime.getDeviceCount() > 0)
+    except Exception:  # CuPy raises its own error without a driver, ImportError without CuPy
+        return False
+
+
+def require_gpu() -> Any:
+    """CuPy. Raises ConfigError where it, or a GPU, is missing."""
+    try:
+        import cupy
+    except ImportError:
+        raise ConfigError('a GPU needs CuPy: pip install "livectr[gpu]", or set device to cpu') from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise ConfigError(f"no GPU can be used ({error}); set device to cpu") from None
+    if count == 0:
+        raise ConfigError("there is no GPU on this machine; set device to cpu")
+    return cupy

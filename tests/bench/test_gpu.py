@@ -1,0 +1,40 @@
+"""The GPU's benchmark works before a GPU is lent: it runs on the emulated device, and its kernels compile."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import gpu
+from ingest.codegen import device_source
+from kernels.compiler import compile_cubin
+from kernels.device import CudaDevice, EmulatedDevice, gpu_available
+from kernels.errors import ConfigError
+from livectr.bench import ROW
+
+
+def test_every_figure_is_measured() -> None:
+    rows = gpu.measure(EmulatedDevice, rows=700, repeats=2)
+    assert all(set(row) == set(ROW) and row["ours"] > 0 for row in rows)
+    figures = {row["figure"] for row in rows}
+    assert {"kernel launches", "launches per batch", "feature extraction"} <= figures
+    assert sum(str(row["figure"]).startswith("layer kernel") for row in rows) == 4
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        gpu._EMPTY[CudaDevice],
+        gpu._ALLOCATE_KERNEL[CudaDevice],
+        device_source(gpu.fixed(10, 2)[0]),
+        device_source(gpu.strings(10, 2)[0]),
+    ],
+)
+def test_its_kernels_compile_for_sm_90(source: str) -> None:
+    assert compile_cubin(source).startswith(b"\x7fELF")
+
+
+def test_without_a_gpu_it_says_so() -> None:
+    if gpu_available():
+        pytest.fail("this machine has a GPU: run make bench-gpu")
+    with pytest.raises(ConfigError, match=r"no GPU|needs CuPy"):
+        gpu.run(quick=True)

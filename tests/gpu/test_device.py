@@ -1,0 +1,54 @@
+"""Device extraction on a real GPU: the same checks as on the emulated device. `make test-gpu` runs them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from bench.features import display_ads, rows_of
+from ingest.device import DeviceExtractor
+from kernels.device import CudaDevice
+from tests.ingest import device_checks as checks
+
+
+def test_operators_equal_the_host() -> None:
+    checks.operators_equal_the_host(CudaDevice, checks.ALL, exact=False)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_dags_equal_the_host(seed: int) -> None:
+    checks.random_dags_equal_the_host(CudaDevice, seed, exact=False)
+
+
+def test_small_budgets_change_nothing() -> None:
+    checks.small_budgets_change_nothing(CudaDevice, exact=False)
+
+
+def test_a_full_pool_grows_and_nothing_is_cut() -> None:
+    checks.a_full_pool_grows_and_nothing_is_cut(CudaDevice)
+
+
+def test_a_row_with_too_many_values_fails_alone() -> None:
+    checks.a_row_with_too_many_values_fails_alone(CudaDevice)
+
+
+def test_statistics_equal_the_host() -> None:
+    checks.statistics_equal_the_host(CudaDevice)
+
+
+def test_one_launch_per_layer() -> None:
+    checks.one_launch_per_layer(CudaDevice)
+
+
+def test_an_empty_batch() -> None:
+    checks.an_empty_batch(CudaDevice)
+
+
+def test_calls_from_several_threads_overlap() -> None:
+    pipeline = display_ads()
+    device, host = DeviceExtractor(pipeline.plan, CudaDevice), pipeline.plan.compile()
+    batches = [rows_of(pipeline, 4096, seed) for seed in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        for got, batch in zip(pool.map(device, batches), batches, strict=True):
+            checks.assert_equal(got, host(batch), exact=False)

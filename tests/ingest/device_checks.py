@@ -1,0 +1,151 @@
+"""What must hold on every device: bodies of tests for the emulated one (tests/ingest) and a GPU (tests/gpu).
+
+The host extractor is the reference here; it is held to NumPy's operators in test_operators.py.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bench.features import display_ads, rows_of
+from ingest import dtypes
+from ingest import operators as op
+from ingest.device import DeviceExtractor
+from ingest.expr import ColumnRef, Expr, column
+from ingest.features import Features
+from ingest.plan import FeaturePlan
+from ingest.statistics import Statistics
+from kernels.columns import MAX_ROW_VALUES, THREADS
+from tests.ingest.test_operators import EXPRESSIONS, F64, I64, L64, LTEXT, ROOTS, TEXT
+from tests.ingest.test_plan import random_batch, random_dag
+from tests.ingest.text_expressions import TEXT_EXPRESSIONS
+
+Target = Any
+SIZES = (1, THREADS - 1, THREADS, THREADS + 1, 3 * THREADS + 5)
+
+
+def plan_of(nodes: list[Expr]) -> FeaturePlan:
+    """Every node as a feature: keys of whole numbers, bools and strings, dense numbers."""
+    sparse = {f"s{i}": node for i, node in enumerate(nodes) if "float" not in node.dtype}
+    dense = {f"d{i}": node for i, node in enumerate(nodes) if node.dtype in dtypes.FIXED}
+    return FeaturePlan(sparse, dense)
+
+
+def assert_equal(got: Features, want: Features, *, exact: bool = True) -> None:
+    """exact: False where the device's log1p may differ in the last bit."""
+    np.testing.assert_array_equal(got.failed, want.failed)
+    np.testing.assert_array_equal(got.offsets, want.offsets)
+    np.testing.assert_array_equal(got.keys, want.keys)
+    np.testing.assert_array_equal(got.observed, want.observed)
+    if exact:
+        np.testing.assert_array_equal(got.dense, want.dense)
+    else:
+        np.testing.assert_allclose(got.dense, want.dense, rtol=1e-6, atol=0)
+
+
+def operators_equal_the_host(target: Target, expressions: dict[str, list[Expr]], *, exact: bool) -> None:
+    """All operators in one plan; batches that end inside, at and behind a block."""
+    plan = plan_of([node for nodes in expressions.values() for node in nodes])
+    device, host = DeviceExtractor(plan, target), plan.compile()
+    rng = random.Random(1)
+    for rows in SIZES:
+        batch = random_batch(rng, rows + 3).slice(2, rows)
+        assert_equal(device(batch), host(batch), exact=exact)
+
+
+def random_dags_equal_the_host(target: Target, seed: int, *, exact: bool) -> None:
+    rng = random.Random(seed)
+    plan = plan_of(random_dag(rng, 40))
+    device, host = DeviceExtractor(plan, target), plan.compile()
+    for rows in (3, 300):
+        batch = random_batch(rng, rows)
+        assert_equal(device(batch), host(batch), exact=exact)
+
+
+def small_budgets_change_nothing(target: Target, *, exact: bool) -> None:
+    """From all on the device to hardly anything: the features stay the same."""
+    pipeline = display_ads()
+    # Results of every type travel from the CPU: numbers, strings, lists of both.
+    words = op.split(op.lower(TEXT), " ")
+    nodes = [*pipeline.plan.sparse.values(), op.lower(TEXT), words, op.ngrams(words, 2), L64 + I64]
+    plan = FeaturePlan({str(i): n for i, n in enumerate(nodes)}, {**pipeline.plan.dense, "x": F64 * 3})
+    rows = 700
+    batch = rows_of(pipeline, rows)
+    other = random_batch(random.Random(2), rows)
+    batch = pa.RecordBatch.from_arrays(
+        [*batch.columns, *other.columns], names=[*batch.schema.names, *other.schema.names]
+    )
+    want = plan.compile()(batch)
+    most = DeviceExtractor(plan, target, rows=rows).placement.device_memory.peak
+    on_cpu = []
+    for share in (1.0, 0.9, 0.8, 0.7, 0.6):
+        device = DeviceExtractor(plan, target, budget_bytes=int(most * share), rows=rows)
+        on_cpu.append(len(device.placement.cpu))
+        assert_equal(device(batch), want, exact=exact)
+    assert on_cpu[0] == 0 and on_cpu == sorted(on_cpu) and on_cpu[-1] >= 3, on_cpu
+
+
+def a_full_pool_grows_and_nothing_is_cut(target: Target) -> None:
+    plan = plan_of([op.lower(TEXT), op.ngrams(LTEXT, 2), op.cross(L64, L64), op.split(op.lower(TEXT), "a")])
+    device, host = DeviceExtractor(plan, target), plan.compile()
+    rng = random.Random(3)
+    small, large = random_batch(rng, 10), random_batch(rng, 20_000)
+    assert_equal(device(small), host(small))
+    assert device.reruns == 0
+    assert_equal(device(large), host(large))
+    grown = device.reruns
+    assert grown > 0
+    assert_equal(device(large), host(large))
+    assert_equal(device(small), host(small))
+    assert device.reruns == grown, "a pool that has grown stays large"
+
+
+def a_row_with_too_many_values_fails_alone(target: Target) -> None:
+    items = column(ColumnRef("t", "items"), "list<int64>")
+    plan = FeaturePlan({"all": op.cross(items, items, items), "n": op.length(items)})
+    batch = pa.record_batch({"t.items": [[1, 2], list(range(41)), [], list(range(40))]})
+    features = DeviceExtractor(plan, target)(batch)
+    assert 40**3 <= MAX_ROW_VALUES < 41**3
+    assert features.failed.tolist() == [False, True, False, False]
+    assert features.lengths[0].tolist() == [8, 0, 0, 40**3]
+
+
+def statistics_equal_the_host(target: Target) -> None:
+    plan = FeaturePlan(
+        {"bin": op.quantile_bins(F64, 4, fit_rows=50), "again": op.lower(TEXT)},
+        {"z": op.zscore(F64), "often": op.log1p(op.frequency(op.lower(TEXT))), "m": op.minmax(I64)},
+    )
+    device, host = DeviceExtractor(plan, target), plan.compile()
+    rng = random.Random(4)
+    state = Statistics(plan)
+    for _ in range(3):
+        batch = random_batch(rng, 100)
+        want = host(batch, state)
+        assert_equal(device(batch, state), want, exact=False)
+        state = state.update(want.observed)
+
+
+def one_launch_per_layer(target: Target) -> None:
+    """Meta-kernels: launches do not grow with the operators; three more pack the outputs."""
+    pipeline = display_ads()
+    device = DeviceExtractor(pipeline.plan, target)
+    batch = rows_of(pipeline, 1000)
+    device(batch)
+    before, reruns = device.launches, device.reruns
+    device(batch)
+    assert device.reruns == reruns
+    assert device.launches - before == len(pipeline.plan.layers) - 1 + 3
+    assert device.launches - before < len(pipeline.plan.nodes)
+
+
+def an_empty_batch(target: Target) -> None:
+    plan = plan_of([node for node in ROOTS if "float" not in node.dtype])
+    features = DeviceExtractor(plan, target)(random_batch(random.Random(5), 3).slice(1, 0))
+    assert features.rows == 0 and len(features.keys) == 0
+
+
+ALL = EXPRESSIONS | TEXT_EXPRESSIONS

@@ -1,0 +1,378 @@
+"""Basic features: what is materialised and merged by instance id equals what is computed, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ingest import basic_reader, materialize
+from ingest.basic import BYTES_TOPIC, BasicFeatures, Track
+from ingest.basic_store import MANIFEST, Manifest
+from ingest.deadletter import DeadLetters
+from ingest.examples import Examples, ExampleSource
+from ingest.features import Features
+from ingest.operators import cross, length, log1p, lower, split
+from ingest.pipeline import Pipeline
+from ingest.state import SourceState
+from ingest.streams import Stream, Table, label_join, labelled, recent
+from kernels.errors import ConfigError, MismatchError, UserError
+from tests.ingest.joined_logs import TYPES, random_logs, write_logs
+
+BASIC = ("query", "words", "long", "name", "age", "activity")
+ROWS = 400
+
+
+def pipeline(*, correct_late: bool = False, window: str = "1m", fold: bool = True) -> Pipeline:
+    """Scalar and list fields, of impressions, of a look-up and of a history; two dense numbers are basic."""
+    impressions = Stream(
+        "impressions",
+        key="user_id",
+        time="ts",
+        columns={**TYPES, "query": "string", "price": "float32"},
+    )
+    clicks = Stream("clicks", key="user_id", time="ts", columns=TYPES)
+    users = Table("users", key="user_id", columns={"user_id": "int64", "age": "int32", "name": "string"})
+    log = label_join(impressions, clicks, on="request_id", window=window, correct_late=correct_late)
+    log = log.lookup(users)
+    long = recent(clicks.ad_id, n=3, within="1h")
+    return Pipeline(
+        log,
+        sparse=dict(
+            ad=log.ad_id,
+            query=lower(log.query) if fold else log.query,
+            words=split(lower(log.query), " "),
+            ad_x_user=cross(log.ad_id, log.user_id),
+            long=long,
+            name=users.name,
+            short=recent(clicks.ad_id, n=2, within="1m"),
+        ),
+        dense=dict(age=users.age, price=log.price, activity=log1p(length(long))),
+        rank=None,
+    )
+
+
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(materialize, "GROUP_ROWS", 32)
+    monkeypatch.setattr(materialize, "PART_ROWS", 4 * 32)
+    monkeypatch.setattr(materialize, "TAKE_ROWS", 50)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_logs(tmp_path_factory.mktemp("logs"), random_logs(7, rows=ROWS))
+
+
+def make(pipe: Pipeline, url: str, target: Path, names: tuple[str, ...] | None = BASIC) -> Manifest:
+    return materialize.materialize(
+        pipe,
+        source=url,
+        target=target,
+        features=materialize.choose(pipe, names),
+        pipeline_file="pipeline.py",
+        dead_letters=DeadLetters(None),
+    )
+
+
+@pytest.fixture
+def store(url: str, tmp_path: Path) -> Path:
+    make(pipeline(), url, tmp_path / "basic")
+    return tmp_path / "basic"
+
+
+def examples(
+    track: Track,
+    url: str,
+    *,
+    rank: int = 0,
+    world: int = 1,
+    size: int = 100,
+    states: dict[int, SourceState] | None = None,
+    state: SourceState | None = None,
+) -> Iterator[Examples]:
+    """All examples of a rank in batches; `states`: the source's state before each."""
+    letters = DeadLetters(None)
+    source = ExampleSource(
+        track.pipeline,
+        url,
+        rank=rank,
+        world=world,
+        until_end=True,
+        dead_letters=letters,
+        state=state,
+        facts=False,
+    )
+    try:
+        number = 0
+        while not source.ended or len(source.orders(1)[0]):
+            source.poll(0.01)
+            order, _ = source.orders(size)
+            settled = len(order) if source.ended else int(np.searchsorted(order, source.frontier))
+            if settled == size or (source.ended and settled):
+                if states is not None:
+                    states[number] = source.snapshot()
+                number += 1
+                yield source.take(settled)
+    finally:
+        source.close()
+
+
+def features(track: Track, url: str, **options: object) -> list[Features]:
+    try:
+        return [track.features(batch) for batch in examples(track, url, **options)]  # type: ignore[arg-type]
+    finally:
+        track.close()
+
+
+def assert_same(got: list[Features], want: list[Features]) -> None:
+    """Bit for bit."""
+    assert len(got) == len(want) > 0
+    for one, other in zip(got, want, strict=True):
+        assert one.rows == other.rows
+        assert np.array_equal(one.offsets, other.offsets) and np.array_equal(one.keys, other.keys)
+        assert one.dense.tobytes() == other.dense.tobytes()
+        assert one.dense.flags.c_contiguous
+
+
+@pytest.mark.parametrize("correct_late", [False, True])
+@pytest.mark.parametrize("names", [BASIC, ("age",), ("words",), None], ids=["some", "dense", "list", "all"])
+@pytest.mark.parametrize("world", [1, 2])
+def test_read_features_equal_computed_ones(
+    url: str, tmp_path: Path, names: tuple[str, ...] | None, correct_late: bool, world: int
+) -> None:
+    pipe = pipeline(correct_late=correct_late)
+    manifest = make(pipe, url, tmp_path / "basic", names)
+    total = 0
+    for rank in range(world):
+        want = features(Track(pipe), url, rank=rank, world=world)
+        got = features(Track.open(pipe, str(tmp_path / "basic")), url, rank=rank, world=world)
+        assert_same(got, want)
+        total += sum(batch.rows for batch in want)
+    assert manifest.rows == total == sum(file.rows for file in manifest.files)
+
+
+def test_the_files_are_as_they_are_described(store: Path) -> None:
+    manifest = Manifest.read(store)
+    assert [f.name for f in manifest.features] == ["query", "words", "long", "name", "age", "activity"]
+    assert [f.kind for f in manifest.features] == ["key", "keys", "keys", "key", "dense", "dense"]
+    for partition in range(3):
+        parts = sorted((store / f"partition={partition}").glob("part-*.parquet"))
+        assert len(parts) > 1
+        order = []
+        for path in parts:
+            file = pq.ParquetFile(path)
+            groups = [file.metadata.row_group(g) for g in range(file.num_row_groups)]
+            assert all(group.num_rows == 32 for group in groups[:-1])
+            assert groups[0].column(0).compression == "ZSTD"
+            assert file.schema_arrow.field("words").type.value_type == pa.int64()
+            assert file.schema_arrow.field("age").type == pa.float32()
+            order += file.read(["order"])["order"].to_pylist()
+        assert order == sorted(order)
+
+
+def test_only_the_columns_that_are_needed_are_read(url: str, store: Path) -> None:
+    pipe = pipeline()
+    track = Track.open(pipe, str(store))
+    assert {root.name for root in track.pipeline.plan.roots} == {
+        "impressions.ad_id",
+        "impressions.user_id",
+        "impressions.price",
+        "recent(clicks.ad_id,2,60000)",
+    }
+    assert track.pipeline.narrow_tables == ()  # users are not read at all
+    assert track.pipeline.fingerprint == pipe.fingerprint
+    assert track.pipeline.fields == pipe.fields
+    features(track, url)
+    # A pipeline with one of the stored features reads that column alone.
+    log = pipe.log
+    small = Pipeline(log, sparse=dict(ad=log.ad_id, query=lower(log.query)), rank=None)
+    other = Track.open(small, str(store))
+    features(other, url)
+    assert 0 < other.bytes_read[BYTES_TOPIC] < 0.7 * track.bytes_read[BYTES_TOPIC]
+
+
+def test_a_resumed_run_reads_from_where_it_goes_on(url: str, store: Path) -> None:
+    pipe = pipeline()
+    states: dict[int, SourceState] = {}
+    want = features(Track(pipe), url)
+    track = Track.open(pipe, str(store))
+    assert_same(features(track, url, states=states), want)
+    half = len(want) // 2
+    state = SourceState.from_parts(states[half].parts())
+    resumed = Track.open(pipe, str(store))
+    assert_same(features(resumed, url, state=state), want[half:])
+    assert resumed.bytes_read[BYTES_TOPIC] < 0.75 * track.bytes_read[BYTES_TOPIC]
+
+
+def test_a_run_may_go_on_with_more_basic_features_but_not_with_fewer(url: str, store: Path) -> None:
+    pipe = pipeline()
+    computed: dict[int, SourceState] = {}
+    read: dict[int, SourceState] = {}
+    want = features(Track(pipe), url, states=computed)
+    features(Track.open(pipe, str(store)), url, states=read)
+    half = len(want) // 2
+    assert_same(features(Track.open(pipe, str(store)), url, state=computed[half]), want[half:])
+    with pytest.raises(MismatchError, match=r"wait in the checkpoint lack .*go on with the --basic"):
+        features(Track(pipe), url, state=read[half])
+
+
+@pytest.fixture
+def unique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
+    """(logs without repeated request ids, store); events are late by less than a row group, and no feature
+    depends on other rows."""
+    monkeypatch.setattr(materialize, "GROUP_ROWS", 64)
+    logs = random_logs(3, rows=800)
+    for partition, log in logs.impressions.items():
+        for number, row in enumerate(log):
+            row["request_id"] = f"{partition}-{number}"
+    url = write_logs(tmp_path / "logs", logs)
+    make(pipeline(), url, tmp_path / "basic", ("query", "words", "name", "age"))
+    return url, tmp_path / "basic"
+
+
+def test_rows_that_the_logs_no_longer_have_are_passed_over(unique: tuple[str, Path], tmp_path: Path) -> None:
+    url, store = unique
+    root = tmp_path / "less"
+    shutil.copytree(Path(url.removeprefix("file:")), root)
+    for path in (root / "impressions").iterdir():
+        lines = path.read_text().splitlines()
+        gone = range(len(lines) // 4, len(lines) // 2)  # more than the window holds
+        path.write_text("".join(f"{line}\n" for i, line in enumerate(lines) if i not in gone and i % 9))
+    pipe, less = pipeline(), f"file:{root}"
+    assert_same(features(Track.open(pipe, str(store)), less), features(Track(pipe), less))
+
+
+@pytest.mark.parametrize("window", ["30s", "30m"])
+def test_another_label_window_needs_no_other_store(unique: tuple[str, Path], window: str) -> None:
+    url, store = unique
+    pipe = pipeline(window=window)
+    assert_same(features(Track.open(pipe, str(store)), url), features(Track(pipe), url))
+
+
+def test_an_instance_that_the_store_lacks_is_named(url: str, store: Path) -> None:
+    path = store / "partition=1" / "part-00001.parquet"
+    whole = pq.read_table(path)
+    gone = whole["instance"][40].as_py()
+    pq.write_table(whole.filter(pa.compute.not_equal(whole["instance"], gone)), path, row_group_size=32)
+    _resize(store, path)
+    track = Track.open(pipeline(), str(store))
+    with pytest.raises(
+        UserError, match=rf"no instance {gone} of partition 1; .*livectr features materialize"
+    ):
+        features(track, url)
+
+
+def test_a_partition_that_the_store_lacks_is_named(url: str, store: Path) -> None:
+    values = json.loads((store / MANIFEST).read_text())
+    values["files"] = [file for file in values["files"] if file["partition"] != 2]
+    (store / MANIFEST).write_text(json.dumps(values))
+    with pytest.raises(UserError, match=r"no instance -?\d+ of partition 2"):
+        features(Track.open(pipeline(), str(store)), url)
+
+
+def test_rows_of_other_events_under_the_same_ids_are_no_match(url: str, store: Path) -> None:
+    path = store / "partition=0" / "part-00000.parquet"
+    whole = pq.read_table(path)
+    later = pa.compute.add(whole["time_ms"], 1)
+    pq.write_table(whole.set_column(2, whole.schema.field(2), later), path, row_group_size=32)
+    _resize(store, path)
+    with pytest.raises(UserError, match="another event time"):
+        features(Track.open(pipeline(), str(store)), url)
+
+
+def test_a_changed_expression_is_refused(store: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'query' has changed .*key\(lower\(impressions.query\)\) became"):
+        BasicFeatures.open(store, pipeline(fold=False))
+
+
+def test_histories_depend_on_how_long_a_click_is_known(store: Path) -> None:
+    BasicFeatures.open(store, pipeline(window="10m"))
+    with pytest.raises(ConfigError, match=r"'long' has changed .*another one"):
+        BasicFeatures.open(store, pipeline(window="11m"))
+
+
+def test_another_json_path_or_look_up_is_a_change() -> None:
+    def stored(path: str, on: str) -> list[str]:
+        columns = {"user_id": "int64", "boss": "int64", "y": "bool", "context": "string", "os": "string"}
+        stream = Stream("log", key="user_id", columns=columns, json_fields={"os": path})
+        users = Table("users", key="user_id", columns={"user_id": "int64", "age": "int32"})
+        log = labelled(stream, label="y").lookup(users, on=on)
+        pipe = Pipeline(log, sparse=dict(os=log.os, age=users.age, user=log.user_id), rank=None)
+        return [feature.digest for feature in materialize.choose(pipe, None)]
+
+    base = stored("context.os", "user_id")
+    for i, changed in enumerate((stored("context.device.os", "user_id"), stored("context.os", "boss"))):
+        assert [one != other for one, other in zip(base, changed, strict=True)] == [i == 0, i == 1, False]
+
+
+def test_what_is_half_made_or_cut_short_is_refused(url: str, store: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no folder"):
+        BasicFeatures.open(tmp_path / "nowhere", pipeline())
+    (store / MANIFEST).rename(tmp_path / "manifest")
+    with pytest.raises(ConfigError, match=f"has no {MANIFEST}: it is half-made"):
+        BasicFeatures.open(store, pipeline())
+    (tmp_path / "manifest").rename(store / MANIFEST)
+    part = store / "partition=0" / "part-00000.parquet"
+    part.write_bytes(part.read_bytes()[:-9])
+    with pytest.raises(ConfigError, match="missing or cut short"):
+        BasicFeatures.open(store, pipeline())
+    (store / MANIFEST).write_text("{}")
+    with pytest.raises(ConfigError, match="not of this version's form"):
+        BasicFeatures.open(store, pipeline())
+
+
+def test_a_run_that_fails_leaves_nothing(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Manifest, "write", fail)
+    with pytest.raises(OSError, match="disk full"):
+        make(pipeline(), url, tmp_path / "out" / "basic")
+    assert list((tmp_path / "out").iterdir()) == []
+    monkeypatch.undo()
+    (tmp_path / "out" / "basic").mkdir()
+    with pytest.raises(ConfigError, match="exists; delete it or name another folder"):
+        make(pipeline(), url, tmp_path / "out" / "basic")
+
+
+def test_features_that_cannot_be_chosen() -> None:
+    with pytest.raises(ConfigError, match=r"no feature 'wrods'; the pipeline's are ad, query"):
+        materialize.choose(pipeline(), ["wrods"])
+    log = pipeline().log
+    clash = Pipeline(log, sparse=dict(order=log.ad_id), rank=None)
+    with pytest.raises(ConfigError, match="'order' is named like a column of the store"):
+        materialize.choose(clash, None)
+
+
+def test_a_store_of_other_features_is_of_no_use(store: Path) -> None:
+    log = pipeline().log
+    with pytest.raises(ConfigError, match="has no feature of this pipeline; its features are query, words"):
+        BasicFeatures.open(store, Pipeline(log, sparse=dict(ad=log.ad_id), rank=None))
+
+
+def test_little_is_kept_in_memory(url: str, store: Path) -> None:
+    track = Track.open(pipeline(), str(store))
+    assert track.basic is not None
+    for batch in examples(track, url):
+        track.features(batch)
+        for reader in track.basic._partitions.values():
+            assert len(reader._window) <= basic_reader.WINDOW_GROUPS
+            assert reader._prefetch is not None
+            assert len(reader._prefetch._ready) <= basic_reader.AHEAD_GROUPS
+    track.close()
+
+
+def _resize(store: Path, path: Path) -> None:
+    """Let the manifest know a file's size."""
+    values = json.loads((store / MANIFEST).read_text())
+    for file in values["files"]:
+        if store / file["path"] == path:
+            file["bytes"] = path.stat().st_size
+    (store / MANIFEST).write_text(json.dumps(values))

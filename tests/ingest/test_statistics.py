@@ -1,0 +1,281 @@
+"""Running statistics: each operator against the values of all earlier batches, in NumPy and plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest import dtypes
+from ingest import operators as op
+from ingest.expr import ColumnRef, Expr, column
+from ingest.extractor import Extractor
+from ingest.operators.statistics import CountMinSketch, Moments
+from ingest.plan import FeaturePlan
+from ingest.statistics import Statistics, name_of
+from kernels.compiler import compile_cubin
+from kernels.errors import ConfigError, MismatchError
+from tests.ingest.reference import evaluate
+from tests.ingest.test_operators import NUMBER
+
+
+def root(name: str, dtype: str) -> Expr:
+    return column(ColumnRef("t", name), dtype)
+
+
+I64, I32, F32, F64 = (root(name, name) for name in ("int64", "int32", "float32", "float64"))
+BOOL, TEXT, L64 = root("bool", "bool"), root("text", "string"), root("l64", "list<int64>")
+SMALL = {"float32": st.floats(-1e6, 1e6, width=32), "float64": st.floats(-1e6, 1e6)}
+VALUES = {"int64": NUMBER["int64"], "text": NUMBER["string"], "bool": st.booleans(), "int32": NUMBER["int32"]}
+
+Past = list[Any]
+
+
+def usable(past: Past) -> np.ndarray:
+    values = np.array(past, np.float64)
+    return values[np.abs(values) < 1e150]
+
+
+def zscore(node: Expr, past: Past, x: np.ndarray) -> np.ndarray:
+    values = usable(past)
+    spread = values.std() if len(values) else 0.0
+    return (x.astype(np.float64) - values.mean()) / spread if spread else np.zeros(len(x))
+
+
+def minmax(node: Expr, past: Past, x: np.ndarray) -> np.ndarray:
+    values = usable(past)
+    if not len(values) or values.min() == values.max():
+        return np.zeros(len(x))
+    scaled = (x.astype(np.float64) - values.min()) / (values.max() - values.min())
+    return np.clip(scaled, 0, 1)
+
+
+def quantile_bins(node: Expr, past: Past, x: np.ndarray) -> np.ndarray:
+    n, fit_rows = node.params
+    fitted = usable(past)[:fit_rows]
+    if len(fitted) < fit_rows:
+        return np.zeros(len(x), np.int32)
+    bounds = [np.quantile(fitted, i / n) for i in range(1, n)]
+    return np.searchsorted(bounds, x.astype(np.float64), side="right")
+
+
+def frequency(node: Expr, past: Past, x: np.ndarray) -> np.ndarray:
+    return np.array([past.count(value) for value in x.tolist()], np.int64)
+
+
+STATISTICS: dict[str, tuple[Callable[..., np.ndarray], list[Expr]]] = {
+    "zscore": (zscore, [op.zscore(I64 % 1000), op.zscore(F32), op.zscore(F64), op.zscore(BOOL)]),
+    "minmax": (minmax, [op.minmax(I64), op.minmax(I32), op.minmax(F32), op.minmax(F64), op.minmax(BOOL)]),
+    "quantile_bins": (
+        quantile_bins,
+        [op.quantile_bins(I64, 4, 12), op.quantile_bins(F64, 2, 2), op.quantile_bins(F32 + 1, 10, 15)],
+    ),
+    "frequency": (
+        frequency,
+        [op.frequency(I64), op.frequency(I32), op.frequency(BOOL), op.frequency(TEXT), op.frequency(I64 % 3)],
+    ),
+}
+EXPRESSIONS = {name: nodes for name, (_, nodes) in STATISTICS.items()}
+
+
+@cache
+def compiled(name: str) -> Extractor:
+    return plan_of(*EXPRESSIONS[name]).compile()
+
+
+def plan_of(*nodes: Expr) -> FeaturePlan:
+    return FeaturePlan({}, {f"d{i}": node for i, node in enumerate(nodes)})
+
+
+@st.composite
+def streams(draw: st.DrawFn, roots: tuple[Expr, ...], values: dict[str, Any]) -> list[pa.RecordBatch]:
+    """A few batches of the roots, with nulls; some of no rows."""
+    batches = []
+    for _ in range(draw(st.integers(1, 5))):
+        rows = draw(st.integers(0, 8))
+        arrays = []
+        for node in roots:
+            one = values.get(node.ref.column, values.get(node.dtype))
+            drawn = draw(st.lists(st.one_of(st.none(), one, one), min_size=rows, max_size=rows))
+            arrays.append(pa.array(drawn, dtypes.arrow_type(node.dtype)))
+        batches.append(pa.RecordBatch.from_arrays(arrays, names=[node.name for node in roots]))
+    return batches
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_a_batch_knows_the_batches_before_it(name: str) -> None:
+    """Its own values and later ones change nothing in its features."""
+    reference, nodes = STATISTICS[name]
+    extractor = compiled(name)
+
+    @given(streams(extractor.plan.roots, VALUES | (SMALL if name == "zscore" else NUMBER)))
+    @settings(max_examples=60, deadline=None)
+    def holds(batches: list[pa.RecordBatch]) -> None:
+        statistics = Statistics(extractor.plan)
+        past: dict[int, Past] = {i: [] for i in range(len(nodes))}
+        for batch in batches:
+            features = extractor(batch, statistics)
+            statistics = statistics.update(features.observed)
+            for i, node in enumerate(nodes):
+                x = evaluate(node.inputs[0], batch).values
+                with np.errstate(all="ignore"):
+                    want = reference(node, past[i], x).astype(np.float32)
+                want = np.where(np.isfinite(want), want, np.float32(0))
+                # sums are taken batch by batch, so the mean and spread differ in their last bits
+                close = dict(rtol=1e-4, atol=1e-4) if name == "zscore" else dict(rtol=0, atol=0)
+                np.testing.assert_allclose(features.dense[:, i], want, **close, err_msg=str(node))
+                past[i] += x.tolist()
+
+    holds()
+
+
+def of(values: Any, node: Expr) -> pa.RecordBatch:
+    (base,) = FeaturePlan({}, {"x": node}).roots
+    return pa.RecordBatch.from_arrays([pa.array(values, dtypes.arrow_type(base.dtype))], names=[base.name])
+
+
+def test_equal_values_have_no_spread() -> None:
+    """Where a rounded mean would make 0.1 differ from 0.1, and noise out of it."""
+    extractor = plan_of(op.zscore(F64)).compile()
+    statistics = Statistics(extractor.plan)
+    for rows in (4096, 777, 1):
+        batch = of([0.1] * rows, op.zscore(F64))
+        features = extractor(batch, statistics)
+        assert not features.dense.any()
+        statistics = statistics.update(features.observed)
+    assert statistics.arrays[0].tolist() == [4874, 0.1, 0]
+
+
+def test_moments_of_a_long_stream() -> None:
+    """Batch by batch the same as at once, far from zero."""
+    values = np.random.default_rng(0).normal(1e6, 1e-2, 100_000)
+    state = Moments().initial()
+    for part in np.split(values, 50):
+        state = Moments().update(state, part)
+    assert state[0] == len(values)
+    np.testing.assert_allclose(
+        [state[1], np.sqrt(state[2] / state[0])], [values.mean(), values.std()], rtol=1e-9
+    )
+
+
+def test_what_is_not_finite_teaches_nothing() -> None:
+    node = op.zscore(F64)
+    extractor = plan_of(node, op.minmax(F64), op.quantile_bins(F64, 2, 2)).compile()
+    start = Statistics(extractor.plan)
+    batch = of([float("nan"), float("inf"), -float("inf"), 1e200], node)
+    after = start.update(extractor(batch, start).observed)
+    assert [a.tolist() for a in after.arrays] == [a.tolist() for a in start.arrays]
+
+
+def test_bounds_are_frozen() -> None:
+    node = op.quantile_bins(I64, 4, 100)
+    extractor = plan_of(node).compile()
+    statistics = Statistics(extractor.plan)
+    statistics = statistics.update(extractor(of(range(1, 201), node), statistics).observed)
+    assert statistics.arrays[0].tolist() == [3, 25.75, 50.5, 75.25]  # of the first 100
+    again = statistics.update(extractor(of(range(1000), node), statistics).observed)
+    assert again.arrays[0] is statistics.arrays[0]
+    assert extractor(of([-5, 25, 26, 75, 76, 900], node), again).dense[:, 0].tolist() == [0, 0, 1, 2, 3, 3]
+
+
+@given(st.lists(st.integers(-5, 60), max_size=300))
+@settings(deadline=None)
+def test_a_sketch_is_never_too_low(values: list[int]) -> None:
+    node = op.frequency(I64, width=8, depth=2)
+    extractor = plan_of(node).compile()
+    statistics = Statistics(extractor.plan)
+    statistics = statistics.update(extractor(of(values, node), statistics).observed)
+    found = extractor(of(range(-5, 61), node), statistics).dense[:, 0]
+    assert (found >= [values.count(x) for x in range(-5, 61)]).all()
+    assert (found <= len(values)).all()
+
+
+def test_the_error_of_a_sketch_keeps_its_bound() -> None:
+    """Theorem 1 of the paper: at most e/width · N too high, but for a share e^-depth."""
+    rng = np.random.default_rng(1)
+    keys = rng.zipf(1.3, 200_000).astype(np.int64)
+    sketch = CountMinSketch(depth=4, width=1 << 10)
+    counts = sketch.update(sketch.initial(), keys)
+    asked, true = np.unique(keys, return_counts=True)
+    node = op.frequency(I64, width=1 << 10, depth=4)
+    extractor = plan_of(node).compile()
+    statistics = Statistics(extractor.plan).load({name_of(node): counts})
+    found = extractor(of(asked, node), statistics).dense[:, 0]
+    too_high = found - true.astype(np.float32)
+    assert (too_high >= 0).all() and len(asked) > 5_000
+    assert (too_high > np.e / (1 << 10) * len(keys)).mean() <= np.exp(-4)
+
+
+def test_a_state_is_a_moment() -> None:
+    """A later update leaves it, and the features computed with it, as they are."""
+    extractor = compiled("frequency")
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([None] * 5, dtypes.arrow_type(node.dtype)) for node in extractor.plan.roots],
+        names=[node.name for node in extractor.plan.roots],
+    )
+    first = Statistics(extractor.plan)
+    second = first.update(extractor(batch, first).observed)
+    assert not extractor(batch, first).dense.any()
+    assert (extractor(batch, second).dense == 5).all()
+    assert (extractor(batch, None).dense == 0).all()
+    with pytest.raises(ValueError, match="read-only"):
+        second.arrays[0][0] = 1
+
+
+def test_state_survives_and_belongs_to_its_pipeline() -> None:
+    nodes = [op.zscore(F64), op.quantile_bins(F64, 3, 5), op.frequency(TEXT)]
+    plan = FeaturePlan({"t": nodes[2]}, {"z": nodes[0], "q": nodes[1]})
+    batch = pa.RecordBatch.from_pydict({"t.float64": [1.0, 2, 4, 8, 16, 32], "t.text": list("aabbäc")})
+    extractor = plan.compile()
+    statistics = Statistics(plan).update(extractor(batch).observed)
+    assert sorted(statistics.state()) == sorted(map(name_of, plan.statistics))
+    assert all(name.split("-")[0] in EXPRESSIONS for name in statistics.state())
+    again = Statistics(plan).load({**statistics.state(), "zscore-ffff": np.zeros(3)})
+    assert [a.tobytes() for a in again.arrays] == [a.tobytes() for a in statistics.arrays]
+    part = plan_of(nodes[1], nodes[0])
+    assert {k: v.tobytes() for k, v in statistics.of(part).state().items()} == {
+        name: statistics.state()[name].tobytes() for name in map(name_of, part.statistics)
+    }
+    with pytest.raises(MismatchError, match=r"statistics of zscore\(t.float64\).*another pipeline"):
+        Statistics(plan).load({})
+    with pytest.raises(MismatchError, match="frequency"):
+        Statistics(plan).load({name: array.astype(np.float64) for name, array in statistics.state().items()})
+    # other parameters are another statistic
+    assert op.quantile_bins(F64, 3, 5) is nodes[1] and op.quantile_bins(F64, 3, 6) is not nodes[1]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: op.zscore(TEXT), r"zscore needs a number, but t.text is string"),
+        (lambda: op.zscore(L64), r"zscore needs one value per row, but t.l64 is list<int64>"),
+        (lambda: op.minmax(L64), r"minmax needs one value per row, but t.l64 is list<int64>"),
+        (lambda: op.frequency(L64), r"frequency needs one value per row, but t.l64 is list<int64>"),
+        (lambda: op.frequency(F64), r"frequency needs an integer.*but t.float64 is float64"),
+        (
+            lambda: op.quantile_bins(L64, 4),
+            r"quantile_bins needs one value per row, but t.l64 is list<int64>",
+        ),
+        (lambda: op.minmax(3.5), r"minmax learns from a column, but 3.5 is a constant"),
+        (lambda: op.quantile_bins(F64, 1), r"quantile_bins\(t.float64\): n=1 buckets"),
+        (lambda: op.quantile_bins(F64, 8, 7), r"n=8 buckets of fit_rows=7"),
+        (lambda: op.frequency(I64, width=100), r"width=100 must be a power of two"),
+        (lambda: op.frequency(I64, width=1 << 24, depth=2), r"product at most 16777216"),
+    ],
+)
+def test_mistakes_are_told_when_the_pipeline_is_built(build: Callable[[], Expr], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build()
+
+
+def test_it_compiles_for_a_gpu() -> None:
+    from ingest.codegen import device_source
+
+    plan = plan_of(*[node for nodes in EXPRESSIONS.values() for node in nodes])
+    assert compile_cubin(device_source(plan))[:4] == b"\x7fELF"

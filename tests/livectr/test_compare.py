@@ -1,0 +1,193 @@
+"""`livectr compare`: two runs side by side, and whether their difference may be chance."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from livectr.cli import main
+from livectr.paired_auc import Difference, paired_auc
+from trainer.metrics import auc, logloss
+from trainer.options import Report
+from trainer.predictions import PredictionLog, records
+
+F32 = NDArray[np.float32]
+
+
+def scores(
+    n: int, *, noise: float, seed: int = 0, digits: int | None = None
+) -> tuple[F32, F32, NDArray[np.bool_]]:
+    """Two correlated scores of n examples, the second with `noise` on top; rounded to make ties."""
+    rng = np.random.default_rng(seed)
+    label = rng.random(n) < 0.2
+    a = label * 0.7 + rng.normal(size=n)
+    b = a + noise * rng.normal(size=n)
+    if digits is not None:
+        a, b = np.round(a, digits), np.round(b, digits)
+    return a.astype(np.float32), b.astype(np.float32), label
+
+
+def run(
+    folder: Path,
+    name: str,
+    logits: F32,
+    label: NDArray[np.bool_],
+    instance: object = None,
+    prerank: F32 | None = None,
+) -> list[str]:
+    """A report and a prediction log as `livectr train` writes them; their paths."""
+    n = len(logits)
+    ids = np.arange(n) if instance is None else np.asarray(instance)
+    with PredictionLog(folder / f"{name}.log") as log:
+        log.append(
+            records(
+                instance=ids.astype(np.int64),
+                user=(ids % 50).astype(np.int64),
+                time_ms=np.arange(n),
+                logits={"rank": logits} | ({} if prerank is None else {"prerank": prerank}),
+                label=label.astype(np.float32),
+            )
+        )
+        found = {of: quality.as_dict() for of, quality in log.report("rank").items()}
+    measures = {key: found["all"][key] for key in ("auc", "gauc", "logloss", "calibration")}
+    report = dataclasses.asdict(Report(n, 1, 1.0, 1.0, 1, n, 0, 0, 0)) | measures
+    report["last_20_percent"] = found["last"]
+    (folder / f"{name}.json").write_text(json.dumps(report))
+    return [str(folder / f"{name}.json"), str(folder / f"{name}.log")]
+
+
+@pytest.mark.parametrize("digits", [None, 1], ids=["no ties", "ties"])
+def test_the_error_is_that_of_a_bootstrap(digits: int | None) -> None:
+    a, b, label = scores(1500, noise=0.7, digits=digits)
+    found = paired_auc(a, b, label)
+    assert found.a == pytest.approx(auc(a, label.astype(np.float32)), abs=1e-12)
+    assert found.b == pytest.approx(auc(b, label.astype(np.float32)), abs=1e-12)
+    rng = np.random.default_rng(1)
+    drawn = [rng.integers(len(a), size=len(a)) for _ in range(1500)]
+    target = label.astype(np.float32)
+    differences = [auc(b[rows], target[rows]) - auc(a[rows], target[rows]) for rows in drawn]
+    # The bootstrap's own error: 1 / √(2 · 1500) = 1.8 % of a standard error.
+    assert found.standard_error == pytest.approx(np.std(differences), rel=0.08)
+
+
+def test_the_components_are_delong_s() -> None:
+    """Against the definition, pair by pair."""
+    a, b, label = scores(120, noise=0.5, digits=1)
+
+    def psi(scores: F32) -> NDArray[np.float64]:
+        high, low = scores[label][:, None], scores[~label][None, :]
+        return np.asarray((high > low) + 0.5 * (high == low))
+
+    apart = psi(b) - psi(a)
+    variance = apart.mean(1).var(ddof=1) / label.sum() + apart.mean(0).var(ddof=1) / (~label).sum()
+    assert paired_auc(a, b, label).standard_error == pytest.approx(np.sqrt(variance), rel=1e-12)
+
+
+def test_equal_models_differ_significantly_in_one_of_twenty_samples() -> None:
+    """Under the null hypothesis p is uniform: both scores are equally good, each with noise of its own."""
+    rng = np.random.default_rng(2)
+    p_values = []
+    for _ in range(400):
+        label = rng.random(400) < 0.3
+        common = label + rng.normal(size=400)
+        a, b = (common + 0.8 * rng.normal(size=400) for _ in range(2))
+        p_values.append(paired_auc(a, b, label).p_value)
+    assert 0.02 < np.mean(np.array(p_values) < 0.05) < 0.09
+    assert 0.4 < np.mean(p_values) < 0.6
+
+
+def test_the_same_scores_do_not_differ() -> None:
+    a, _, label = scores(100, noise=0)
+    found = paired_auc(a, 3 * a + 1, label)
+    assert (found.difference, found.standard_error, found.p_value) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("label", [np.zeros(9, bool), np.arange(9) == 4])
+def test_too_few_of_a_class_give_no_value(label: NDArray[np.bool_]) -> None:
+    found = paired_auc(np.arange(9.0), -np.arange(9.0), label)
+    assert np.isnan([found.a, found.b, found.standard_error]).all()
+
+
+def test_p_is_that_of_the_normal_distribution() -> None:
+    assert Difference(0, 1.959964, 1).p_value == pytest.approx(0.05, abs=1e-6)
+    assert Difference(0, -2.575829, 1).p_value == pytest.approx(0.01, abs=1e-6)
+
+
+def test_predictions_are_matched_by_instance_and_label(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In another order, with examples of its own, and with a late click's correction: both labels."""
+    a, b, label = scores(400, noise=1)
+    ids = np.arange(400)
+    label[:2], ids[1] = [False, True], 0
+    order = np.random.default_rng(0).permutation(400)[:350]
+    report_a, log_a = run(tmp_path, "a", a, label, ids)
+    report_b, log_b = run(tmp_path, "b", b[order], label[order], ids[order])
+    flags = ["compare", report_a, report_b, "--predictions", log_a, log_b]
+    assert main([*flags, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    both = np.sort(order)
+    rows = {(row["of"], row["measure"]): row for row in found["rows"]}
+    target = label.astype(np.float32)
+    for of, at in (("all", both), ("last", both[280:])):
+        assert rows[of, "auc"]["a"] == pytest.approx(auc(a[at], target[at]))
+        assert rows[of, "auc"]["b"] == pytest.approx(auc(b[at], target[at]))
+        assert rows[of, "auc"]["standard_error"] == paired_auc(a[at], b[at], label[at]).standard_error
+        assert rows[of, "logloss"]["difference"] == pytest.approx(
+            logloss(b[at], target[at]) - logloss(a[at], target[at])
+        )
+        assert rows[of, "gauc"]["p_value"] is None
+    assert found["notes"] == [
+        "350 examples are in both prediction logs.",
+        f"50 of {log_a} are left out: the other has no such example.",
+    ]
+    assert main(flags) == 0
+    shown = capsys.readouterr().out
+    assert "rank, all" in shown and "rank, last" in shown and "prerank" not in shown
+    assert "yes" in shown  # noise as large as the scores' own
+
+
+def test_reports_alone_have_no_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b, label = scores(300, noise=1)
+    report_a, report_b = run(tmp_path, "a", a, label)[0], run(tmp_path, "b", b[1:], label[1:])[0]
+    assert main(["compare", report_a, report_b]) == 0
+    shown = capsys.readouterr().out
+    assert "calibration" in shown and "p < 0.05" not in shown
+    assert "The runs have 300 and 299 examples" in shown
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_fits_a_terminal(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    a, b, label = scores(300, noise=1)
+    pairs = [run(tmp_path, "a", a, label, prerank=b), run(tmp_path, "b", b, label, prerank=a)]
+    reports, logs = zip(*pairs, strict=True)
+    assert main(["compare", *reports, "--predictions", *logs]) == 0
+    shown = capsys.readouterr().out
+    assert "…" not in shown and "calibration" in shown and "p < 0.05" in shown
+
+
+def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, _, label = scores(60, noise=0)
+    report, log = run(tmp_path, "a", a, label)
+    _, other = run(tmp_path, "b", a, label, np.arange(60) + 1000)
+    (tmp_path / "text").write_text("hello")
+    (tmp_path / "list").write_text("[]")
+    for flags, says in [
+        ([report, str(tmp_path / "no")], "there is no report"),
+        ([report, str(tmp_path / "text")], "is no JSON"),
+        ([report, str(tmp_path / "list")], "is no report of livectr train --report"),
+        ([report, report, "--predictions", log, str(tmp_path / "no")], "there are no predictions"),
+        ([report, report, "--predictions", log, str(tmp_path / "text")], "is no log of livectr train"),
+        ([report, report, "--predictions", log, other], "have no example in common"),
+        ([report], "REPORT.json"),
+    ]:
+        assert main(["compare", *flags]) == 2
+        assert says in capsys.readouterr().err

@@ -1,0 +1,157 @@
+"""`livectr features materialize` and `livectr train --basic`: the same model, out of fewer bytes."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.json as json_file
+import pyarrow.parquet as pq
+import pytest
+
+from ingest.materialize import choose
+from ingest.pipeline import load_pipeline
+from livectr.cli import main
+from tests.trainer.ad_logs import write_files
+from tests.trainer.processes import finish, start
+from tests.trainer.test_resume import OPTIONS, Result, assert_close, assert_same, kill_group, kill_somewhere
+
+IMPRESSIONS = 3_000
+TOPICS = ("impressions", "clicks", "users", "ads")
+PIPELINE = """\
+from tests.trainer.ad_logs import ad_pipeline
+
+pipeline = ad_pipeline()
+"""
+ROOT = Path(__file__).parents[2]
+CHOSEN = "hour,age,category,age_x_category,behaviours,tag_pairs,price"
+FAILING = (100, 2_000)
+"""Impressions of which tag_pairs cannot be extracted."""
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Logs, a pipeline file, and what training without basic features gives."""
+    desk = tmp_path_factory.mktemp("desk")
+    write_files(desk / "logs", IMPRESSIONS, failing=FAILING)
+    (desk / "p.py").write_text(PIPELINE)
+    train(desk, "computed")
+    return desk
+
+
+@pytest.fixture(scope="module")
+def basic(desk: Path) -> Path:
+    assert main([*command(desk), "--out", str(desk / "basic"), "--features", CHOSEN]) == 0
+    return desk / "basic"
+
+
+def command(desk: Path) -> list[str]:
+    return ["features", "materialize", "--pipeline", str(desk / "p.py"), "--source", f"file:{desk / 'logs'}"]
+
+
+def train(desk: Path, name: str, *, world: int = 1, **options: object) -> dict[str, Any]:
+    """Train into the checkpoint `name`; returns the report."""
+    report = desk / f"{name}.json"
+    run = {**OPTIONS, "source": f"file:{desk / 'logs'}", "checkpoint": str(desk / name)}
+    finish(start(world, {**run, "report": str(report), **options}))
+    return dict(json.loads(report.read_text()))
+
+
+def test_it_tells_what_it_wrote(desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "basic"
+    assert main([*command(desk), "--out", str(out)]) == 0
+    told = capsys.readouterr()
+    summary = json.loads(told.out)
+    files = list(out.rglob("*.parquet"))
+    assert summary["rows"] == IMPRESSIONS == sum(pq.read_metadata(file).num_rows for file in files)
+    assert summary["bytes"] == sum(file.stat().st_size for file in files)
+    names = [feature.name for feature in choose(load_pipeline(desk / "p.py"), None)]
+    assert list(summary["features"]) == names and set(CHOSEN.split(",")) < set(names)
+    assert all(size > 0 for size in summary["features"].values())
+    for said in (f"{IMPRESSIONS:,} rows", f"{len(names)} features", f"--basic {out}"):
+        assert said in told.err
+    assert main([*command(desk), "--out", str(out)]) == 2
+    assert "exists; delete it or name another folder" in capsys.readouterr().err
+    assert main([*command(desk), "--out", str(tmp_path / "b"), "--features", "ads"]) == 2
+    assert "there is no feature 'ads'; the pipeline's are user, ad" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["features"], ["features", "materialize"]):
+        with pytest.raises(SystemExit) as end:
+            main([*arguments, "--help"])
+        assert end.value.code == 0
+        assert "livectr features materialize --pipeline p.py" in capsys.readouterr().out
+
+
+def test_the_same_model_out_of_fewer_bytes(desk: Path, basic: Path) -> None:
+    report = train(desk, "read", basic=str(basic))
+    computed = json.loads((desk / "computed.json").read_text())
+    assert_same(Result(desk / "read"), Result(desk / "computed"))
+    for told in (report, computed):
+        assert told["examples_trained"] == IMPRESSIONS - len(FAILING)
+        assert told["dead_letters"] == len(FAILING)
+    read, before = report["stream"]["bytes_read"], computed["stream"]["bytes_read"]
+    assert read["impressions"] == before["impressions"] > 0  # JSON lines are read whole
+    assert "users" not in read and before["users"] > 0  # their ages are read from the store
+    assert read["basic features"] > 0 and "basic features" not in before
+
+
+def test_two_ranks(desk: Path, basic: Path) -> None:
+    train(desk, "two", world=2, basic=str(basic))
+    assert_close(Result(desk / "two"), Result(desk / "computed"))
+
+
+def test_killed_anywhere_it_goes_on(desk: Path, basic: Path) -> None:
+    root = desk / "killed"
+    options = {**OPTIONS, "source": f"file:{desk / 'logs'}", "checkpoint": str(root), "basic": str(basic)}
+    rng = random.Random()
+    kills = 0
+    while kills < 2 and kill_somewhere(start(1, options), root, rng, kill_group):
+        kills += 1
+    finish(start(1, options))
+    assert kills
+    assert_same(Result(root), Result(desk / "computed"))
+
+
+def test_parquet_logs_are_read_by_column(desk: Path, basic: Path, tmp_path: Path) -> None:
+    """The JSON logs as Parquet with 27 columns more: training reads what it uses, with --basic less."""
+    logs = tmp_path / "logs"
+    rng = np.random.default_rng(0)
+    for path in (file for topic in TOPICS for file in (desk / "logs" / topic).iterdir()):
+        target = logs / path.parent.name / f"{path.stem}.parquet"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        table = json_file.read_json(path)
+        if path.parent.name == "impressions":
+            for number in range(27):
+                table = table.append_column(f"c{number}", [rng.integers(0, 1 << 62, len(table))])
+        pq.write_table(table, target)
+    size = sum(path.stat().st_size for path in (logs / "impressions").iterdir())
+    computed = train(tmp_path, "computed")["stream"]["bytes_read"]
+    read = train(tmp_path, "read", basic=str(basic))["stream"]["bytes_read"]
+    assert 0 < read["impressions"] <= computed["impressions"] < 0.15 * size
+    assert_same(Result(tmp_path / "read"), Result(tmp_path / "computed"))
+
+
+def test_training_refuses(desk: Path, basic: Path, tmp_path: Path) -> None:
+    """Before any state is touched, one sentence and exit code 2."""
+    for folder, says in ((tmp_path, "half-made"), (tmp_path / "nowhere", "there is no folder")):
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "livectr", "train", "--pipeline", str(desk / "p.py")),
+                *("--source", f"file:{desk / 'logs'}", "--until-end", "--basic", str(folder)),
+                *("--checkpoint", str(tmp_path / "c")),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert done.returncode == 2 and says in done.stderr.splitlines()[-1]
+        assert not (tmp_path / "c").exists()

@@ -1,0 +1,77 @@
+"""Columns that a request leaves out are what the clean view makes of a null; numbers must fit their types."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ingest import operators as op
+from ingest.pipeline import Pipeline
+from ingest.streams import Stream, Table, label_join, recent
+from models import DeepFM
+from protos.store import encode_fact, encode_history
+from serving.assemble import Assembler
+from serving.client import column_of
+from serving.errors import RequestError
+from serving.facts import Facts
+from serving.reader import Reader
+from serving.request import RequestSchema, to_arrow
+from trainer.redis_store import RedisStore, Values
+
+KINDS = {
+    "request_id": "int64",
+    "user_id": "int64",
+    "ts": "int64",
+    "shop": "int64",
+    "pos": "int32",
+    "n": "int64",
+}
+shown = Stream("shown", key="user_id", time="ts", columns=KINDS, fill={"user_id": 4, "shop": 9})
+clicks = Stream("clicks", key="user_id", time="ts", columns=KINDS)
+shops = Table("shops", key="shop", columns={"shop": "int64", "rank": "int32"})
+log = label_join(shown, clicks, on="request_id", window="1m").lookup(shops)
+pipeline = Pipeline(
+    log,
+    sparse={
+        "shop": op.fill_null(log.shop, -1),
+        "rank": shops.rank,
+        "pos": op.fill_null(log.pos, 3),
+        "n": log.n,
+        "n filled": op.fill_null(log.n, 5),
+        "history": recent(clicks.shop, n=2, within="1h"),
+    },
+    rank=DeepFM(dim=4),
+)
+
+
+def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str) -> None:
+    store, reader = RedisStore(redis_url, "livectr"), Reader(redis_url, "livectr")
+    store.next_epoch(0)
+    shop, user = np.array([9]), np.array([4])
+    store.write_values(Values(shop, store.space.facts("shops", shop), [encode_fact([9, 77])]))
+    root = pipeline.history_roots[0].name
+    history = encode_history(np.array([31, 32]), np.array([500, 600]))
+    store.write_values(Values(user, store.space.histories(root, user), [history]))
+    schema = RequestSchema(pipeline, pipeline.plan.roots)
+    optional = {name for name, spec in schema.columns.items() if not spec.required}
+    assert optional == {"user_id", "shop", "pos", "ts"}  # n is also used as it is
+    rows = schema.parse([], [column_of("n", [1, 2])], 1_000, 10)
+    batch, _, asked = Assembler(pipeline, pipeline.plan, reader, Facts(reader)).batch(rows)
+    features = pipeline.plan.compile()(batch)
+    assert asked and [features.field(field)[1].tolist() for field in range(6)] == [
+        [9, 9],
+        [77, 77],
+        [3, 3],
+        [1, 2],
+        [1, 2],
+        [31, 32, 31, 32],
+    ]
+    reader.close()
+    store.close()
+
+
+@pytest.mark.parametrize("number", [1e300, -3.5e38, 2.0**128 - 2.0**103])
+def test_what_does_not_fit_float32_is_refused(number: float) -> None:
+    with pytest.raises(RequestError, match=r"candidates.x: holds a number that does not fit float32"):
+        to_arrow(column_of("x", [0.0, number]), "float32", 2, "candidates.x")
+    assert to_arrow(column_of("x", [3.4e38]), "float32", 1, "x")[0].as_py() == float(np.float32(3.4e38))

@@ -1,0 +1,294 @@
+"""A request's features equal the trainer's for the same facts, bit for bit, for every operator.
+
+logs in files ─► ExampleSource ─► take ─► extractor             the trainer's
+its tables and histories ─► Redis ─► request ─► Assembler ─► extractor   the server's
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import safetensors.torch
+
+from ingest import dtypes
+from ingest import operators as op
+from ingest.deadletter import DeadLetters
+from ingest.examples import ExampleSource
+from ingest.features import Features
+from ingest.statistics import Statistics
+from protos import livectr_pb2 as pb
+from serving.assemble import Assembler
+from serving.client import column_of
+from serving.facts import Facts
+from serving.features import RequestFeatures
+from serving.reader import Reader
+from serving.request import RequestSchema
+from serving.scorer import published_statistics
+from tests.serving.every_operator import CASES, clicks, impressions, pipeline, shops, users
+from trainer.control import Control
+from trainer.publish import Snapshot
+from trainer.redis_store import RedisStore
+from trainer.snapshot import Snapshotter
+from trainer.step import DesStep
+
+T0 = 1_700_000_000_000
+HOUR_MS = 3_600_000
+REQUESTS = 40
+FIXED_PLACES = ("request_id", "user_id", "ts", "context")
+ABSENT = ("page", "slot", "rating", "note", "visits", "signed_in")
+"""Columns whose null is declared, by the stream or by every feature: a request may leave them out."""
+ZERO = {"int64": 0, "int32": 0, "float32": 0.0, "float64": 0.0, "bool": False, "string": "", "binary": b""}
+TEXTS = [
+    "",
+    "a",
+    "B",
+    "aB",
+    " ",
+    "Ärger, Straße",
+    "a b ,c",
+    "あ😀 Σß",
+    "x" * 70,
+    "Nul\0 \\ \"'",
+    "ǅ\u0301",
+    "12.5",
+]
+JSONS = [
+    '{"a": {"b": "ü", "0": [1.5]}}',
+    '{"a": 7}',
+    '{"a": [true, 1e3]}',
+    "",
+    "{",
+    "[[]]",
+    '{"a": "\\u00e4"}',
+]
+NUMBERS = ["1e3", " -7.25 ", "0.1", "x", "", "9223372036854775807", "1" * 30, "٣"]
+
+Row = dict[str, Any]
+
+
+class Request(NamedTuple):
+    """Impressions of one page: `context` are the columns that all of them share."""
+
+    rows: list[Row]
+    context: frozenset[str]
+
+
+def value(random: Random, name: str, dtype: str) -> Any:
+    """A value of a column, now and then at the edges of its type."""
+    if dtypes.is_list(dtype):
+        return [value(random, name, dtypes.element(dtype)) for _ in range(random.choice([0, 1, 1, 2, 3, 9]))]
+    if dtype in ("int64", "int32"):
+        most = 2 ** (int(dtype[3:]) - 1)
+        return random.choice([random.randint(-3, 12), random.randint(-most, most - 1), most - 1, -most])
+    if dtype in ("float64", "float32"):
+        kind = np.dtype(dtype).type
+        drawn = random.choice([random.randint(-3, 70), 0.1, -0.0, 1e-45, 3e38, random.gauss(0, 1e3)])
+        return float(kind(drawn))
+    if dtype == "bool":
+        return random.random() < 0.5
+    if dtype == "binary":
+        return random.choice([b"", b"\xff\x00\xfe", random.randbytes(9)])
+    return random.choice(
+        {"extra": JSONS, "profile": JSONS, "numbers": NUMBERS, "code": NUMBERS}.get(name, TEXTS)
+    )
+
+
+def maybe(random: Random, name: str, dtype: str) -> Any:
+    return None if random.random() < 0.25 else value(random, name, dtype)
+
+
+def requests(random: Random) -> list[Request]:
+    """Pages of 1 to 5 impressions, each with columns of its own choice in the context."""
+    found = []
+    for number in range(REQUESTS):
+        names = [name for name in impressions.columns if name not in FIXED_PLACES]
+        shared = {name for name in names if random.random() < 0.5}
+        # A request leaves a column out as a whole, not for one candidate.
+        left_out = {name for name in ABSENT if random.random() < 0.3}
+        draw = {
+            name: partial(value if name in ABSENT else maybe, random, name, impressions.columns[name])
+            for name in names
+        }
+        draw |= dict.fromkeys(left_out, lambda: None)
+        draw["shop"] = partial(random.choice, ["", "s1", "s2", "s3", "ladén", "none"])
+        context: Row = {name: draw[name]() for name in sorted(shared | left_out)}
+        context |= {
+            "user_id": random.randint(0, 6),
+            "ts": T0 + 120_000 + number * (11 * HOUR_MS if number % 2 else 1),
+        }
+        rows = [
+            {name: draw[name]() for name in names} | context | {"request_id": number * 10 + place}
+            for place in range(random.choice([1, 2, 5]))
+        ]
+        found.append(Request(rows, frozenset(context)))
+    return found
+
+
+def as_logged(row: Row) -> Row:
+    """An impression as it is logged: some of its columns within JSON."""
+    device = {"zoom": row["zoom"], "device": {"os": row["os"]}}
+    kept = {name: v for name, v in row.items() if name not in ("os", "zoom")}
+    return {**kept, "context": json.dumps(device)}
+
+
+def write(root: Path, stream: Any, partition: int, rows: list[Row]) -> None:
+    """A partition of a topic: the even ones are JSON lines, the odd ones Parquet."""
+    (root / stream.topic).mkdir(parents=True, exist_ok=True)
+    path = root / stream.topic / f"{partition:05}.jsonl"
+    if partition % 2 == 0:
+        text = [
+            json.dumps(row, ensure_ascii=False, default=lambda b: base64.b64encode(b).decode())
+            for row in rows
+        ]
+        path.write_text("".join(line + "\n" for line in text))
+        return
+    inner = getattr(stream, "json_fields", {})
+    kinds = {n: dtypes.arrow_type(kind) for n, kind in stream.columns.items() if n not in inner}
+    arrays = [pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()]
+    pq.write_table(pa.Table.from_arrays(arrays, names=list(kinds)), path.with_suffix(".parquet"))
+
+
+def write_logs(root: Path, random: Random, pages: list[Request]) -> None:
+    shown = sorted((as_logged(row) for page in pages for row in page.rows), key=lambda row: row["ts"])
+    clicked = []
+    for number in range(60):
+        row = {name: value(random, name, kind) for name, kind in clicks.columns.items()}
+        clicked.append(row | {"request_id": -number - 1, "user_id": number % 6, "ts": T0 + number * 2_000})
+    for partition in (0, 1):
+        for stream, rows in ((impressions, shown), (clicks, clicked)):
+            write(root, stream, partition, [row for row in rows if row["user_id"] % 2 == partition])
+    for table, keys in ((users, range(5)), (shops, ["", "s1", "s2", "ladén"])):
+        facts = [
+            {name: maybe(random, name, kind) for name, kind in table.columns.items()} | {table.key: key}
+            for key in keys
+        ]
+        for partition in (0, 1):
+            write(root, table, partition, facts[partition::2])
+
+
+class Trained(NamedTuple):
+    """What the trainer makes of the pages: features, whose rows are known by request_id, with the running
+    statistics of what it published in `store`."""
+
+    pages: list[Request]
+    features: Features
+    place: dict[int, int]
+    statistics: Statistics
+    store: RedisStore
+    snapshot: Snapshot
+
+
+@pytest.fixture(params=range(3), ids="seed {}".format)
+def trained(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> Iterator[Trained]:
+    random = Random(request.param)
+    pages = requests(random)
+    write_logs(tmp_path, random, pages)
+    letters = DeadLetters(None)
+    source = ExampleSource(
+        pipeline, f"file:{tmp_path}", rank=0, world=1, until_end=True, dead_letters=letters
+    )
+    while not source.ended:
+        source.poll(0.01)
+    assert not letters.counts
+    examples = source.take(sum(len(page.rows) for page in pages))
+    extract, statistics = pipeline.plan.compile(), Statistics(pipeline.plan)
+    for start in range(0, len(examples), 32):
+        seen = extract(examples.columns.slice(start, 32), statistics)
+        statistics = statistics.update(seen.observed)
+    place = {key: row for row, key in enumerate(examples.instance.tolist())}
+    step, store = DesStep(pipeline, rank=0, world=1, seed=3), RedisStore(redis_url, "livectr")
+    store.next_epoch(0)
+    parts = pipeline, step, source, extract, statistics, Control(), store.space
+    snapshot = Snapshotter(*parts).take(1, None)
+    for values in snapshot.values:
+        store.write_values(values)
+    yield Trained(pages, extract(examples.columns, statistics), place, statistics, store, snapshot)
+    source.close()
+    store.close()
+
+
+def message(page: Request) -> Any:
+    """The request for a page as the server gets it. A column without a value is left out where its null is
+    declared, and else the zero of its type."""
+
+    def column(name: str, values: list[Any]) -> Any:
+        dtype = impressions.columns[name]
+        zero = [] if dtypes.is_list(dtype) else ZERO.get(dtype)
+        return column_of(name, [zero if one is None else one for one in values], dtype)
+
+    each = [name for name in impressions.columns if name not in (*page.context, "request_id", "context")]
+    sent = pb.RankRequest(
+        context=[
+            column(name, [page.rows[0][name]])
+            for name in sorted(page.context)
+            if page.rows[0][name] is not None or name not in ABSENT
+        ],
+        candidates=[column(name, [row[name] for row in page.rows]) for name in each],
+    )
+    return pb.RankRequest.FromString(sent.SerializeToString())
+
+
+def test_features_of_requests_equal_the_trainers(trained: Trained, redis_url: str) -> None:
+    plan = pipeline.plan
+    reader = Reader(redis_url, "livectr")
+    schema, extract = RequestSchema(pipeline, plan.roots), RequestFeatures(plan)
+    assembler = Assembler(pipeline, plan, reader, Facts(reader))
+    statistics = published_statistics(pipeline, safetensors.torch.load(trained.snapshot.dense))
+    for page in trained.pages:
+        asked = message(page)
+        rows = schema.parse(asked.context, asked.candidates, 0, 100)
+        columns, _, answered = assembler.batch(rows)
+        assert answered
+        got = extract.of(columns, "row {}".format)(statistics)
+        want = trained.features.take([trained.place[row["request_id"]] for row in page.rows])
+        assert got.rows == want.rows and not got.failed.any()
+        for index, (name, node) in enumerate(plan.sparse.items()):
+            for mine, other in zip(got.field(index), want.field(index), strict=True):
+                np.testing.assert_array_equal(mine, other, err_msg=f"{name}: {node}")
+        bits = got.dense.view(np.uint32) != want.dense.view(np.uint32)
+        different = {plan.dense_names[place] for place in np.flatnonzero(bits.any(axis=0))}
+        assert not different
+        np.testing.assert_array_equal(got.offsets, want.offsets)
+    reader.close()
+
+
+def test_every_operator_gives_several_values(trained: Trained) -> None:
+    features, plan = trained.features, pipeline.plan
+    varied = {
+        name.partition(".")[0]
+        for index, name in enumerate(plan.sparse)
+        for offsets, keys in [features.field(index)]
+        if len(np.unique(keys)) > 1 or len(np.unique(np.diff(offsets))) > 1
+    }
+    for column, name in enumerate(plan.dense_names):
+        if len(np.unique(features.dense[:, column])) > 1:
+            varied.add(name.partition(".")[0])
+    assert set(CASES) <= varied
+
+
+def test_every_operator_is_served() -> None:
+    assert set(op.__all__) <= set(CASES)
+    for name in set(op.__all__) - {"operator", "Operator", "fill_null", "age"}:
+        assert any(node.op == name for node in pipeline.plan.nodes), name
+
+
+def test_every_origin_and_type_is_read() -> None:
+    roots = {root.name: root.dtype for root in pipeline.plan.roots}
+    wanted = set(dtypes.DTYPES) - {"image"}
+    assert {
+        roots[f"impressions.{name}"] for name in impressions.columns if f"impressions.{name}" in roots
+    } == wanted
+    for table in (users, shops):
+        unread = [name for name in table.columns if f"{table.topic}.{name}" not in roots]
+        assert unread in ([], [table.key])
+    assert sum(name.startswith("recent(") for name in roots) == 2

@@ -1,0 +1,135 @@
+"""Features with running statistics: a server's are those of the version that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from ingest import dtypes
+from kernels.errors import MismatchError
+from protos.store import FEATURES
+from serving import metrics
+from serving.client import PreRankClient, RankClient
+from serving.scorer import RankScorer
+from serving.serve import App
+from tests.trainer.ad_logs import ADS, START_MS, TOO_MANY_TAGS, ad_pipeline, write_files
+from trainer.collectives import connect
+from trainer.options import TrainOptions
+from trainer.run import Training
+
+PIPELINE = ad_pipeline()
+NOW_MS = START_MS + 10_000_000  # every history is older than its hour
+CONTEXT = {"user_id": 7, "ts": NOW_MS}
+
+
+@contextmanager
+def trained(source: str, redis_url: str, steps: int | None = None) -> Iterator[Training]:
+    options = TrainOptions(source, until_end=True, batch_size=64, publish=redis_url, max_steps=steps)
+    with connect() as collectives, ExitStack() as resources:
+        training = Training(ad_pipeline(), options, collectives, lambda: False, resources)
+        training.run()
+        yield training
+
+
+def columns(ads: list[int], tags: list[int]) -> pa.RecordBatch:
+    values = {
+        "impressions.user_id": [7] * len(ads),
+        "impressions.ad_id": ads,
+        "impressions.ts": [NOW_MS] * len(ads),
+        "impressions.tags": [tags] * len(ads),
+        "users.age": [15 + 7] * len(ads),
+        "ads.category": [f"c{a % 5}" if a < ADS else None for a in ads],
+        "ads.price": [a / 10 if a < ADS else None for a in ads],
+        "recent(clicks.ad_id,5,3600000)": [[]] * len(ads),
+    }
+    roots = PIPELINE.plan.roots
+    arrays = [pa.array(values[r.name], dtypes.arrow_type(r.dtype)) for r in roots]
+    return pa.RecordBatch.from_arrays(arrays, names=[r.name for r in roots])
+
+
+@torch.no_grad()
+def logits(training: Training, role: str, batch: pa.RecordBatch) -> np.ndarray:
+    """The trained model's, with the statistics after all that it learned."""
+    features = training.extract(batch, training.feed.statistics)
+    assert np.abs(features.dense[:, 1:]).min(axis=0).max() > 0, "the statistics must matter"
+    step = training.step
+    values = step.front.infer(features.offsets, features.keys, features.rows)
+    part = torch.from_numpy(values)[..., step.slices[role]]
+    out: np.ndarray = step.models[role](part, torch.from_numpy(features.dense)).numpy()
+    return out
+
+
+def test_served_probabilities_are_the_trained_models(
+    tmp_path: Path, redis_url: str, serve: Callable[..., App]
+) -> None:
+    with trained(write_files(tmp_path, 1_500), redis_url) as training:
+        ads = [*range(ADS), 777]  # 777: in no table
+        batch = columns(ads, [1, 2])
+        with RankClient(serve("rank", PIPELINE).server.address) as client:
+            response = client.rank({**CONTEXT, "tags": [1, 2]}, {"ad_id": ads})
+            pctr = 1 / (1 + np.exp(-logits(training, "rank", batch).astype(np.float64)))
+            np.testing.assert_allclose(response.pctr, pctr[list(response.index)], atol=1e-6)
+        with PreRankClient(serve("prerank", PIPELINE).server.address) as client:
+            chosen = client.prerank(CONTEXT, ads, len(ads))
+            want = logits(training, "prerank", batch)
+            np.testing.assert_allclose(chosen.score, want[list(chosen.index)], atol=1e-5)
+            assert chosen.unknown == 1
+
+
+def test_each_version_brings_its_statistics(
+    tmp_path: Path, redis_url: str, serve: Callable[..., App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that goes on to the next version scores with what that one knows."""
+    # The log is years old; other tests look at this process's freshness.
+    monkeypatch.setattr(metrics.FRESHNESS, "observe", lambda *_: None)
+    source, ads = write_files(tmp_path, 1_500), list(range(ADS))
+    with trained(source, redis_url, steps=3):
+        app = serve("rank", PIPELINE)
+        before = app.view.peek()
+    with trained(source, redis_url) as training, RankClient(app.server.address) as client:
+        assert before is not None
+        app.view.wait_newer(before.version, None)
+        response = client.rank({**CONTEXT, "tags": []}, {"ad_id": ads})
+        assert response.version > before.version
+        pctr = 1 / (1 + np.exp(-logits(training, "rank", columns(ads, [])).astype(np.float64)))
+        np.testing.assert_allclose(response.pctr, pctr[list(response.index)], atol=1e-6)
+        first, second = before.scorer, app.view.peek().scorer  # type: ignore[union-attr]
+        assert isinstance(first, RankScorer) and isinstance(second, RankScorer)
+        counts = [sum(s.statistics.state()[name]) for s in (first, second) for name in names("frequency")]
+        assert counts == [3 * 64 * 4, 1_500 * 4]
+
+
+def names(op: str) -> list[str]:
+    return [node.op + "-" + node.digest[:16] for node in PIPELINE.plan.statistics if node.op == op]
+
+
+def test_a_version_without_them_is_another_pipelines(tmp_path: Path, redis_url: str) -> None:
+    with trained(write_files(tmp_path, 200), redis_url) as training:
+        dense = training.step.weights()
+        state = training.feed.statistics.state()
+    whole = {**dense, **{FEATURES + name: torch.from_numpy(array.copy()) for name, array in state.items()}}
+    assert RankScorer(PIPELINE, whole).statistics.arrays[0].tolist() == next(iter(state.values())).tolist()
+    with pytest.raises(MismatchError, match="another pipeline"):
+        RankScorer(PIPELINE, dense)
+
+
+def test_a_candidate_that_cannot_be_extracted_is_named(
+    tmp_path: Path, redis_url: str, serve: Callable[..., App]
+) -> None:
+    with (
+        trained(write_files(tmp_path, 200), redis_url),
+        RankClient(serve("rank", PIPELINE).server.address) as client,
+    ):
+        tags = [[1], [2], list(range(TOO_MANY_TAGS)), [3]]
+        with pytest.raises(grpc.RpcError) as failure:
+            client.rank(CONTEXT, {"ad_id": [1, 2, 3, 4], "tags": tags})
+        assert failure.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert failure.value.details().startswith("candidates[2]: cannot be scored")
+        assert len(client.rank(CONTEXT, {"ad_id": [1, 2, 4], "tags": [[1], [2], [3]]}).pctr) == 3

@@ -1,0 +1,158 @@
+"""Users' examples in groups: the same model as without, on any number of ranks, with fewer bytes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ingest.common import CommonExtractor, CommonFeatures
+from ingest.deadletter import DeadLetters
+from ingest.examples import ExampleSource
+from livectr.cli import main
+from tests.trainer.ad_logs import ad_pipeline, write_files
+from tests.trainer.common_worker import ROLES, STEPS, WAYS, batch, pipeline
+from tests.trainer.processes import finish, start
+from tests.trainer.test_ranks import LOGITS, ROOT, WEIGHTS, facts, merged
+from tests.trainer.test_resume import Result, assert_close, assert_same
+from trainer.groups import Groups
+from trainer.step import DesStep
+
+WORLDS = (1, 2, 5)
+"""Of 5 ranks, one holds the users' fields alone, others hold none of them."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """World size → folder with what its ranks wrote."""
+    folders = {}
+    for world in WORLDS:
+        folders[world] = tmp_path_factory.mktemp(f"world{world}")
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
+        done = subprocess.run(
+            [*launch, f"--nproc-per-node={world}", "-m", "tests.trainer.common_worker", str(folders[world])],
+            cwd=ROOT,
+            env=os.environ | {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+    return folders
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ROLES)
+def test_groups_change_nothing(runs: dict[int, Path], name: str, way: str, world: int) -> None:
+    """Every way, on any number of ranks, ends as rows written out on one rank: up to the order of sums."""
+    plain, other = merged(runs[1], f"{name}.plain"), merged(runs[world], f"{name}.{way}")
+    assert plain.keys() == other.keys()
+    for key, tensor in plain.items():
+        if key.startswith("keys."):
+            assert torch.equal(tensor, other[key]), key
+        else:
+            tolerance = LOGITS if key.startswith("logits.") else WEIGHTS
+            torch.testing.assert_close(other[key], tensor, **tolerance, msg=lambda m, k=key: f"{k}: {m}")
+    assert float(plain["dense.adam.step"]) == STEPS
+
+
+@pytest.mark.parametrize("world", WORLDS[1:])
+@pytest.mark.parametrize("way", WAYS)
+def test_replicas_stay_bitwise_equal(runs: dict[int, Path], way: str, world: int) -> None:
+    ranks = facts(runs[world], f"both.{way}")
+    assert len(ranks) == world
+    assert all(rank["checksums"] == ranks[0]["checksums"] for rank in ranks)
+    assert len(set(ranks[0]["checksums"])) == STEPS
+
+
+def test_groups_send_less(runs: dict[int, Path]) -> None:
+    """A user's keys and dense features cross once a group; what examples have of their own is as before."""
+    plain, grouped = (
+        [rank["bytes"] for rank in facts(runs[2], f"both.{way}")] for way in ("plain", "grouped")
+    )
+    sent = {name: (sum(r[name] for r in plain), sum(r[name] for r in grouped)) for name in plain[0]}
+    assert sent["keys"][1] < 0.8 * sent["keys"][0]
+    assert sent["dense"][1] < 0.8 * sent["dense"][0]
+    assert sent["labels"][1] == sent["labels"][0]
+    assert sent["sum"][1] == sent["sum"][0]
+
+
+def test_equal_runs_give_equal_bits() -> None:
+    def run() -> dict[str, torch.Tensor]:
+        des = DesStep(pipeline(*ROLES["both"]), rank=0, world=1, seed=5)
+        rng = np.random.default_rng(0)
+        for _ in range(3):
+            des.step(*batch(rng, 1_000, 300))
+        return des.state_dense() | {n: torch.from_numpy(t.export()[1]) for n, t in des.tables.items()}
+
+    one, other = run(), run()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_groups_are_added_to_their_rows_and_sum_their_gradients() -> None:
+    rng = np.random.default_rng(0)
+    index = np.r_[np.arange(5), rng.integers(0, 5, 20)].astype(np.int32)
+    source = torch.Generator().manual_seed(1)
+    shared, own = (torch.randn(n, 3, generator=source, requires_grad=True) for n in (5, 25))
+    rows = Groups(index, 5, torch.device("cpu")).add(own * 2, shared)
+    torch.testing.assert_close(rows, 2 * own + shared[index])
+    grad = torch.from_numpy(rng.integers(-4, 5, (25, 3)).astype(np.float32))
+    rows.backward(grad)
+    wanted = np.zeros((5, 3), np.float32)
+    np.add.at(wanted, index, grad.numpy())
+    assert shared.grad is not None and own.grad is not None
+    np.testing.assert_array_equal(shared.grad.numpy(), wanted)
+    np.testing.assert_array_equal(own.grad.numpy(), 2 * grad.numpy())
+
+
+IMPRESSIONS, FAILING = 4_000, {5, 6, 1_700, 3_999}
+OPTIONS: dict[str, object] = dict(batch_size=512, publish_interval_s=0.2, threads=1, until_end=True)
+
+
+def test_a_run_in_groups_ends_as_one_without(tmp_path: Path) -> None:
+    """From the log to the checkpoint, with rows that fail: the same examples, predictions and tables; on two
+    ranks, too; and bit for bit when it was interrupted, and when some features are read."""
+    source = write_files(tmp_path / "logs", IMPRESSIONS, failing=FAILING)
+    assert groups_of_first_batch(source) < 0.5 * 512
+
+    def run(name: str, world: int = 1, **more: object) -> Result:
+        letters, root = str(tmp_path / "letters"), tmp_path / name
+        finish(
+            start(
+                world, {**OPTIONS, "source": source, "checkpoint": str(root), "dead_letters": letters, **more}
+            )
+        )
+        return Result(root)
+
+    grouped = run("grouped")
+    assert len(grouped.predictions) == IMPRESSIONS - len(FAILING)
+    apart = run("apart", common_features=False)
+    assert grouped.predictions.tobytes() != apart.predictions.tobytes()  # sums were added in another order
+    assert_close(grouped, apart)
+    assert_close(run("two ranks", world=2), apart)
+    run("interrupted", max_steps=3)
+    assert_same(run("interrupted"), grouped)
+    (tmp_path / "p.py").write_text(
+        "from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline()\n"
+    )
+    basic = str(tmp_path / "basic")
+    materialize = ["features", "materialize", "--pipeline", str(tmp_path / "p.py"), "--source", source]
+    assert main([*materialize, "--out", basic, "--features", "age,behaviours,category,tag_pairs"]) == 0
+    assert_same(run("read", basic=basic), grouped)
+
+
+def groups_of_first_batch(source: str) -> int:
+    """How many groups the first 512 examples make."""
+    built = ad_pipeline()
+    examples = ExampleSource(built, source, rank=0, world=1, until_end=True, dead_letters=DeadLetters(None))
+    while not examples.ended:
+        examples.poll(0.1)
+    first = examples.take(512)
+    examples.close()
+    found = CommonExtractor(built, built.plan.compile()).features(first)
+    assert isinstance(found, CommonFeatures)
+    return found.groups

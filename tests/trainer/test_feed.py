@@ -1,0 +1,171 @@
+"""The feed: features beside the step, running statistics of the past alone, rows that cannot be extracted."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ingest.deadletter import DeadLetters
+from ingest.examples import Examples, ExampleSource
+from ingest.features import Features
+from ingest.statistics import Statistics
+from tests.trainer.ad_logs import ad_pipeline, events, write_files
+from tests.trainer.processes import finish, start
+from trainer.batcher import Batcher, Cut, Flags
+from trainer.checkpoint import Restored, newest_manifest
+from trainer.control import Control
+from trainer.feed import Feed
+from trainer.predictions import RECORD
+from trainer.run import TrainOptions, train
+from trainer.step import DesStep, StepResult
+
+IMPRESSIONS, BATCH = 1_500, 64
+FAILING = {3, 4, 700, 701, 702, 1_499}
+
+
+class SlowExtractor:
+    """The pipeline's extractor, which waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.extract = ad_pipeline().plan.compile()
+        self.go = threading.Event()
+        self.begun: list[int] = []
+
+    def __call__(self, examples: Examples, statistics: Statistics) -> Features:
+        self.begun.append(len(examples))
+        assert self.go.wait(30)
+        return self.extract(examples.columns, statistics)
+
+
+@contextmanager
+def opened(
+    source: str, extract: Callable[[Examples, Statistics], Features]
+) -> Iterator[tuple[Feed, ExampleSource, Batcher]]:
+    with ExitStack() as stack:
+        letters = DeadLetters(None)
+        examples = ExampleSource(ad_pipeline(), source, rank=0, world=1, until_end=True, dead_letters=letters)
+        stack.callback(examples.close)
+        feed = Feed(
+            examples,
+            extract,
+            Control(),
+            statistics=Statistics(ad_pipeline().plan),
+            dead_letters=letters,
+        )
+        stack.callback(feed.close)
+        yield feed, examples, Batcher(examples, Control(), batch_size=BATCH)
+
+
+def next_cut(batcher: Batcher) -> Cut | None:
+    while True:
+        round_ = batcher.round(Flags())
+        if round_.cut is not None or round_.ended:
+            return round_.cut
+
+
+def test_a_batch_is_extracted_while_its_caller_goes_on(tmp_path: Path) -> None:
+    extract = SlowExtractor()
+    with opened(write_files(tmp_path, 300), extract) as (feed, source, batcher):
+        assert feed.settle() is None and feed.in_flight == 0
+        feed.begin(next_cut(batcher))  # type: ignore[arg-type]
+        assert feed.in_flight == 1  # and this thread is not held up
+        next_cut(batcher)
+        assert len(source.orders(300)[0]) + BATCH <= 300, "nothing more is taken"
+        before = feed.statistics
+        threading.Timer(0.2, extract.go.set).start()
+        batch = feed.settle()
+        assert batch is not None and len(batch) == batch.features.rows == BATCH and feed.in_flight == 0
+        assert extract.begun == [BATCH]
+        assert feed.statistics is not before and before.arrays[0][0] == 0, "a snapshot stays what it was"
+
+
+def test_an_extractor_that_fails_fails_the_run(tmp_path: Path) -> None:
+    def broken(examples: Examples, statistics: Statistics) -> Features:
+        raise MemoryError("no more")
+
+    with opened(write_files(tmp_path, 100), broken) as (feed, _, batcher):
+        feed.begin(next_cut(batcher))  # type: ignore[arg-type]
+        with pytest.raises(MemoryError, match="no more"):
+            feed.settle()
+
+
+def test_features_know_the_batches_before_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recomputed from the log in plain Python, batch after batch, with the batches pipelined."""
+    seen: list[np.ndarray] = []
+    step = DesStep.step
+
+    def noting(self: DesStep, features: Features, label: np.ndarray) -> StepResult:
+        seen.append(features.dense[:, 1:])
+        return step(self, features, label)
+
+    monkeypatch.setattr(DesStep, "step", noting)
+    source = write_files(tmp_path / "logs", IMPRESSIONS)
+    options = dict(until_end=True, batch_size=BATCH, predictions=str(tmp_path / "predictions"))
+    train(ad_pipeline(), TrainOptions(source, **options))  # type: ignore[arg-type]
+    order = np.fromfile(tmp_path / "predictions", RECORD)["instance"]
+    ads = [record["ad_id"] for _, record in events(IMPRESSIONS)["impressions"]]
+    ad = np.array([ads[instance] for instance in order])
+    shown: Counter[int] = Counter()
+    past: list[float] = []
+    for number, got in enumerate(seen):
+        batch = ad[number * BATCH : (number + 1) * BATCH]
+        price = (batch / 10).astype(np.float32).astype(np.float64)
+        z = (price - np.mean(past)) / np.std(past) if past else np.zeros(len(batch))
+        np.testing.assert_allclose(got[:, 0], z, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(got[:, 1], np.log1p([shown[a] for a in batch]).astype(np.float32))
+        shown.update(batch.tolist())
+        past += price.tolist()
+    assert sum(map(len, seen)) == IMPRESSIONS
+
+
+class Failing:
+    """What a run over a log with rows that cannot be extracted left."""
+
+    def __init__(self, root: Path, world: int) -> None:
+        source = write_files(root / "logs", IMPRESSIONS, failing=FAILING)
+        options = dict(source=source, until_end=True, batch_size=BATCH, threads=1, publish_interval_s=0.2)
+        more = dict(checkpoint=str(root / "checkpoint"), report=str(root / "report.json"))
+        letters = dict(dead_letters=str(root / "letters"))
+        finish(start(world, {**options, **more, **letters}))
+        self.report = json.loads((root / "report.json").read_text())
+        self.predictions = np.fromfile(root / "checkpoint" / "predictions", RECORD)
+        self.letters = [
+            json.loads(line)
+            for path in sorted((root / "letters").iterdir())
+            for line in path.read_text().splitlines()
+        ]
+        manifest = newest_manifest(root / "checkpoint")
+        assert manifest is not None
+        statistics = Restored(root / "checkpoint", manifest).statistics()
+        self.statistics = {name: array.tobytes() for name, array in statistics.items()}
+        (self.counts,) = (array for name, array in statistics.items() if name.startswith("frequency"))
+
+
+def test_a_row_that_fails_is_a_dead_letter_and_its_batch_goes_on(tmp_path: Path) -> None:
+    one, two = Failing(tmp_path / "one", 1), Failing(tmp_path / "two", 2)
+    for run in (one, two):
+        kept = IMPRESSIONS - len(FAILING)
+        assert run.report["examples_trained"] == kept == len(run.predictions)
+        assert run.report["dead_letters"] == len(FAILING) == len(run.letters)
+        assert set(run.predictions["instance"]) == set(range(IMPRESSIONS)) - FAILING
+        assert {letter["index"] for letter in run.letters} == FAILING
+        assert run.counts.reshape(4, -1).sum(axis=1).tolist() == [kept] * 4
+        assert np.isfinite(run.predictions["rank"]).all()
+    for name in ("instance", "user", "time_ms", "label"):
+        assert (one.predictions[name] == two.predictions[name]).all()
+    np.testing.assert_allclose(one.predictions["rank"], two.predictions["rank"], atol=2e-3)
+    assert one.statistics == two.statistics, "bit for bit, whatever N"
+    letter = next(letter for letter in one.letters if letter["index"] == 700)
+    user = int(str(events(IMPRESSIONS)["impressions"][700][1]["user_id"]))
+    assert (letter["reason"], letter["topic"], letter["offset"]) == ("not_extracted", "impressions", -1)
+    assert letter["partition"] == user % 4 and "instance 700 " in letter["detail"]
+    assert json.loads(letter["value"])["impressions.user_id"] == user

@@ -1,0 +1,47 @@
+"""From groups of rows to their rows, with autograd: partial results that a user's rows share (DICM §7.2)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+
+class Groups:
+    """G groups of B rows. index: i32[B], group of each row.
+
+    `add` brings what is a group's to its rows; its backward sums the rows of a group in their order, so that
+    equal steps give equal bits on any device.
+    """
+
+    def __init__(self, index: NDArray[np.int32], groups: int, device: torch.device) -> None:
+        counts = np.bincount(index, minlength=groups)
+        self.index = torch.from_numpy(index).to(device)
+        self.order = torch.from_numpy(np.argsort(index, kind="stable").astype(np.int32)).to(device)
+        self.starts = torch.from_numpy((np.cumsum(counts) - counts).astype(np.int32)).to(device)
+
+    def add(self, rows: Tensor, groups: Tensor) -> Tensor:
+        """rows f32[B, S] plus, in each, its group's of f32[G, S]; in the memory of `rows`."""
+        out: Tensor = _Add.apply(rows, groups, self)  # type: ignore[no-untyped-call]
+        return out
+
+    def sum(self, rows: Tensor) -> Tensor:
+        """f32[B, S] → f32[G, S]."""
+        return embedding_bag(self.order, rows.contiguous(), self.starts, mode="sum")
+
+
+class _Add(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, rows: Tensor, groups: Tensor, which: Groups
+    ) -> Tensor:
+        ctx.groups = which  # type: ignore[attr-defined]
+        ctx.mark_dirty(rows)
+        return rows.add_(groups.index_select(0, which.index))
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        which: Groups = ctx.groups  # type: ignore[attr-defined]
+        return grads[0], which.sum(grads[0]), None

@@ -2,6 +2,7 @@
 
 A benchmark is a module bench/<name>.py with `run(quick: bool) -> list[row]`; a row has `figure`, `workload`,
 `unit`, `ours`, `peer_name`, `peer`, `ratio`, `goal`, `met`. Name, commit, hardware, settings are added here.
+`livectr --help` reads the names from here, so nothing heavy is imported before a benchmark runs.
 """
 
 import importlib
@@ -15,9 +16,6 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from kernels.errors import ConfigError, InternalError
 from livectr.config import nearest
@@ -114,6 +112,9 @@ def hardware() -> dict[str, Any]:
 
 
 def _print(result: Mapping[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(title=f"{result['name']} at {result['commit']}", caption=_hardware_line(result["hardware"]))
     for column in ("figure", "workload", "ours", "unit", "peer", "ratio", "goal", "met"):
         table.add_column(column, justify="right" if column in ("ours", "peer", "ratio", "goal") else "left")

@@ -1,6 +1,6 @@
-// The embedding front of a rank: F fields over T tables. Keys are field-major and ragged: field f has rows[f]
-// rows, whose keys are keys[offsets[i] : offsets[i + 1]] for its cells i; they are sum-pooled. Fields of as many
-// rows make a block of results of their own: out[B, F, D] when all have B rows.
+// The embedding front of a rank: F fields over T tables. Keys are field-major and ragged: field f has as many
+// rows as its block, whose keys are keys[offsets[i] : offsets[i + 1]] for its cells i; they are sum-pooled. The
+// results of a block's fields are out[rows, fields of the block, D]; the blocks' results follow each other.
 #pragma once
 #include "batch.cuh"
 #ifdef LIVECTR_HOST
@@ -15,23 +15,20 @@ class Shape {
         int64_t base, stride;  // result, in units of D floats: base + row * stride
     };
 
-    // All fields have `rows` rows.
-    Shape(int64_t fields, int64_t rows) : places_(fields) {
-        for (int64_t f = 0; f < fields; ++f) places_[f] = {rows, f * rows, f, fields};
-        most_ = rows;
-    }
-
-    // Field f has first_rows rows where in_first[f], else rows; the first ones' results come first.
-    Shape(int64_t fields, int64_t rows, const uint8_t* in_first, int64_t first_rows) : places_(fields) {
-        const int64_t width = std::count_if(in_first, in_first + fields, [](uint8_t is) { return is != 0; });
-        int64_t cells = 0, column[2] = {0, 0};
-        for (int64_t f = 0; f < fields; ++f) {
-            Place& place = places_[f];
-            place = in_first[f] ? Place{first_rows, cells, column[0]++, width}
-                                : Place{rows, cells, first_rows * width + column[1]++, fields - width};
-            cells += place.rows;
+    // block_of[F] names each field's block, rows[blocks] the rows of a block.
+    Shape(int64_t fields, const int32_t* block_of, int64_t blocks, const int64_t* rows) : places_(fields) {
+        std::vector<int64_t> width(blocks), base(blocks + 1), column(blocks);
+        for (int64_t f = 0; f < fields; ++f) ++width[block_of[f]];
+        for (int64_t k = 0; k < blocks; ++k) {
+            base[k + 1] = base[k] + rows[k] * width[k];
+            if (width[k]) most_ = std::max(most_, rows[k]);
         }
-        most_ = std::max(rows, first_rows);
+        int64_t cells = 0;
+        for (int64_t f = 0; f < fields; ++f) {
+            const int32_t k = block_of[f];
+            places_[f] = {rows[k], cells, base[k] + column[k]++, width[k]};
+            cells += rows[k];
+        }
     }
 
     const Place& operator[](int64_t f) const { return places_[f]; }
@@ -47,7 +44,7 @@ class Shape {
 
   private:
     std::vector<Place> places_;
-    int64_t most_;
+    int64_t most_ = 0;
 };
 
 class Fields {

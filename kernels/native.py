@@ -31,10 +31,9 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "table_read": (_INT, _POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER),
     "fields_new": (_POINTER, _POINTER, _INT, _POINTER, _INT),
     "fields_delete": (None, _POINTER),
-    "fields_forward": (_INT, _POINTER, _POINTER, _POINTER, _INT, _INT, _POINTER),
-    "fields_forward_grouped": (_INT, _POINTER, _POINTER, _POINTER, _INT, _INT, _POINTER, _INT, _POINTER),
+    "fields_forward": (_INT, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER, _POINTER),
     "fields_backward": (_INT, _POINTER, _POINTER),
-    "fields_infer": (_INT, _POINTER, _POINTER, _POINTER, _INT, _INT, _FLAG, _POINTER),
+    "fields_infer": (_INT, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER, _FLAG, _POINTER),
 }
 
 

@@ -132,17 +132,19 @@ class FieldTables:
     """The embedding front of one rank: F fields, each reading a table; fields may share one.
 
     tables: name -> table, all of one layout (D values). fields: (field name, table name) in order.
-    A batch of B rows is ragged and field-major: the keys of field f, row b are
-    keys[offsets[f * B + b] : offsets[f * B + b + 1]]; their values are summed.
+    blocks: number (0, 1, ...) of the block that each field is in; None: all are in one. The F_k fields of
+    block k have equally many rows, rows[k], told with every batch.
 
-    `common` are the numbers of fields that rows may share: see `forward_grouped`.
+    A batch is ragged and field-major: cell i, of field f and row b, has the keys
+    keys[offsets[i] : offsets[i + 1]]; their values are summed. A field whose every key is wanted by itself
+    is one with a row for each key.
     """
 
     def __init__(
         self,
         tables: dict[str, DynamicTable],
         fields: Sequence[tuple[str, str]],
-        common: Sequence[int] = (),
+        blocks: Sequence[int] | None = None,
     ) -> None:
         used = list(dict.fromkeys(table for _, table in fields))
         layouts = {tables[name].layout.source() for name in used}
@@ -151,7 +153,10 @@ class FieldTables:
         self.tables = dict(tables)  # of our own: the C++ side points at them
         self.fields = tuple(fields)
         self.dim = next(iter(tables.values())).layout.dim if tables else 0
-        self._common = np.isin(np.arange(len(fields)), common).astype(np.uint8)
+        self._blocks = np.array([0] * len(fields) if blocks is None else blocks, np.int32)
+        if len(self._blocks) != len(fields) or (self._blocks < 0).any():
+            raise ValueError(f"blocks must name a block for each of {len(fields)} fields, not {blocks}")
+        self._count = int(self._blocks.max(initial=0)) + 1
         self._shapes: tuple[tuple[int, ...], ...] | None = None
         if used:
             self._library = tables[used[0]].library
@@ -162,52 +167,30 @@ class FieldTables:
             )
             weakref.finalize(self, self._library.fields_delete, self._handle)
 
-    def forward(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, batch: int) -> Floats:
-        """float32[B, F, D] of offsets int32[F * B + 1] and keys int64[nnz]; inserts missing keys.
+    def forward(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int) -> tuple[Floats, ...]:
+        """float32[rows[k], F_k, D] of each block k; missing keys are inserted.
 
-        Remembers the rows for `backward`. Raises ValueError for offsets that do not fit.
+        offsets: int32[cells + 1] over the fields in order, field f with rows[blocks[f]] cells.
+        keys: int64[nnz]. Remembers the rows for `backward`. Raises ValueError for offsets that do not fit.
         """
-        offsets, keys, out = self._prepare(offsets, keys, batch)
+        offsets, keys, counts, out = self._prepare(offsets, keys, rows)
         self._shapes = None
         if self.fields:
             checked(
                 self._library.fields_forward(
-                    self._handle, address(offsets), address(keys), len(keys), batch, address(out)
-                )
-            )
-        self._shapes = (out.shape,)
-        return out
-
-    def forward_grouped(
-        self, offsets: npt.ArrayLike, keys: npt.ArrayLike, batch: int, groups: int
-    ) -> tuple[Floats, Floats]:
-        """As forward, for B rows in G groups that share their `common` fields: these have G rows each, the
-        others B, so that offsets is int32[C * G + (F - C) * B + 1].
-
-        Returns float32[G, C, D] of the common fields and float32[B, F - C, D] of the others.
-        """
-        widths = int(self._common.sum()), len(self.fields) - int(self._common.sum())
-        cells = groups * widths[0] + batch * widths[1]
-        offsets = contiguous(offsets, np.int32, (cells + 1,))
-        keys = contiguous(keys, np.int64, (None,))
-        out = np.empty(cells * self.dim, np.float32)
-        self._shapes = None
-        if self.fields:
-            checked(
-                self._library.fields_forward_grouped(
                     self._handle,
                     address(offsets),
                     address(keys),
                     len(keys),
-                    batch,
-                    address(self._common),
-                    groups,
+                    address(self._blocks),
+                    len(counts),
+                    address(counts),
                     address(out),
                 )
             )
-        self._shapes = (groups, widths[0], self.dim), (batch, widths[1], self.dim)
-        split = groups * widths[0] * self.dim
-        return out[:split].reshape(self._shapes[0]), out[split:].reshape(self._shapes[1])
+        results = self._split(out, counts)
+        self._shapes = tuple(result.shape for result in results)
+        return results
 
     def backward(self, *grads: npt.ArrayLike) -> int:
         """One optimiser step on the rows of the last forward, with gradients of what it returned.
@@ -223,10 +206,10 @@ class FieldTables:
         return checked(self._library.fields_backward(self._handle, address(whole))) if self.fields else 0
 
     def infer(
-        self, offsets: npt.ArrayLike, keys: npt.ArrayLike, batch: int, *, missing: Missing = "initial"
-    ) -> Floats:
+        self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int, missing: Missing = "initial"
+    ) -> tuple[Floats, ...]:
         """As forward, but stores nothing and may run in several threads at once."""
-        offsets, keys, out = self._prepare(offsets, keys, batch)
+        offsets, keys, counts, out = self._prepare(offsets, keys, rows)
         if self.fields:
             checked(
                 self._library.fields_infer(
@@ -234,18 +217,35 @@ class FieldTables:
                     address(offsets),
                     address(keys),
                     len(keys),
-                    batch,
+                    address(self._blocks),
+                    len(counts),
+                    address(counts),
                     missing == "zeros",
                     address(out),
                 )
             )
-        return out
+        return self._split(out, counts)
 
     def _prepare(
-        self, offsets: npt.ArrayLike, keys: npt.ArrayLike, batch: int
-    ) -> tuple[npt.NDArray[np.int32], Keys, Floats]:
+        self, offsets: npt.ArrayLike, keys: npt.ArrayLike, rows: tuple[int, ...]
+    ) -> tuple[npt.NDArray[np.int32], Keys, npt.NDArray[np.int64], Floats]:
+        counts = np.array(rows, np.int64)
+        if len(counts) < self._count:
+            raise ValueError(f"fields are in {self._count} blocks, but rows are told of {len(counts)}")
+        cells = int(counts @ self._widths(len(counts)))
         return (
-            contiguous(offsets, np.int32, (len(self.fields) * batch + 1,)),
+            contiguous(offsets, np.int32, (cells + 1,)),
             contiguous(keys, np.int64, (None,)),
-            np.empty((batch, len(self.fields), self.dim), np.float32),
+            counts,
+            np.empty(cells * self.dim, np.float32),
         )
+
+    def _widths(self, blocks: int) -> npt.NDArray[np.int64]:
+        """F_k of that many blocks; the last ones may have no field."""
+        return np.bincount(self._blocks, minlength=blocks)
+
+    def _split(self, out: Floats, rows: npt.NDArray[np.int64]) -> tuple[Floats, ...]:
+        widths = self._widths(len(rows))
+        ends = np.cumsum(rows * widths * self.dim).tolist()
+        shapes = zip([0, *ends], ends, rows.tolist(), widths.tolist(), strict=False)
+        return tuple(out[a:b].reshape(n, width, self.dim) for a, b, n, width in shapes)

@@ -158,18 +158,10 @@ Fields* fields_new(Table* const* tables, int64_t count, const int32_t* table_of,
 }
 void fields_delete(Fields* fields) { delete fields; }
 
-// out[B, F, D]
-int64_t fields_forward(Fields* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz, int64_t rows,
-                       float* out) {
-    const Shape shape(fields->fields(), rows);
-    if (!shape.valid(offsets, nnz)) return BAD_OFFSETS;
-    return guarded([&] { return fields->forward(shape, offsets, keys, out), nnz; });
-}
-
-// common[F]: which fields have `groups` rows, the C fields of out[G, C, D]; the others' [B, F - C, D] lies behind
-int64_t fields_forward_grouped(Fields* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz, int64_t rows,
-                               const uint8_t* common, int64_t groups, float* out) {
-    const Shape shape(fields->fields(), rows, common, groups);
+// block_of[F], rows[blocks]: see Shape. out: the blocks' results, one after the other
+int64_t fields_forward(Fields* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz, const int32_t* block_of,
+                       int64_t blocks, const int64_t* rows, float* out) {
+    const Shape shape(fields->fields(), block_of, blocks, rows);
     if (!shape.valid(offsets, nnz)) return BAD_OFFSETS;
     return guarded([&] { return fields->forward(shape, offsets, keys, out), nnz; });
 }
@@ -178,9 +170,9 @@ int64_t fields_backward(Fields* fields, const float* grad) {
     return guarded([&] { return fields->backward(grad); });
 }
 
-int64_t fields_infer(const Fields* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz, int64_t rows,
-                     int32_t zeros, float* out) {
-    const Shape shape(fields->fields(), rows);
+int64_t fields_infer(const Fields* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz,
+                     const int32_t* block_of, int64_t blocks, const int64_t* rows, int32_t zeros, float* out) {
+    const Shape shape(fields->fields(), block_of, blocks, rows);
     if (!shape.valid(offsets, nnz)) return BAD_OFFSETS;
     return guarded([&] { return fields->infer(shape, offsets, keys, zeros, out), nnz; });
 }

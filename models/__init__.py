@@ -1,6 +1,18 @@
 """CTR networks as DES sub-operators; the trainer and the servers run the same ones.  Imports torch only."""
 
-from models.base import CTRModel, ModelConfig, OptimiserSpec, SegmentSpec, adagrad, adam, ftrl, sgd
+from models.base import (
+    CTRModel,
+    Gathered,
+    Gathers,
+    ModelConfig,
+    OptimiserSpec,
+    Ragged,
+    SegmentSpec,
+    adagrad,
+    adam,
+    ftrl,
+    sgd,
+)
 from models.deepfm import DeepFM
 from models.fm import FM
 from models.lr import LR
@@ -11,8 +23,11 @@ __all__ = [
     "LR",
     "CTRModel",
     "DeepFM",
+    "Gathered",
+    "Gathers",
     "ModelConfig",
     "OptimiserSpec",
+    "Ragged",
     "SegmentSpec",
     "TwoTower",
     "adagrad",

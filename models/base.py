@@ -1,8 +1,13 @@
 """What every CTR model is: sub-operators on a rank's own fields, ⊕, a replicated finish (DES Algorithm 1).
 
     values f32[B, F_local, D_model] ─ partial ─► f32[B, S] ─ ⊕ ─► f32[B, S] ─ finish ─► logits f32[B]
-    (rows of this rank's tables)     M_1 … M_m               the same on     𝓕: replicated
-                                     side by side            every rank      parameters
+    (rows of this rank's tables)     M_1 … M_m               the same on  ▲  𝓕: replicated
+                                     side by side            every rank   │  parameters
+    vectors of some fields ────────────────────── gather ─────────────────┘  where a model wants them
+
+`partial` is additive: what it makes of some fields and of the others adds up to what it makes of all. Where
+that is not enough (attention needs vectors of different fields side by side) a model names the fields whose
+vectors `finish` gets besides (`ModelConfig.gathers`).
 
 A model asks for no process group: whoever runs it puts ⊕ between `partial` and `finish`. The trainer sums
 over ranks; the servers hold every field and leave ⊕ out.
@@ -114,6 +119,43 @@ class Columns:
     dense: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Gathers:
+    """What `finish` needs of every sample beside ⊕.
+
+    pooled: fields whose sum-pooled vector it needs. sequences: fields whose every key's vector it needs, in
+    the order of the list. dense: whether it needs the dense features.
+    """
+
+    pooled: tuple[str, ...] = ()
+    sequences: tuple[str, ...] = ()
+    dense: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.pooled or self.sequences or self.dense)
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Lists of vectors: those of sample b are values[offsets[b] : offsets[b + 1]].
+
+    values: f32[nnz, D_model]. offsets: i64[B + 1].
+    """
+
+    values: Tensor
+    offsets: Tensor
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What `Gathers` names, of B samples: pooled f32[B, Fp, D_model] in the order of its names, sequences by
+    name, dense f32[B, Dd] if it asks for them."""
+
+    pooled: Tensor
+    sequences: Mapping[str, Ragged]
+    dense: Tensor | None = None
+
+
 class ModelConfig(ABC):
     """A model as a pipeline file names it: what it keeps in a table row, and how its network is built."""
 
@@ -142,6 +184,10 @@ class ModelConfig(ABC):
     @abstractmethod
     def segments(self) -> tuple[SegmentSpec, ...]:
         """The model's stretch of a table row, in the order of `partial`'s last axis."""
+
+    def gathers(self, fields: Sequence[str]) -> Gathers:
+        """What `finish` needs whole, out of the pipeline's `fields`; raises ValueError for a missing one."""
+        return Gathers()
 
     @abstractmethod
     def network(self, part: Part) -> CTRModel:
@@ -212,18 +258,19 @@ class CTRModel(nn.Module):
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Sub-operators on own fields: f32[B, F_local, D_model], dense f32[B, Dd] or None → f32[B, S].
 
-        `dense` is looked at only where the dense features live. With `columns`, `values` and `dense` have
-        only these: partial results of parts that make up everything add up to that of the whole.
+        Only field-local parameters take part, so that partial results of any parts can be summed. `dense` is
+        looked at only where the dense features live. With `columns`, `values` and `dense` have only these:
+        partial results of parts that make up everything add up to that of the whole.
         """
         raise NotImplementedError
 
-    def finish(self, aggregated: Tensor) -> Tensor:
-        """⊕ of every rank's partial results f32[B, S] → logits f32[B]."""
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
+        """⊕ of every rank's partial results f32[B, S], and what the model gathers → logits f32[B]."""
         raise NotImplementedError
 
-    def forward(self, values: Tensor, dense: Tensor | None) -> Tensor:
+    def forward(self, values: Tensor, dense: Tensor | None, gathered: Gathered | None = None) -> Tensor:
         """The whole model where one process holds every field: logits f32[B]."""
-        return self.finish(self.partial(values, dense))
+        return self.finish(self.partial(values, dense), gathered)
 
     def by_name(self, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Splits tensors, named and shaped like the parameters, into (local, shared) ones by exported name.

@@ -16,7 +16,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.base import Columns, CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad, ftrl
+from models.base import (
+    Columns,
+    CTRModel,
+    Gathered,
+    ModelConfig,
+    OptimiserSpec,
+    Part,
+    SegmentSpec,
+    adagrad,
+    ftrl,
+)
 from models.fm import fm_finish, fm_partial
 from models.layers import MLP, FieldLinear, first_order
 
@@ -67,7 +77,7 @@ class DeepFMModel(CTRModel):
         deep = self.first(values[..., 1:], dense, columns)
         return torch.cat([deep, fm_partial(values, dense, self.linear, columns)], dim=1)
 
-    def finish(self, aggregated: Tensor) -> Tensor:
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, H₁ + 1 + K] → logits f32[B]."""
         deep: Tensor = self.mlp(aggregated[:, : self.hidden]).squeeze(1)
         return deep + fm_finish(aggregated[:, self.hidden :]) + self.bias

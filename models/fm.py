@@ -17,7 +17,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.base import Columns, CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad, ftrl
+from models.base import (
+    Columns,
+    CTRModel,
+    Gathered,
+    ModelConfig,
+    OptimiserSpec,
+    Part,
+    SegmentSpec,
+    adagrad,
+    ftrl,
+)
 from models.layers import first_order, first_order_sum
 
 
@@ -58,7 +68,7 @@ class FMModel(CTRModel):
         """Values f32[B, F_local, 1 + K] → [Σ w − ½ Σ ‖v‖², Σ v] f32[B, 1 + K]."""
         return fm_partial(values, dense, self.linear, columns)
 
-    def finish(self, aggregated: Tensor) -> Tensor:
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, 1 + K] → logits f32[B]."""
         return fm_finish(aggregated) + self.bias
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from models.base import Columns, CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, ftrl
+from models.base import Columns, CTRModel, Gathered, ModelConfig, OptimiserSpec, Part, SegmentSpec, ftrl
 from models.layers import first_order, first_order_sum
 
 
@@ -51,6 +51,6 @@ class LRModel(CTRModel):
             return first
         return first + first_order_sum(dense, self.linear, columns)
 
-    def finish(self, aggregated: Tensor) -> Tensor:
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, 1] → logits f32[B]."""
         return aggregated[:, 0] + self.bias

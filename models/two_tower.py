@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from models.base import Columns, CTRModel, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
+from models.base import Columns, CTRModel, Gathered, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
 from models.layers import MLP, FieldLinear
 
 SOFT = 0.1
@@ -132,7 +132,7 @@ class TwoTowerModel(CTRModel):
         towers = (self.user, self.item)
         return torch.cat([tower.partial(values, dense, columns) for tower in towers], dim=1)
 
-    def finish(self, aggregated: Tensor) -> Tensor:
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, H₁ + H₁] → logits f32[B]."""
         return (self.user_vector(aggregated) * self.item_vector(aggregated)).sum(dim=1) + self.bias
 

@@ -76,12 +76,12 @@ class NearCache:
             missing = self._missing(batch)
             if missing:
                 return None, missing
-            return self._front(batch.fields).infer(batch.offsets, batch.keys, batch.rows), {}
+            return self._front(batch.fields).infer(batch.offsets, batch.keys, batch.rows)[0], {}
 
     def infer_cold(self, batch: Batch) -> F32:
         """As `infer`, with initial values for rows that are not held; nothing is remembered."""
         with self._lock.read():
-            return self._front(batch.fields).infer(batch.offsets, batch.keys, batch.rows)
+            return self._front(batch.fields).infer(batch.offsets, batch.keys, batch.rows)[0]
 
     def initial(self, table: str, keys: I64) -> F32:
         """The values f32[n, D] of rows that are not stored anywhere. The keys must not be held."""

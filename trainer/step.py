@@ -17,8 +17,8 @@ it is learned. All ranks see all labels, and a sum of labels is exact: all take 
 
 What a user's examples have in common (ingest.common) is pooled, and enters the first layers, once a group:
 
-    forward_grouped ─► common f32[G, Fc, D] ─► partial f32[G, S] ─┐
-                    └► others f32[B, Fo, D] ─► partial f32[B, S] ─┴─► + ─► ⊕
+    forward ─► common f32[G, Fc, D] ─► partial f32[G, S] ─┐
+            └► others f32[B, Fo, D] ─► partial f32[B, S] ─┴─► + ─► ⊕
 
 All sub-operators are sums over fields, so this is the same sum; behind ⊕ every row is on its own.
 """
@@ -147,9 +147,9 @@ class DesStep:
             table: DynamicTable(self.layout, name=table, seed=seed)
             for table in dict.fromkeys(fields[f].table for f in self.own)
         }
-        self.front = FieldTables(
-            self.tables, [(fields[f].name, fields[f].table) for f in self.own], self._columns[0].fields
-        )
+        named = [(fields[f].name, fields[f].table) for f in self.own]
+        self.front = self._forwarded = FieldTables(self.tables, named)
+        self._grouped = FieldTables(self.tables, named, [f not in common.fields for f in self.own])
         self.models = {}
         for role, config in configs.items():
             try:
@@ -191,7 +191,7 @@ class DesStep:
         loss = torch.stack(losses).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         # 3 update: tables by the sum, networks by the mean
-        self.front.backward(*(part.grad() for part in parts))
+        self._forwarded.backward(*(part.grad() for part in parts))
         self.dense.step(len(batch))
         return StepResult(
             {role: z.detach().cpu().numpy() for role, z in logits.items()},
@@ -215,9 +215,11 @@ class DesStep:
         """The tables' values of the examples; where these are grouped, of the groups before."""
         dense = self._tensor(batch.dense)
         if batch.index is None:
-            values = self.front.forward(batch.offsets, batch.keys, len(batch))
+            self._forwarded = self.front
+            (values,) = self.front.forward(batch.offsets, batch.keys, len(batch))
             return (_Part(self._leaves(values), dense),)
-        common, own = self.front.forward_grouped(batch.offsets, batch.keys, len(batch), batch.groups)
+        self._forwarded = self._grouped
+        common, own = self._grouped.forward(batch.offsets, batch.keys, batch.groups, len(batch))
         return (
             _Part(self._leaves(common), self._tensor(batch.common), self._columns[0]),
             _Part(self._leaves(own), dense, self._columns[1]),
@@ -257,7 +259,8 @@ class DesStep:
         for start in range(0, features.rows, ITEM_CHUNK):
             chunk = features.take(np.arange(start, min(start + ITEM_CHUNK, features.rows)))
             own = chunk.select_fields(self.own)
-            values = torch.from_numpy(self.front.infer(own.offsets, own.keys, own.rows)).to(self.device)
+            (rows,) = self.front.infer(own.offsets, own.keys, own.rows)
+            values = torch.from_numpy(rows).to(self.device)
             dense = torch.from_numpy(own.dense).to(self.device) if self.exchange.holds_dense else None
             partial = model.item.partial(values[..., self.slices["prerank"]], dense)
             parts.append(model.item.vector(self.collectives.all_reduce(partial, "items")).cpu().numpy())

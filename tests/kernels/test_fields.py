@@ -70,11 +70,13 @@ def test_equals_loops(batch: int) -> None:
     for _ in range(6):
         offsets, keys = ragged(rng, batch, len(FIELDS), 200)
         np.testing.assert_array_equal(
-            fields.forward(offsets, keys, batch), loops.forward(offsets, keys, batch)
+            fields.forward(offsets, keys, batch)[0], loops.forward(offsets, keys, batch)
         )
         grad = rng.normal(size=(batch, len(FIELDS), LAYOUT.dim)).astype(np.float32)
         assert fields.backward(grad) == loops.backward(offsets, keys, grad)
-        np.testing.assert_array_equal(fields.infer(offsets, keys, batch), loops.forward(offsets, keys, batch))
+        np.testing.assert_array_equal(
+            fields.infer(offsets, keys, batch)[0], loops.forward(offsets, keys, batch)
+        )
     for name, table in fields.tables.items():
         keys, rows = table.export()
         assert len(keys) == sum(1 for place in loops.rows if place[0] == name)
@@ -88,7 +90,8 @@ def test_grouped_fields_equal_the_same_rows_written_out(groups: int) -> None:
     still learns once a step, from the same sums."""
     rng, common = np.random.default_rng(groups), (0, 2)
     batch = max(groups, 300 * (groups > 0))
-    grouped, plain = FieldTables(tables(), FIELDS, common), FieldTables(tables(), FIELDS)
+    blocks = [f not in common for f in range(len(FIELDS))]
+    grouped, plain = FieldTables(tables(), FIELDS, blocks), FieldTables(tables(), FIELDS)
     own = [f for f in range(len(FIELDS)) if f not in common]
     for _ in range(4):
         index = np.r_[np.arange(groups), rng.integers(0, max(groups, 1), batch - groups)]
@@ -100,8 +103,8 @@ def test_grouped_fields_equal_the_same_rows_written_out(groups: int) -> None:
         for f in common:
             whole[f] = [whole[f][g] for g in index]
         shared = [cell for f, rows in enumerate(whole) for cell in (rows[:groups] if f in common else rows)]
-        one = grouped.forward_grouped(*packed(shared), batch, groups)
-        all_rows = plain.forward(*packed([cell for rows in whole for cell in rows]), batch)
+        one = grouped.forward(*packed(shared), groups, batch)
+        (all_rows,) = plain.forward(*packed([cell for rows in whole for cell in rows]), batch)
         np.testing.assert_array_equal(one[0][index], all_rows[:, common])
         np.testing.assert_array_equal(one[1], all_rows[:, own])
         # Small whole numbers: their sums are exact in whatever order.
@@ -130,8 +133,8 @@ def by_key(table: DynamicTable) -> tuple[Keys, np.ndarray]:
 def test_infer_stores_nothing() -> None:
     fields = FieldTables(tables(), [("user", "user")])
     fields.forward([0, 1], [5], 1)
-    got = fields.infer([0, 1, 3], [5, 5, 6], 2)
-    zeros = fields.infer([0, 1, 3], [5, 5, 6], 2, missing="zeros")
+    (got,) = fields.infer([0, 1, 3], [5, 5, 6], 2)
+    (zeros,) = fields.infer([0, 1, 3], [5, 5, 6], 2, missing="zeros")
     known, unknown = (initial_row(LAYOUT, "user", 4, key)[: LAYOUT.dim] for key in (5, 6))
     np.testing.assert_array_equal(got[:, 0], [known, known + unknown])
     np.testing.assert_array_equal(zeros[:, 0], [known, known])
@@ -140,7 +143,7 @@ def test_infer_stores_nothing() -> None:
 
 def test_a_rank_without_fields() -> None:
     fields = FieldTables({}, [])
-    assert fields.forward([0], [], 3).shape == (3, 0, 0)
+    assert fields.forward([0], [], 3)[0].shape == (3, 0, 0)
     assert fields.backward(np.zeros((3, 0, 0), np.float32)) == 0
 
 
@@ -169,7 +172,7 @@ def run_and_digest() -> str:
     marks = []
     for _ in range(4):
         offsets, keys = ragged(rng, 2000, len(FIELDS), 30_000)
-        digest.update(fields.forward(offsets, keys, 2000).tobytes())
+        digest.update(fields.forward(offsets, keys, 2000)[0].tobytes())
         fields.backward(rng.normal(size=(2000, len(FIELDS), LAYOUT.dim)).astype(np.float32))
         marks.append(fields.tables["ad"].mark())
         fields.tables["ad"].erase(rng.integers(0, 30_000, 500))
@@ -198,12 +201,12 @@ def test_bits_do_not_depend_on_threads() -> None:
 def test_many_threads_and_a_fork_use_the_pool() -> None:
     fields = FieldTables(tables(), FIELDS)
     offsets, keys = ragged(np.random.default_rng(0), 1500, len(FIELDS), 9_000)
-    wanted = fields.forward(offsets, keys, 1500)
+    (wanted,) = fields.forward(offsets, keys, 1500)
     wrong: list[int] = []
 
     def ask(number: int) -> None:
         for _ in range(30):
-            if not np.array_equal(fields.infer(offsets, keys, 1500), wanted):
+            if not np.array_equal(fields.infer(offsets, keys, 1500)[0], wanted):
                 wrong.append(number)
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
@@ -214,5 +217,5 @@ def test_many_threads_and_a_fork_use_the_pool() -> None:
     assert not wrong
     child = os.fork()
     if child == 0:
-        os._exit(0 if np.array_equal(fields.infer(offsets, keys, 1500), wanted) else 1)
+        os._exit(0 if np.array_equal(fields.infer(offsets, keys, 1500)[0], wanted) else 1)
     assert os.waitpid(child, 0)[1] == 0

@@ -89,7 +89,7 @@ class World:
     def logits(self, role: str, batch: pa.RecordBatch) -> npt.NDArray[np.float32]:
         """The trainer's own logits for a batch, with its tables and networks as they are."""
         features = self.extract(batch)
-        values = self.step.front.infer(features.offsets, features.keys, features.rows)
+        (values,) = self.step.front.infer(features.offsets, features.keys, features.rows)
         part = torch.from_numpy(values)[..., self.step.slices[role]]
         out: npt.NDArray[np.float32] = self.step.models[role](part, torch.from_numpy(features.dense)).numpy()
         return out

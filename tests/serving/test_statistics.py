@@ -60,7 +60,7 @@ def logits(training: Training, role: str, batch: pa.RecordBatch) -> np.ndarray:
     features = training.extract(batch, training.feed.statistics)
     assert np.abs(features.dense[:, 1:]).min(axis=0).max() > 0, "the statistics must matter"
     step = training.step
-    values = step.front.infer(features.offsets, features.keys, features.rows)
+    (values,) = step.front.infer(features.offsets, features.keys, features.rows)
     part = torch.from_numpy(values)[..., step.slices[role]]
     out: np.ndarray = step.models[role](part, torch.from_numpy(features.dense)).numpy()
     return out

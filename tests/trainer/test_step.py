@@ -36,7 +36,7 @@ def step_of(rank_model: ModelConfig, prerank: TwoTower | None = None, *, seed: i
 
 def scores(des: DesStep, features: Features, role: str) -> np.ndarray:
     """What serving computes: rows without inserting, partial, finish."""
-    values = torch.from_numpy(des.front.infer(features.offsets, features.keys, features.rows))
+    values = torch.from_numpy(des.front.infer(features.offsets, features.keys, features.rows)[0])
     with torch.no_grad():
         logits: np.ndarray = des.models[role](
             values[..., des.slices[role]], torch.from_numpy(features.dense)
@@ -164,7 +164,7 @@ def test_item_vectors_are_those_of_the_logit() -> None:
         des.step(*batch(rng, 60))
     features, _ = batch(rng, 20)
     model = des.models["prerank"]
-    values = torch.from_numpy(des.front.infer(features.offsets, features.keys, 20))[
+    values = torch.from_numpy(des.front.infer(features.offsets, features.keys, 20)[0])[
         ..., des.slices["prerank"]
     ]
     with torch.no_grad():

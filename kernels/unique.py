@@ -32,8 +32,8 @@ class Unique:
 def unique_segments(keys: I64, bounds: I64) -> Unique:
     """The unique keys of each segment keys[bounds[s] : bounds[s + 1]], and where each key is among them.
 
-    keys: i64[nnz]; bounds: i64[S + 1], rising from 0 to nnz, less than 2³¹ keys a segment. LIVECTR_THREADS share
-    the segments; the result does not depend on them. O(nnz). Raises ValueError, MemoryError.
+    keys: i64[nnz]; bounds: i64[S + 1], rising from 0 to nnz, less than 2³¹ keys a segment. LIVECTR_THREADS
+    share the segments; the result does not depend on them. O(nnz). Raises ValueError, MemoryError.
     """
     keys = contiguous(keys, np.int64, (None,))
     bounds = contiguous(bounds, np.int64, (None,))

@@ -9,11 +9,12 @@
 
 struct RowHeader {
     int64_t key;
-    uint32_t generation;  // of the last change; ERASED is set while the row is free
+    uint32_t generation;  // of the last change, and flags
     uint32_t mark;        // place in the unique rows of the last batch; a hint that is always checked
 };
 
-constexpr uint32_t ERASED = 1u << 31;
+constexpr uint32_t ERASED = 1u << 31;  // the row is free
+constexpr uint32_t CLEAN = 1u << 30;   // put back unchanged; the generation only says whose list has the row
 constexpr int64_t ROW_BYTES = (sizeof(RowHeader) + 4 * Layout::STRIDE + 7) / 8 * 8;
 
 static __host__ __device__ constexpr int slab_shift() {
@@ -107,6 +108,23 @@ class Table {
         });
     }
 
+    // Puts back the rows of keys that are not there, as no change; source: float[n, STRIDE].
+    void restore(const int64_t* keys, int64_t n, const float* source) {
+        for (int64_t i = 0; i < n; ++i) {
+            const auto [row, fresh] = place(keys[i]);
+            if (!fresh) continue;
+            RowHeader* const header = row_header(rows(), row);
+            *header = {keys[i], (header->generation & ~ERASED) | CLEAN, 0};
+            memcpy(header + 1, source + i * Layout::STRIDE, 4 * Layout::STRIDE);
+        }
+    }
+
+    // The generation in which the row last changed; 0: not since it was put back.
+    uint32_t changed_in(uint32_t row) const {
+        const uint32_t generation = row_header(rows(), row)->generation;
+        return generation & CLEAN ? 0 : generation;
+    }
+
     bool erase(int64_t key) {
         const uint32_t row = index_.erase(key);
         if (row == NO_ROW) return false;
@@ -124,7 +142,7 @@ class Table {
 
     // Sets a row's generation; true: the caller owes it to the list of changes (see `changed`).
     static bool touch(RowHeader* header, uint32_t generation) {
-        return std::exchange(header->generation, generation) != generation;
+        return (std::exchange(header->generation, generation) & ~CLEAN) != generation;
     }
     void changed(const uint32_t* rows, int64_t n) {
         changed_.back().insert(changed_.back().end(), rows, rows + n);
@@ -171,7 +189,8 @@ class Table {
     uint32_t closed_ = 0;                             // generations up to here are forgotten
     std::deque<std::vector<uint32_t>> changed_{{}};   // rows changed in generation closed_ + 1, ...
 
-    uint32_t insert(int64_t key) {
+    // The key's row, and whether it is new; a new row's header is still that of the key before, if any.
+    std::pair<uint32_t, bool> place(int64_t key) {
         const uint32_t fresh = free_.empty() ? next_row_ : free_.back();
         if (fresh == NO_ROW) throw std::bad_alloc();
         if (fresh >> SLAB_SHIFT == slabs_.size()) {
@@ -179,16 +198,21 @@ class Table {
             slab_data_.push_back(slabs_.back().data());
         }
         const uint32_t row = index_.find_or_insert(key, fresh);
-        if (row != fresh) return row;
-        born_.emplace_back(row, key);
+        if (row != fresh) return {row, false};
         if (free_.empty()) {
             ++next_row_;
-            changed(&row, 1);
         } else {
             free_.pop_back();
-            // erased and born again within a generation: already listed
-            if ((row_header(rows(), row)->generation & ~ERASED) != generation()) changed(&row, 1);
         }
+        return {row, true};
+    }
+
+    uint32_t insert(int64_t key) {
+        const auto [row, fresh] = place(key);
+        if (!fresh) return row;
+        born_.emplace_back(row, key);
+        // erased and born again within a generation: already listed
+        if ((row_header(rows(), row)->generation & ~(ERASED | CLEAN)) != generation()) changed(&row, 1);
         return row;
     }
 };

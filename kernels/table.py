@@ -84,6 +84,13 @@ class DynamicTable:
         rows = contiguous(rows, np.float32, (len(keys), self.layout.stride))
         return checked(self.library.table_assign(self.handle, address(keys), len(keys), address(rows)))
 
+    def restore(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> None:
+        """Put back float32[n, stride] rows that were exported, as no change: `export(since=...)` leaves them out
+        until they change again. A key that is there keeps its row."""
+        keys = contiguous(keys, np.int64, (None,))
+        rows = contiguous(rows, np.float32, (len(keys), self.layout.stride))
+        checked(self.library.table_restore(self.handle, address(keys), len(keys), address(rows)))
+
     def erase(self, keys: npt.ArrayLike) -> int:
         """Forget keys; returns how many were there. Their memory is used again by later keys."""
         keys = contiguous(keys, np.int64, (None,))
@@ -108,18 +115,34 @@ class DynamicTable:
         mark, by generation and first change in it. Erased keys are absent, and not announced.
         Raises ValueError when the changes are forgotten.
         """
-        if since < 0:
-            raise ValueError(f"since must be 0 or a mark, not {since}")
-        count = checked(self.library.table_changed(self.handle, since, None))
-        rows = np.empty(count, np.uint32)
-        self.library.table_changed(self.handle, since, address(rows))
-        keys = np.empty(count, np.int64)
+        return self.read(self.changed(since), state=state)
+
+    def read(self, rows: Rows, *, state: bool = True) -> tuple[Keys, Floats]:
+        """int64[n] keys and float32[n, stride] rows ([n, D] without state) of uint32[n] row numbers in use."""
+        rows = contiguous(rows, np.uint32, (None,))
+        keys = np.empty(len(rows), np.int64)
         width = self.layout.stride if state else self.layout.dim
-        out = np.empty((count, width), np.float32)
+        out = np.empty((len(rows), width), np.float32)
         checked(
-            self.library.table_read(self.handle, address(rows), count, width, address(keys), address(out))
+            self.library.table_read(self.handle, address(rows), len(rows), width, address(keys), address(out))
         )
         return keys, out
+
+    def generations(self, rows: Rows) -> npt.NDArray[np.uint32]:
+        """uint32[n]: of each row number in use, the mark that closes (or will) the generation of its last change;
+        0 for one not changed since it was restored."""
+        rows = contiguous(rows, np.uint32, (None,))
+        out = np.empty(len(rows), np.uint32)
+        checked(self.library.table_generations(self.handle, address(rows), len(rows), address(out)))
+        return out
+
+    def changed(self, since: int = 0) -> Rows:
+        """uint32[m] numbers of the rows that `export` gives."""
+        if since < 0:
+            raise ValueError(f"since must be 0 or a mark, not {since}")
+        rows = np.empty(checked(self.library.table_changed(self.handle, since, None)), np.uint32)
+        self.library.table_changed(self.handle, since, address(rows))
+        return rows
 
     def _rows(self, keys: npt.ArrayLike, call: Callable[[int, int, int, int], int]) -> Rows:
         keys = contiguous(keys, np.int64, (None,))

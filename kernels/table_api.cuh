@@ -119,6 +119,11 @@ int64_t table_assign(Table* table, const int64_t* keys, int64_t n, const float* 
     });
 }
 
+// source[n, STRIDE]; a key that is there keeps its row
+int64_t table_restore(Table* table, const int64_t* keys, int64_t n, const float* source) {
+    return guarded([&] { return table->restore(keys, n, source), n; });
+}
+
 // returns how many of the keys were there
 int64_t table_erase(Table* table, const int64_t* keys, int64_t n) {
     return guarded([&] {
@@ -136,6 +141,12 @@ int64_t table_changed(const Table* table, uint32_t since, uint32_t* rows) {
         ++count;
     });
     return known ? count : FORGOTTEN;
+}
+
+// generations[n]: of the last change of each row; 0: none since it was restored
+int64_t table_generations(const Table* table, const uint32_t* rows, int64_t n, uint32_t* generations) {
+    for (int64_t i = 0; i < n; ++i) generations[i] = table->changed_in(rows[i]);
+    return n;
 }
 
 // keys[n] and the first `width` floats of each row: out[n, width]

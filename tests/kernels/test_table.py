@@ -66,6 +66,20 @@ class TableIsADict(RuleBasedStateMachine):
         there = {key for key in keys if self.rows.pop(key, None) is not None}
         assert self.table.erase(np.array(keys, np.int64)) == len(there)
 
+    @rule(keys=KEYS, seed=st.integers(0, 99))
+    def restore_is_no_change(self, keys: list[int], seed: int) -> None:
+        rows = np.random.default_rng(seed).random((len(keys), LAYOUT.stride), np.float32)
+        for key, row in zip(keys, rows, strict=True):
+            if key not in self.rows:
+                self.rows[key], self.changed[key] = row, 0
+        self.table.restore(np.array(keys, np.int64), rows)
+
+    @rule()
+    def generations(self) -> None:
+        keys = list(self.rows)
+        told = self.table.generations(self.table.find(np.array(keys, np.int64)))
+        assert told.tolist() == [self.changed[key] for key in keys]
+
     @rule()
     def clear(self) -> None:
         self.table.clear()

@@ -85,8 +85,8 @@ class DynamicTable:
         return checked(self.library.table_assign(self.handle, address(keys), len(keys), address(rows)))
 
     def restore(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> None:
-        """Put back float32[n, stride] rows that were exported, as no change: `export(since=...)` leaves them out
-        until they change again. A key that is there keeps its row."""
+        """Put back exported float32[n, stride] rows, as no change: `export(since=...)` leaves them out until
+        they change again. A key that is there keeps its row."""
         keys = contiguous(keys, np.int64, (None,))
         rows = contiguous(rows, np.float32, (len(keys), self.layout.stride))
         checked(self.library.table_restore(self.handle, address(keys), len(keys), address(rows)))
@@ -118,7 +118,7 @@ class DynamicTable:
         return self.read(self.changed(since), state=state)
 
     def read(self, rows: Rows, *, state: bool = True) -> tuple[Keys, Floats]:
-        """int64[n] keys and float32[n, stride] rows ([n, D] without state) of uint32[n] row numbers in use."""
+        """int64[n] keys and float32[n, stride] rows ([n, D] without state) of row numbers in use."""
         rows = contiguous(rows, np.uint32, (None,))
         keys = np.empty(len(rows), np.int64)
         width = self.layout.stride if state else self.layout.dim
@@ -129,8 +129,8 @@ class DynamicTable:
         return keys, out
 
     def generations(self, rows: Rows) -> npt.NDArray[np.uint32]:
-        """uint32[n]: of each row number in use, the mark that closes (or will) the generation of its last change;
-        0 for one not changed since it was restored."""
+        """uint32[n]: of each row number in use, the mark that closes (or will) the generation of its last
+        change; 0 for one not changed since it was restored."""
         rows = contiguous(rows, np.uint32, (None,))
         out = np.empty(len(rows), np.uint32)
         checked(self.library.table_generations(self.handle, address(rows), len(rows), address(out)))

@@ -13,14 +13,23 @@ from models.base import (
     ftrl,
     sgd,
 )
+from models.dcn import DCN
 from models.deepfm import DeepFM
+from models.dnn import DNN
+from models.flen import FLEN
 from models.fm import FM
 from models.lr import LR
+from models.pnn import PNN
 from models.two_tower import TwoTower
+from models.wide_deep import WideDeep
 
 __all__ = [
+    "DCN",
+    "DNN",
+    "FLEN",
     "FM",
     "LR",
+    "PNN",
     "CTRModel",
     "DeepFM",
     "Gathered",
@@ -30,6 +39,7 @@ __all__ = [
     "Ragged",
     "SegmentSpec",
     "TwoTower",
+    "WideDeep",
     "adagrad",
     "adam",
     "ftrl",

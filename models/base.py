@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -163,17 +163,20 @@ class ModelConfig(ABC):
     dense_lr: float
 
     def __post_init__(self) -> None:
-        for name in ("dim", "out"):
+        for name in ("dim", "out", "layers", "heads", "state"):
             value = getattr(self, name, 1)
             if not _is_width(value):
                 raise ValueError(
                     f"{type(self).__name__}: {name} is {value!r}, but must be a whole number above 0"
                 )
-        hidden = getattr(self, "hidden", (1,))
-        if not isinstance(hidden, tuple) or not hidden or not all(map(_is_width, hidden)):
-            raise ValueError(
-                f"{type(self).__name__}: hidden is {hidden!r}, but must be one or more widths, as in (64, 32)"
-            )
+        for name in ("hidden", "cin", "attention", "deep"):
+            widths = getattr(self, name, (1,))
+            enough = isinstance(widths, tuple) and (widths or name == "deep")
+            if not enough or not all(map(_is_width, widths)):
+                raise ValueError(
+                    f"{type(self).__name__}: {name} is {widths!r}, but must be "
+                    f"{'some' if name == 'deep' else 'one or more'} widths, as in (64, 32)"
+                )
         for name in ("dense_lr", "init_scale"):
             value = getattr(self, name, 0.0)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
@@ -185,8 +188,13 @@ class ModelConfig(ABC):
     def segments(self) -> tuple[SegmentSpec, ...]:
         """The model's stretch of a table row, in the order of `partial`'s last axis."""
 
+    def check(self, fields: Sequence[str], dense_names: Sequence[str]) -> None:
+        """Raises ValueError when the configuration names a feature that is not among these."""
+        wanted = self.gathers(fields)
+        check_fields(self, (*wanted.pooled, *wanted.sequences), fields)
+
     def gathers(self, fields: Sequence[str]) -> Gathers:
-        """What `finish` needs whole, out of the pipeline's `fields`; raises ValueError for a missing one."""
+        """What `finish` needs whole, out of the pipeline's `fields`."""
         return Gathers()
 
     @abstractmethod
@@ -204,8 +212,9 @@ class ModelConfig(ABC):
         """The network of a rank that owns the fields `local` out of `fields`, and the dense features or not.
 
         Initial values depend on the seed, the parameter's and the field's name only: not on the ranks.
-        Raises ValueError when the configuration names a field that does not exist.
+        Raises ValueError when the configuration names a feature that does not exist.
         """
+        self.check(fields, dense_names)
         return self.network(Part(tuple(fields), tuple(local), tuple(dense_names), dense_local, seed))
 
     @property
@@ -216,6 +225,21 @@ class ModelConfig(ABC):
 
 def _is_width(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def check_fields(config: ModelConfig, names: Iterable[str], known: Iterable[str]) -> None:
+    """Raises ValueError for the first name that is not among the known ones."""
+    there = sorted(set(known))
+    for name in names:
+        if name not in there:
+            raise ValueError(f"{type(config).__name__} names {name!r}, the pipeline has {', '.join(there)}")
+
+
+def whole(gathered: Gathered | None) -> Gathered:
+    """What `finish` cannot do without; raises ValueError where it was not gathered."""
+    if gathered is None:
+        raise ValueError("this model's finish needs the vectors that its configuration's gathers() names")
+    return gathered
 
 
 def row_segments(configs: Mapping[str, ModelConfig]) -> tuple[SegmentSpec, ...]:

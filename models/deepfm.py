@@ -66,11 +66,7 @@ class DeepFMModel(CTRModel):
         self.first = FieldLinear("first", part, dim=config.dim, hidden=self.hidden)
         self.mlp = MLP("mlp", (*config.hidden, 1), part.seed)
         self.linear = first_order(part)
-        self.local_axes = {
-            "first.weight": part.local,
-            "first.dense": part.local_dense,
-            "linear": part.local_dense,
-        }
+        self.local_axes = self.first.local_axes | {"linear": part.local_dense}
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ v W, Σ w − ½ Σ ‖v‖², Σ v] f32[B, H₁ + 1 + K]."""

@@ -25,6 +25,21 @@ def glorot(shape: Sequence[int], fan_in: int, fan_out: int, source: torch.Genera
     return torch.empty(*shape).uniform_(-bound, bound, generator=source)
 
 
+def matrix(seed: int, name: str, fan_in: int, fan_out: int) -> nn.Parameter:
+    """A shared parameter f32[fan_in, fan_out]; its initial values depend on the seed and its name."""
+    return nn.Parameter(glorot((fan_in, fan_out), fan_in, fan_out, generator(seed, name)))
+
+
+def local_stack(
+    seed: int, name: str, owners: Sequence[str], *shape: int, fan_in: int, fan_out: int
+) -> nn.Parameter:
+    """A local parameter f32[owners, *shape]; each owner's initial values depend on seed, name and owner."""
+    stacked = torch.empty(len(owners), *shape)
+    for i, owner in enumerate(owners):
+        stacked[i] = glorot(shape, fan_in, fan_out, generator(seed, name, owner))
+    return nn.Parameter(stacked)
+
+
 class FieldLinear(nn.Module):
     """A DNN's first layer, split by fields (DES eq. 8): Σ_f v_f W_f over own fields, plus the dense block.
 
@@ -33,6 +48,7 @@ class FieldLinear(nn.Module):
     Attributes:
         weight: f32[F_local, K, H]
         dense: f32[Dd, H] where the dense features live, else None
+        local_axes: as `CTRModel.local_axes`, of a layer that is the model's attribute `name`
     """
 
     weight: nn.Parameter
@@ -43,13 +59,12 @@ class FieldLinear(nn.Module):
         fan_in = len(part.fields) * dim + len(part.dense_names)
 
         def stack(names: Sequence[str], kind: str, *shape: int) -> nn.Parameter:
-            stacked = torch.empty(len(names), *shape)
-            for i, one in enumerate(names):
-                stacked[i] = glorot(shape, fan_in, hidden, generator(part.seed, name, f"{kind}/{one}"))
-            return nn.Parameter(stacked)
+            owners = [f"{kind}/{one}" for one in names]
+            return local_stack(part.seed, name, owners, *shape, fan_in=fan_in, fan_out=hidden)
 
         self.weight = stack(part.local, "field", dim, hidden)
         self.dense = stack(part.local_dense, "dense", hidden) if part.local_dense else None
+        self.local_axes = {f"{name}.weight": part.local, f"{name}.dense": part.local_dense}
 
     def forward(self, vectors: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """vectors f32[B, F_local, K], dense f32[B, Dd], or only `columns` of them → f32[B, H]."""
@@ -58,6 +73,43 @@ class FieldLinear(nn.Module):
         if self.dense is None or dense is None:
             return out
         return torch.addmm(out, dense, self.dense if columns is None else some(self.dense, columns.dense))
+
+
+class SomeFieldsLinear(FieldLinear):
+    """`FieldLinear` of some fields and dense features only; it gets all of the rank's and picks its own.
+
+    chosen: those of `part`, in its order.
+    """
+
+    field_index: Tensor
+    dense_index: Tensor
+
+    def __init__(self, name: str, part: Part, chosen: Part, *, dim: int, hidden: int) -> None:
+        super().__init__(name, chosen, dim=dim, hidden=hidden)
+        self._fields = tuple(map(part.local.index, chosen.local))
+        self._dense = tuple(map(part.dense_names.index, chosen.local_dense))
+        fields, dense = (torch.tensor(at, dtype=torch.long) for at in (self._fields, self._dense))
+        self.register_buffer("field_index", fields, persistent=False)
+        self.register_buffer("dense_index", dense, persistent=False)
+
+    def forward(self, vectors: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
+        """As `FieldLinear.forward`; vectors and dense are the rank's, or `columns` of them."""
+        fields, numbers, own = self.field_index, self.dense_index, None
+        if columns is not None:
+            at_fields, own_fields = _among(columns.fields, self._fields)
+            at_dense, own_dense = _among(columns.dense, self._dense)
+            fields, numbers = (
+                torch.tensor(at, dtype=torch.long, device=vectors.device) for at in (at_fields, at_dense)
+            )
+            own = Columns(own_fields, own_dense)
+        chosen = None if dense is None else dense.index_select(1, numbers)
+        return super().forward(vectors.index_select(1, fields), chosen, own)
+
+
+def _among(columns: tuple[int, ...], own: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What `columns` and `own` have in common: places among `columns`, and among `own`."""
+    both = [number for number in columns if number in own]
+    return tuple(map(columns.index, both)), tuple(map(own.index, both))
 
 
 class MLP(nn.Module):

@@ -12,14 +12,24 @@ impression in place of a softmax over sampled documents; γ is learned; relu in 
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from models.base import Columns, CTRModel, Gathered, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
-from models.layers import MLP, FieldLinear
+from models.base import (
+    Columns,
+    CTRModel,
+    Gathered,
+    ModelConfig,
+    OptimiserSpec,
+    Part,
+    SegmentSpec,
+    adagrad,
+    check_fields,
+)
+from models.layers import MLP, SomeFieldsLinear
 
 SOFT = 0.1
 """Length at which a tower's output begins to count as a direction. A plain ‖y‖ has gradients of γ / ‖y‖,
@@ -51,6 +61,11 @@ class TwoTower(ModelConfig):
         """Row: t f32[K]."""
         return (SegmentSpec("t", self.dim, self.optimiser, self.init_scale),)
 
+    def check(self, fields: Sequence[str], dense_names: Sequence[str]) -> None:
+        """See `ModelConfig.check`; a tower may name a vector by its name or one of its numbers."""
+        vectors = {name.rpartition(".")[0] for name in dense_names} - {""}
+        check_fields(self, (*self.user, *self.item), (*fields, *dense_names, *vectors))
+
     def network(self, part: Part) -> CTRModel:
         """See `ModelConfig.network`."""
         return TwoTowerModel(self, part)
@@ -64,9 +79,6 @@ def is_named(number: str, names: Container[str]) -> bool:
 class Tower(nn.Module):
     """One side: picks its own fields and dense features, and turns them into a vector."""
 
-    field_index: Tensor
-    dense_index: Tensor
-
     def __init__(self, name: str, names: tuple[str, ...], config: TwoTower, part: Part) -> None:
         super().__init__()
         own = replace(
@@ -75,28 +87,13 @@ class Tower(nn.Module):
             local=tuple(f for f in part.local if f in names),
             dense_names=tuple(d for d in part.dense_names if is_named(d, names)),
         )
-        self._fields = tuple(part.local.index(f) for f in own.local)
-        self._dense = tuple(part.dense_names.index(d) for d in own.local_dense)
-        fields, dense = (torch.tensor(at, dtype=torch.long) for at in (self._fields, self._dense))
-        self.register_buffer("field_index", fields, persistent=False)
-        self.register_buffer("dense_index", dense, persistent=False)
-        self.first = FieldLinear(f"{name}.first", own, dim=config.dim, hidden=config.hidden[0])
+        self.first = SomeFieldsLinear(f"{name}.first", part, own, dim=config.dim, hidden=config.hidden[0])
         self.mlp = MLP(f"{name}.mlp", (*config.hidden, config.out), part.seed)
-        self.local_axes = {f"{name}.first.weight": own.local, f"{name}.first.dense": own.local_dense}
+        self.local_axes = self.first.local_axes
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, K] → Σ v W f32[B, H₁]."""
-        fields, numbers, own = self.field_index, self.dense_index, None
-        if columns is not None:
-            at_fields, own_fields = _among(columns.fields, self._fields)
-            at_dense, own_dense = _among(columns.dense, self._dense)
-            fields, numbers = (
-                torch.tensor(at, dtype=torch.long, device=values.device) for at in (at_fields, at_dense)
-            )
-            own = Columns(own_fields, own_dense)
-        out: Tensor = self.first(
-            values.index_select(1, fields), None if dense is None else dense.index_select(1, numbers), own
-        )
+        out: Tensor = self.first(values, dense, columns)
         return out
 
     def vector(self, aggregated: Tensor) -> Tensor:
@@ -105,21 +102,11 @@ class Tower(nn.Module):
         return x * torch.rsqrt(x.square().sum(dim=1, keepdim=True) + SOFT**2)
 
 
-def _among(columns: tuple[int, ...], own: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What `columns` and `own` have in common: places among `columns`, and among `own`."""
-    both = [number for number in columns if number in own]
-    return tuple(map(columns.index, both)), tuple(map(own.index, both))
-
-
 class TwoTowerModel(CTRModel):
     """S = H₁ + H₁."""
 
     def __init__(self, config: TwoTower, part: Part) -> None:
         super().__init__()
-        known = {*part.fields, *part.dense_names, *(d.rpartition(".")[0] for d in part.dense_names)} - {""}
-        for name in (*config.user, *config.item):
-            if name not in known:
-                raise ValueError(f"TwoTower names {name!r}, the pipeline has {', '.join(sorted(known))}")
         self.hidden = config.hidden[0]
         self.partial_size = 2 * self.hidden
         self.gamma = nn.Parameter(torch.tensor(4.0))

@@ -1,0 +1,58 @@
+"""Embedding & MLP, the plain deep network (DES §4.3 and Table 1; Covington et al., RecSys 2016, is one).
+
+    logit = b + MLP([v_1 … v_F, x_dense])
+
+Sub-operators: the first layer's block product Σ_f v_f W_f (DES eq. 8), each rank holding the blocks of its
+own fields.  ⊕: H₁ float32 a sample.
+
+Deviations: multi-valued fields are sum-pooled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from models.base import Columns, CTRModel, Gathered, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
+from models.layers import MLP, FieldLinear
+
+
+@dataclass(frozen=True)
+class DNN(ModelConfig):
+    """An MLP of the `hidden` widths (at least one) on vectors of `dim` float32."""
+
+    dim: int = 16
+    hidden: tuple[int, ...] = (256, 128)
+    optimiser: OptimiserSpec = adagrad()
+    init_scale: float = 0.02
+    dense_lr: float = 2e-3
+
+    def segments(self) -> tuple[SegmentSpec, ...]:
+        """Row: v f32[K]."""
+        return (SegmentSpec("v", self.dim, self.optimiser, self.init_scale),)
+
+    def network(self, part: Part) -> CTRModel:
+        """See `ModelConfig.network`."""
+        return DNNModel(self, part)
+
+
+class DNNModel(CTRModel):
+    """S = H₁."""
+
+    def __init__(self, config: DNN, part: Part) -> None:
+        super().__init__()
+        self.partial_size = config.hidden[0]
+        self.first = FieldLinear("first", part, dim=config.dim, hidden=config.hidden[0])
+        self.mlp = MLP("mlp", (*config.hidden, 1), part.seed)
+        self.local_axes = self.first.local_axes
+
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
+        """Values f32[B, F_local, K] → Σ v W f32[B, H₁]."""
+        out: Tensor = self.first(values, dense, columns)
+        return out
+
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
+        """Aggregated f32[B, H₁] → logits f32[B]."""
+        deep: Tensor = self.mlp(aggregated).squeeze(1)
+        return deep + self.bias

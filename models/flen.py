@@ -1,0 +1,133 @@
+"""FLEN, the field-leveraged embedding network (Chen et al. 2019, arXiv:1911.04690; DES Table 3).
+
+Fields are put into M groups, such as user, item and context; e_m = Σ_{f in m} v_f.
+
+    h_MF = Σ_{m < n} r_mn e_m ∘ e_n                        between groups
+    h_FM = Σ_m r_mm (e_m ∘ e_m − Σ_{f in m} v_f ∘ v_f)      within them
+    logit = b + Σ w + uᵀ (h_MF + h_FM) + MLP([v_1 … v_F, x_dense])
+
+Sub-operators: per group e_m and Σ v_f ∘ v_f as in FM (DES eq. 5), Σ w as in LR, and the first layer's block
+product Σ_f v_f W_f (DES eq. 8): "same as DeepFM" in DES Table 3.  ⊕: H₁ + 1 + 2 M K float32 a sample.
+
+Deviations: h_MF + h_FM goes straight into the output layer, beside the MLP's last hidden layer, as in the
+well-known implementation (DeepCTR), without a ReLU layer of its own; no Dicefactor (a dropout: a step would
+not be repeatable); a field in no group takes part in Σ w and the MLP only; multi-valued fields are
+sum-pooled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from models.base import (
+    Columns,
+    CTRModel,
+    Gathered,
+    ModelConfig,
+    OptimiserSpec,
+    Part,
+    SegmentSpec,
+    adagrad,
+    check_fields,
+    ftrl,
+)
+from models.layers import MLP, FieldLinear, first_order, first_order_sum, matrix, some
+
+
+@dataclass(frozen=True)
+class FLEN(ModelConfig):
+    """Groups of fields, vectors of `dim` float32 and an MLP of the `hidden` widths (at least one)."""
+
+    groups: tuple[tuple[str, ...], ...]
+    dim: int = 16
+    hidden: tuple[int, ...] = (256, 128)
+    optimiser: OptimiserSpec = adagrad()
+    first_order: OptimiserSpec = ftrl()
+    init_scale: float = 0.02
+    dense_lr: float = 2e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.groups, tuple) or not self.groups or not all(map(_is_group, self.groups)):
+            raise ValueError(
+                f"FLEN: groups is {self.groups!r}, but must be groups of field names, "
+                'as in (("user", "age"), ("ad", "category"))'
+            )
+        names = [name for group in self.groups for name in group]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"FLEN has {', '.join(twice)} more than once in its groups; leave it in one")
+
+    def check(self, fields: Sequence[str], dense_names: Sequence[str]) -> None:
+        """See `ModelConfig.check`; groups are of sparse fields."""
+        check_fields(self, (name for group in self.groups for name in group), fields)
+
+    def segments(self) -> tuple[SegmentSpec, ...]:
+        """Row: w f32[1], v f32[K]."""
+        return (
+            SegmentSpec("w", 1, self.first_order),
+            SegmentSpec("v", self.dim, self.optimiser, self.init_scale),
+        )
+
+    def network(self, part: Part) -> CTRModel:
+        """See `ModelConfig.network`."""
+        return FLENModel(self, part)
+
+
+def _is_group(group: object) -> bool:
+    return isinstance(group, tuple) and bool(group) and all(isinstance(name, str) for name in group)
+
+
+class FLENModel(CTRModel):
+    """S = H₁ + 1 + 2·M·K.
+
+    Attributes:
+        within: r_mm, f32[M]; it starts at ½, FM's weight
+        between: r_mn + r_nm, f32[M, M], of which the upper triangle is used; it starts at 1
+        output: u, f32[K, 1]
+        member: f32[F_local, M], 1 where a field is in a group
+    """
+
+    linear: nn.Parameter | None
+    member: Tensor
+
+    def __init__(self, config: FLEN, part: Part) -> None:
+        super().__init__()
+        self.hidden, self.dim, self.groups = config.hidden[0], config.dim, len(config.groups)
+        self.partial_size = self.hidden + 1 + 2 * self.groups * self.dim
+        self.first = FieldLinear("first", part, dim=config.dim, hidden=self.hidden)
+        self.mlp = MLP("mlp", (*config.hidden, 1), part.seed)
+        self.linear = first_order(part)
+        self.within = nn.Parameter(torch.full((self.groups,), 0.5))
+        self.between = nn.Parameter(torch.ones(self.groups, self.groups))
+        self.output = matrix(part.seed, "output", config.dim, 1)
+        member = [[float(field in group) for group in config.groups] for field in part.local]
+        self.register_buffer(
+            "member", torch.tensor(member).reshape(len(part.local), self.groups), persistent=False
+        )
+        self.local_axes = self.first.local_axes | {"linear": part.local_dense}
+
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
+        """Values f32[B, F_local, 1 + K] → [Σ v W, Σ w, e_m, Σ v ∘ v of each group] f32[B, S]."""
+        vectors = values[..., 1:]
+        member = (self.member if columns is None else some(self.member, columns.fields)).T
+        wide = values[..., 0].sum(dim=1, keepdim=True)
+        if self.linear is not None and dense is not None:
+            wide = wide + first_order_sum(dense, self.linear, columns)
+        deep = self.first(vectors, dense, columns)
+        sums, squares = member @ vectors, member @ vectors.square()
+        return torch.cat([deep, wide, sums.flatten(1), squares.flatten(1)], dim=1)
+
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
+        """Aggregated f32[B, S] → logits f32[B]."""
+        deep, wide = aggregated[:, : self.hidden], aggregated[:, self.hidden]
+        rest = aggregated[:, self.hidden + 1 :]
+        sums, squares = rest.reshape(-1, 2, self.groups, self.dim).unbind(1)
+        others = self.between.triu(1) @ sums  # Σ_{n > m} r_mn e_n of each m
+        pairs = (sums * others).sum(dim=1)
+        pairs = pairs + self.within @ (sums.square() - squares)
+        out: Tensor = (pairs @ self.output + self.mlp(deep)).squeeze(1)
+        return out + wide + self.bias

@@ -1,0 +1,80 @@
+"""Wide & Deep (Cheng et al., DLRS 2016) in DES form (DES §4.1, §4.3 and Table 1).
+
+    logit = b + Σ w + MLP([v_1 … v_F, x_dense])
+
+Sub-operators: LR's sum Σ w (DES eq. 3) and the first layer's block product Σ_f v_f W_f (DES eq. 8).
+⊕: H₁ + 1 float32 a sample.
+
+Deviations: every field is in both parts, and a cross product is a field like any other (`cross` of the
+feature language), so that it has a vector too. The wide part's L1 is FTRL's as in the paper; the network
+is learned by Adam in place of AdaGrad.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from models.base import (
+    Columns,
+    CTRModel,
+    Gathered,
+    ModelConfig,
+    OptimiserSpec,
+    Part,
+    SegmentSpec,
+    adagrad,
+    ftrl,
+)
+from models.layers import MLP, FieldLinear, first_order, first_order_sum
+
+
+@dataclass(frozen=True)
+class WideDeep(ModelConfig):
+    """A wide part of one weight a key, and an MLP of the `hidden` widths on vectors of `dim` float32."""
+
+    dim: int = 16
+    hidden: tuple[int, ...] = (256, 128)
+    optimiser: OptimiserSpec = adagrad()
+    first_order: OptimiserSpec = ftrl()
+    init_scale: float = 0.02
+    dense_lr: float = 2e-3
+
+    def segments(self) -> tuple[SegmentSpec, ...]:
+        """Row: w f32[1], v f32[K]."""
+        return (
+            SegmentSpec("w", 1, self.first_order),
+            SegmentSpec("v", self.dim, self.optimiser, self.init_scale),
+        )
+
+    def network(self, part: Part) -> CTRModel:
+        """See `ModelConfig.network`."""
+        return WideDeepModel(self, part)
+
+
+class WideDeepModel(CTRModel):
+    """S = 1 + H₁."""
+
+    linear: nn.Parameter | None
+
+    def __init__(self, config: WideDeep, part: Part) -> None:
+        super().__init__()
+        self.partial_size = 1 + config.hidden[0]
+        self.first = FieldLinear("first", part, dim=config.dim, hidden=config.hidden[0])
+        self.mlp = MLP("mlp", (*config.hidden, 1), part.seed)
+        self.linear = first_order(part)
+        self.local_axes = self.first.local_axes | {"linear": part.local_dense}
+
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
+        """Values f32[B, F_local, 1 + K] → [Σ w, Σ v W] f32[B, 1 + H₁]."""
+        wide = values[..., 0].sum(dim=1, keepdim=True)
+        if self.linear is not None and dense is not None:
+            wide = wide + first_order_sum(dense, self.linear, columns)
+        return torch.cat([wide, self.first(values[..., 1:], dense, columns)], dim=1)
+
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
+        """Aggregated f32[B, 1 + H₁] → logits f32[B]."""
+        deep: Tensor = self.mlp(aggregated[:, 1:]).squeeze(1)
+        return aggregated[:, 0] + deep + self.bias

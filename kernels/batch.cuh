@@ -36,6 +36,17 @@ class Batch {
         }
     }
 
+    // Notes the use of each unique row, if the table keeps track of it. A use is a change: it must reach a checkpoint.
+    void use(Table& table) const {
+        if (!table.usage().on()) return;
+        const RowsView view = table.rows();
+        const uint32_t generation = table.generation();
+        for (const Unique& unique : unique_) {
+            table.usage().touch(unique.row);
+            if (Table::touch(row_header(view, unique.row), generation)) table.changed(&unique.row, 1);
+        }
+    }
+
     int64_t size() const { return unique_.size(); }
     int64_t chunks() const { return (size() + GRAIN - 1) / GRAIN; }
 

@@ -142,6 +142,7 @@ class Fields {
                 }
             }
         }
+        batch.use(*tables_[t]);
     }
 
     // Each result = the sum of the values of its keys, for the cells [first, last) of a field.

@@ -41,8 +41,20 @@ static __device__ __forceinline__ float* row_floats(const RowsView& view, uint32
 #ifdef LIVECTR_HOST
 #include <deque>
 #include "threads.cuh"
+#include "usage.cuh"
 
 namespace {
+
+constexpr int64_t OUT_OF_MEMORY = -1, FORGOTTEN = -2, BAD_OFFSETS = -3;
+
+template <typename Call>
+int64_t guarded(Call&& call) {
+    try {
+        return call();
+    } catch (const std::bad_alloc&) {
+        return OUT_OF_MEMORY;
+    }
+}
 
 constexpr int64_t GRAIN = 512;  // rows of a task: enough to hide a thread's wake-up
 
@@ -63,9 +75,14 @@ class Table {
     int64_t size() const { return next_row_ - static_cast<int64_t>(free_.size()); }
     uint32_t generation() const { return closed_ + static_cast<uint32_t>(changed_.size()); }
 
+    Usage& usage() { return usage_; }
+    const Usage& usage() const { return usage_; }
+    int64_t row_numbers() const { return next_row_; }  // in use or free
+
     int64_t bytes() const {
-        int64_t total = index_.bytes() + int64_t{next_row_} * ROW_BYTES + 4 * free_.capacity();
+        int64_t total = index_.bytes() + int64_t{next_row_} * ROW_BYTES + 4 * free_.capacity() + usage_.bytes();
         for (const auto& list : changed_) total += 4 * list.capacity();
+        for (const auto& list : erased_) total += 8 * list.capacity();
         return total;
     }
 
@@ -125,11 +142,14 @@ class Table {
         return generation & CLEAN ? 0 : generation;
     }
 
-    bool erase(int64_t key) {
+    // told: `erased` tells it; false for a row that lives on elsewhere.
+    bool erase(int64_t key, bool told) {
         const uint32_t row = index_.erase(key);
         if (row == NO_ROW) return false;
         row_header(rows(), row)->generation |= ERASED;
         free_.push_back(row);
+        if (usage_.on()) usage_.gone(row);
+        if (told && generation() > 1) erased_.back().push_back(key);  // before the first mark nobody can ask
         return true;
     }
 
@@ -137,6 +157,7 @@ class Table {
     void clear() {
         Table fresh(seed_, hyper(), hyper_.size());
         fresh.closed_ = generation() - 1;
+        fresh.usage_ = usage_.empty();
         *this = std::move(fresh);
     }
 
@@ -151,11 +172,36 @@ class Table {
     // Closes the current generation and returns its number.
     uint32_t mark() {
         changed_.emplace_back();
+        erased_.emplace_back();
         return generation() - 1;
     }
 
     void forget(uint32_t mark) {
-        for (; closed_ < mark && changed_.size() > 1; ++closed_) changed_.pop_front();
+        for (; closed_ < mark && changed_.size() > 1; ++closed_) {
+            changed_.pop_front();
+            erased_.pop_front();
+        }
+    }
+
+    // Keys that were erased after `since` and are not there now, each once, in rising order (0: none, since a list
+    // of every row tells as much), and at most how many these are (FORGOTTEN: the lists are).
+    std::vector<int64_t> erased(uint32_t since) const {
+        std::vector<int64_t> gone;
+        for (uint32_t g = since + 1; since > 0 && g <= generation(); ++g) {
+            const auto& list = erased_[g - closed_ - 1];
+            gone.insert(gone.end(), list.begin(), list.end());
+        }
+        std::sort(gone.begin(), gone.end());
+        gone.erase(std::unique(gone.begin(), gone.end()), gone.end());
+        const auto there = [this](int64_t key) { return find_row(index(), key) != NO_ROW; };
+        gone.erase(std::remove_if(gone.begin(), gone.end(), there), gone.end());
+        return gone;
+    }
+    int64_t most_erased(uint32_t since) const {
+        if (since > 0 && since < closed_) return FORGOTTEN;
+        int64_t most = 0;
+        for (uint32_t g = since + 1; since > 0 && g <= generation(); ++g) most += erased_[g - closed_ - 1].size();
+        return most;
     }
 
     // Calls take(row) for every row changed after `since` (0: for every row), each once; false if the
@@ -188,6 +234,8 @@ class Table {
     std::vector<std::pair<uint32_t, int64_t>> born_;  // rows of the running insert_missing
     uint32_t closed_ = 0;                             // generations up to here are forgotten
     std::deque<std::vector<uint32_t>> changed_{{}};   // rows changed in generation closed_ + 1, ...
+    std::deque<std::vector<int64_t>> erased_{{}};     // keys erased in generation closed_ + 1, ...
+    Usage usage_;
 
     // The key's row, and whether it is new; a new row's header is still that of the key before, if any.
     std::pair<uint32_t, bool> place(int64_t key) {
@@ -199,6 +247,7 @@ class Table {
         }
         const uint32_t row = index_.find_or_insert(key, fresh);
         if (row != fresh) return {row, false};
+        if (usage_.on()) usage_.born(row);
         if (free_.empty()) {
             ++next_row_;
         } else {

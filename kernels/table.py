@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from kernels.layout import RowLayout
 from kernels.native import address, checked, contiguous, table_library
+from kernels.usage import Tracked
 
 Keys = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
@@ -24,14 +25,17 @@ Missing = Literal["initial", "zeros"]
 MISSING_ROW = 0xFFFFFFFF
 
 
-class DynamicTable:
+class DynamicTable(Tracked):
     """key (any int64) -> row float32[stride]; grows without a limit but memory and never rehashes as a whole.
 
     D = layout.dim values come first in a row, then the optimiser state. `name` and `seed` decide the
-    initial values. The structure, its costs and bytes are described in index.cuh and table.cuh.
+    initial values. The structure, its costs and bytes are described in index.cuh and table.cuh. `track` and
+    `half_life` keep what eviction reads: see `Tracked`.
     """
 
-    def __init__(self, layout: RowLayout, *, name: str, seed: int) -> None:
+    def __init__(
+        self, layout: RowLayout, *, name: str, seed: int, track: bool = False, half_life: int = 0
+    ) -> None:
         self.layout = layout
         self.name = name
         self.seed = seed
@@ -44,6 +48,7 @@ class DynamicTable:
         if not self.handle:
             raise MemoryError(f"no memory for table {name!r}")
         weakref.finalize(self, self.library.table_delete, self.handle)
+        self._track(track, half_life)
 
     def __len__(self) -> int:
         return int(self.library.table_size(self.handle))
@@ -91,10 +96,13 @@ class DynamicTable:
         rows = contiguous(rows, np.float32, (len(keys), self.layout.stride))
         checked(self.library.table_restore(self.handle, address(keys), len(keys), address(rows)))
 
-    def erase(self, keys: npt.ArrayLike) -> int:
-        """Forget keys; returns how many were there. Their memory is used again by later keys."""
+    def erase(self, keys: npt.ArrayLike, *, told: bool = True) -> int:
+        """Forget keys; returns how many were there. Their memory is used again by later keys.
+
+        told: `erased` tells them; False for rows that live on elsewhere.
+        """
         keys = contiguous(keys, np.int64, (None,))
-        return checked(self.library.table_erase(self.handle, address(keys), len(keys)))
+        return checked(self.library.table_erase(self.handle, address(keys), len(keys), told))
 
     def clear(self) -> None:
         """Forget all keys and give the memory back. Marks go on counting; older ones are forgotten."""
@@ -105,14 +113,14 @@ class DynamicTable:
         return checked(self.library.table_mark(self.handle))
 
     def forget(self, mark: int) -> None:
-        """Free the lists of changes up to `mark`: after it, `export` cannot start from an earlier one."""
+        """Free the lists of changes up to `mark`: `export` and `erased` cannot start from an earlier one."""
         self.library.table_forget(self.handle, mark)
 
     def export(self, since: int = 0, *, state: bool = True) -> tuple[Keys, Floats]:
         """int64[m] keys and float32[m, stride] rows ([m, D] without state), each once.
 
         since 0: every row, by row number. Otherwise the rows inserted, updated or assigned after that
-        mark, by generation and first change in it. Erased keys are absent, and not announced.
+        mark, by generation and first change in it. Erased keys are absent: `erased` tells them.
         Raises ValueError when the changes are forgotten.
         """
         return self.read(self.changed(since), state=state)
@@ -143,6 +151,18 @@ class DynamicTable:
         rows = np.empty(checked(self.library.table_changed(self.handle, since, None)), np.uint32)
         self.library.table_changed(self.handle, since, address(rows))
         return rows
+
+    def erased(self, since: int) -> Keys:
+        """int64[m], rising: keys erased after mark `since` that are not there now; since 0: none.
+
+        (Who takes every row needs none.) Lists are kept from the first mark on, 8 bytes for each erase.
+
+        Raises ValueError when they are forgotten.
+        """
+        if since < 0:
+            raise ValueError(f"since must be 0 or a mark, not {since}")
+        keys = np.empty(checked(self.library.table_erased(self.handle, since, None)), np.int64)
+        return keys[: checked(self.library.table_erased(self.handle, since, address(keys)))]
 
     def _rows(self, keys: npt.ArrayLike, call: Callable[[int, int, int, int], int]) -> Rows:
         keys = contiguous(keys, np.int64, (None,))

@@ -1,21 +1,10 @@
 // The C functions that kernels/table.py calls. Results: a count, or one of the negative codes.
 // Functions that change a table must not run beside any other call on it; the others may.
 #pragma once
-#include "fields.cuh"
+#include "usage_api.cuh"
 #ifdef LIVECTR_HOST
 
 namespace {
-
-constexpr int64_t OUT_OF_MEMORY = -1, FORGOTTEN = -2, BAD_OFFSETS = -3;
-
-template <typename Call>
-int64_t guarded(Call&& call) {
-    try {
-        return call();
-    } catch (const std::bad_alloc&) {
-        return OUT_OF_MEMORY;
-    }
-}
 
 void find_all(const Table& table, const int64_t* keys, int64_t n, uint32_t* rows) {
     livectr::parallel_chunks(n, 16 * GRAIN, [&](int64_t begin, int64_t end) {
@@ -79,6 +68,12 @@ int64_t table_insert(Table* table, const int64_t* keys, int64_t n, uint32_t* row
     return guarded([&] {
         find_all(*table, keys, n, rows);
         table->insert_missing(keys, rows, n);
+        if (table->usage().on()) {
+            Batch batch;
+            batch.start(n);
+            batch.add_all(table->rows(), rows, n);
+            batch.use(*table);
+        }
         return n;
     });
 }
@@ -103,6 +98,7 @@ int64_t table_lookup(const Table* table, const int64_t* keys, int64_t n, int32_t
 int64_t table_update(Table* table, const int64_t* keys, int64_t n, const float* grads) {
     return guarded([&] {
         Batch batch = batch_of(*table, keys, n);
+        batch.use(*table);
         livectr::parallel_for(batch.chunks(), [&](int64_t c) { batch.apply(*table, grads, c); });
         batch.finish(*table);
         return batch.size();
@@ -125,10 +121,10 @@ int64_t table_restore(Table* table, const int64_t* keys, int64_t n, const float*
 }
 
 // returns how many of the keys were there
-int64_t table_erase(Table* table, const int64_t* keys, int64_t n) {
+int64_t table_erase(Table* table, const int64_t* keys, int64_t n, int32_t told) {
     return guarded([&] {
         int64_t erased = 0;
-        for (int64_t i = 0; i < n; ++i) erased += table->erase(keys[i]);
+        for (int64_t i = 0; i < n; ++i) erased += table->erase(keys[i], told);
         return erased;
     });
 }

@@ -3,6 +3,7 @@
 A row is float32: the values of all segments first, then their optimiser states in the same order.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -15,9 +16,10 @@ class Optimiser:
         """Floats of state beside `dim` values."""
         raise NotImplementedError
 
-    def hyper(self) -> tuple[float, ...]:
-        """Hyper-parameters in the order in which optimisers.cuh reads them."""
-        return tuple(float(getattr(self, field.name)) for field in fields(self))
+    def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
+        """Hyper-parameters as optimisers.cuh reads them; the first one, the rate, times `factor`."""
+        rate, *others = (float(getattr(self, field.name)) for field in fields(self))
+        return (rate * factor, *others)
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,18 @@ class AdaGrad(Optimiser):
 
 
 @dataclass(frozen=True)
+class RowAdaGrad(AdaGrad):
+    """AdaGrad with one sum for a segment: that of the means of its squared gradients, from `initial`.
+
+    As FBGEMM's "exact" row-wise Adagrad: a row costs 4 bytes of state, not 4 a value. Values whose gradients
+    differ much in size learn slower than with AdaGrad.
+    """
+
+    def state_floats(self, dim: int) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
 class Adam(Optimiser):
     """Kingma, Ba 2015, Algorithm 1, with a step count of its own for each row.
 
@@ -57,14 +71,17 @@ class Adam(Optimiser):
     def state_floats(self, dim: int) -> int:
         return 2 * dim + 2
 
-    def hyper(self) -> tuple[float, ...]:
+    def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
         # 1 - beta is taken in double precision: in single, 1 - 0.999 errs by 5e-5
-        return (*super().hyper(), 1 - self.beta1, 1 - self.beta2)
+        return (*super().hyper(factor), 1 - self.beta1, 1 - self.beta2)
 
 
 @dataclass(frozen=True)
 class FTRL(Optimiser):
-    """FTRL-proximal, McMahan et al. 2013, Algorithm 1: a weight is exactly 0 while |z| <= l1."""
+    """FTRL-proximal, McMahan et al. 2013, Algorithm 1: a weight is exactly 0 while |z| <= l1.
+
+    alpha must be above 0. A row knows the alpha of its last update, so that a schedule may change it.
+    """
 
     alpha: float = 0.05
     beta: float = 1.0
@@ -72,7 +89,7 @@ class FTRL(Optimiser):
     l2: float = 0.0
 
     def state_floats(self, dim: int) -> int:
-        return 2 * dim
+        return 2 * dim + 1
 
 
 @dataclass(frozen=True)
@@ -120,11 +137,11 @@ class RowLayout:
             first += segment.dim
         raise KeyError(name)
 
-    def hyper(self) -> list[float]:
-        """Hyper-parameters of all segments: HYPERS floats each."""
+    def hyper(self, factors: Mapping[str, float] | None = None) -> list[float]:
+        """Hyper-parameters of all segments: HYPERS floats each. factors: segment → of its rate; else 1."""
         padded: list[float] = []
         for segment in self.segments:
-            used = (segment.init_scale, *segment.optimiser.hyper())
+            used = (segment.init_scale, *segment.optimiser.hyper((factors or {}).get(segment.name, 1.0)))
             padded += [*used, *[0.0] * (self.HYPERS - len(used))]
         return padded
 

@@ -13,7 +13,9 @@ from kernels import layout
 from kernels.errors import ConfigError
 from kernels.layout import RowLayout, Segment
 
-OPTIMISERS = {kind.__name__: kind for kind in (layout.SGD, layout.AdaGrad, layout.Adam, layout.FTRL)}
+OPTIMISERS: dict[str, type[layout.Optimiser]] = {
+    kind.__name__: kind for kind in (layout.SGD, layout.AdaGrad, layout.RowAdaGrad, layout.Adam, layout.FTRL)
+}
 
 
 class OptimiserLike(Protocol):

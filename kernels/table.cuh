@@ -71,6 +71,7 @@ class Table {
     IndexView index() const { return index_.view(); }
     RowsView rows() const { return {slab_data_.data()}; }
     const float* hyper() const { return hyper_.data(); }
+    void hyper(const float* values) { hyper_.assign(values, values + hyper_.size()); }
     uint64_t seed() const { return seed_; }
     int64_t size() const { return next_row_ - static_cast<int64_t>(free_.size()); }
     uint32_t generation() const { return closed_ + static_cast<uint32_t>(changed_.size()); }

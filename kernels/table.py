@@ -6,6 +6,7 @@ LIVECTR_THREADS threads; equal calls give equal bits with any number of them.
 """
 
 import hashlib
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -40,6 +41,7 @@ class DynamicTable(Tracked):
         self.name = name
         self.seed = seed
         self.library = table_library(layout)
+        self._factors = dict.fromkeys((segment.name for segment in layout.segments), 1.0)
         hyper = np.array(layout.hyper(), np.float32)
         digest = hashlib.blake2b(f"{seed}\0{name}".encode(), digest_size=8).digest()
         self.handle: int = self.library.table_new(
@@ -57,6 +59,20 @@ class DynamicTable(Tracked):
     def nbytes(self) -> int:
         """Bytes in use: rows ever used at once, index and lists of changes."""
         return int(self.library.table_bytes(self.handle))
+
+    def set_rate(self, factor: float, prefix: str = "") -> None:
+        """From here on, segments whose names start with `prefix` learn at `factor` times their optimiser's
+        rate (`lr`; FTRL's `alpha`). The factor replaces the one before; a checkpoint does not hold it.
+
+        Raises ValueError for a factor that is not above 0 and finite.
+        """
+        if not 0 < factor < math.inf:
+            raise ValueError(f"the factor of a learning rate must be above 0 and finite, not {factor}")
+        chosen = {name: factor for name in self._factors if name.startswith(prefix)}
+        if any(self._factors[name] != factor for name in chosen):
+            self._factors |= chosen
+            hyper = np.array(self.layout.hyper(self._factors), np.float32)
+            self.library.table_hyper(self.handle, address(hyper))
 
     def find(self, keys: npt.ArrayLike) -> Rows:
         """uint32[n] row numbers of int64[n] keys; MISSING_ROW where there is none."""

@@ -7,10 +7,13 @@ from models.base import (
     ModelConfig,
     OptimiserSpec,
     Ragged,
+    Schedule,
     SegmentSpec,
     adagrad,
     adam,
+    decay,
     ftrl,
+    rowwise_adagrad,
     sgd,
 )
 from models.dcn import DCN
@@ -37,11 +40,14 @@ __all__ = [
     "ModelConfig",
     "OptimiserSpec",
     "Ragged",
+    "Schedule",
     "SegmentSpec",
     "TwoTower",
     "WideDeep",
     "adagrad",
     "adam",
+    "decay",
     "ftrl",
+    "rowwise_adagrad",
     "sgd",
 ]

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -51,11 +51,14 @@ class OptimiserSpec:
                 raise ValueError(f"{self.name} has no parameter {name!r}; it has {', '.join(known)}")
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise ValueError(f"{self.name}: {name} is {value!r}, but must be a number of at least 0")
+            if name == "alpha" and not value:
+                raise ValueError(f"{self.name}: alpha is 0, but it divides: it must be above 0")
 
 
 OPTIMISERS = {
     "SGD": ("lr",),
     "AdaGrad": ("lr", "eps", "initial"),
+    "RowAdaGrad": ("lr", "eps", "initial"),
     "Adam": ("lr", "beta1", "beta2", "eps"),
     "FTRL": ("alpha", "beta", "l1", "l2"),
 }
@@ -72,6 +75,11 @@ def adagrad(**params: float) -> OptimiserSpec:
     return OptimiserSpec("AdaGrad", tuple(params.items()))
 
 
+def rowwise_adagrad(**params: float) -> OptimiserSpec:
+    """AdaGrad with one sum a row and segment, of mean squared gradients (FBGEMM): `lr`, `eps`, `initial`."""
+    return OptimiserSpec("RowAdaGrad", tuple(params.items()))
+
+
 def adam(**params: float) -> OptimiserSpec:
     """Adam (Kingma & Ba 2014): `lr`, `beta1`, `beta2`, `eps`."""
     return OptimiserSpec("Adam", tuple(params.items()))
@@ -80,6 +88,40 @@ def adam(**params: float) -> OptimiserSpec:
 def ftrl(**params: float) -> OptimiserSpec:
     """FTRL-proximal (McMahan et al. 2013): `alpha`, `beta`, `l1`, `l2`."""
     return OptimiserSpec("FTRL", tuple(params.items()))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Learning rates over time: after `step` batches every rate of a model, those of its table rows and of
+    its network, is `factor(step)` times what it was set to.
+
+    The factor is `decay` to the power of how often `every` batches have passed: a pure function of the step,
+    so that a resumed run goes on as if it had not stopped. With decay 1, or every 0, it stays 1.
+    """
+
+    decay: float = 1.0
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        decay, every = self.decay, self.every
+        if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0 < decay <= 1:
+            raise ValueError(f"Schedule: the factor is {decay!r}, but must be above 0 and at most 1")
+        if isinstance(every, bool) or not isinstance(every, int) or every < 0:
+            raise ValueError(f"Schedule: every is {every!r}, but must be a whole number of batches")
+
+    def __str__(self) -> str:
+        return f"times {self.decay:g} every {self.every:,} batches" if self.every else "constant"
+
+    def factor(self, step: int) -> float:
+        """Factor of the rates in the update that follows `step` others; at least 1e-6, never 0."""
+        return max(self.decay ** (step // self.every), 1e-6) if self.every else 1.0
+
+
+def decay(factor: float = 0.9, every: int = 24_000) -> Schedule:
+    """Rates times `factor` after every `every` batches; the defaults are DICM's (Ge et al. 2018)."""
+    if not every:
+        raise ValueError("decay: every is 0, but must be at least one batch")
+    return Schedule(factor, every)
 
 
 @dataclass(frozen=True)
@@ -156,13 +198,20 @@ class Gathered:
     dense: Tensor | None = None
 
 
+@dataclass(frozen=True)
 class ModelConfig(ABC):
-    """A model as a pipeline file names it: what it keeps in a table row, and how its network is built."""
+    """A model as a pipeline file names it: what it keeps in a table row, and how its network is built.
 
-    #: Adam's learning rate for the network's own parameters (the tables have their optimisers)
-    dense_lr: float
+    schedule: how all its learning rates, tables' and network's, change with the number of batches.
+    """
+
+    schedule: Schedule = field(default=Schedule(), kw_only=True)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.schedule, Schedule):
+            raise ValueError(
+                f"{type(self).__name__}: schedule is {self.schedule!r}, but must be a Schedule, as by decay()"
+            )
         for name in ("dim", "out", "layers", "heads", "state"):
             value = getattr(self, name, 1)
             if not _is_width(value):
@@ -183,6 +232,11 @@ class ModelConfig(ABC):
                 raise ValueError(
                     f"{type(self).__name__}: {name} is {value!r}, but must be a number of at least 0"
                 )
+
+    @property
+    @abstractmethod
+    def dense_lr(self) -> float:
+        """Adam's learning rate for the network's own parameters (the tables have their optimisers)."""
 
     @abstractmethod
     def segments(self) -> tuple[SegmentSpec, ...]:

@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-from kernels.layout import FTRL, SGD, AdaGrad, Adam, RowLayout
+from kernels.layout import FTRL, SGD, AdaGrad, Adam, RowAdaGrad, RowLayout
 
 F32 = np.float32
 Row = npt.NDArray[np.float32]
@@ -60,12 +60,13 @@ def initial_row(layout: RowLayout, name: str, seed: int, key: int) -> Row:
                 row[state : state + segment.dim] = -w * (F32(beta) / F32(alpha) + F32(l2)) - np.sign(w) * F32(
                     l1
                 )
+                row[state + 2 * segment.dim] = alpha
         state += size
     return row
 
 
-def updated_row(layout: RowLayout, row: Row, grad: Row) -> Row:
-    """float32[stride] after one step with the summed gradient float32[D]."""
+def updated_row(layout: RowLayout, row: Row, grad: Row, factor: float = 1.0) -> Row:
+    """float32[stride] after one step with the summed gradient float32[D] and rates times `factor`."""
     row = row.copy()
     state = layout.dim
     for segment in layout.segments:
@@ -74,23 +75,35 @@ def updated_row(layout: RowLayout, row: Row, grad: Row) -> Row:
         w, s, g, n = row[at], row[state : state + size], grad[at], segment.dim
         match segment.optimiser:
             case SGD(lr):
-                w -= F32(lr) * g
+                w -= F32(lr * factor) * g
+            case RowAdaGrad(lr, eps):
+                squares = np.zeros(-(-n // 8) * 8, F32)
+                squares[:n] = g * g
+                lanes = np.zeros(8, F32)
+                for eight in squares.reshape(-1, 8):
+                    lanes += eight
+                for width in (4, 2, 1):
+                    lanes = lanes[:width] + lanes[width:]
+                s += lanes[0] / F32(n)
+                w -= F32(lr * factor) / (np.sqrt(s[0]) + F32(eps)) * g
             case AdaGrad(lr, eps):
                 s += g * g
-                w -= F32(lr) * g / (np.sqrt(s) + F32(eps))
+                w -= F32(lr * factor) * g / (np.sqrt(s) + F32(eps))
             case Adam(lr, eps, beta1, beta2):
                 b1, b2 = F32(beta1), F32(beta2)
                 s[2 * n] = b1 * s[2 * n] + F32(1 - beta1)
                 s[2 * n + 1] = b2 * s[2 * n + 1] + F32(1 - beta2)
                 s[:n] = b1 * s[:n] + F32(1 - beta1) * g
                 s[n : 2 * n] = b2 * s[n : 2 * n] + F32(1 - beta2) * g * g
-                w -= F32(lr) * (s[:n] / s[2 * n]) / (np.sqrt(s[n : 2 * n] / s[2 * n + 1]) + F32(eps))
+                w -= F32(lr * factor) * (s[:n] / s[2 * n]) / (np.sqrt(s[n : 2 * n] / s[2 * n + 1]) + F32(eps))
             case FTRL(alpha, beta, l1, l2):
-                z, total = s[:n], s[n:]
+                z, total, before, rate = s[:n], s[n : 2 * n], s[2 * n], F32(alpha * factor)
+                step = F32(0) if before == rate else F32(1) / rate - F32(1) / before
                 root = np.sqrt(total)
                 total += g * g
-                z += g - (np.sqrt(total) - root) / F32(alpha) * w
-                rate = (F32(beta) + np.sqrt(total)) / F32(alpha) + F32(l2)
+                z += g - ((np.sqrt(total) - root) / rate + (F32(beta) + root) * step) * w
+                rate = (F32(beta) + np.sqrt(total)) / rate + F32(l2)
+                s[2 * n] = F32(alpha * factor)
                 w[:] = np.where(np.abs(z) <= F32(l1), F32(0), -(z - np.copysign(F32(l1), z)) / rate)
         state += size
     return row

@@ -1,7 +1,7 @@
 """The table's device functions compile for a GPU, from the sources that the host runs."""
 
 from kernels.compiler import compile_cubin
-from kernels.layout import FTRL, SGD, AdaGrad, Adam, RowLayout, Segment
+from kernels.layout import FTRL, SGD, AdaGrad, Adam, RowAdaGrad, RowLayout, Segment
 
 KERNELS = """
 #include "table.cuh"
@@ -24,6 +24,6 @@ extern "C" __global__ void update(RowsView view, const uint32_t* rows, int n, fl
 
 
 def test_table_compiles_for_a_gpu() -> None:
-    optimisers = (FTRL(), AdaGrad(), Adam(), SGD())
+    optimisers = (FTRL(), AdaGrad(), RowAdaGrad(), Adam(), SGD())
     segments = (Segment(type(o).__name__, dim, o) for dim, o in enumerate(optimisers, 1))
     assert compile_cubin(RowLayout(tuple(segments)).source() + KERNELS)[:4] == b"\x7fELF"

@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.layout import FTRL, SGD, AdaGrad, Adam, Optimiser, RowLayout, Segment
+from kernels.layout import FTRL, SGD, AdaGrad, Adam, Optimiser, RowAdaGrad, RowLayout, Segment
 from kernels.table import DynamicTable
 from tests.kernels.reference import initial_row, updated_row
 
-KINDS: list[Optimiser] = [SGD(lr=0.1), AdaGrad(), Adam(lr=0.01), FTRL(l1=0.5, l2=0.1), FTRL(l1=0.0)]
+KINDS: list[Optimiser] = [
+    SGD(lr=0.1),
+    AdaGrad(),
+    RowAdaGrad(),
+    Adam(lr=0.01),
+    FTRL(l1=0.5, l2=0.1),
+    FTRL(l1=0.0),
+]
 
 
 @pytest.mark.parametrize("dim", [1, 3, 16])
@@ -19,12 +26,14 @@ def test_equals_numpy(dim: int, scale: float) -> None:
     rng = np.random.default_rng(dim)
     keys = np.arange(8)
     rows = {key: initial_row(layout, "o", 1, key) for key in keys.tolist()}
-    for _ in range(30):
+    for step in range(30):
+        factor = 0.7 ** (step // 8)
+        table.set_rate(factor)
         some = rng.permutation(keys)[:5]
         grads = rng.normal(size=(5, layout.dim)).astype(np.float32)
         table.update(some, grads)
         for key, grad in zip(some.tolist(), grads, strict=True):
-            rows[key] = updated_row(layout, rows[key], grad)
+            rows[key] = updated_row(layout, rows[key], grad, factor)
     got_keys, got = table.export()
     np.testing.assert_array_equal(got, np.stack([rows[key] for key in got_keys.tolist()]))
 
@@ -52,6 +61,36 @@ def test_equals_torch(optimiser: Optimiser, peer: object) -> None:
     np.testing.assert_allclose(table.lookup([7]), weight.detach().numpy(), rtol=2e-5, atol=2e-6)
 
 
+def test_rowwise_adagrad_is_the_published_formula() -> None:
+    """FBGEMM's exact row-wise Adagrad: G += Σ g² / D; w -= lr g / (√G + eps), in double precision."""
+    table = DynamicTable(RowLayout((Segment("v", 19, RowAdaGrad(0.1, 1e-8, 0.0), 0.1),)), name="o", seed=1)
+    weight, total = table.lookup([7])[0].astype(np.float64), 0.0
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        grad = rng.normal(size=19).astype(np.float32)
+        table.update([7], grad[None])
+        total += float((grad.astype(np.float64) ** 2).mean())
+        weight -= 0.1 * grad / (total**0.5 + 1e-8)
+    _, rows = table.export()
+    np.testing.assert_allclose(rows[0], [*weight, total], rtol=1e-5, atol=1e-6)
+
+
+def test_adam_with_sparse_gradients_has_the_bias_terms_of_its_own_steps() -> None:
+    """A key seen in one batch of three takes the steps of torch's Adam on its three gradients alone."""
+    table = DynamicTable(RowLayout((Segment("v", 4, Adam(lr=0.01)),)), name="o", seed=1)
+    weight = torch.nn.Parameter(torch.zeros(1, 4))
+    adam = torch.optim.Adam([weight], 0.01)
+    rng = np.random.default_rng(2)
+    for step in range(9):
+        keys = [1, 2] if step % 3 else [1]
+        grads = rng.normal(size=(len(keys), 4)).astype(np.float32)
+        table.update(keys, grads)
+        if 2 in keys:
+            weight.grad = torch.from_numpy(grads[1:])
+            adam.step()
+    np.testing.assert_allclose(table.lookup([2]), weight.detach().numpy(), rtol=1e-5)
+
+
 def test_adam_counts_the_steps_of_each_row() -> None:
     """The first step of a key is lr * sign(g), however late it comes."""
     table = DynamicTable(RowLayout((Segment("v", 1, Adam(lr=0.01)),)), name="o", seed=1)
@@ -76,3 +115,35 @@ def test_ftrl_keeps_a_nonzero_initial_weight() -> None:
     before = table.lookup([1])
     table.update([1], np.zeros((1, 4), np.float32))
     np.testing.assert_allclose(table.lookup([1]), before, rtol=1e-5)
+
+
+def test_a_rate_that_falls_slows_ftrl_down_and_keeps_its_weights() -> None:
+    table = DynamicTable(RowLayout((Segment("w", 2, FTRL(alpha=0.1, l1=0.1)),)), name="o", seed=1)
+    for _ in range(20):
+        table.update([1, 2], [[1.0, -0.5], [1.0, -0.5]])
+    before = table.lookup([1])
+    table.set_rate(0.5)
+    table.update([1], [[0.0, 0.0]])
+    np.testing.assert_allclose(table.lookup([1]), before, rtol=1e-5)
+    after_rest = table.lookup([2])
+    table.update([2], [[1.0, -0.5]])
+    slow = table.lookup([2]) - after_rest
+    table.set_rate(1.0)
+    table.update([1], [[1.0, -0.5]])
+    fast = table.lookup([1]) - before
+    np.testing.assert_allclose(slow / fast, [[0.5, 0.5]], rtol=2e-2)  # to second order in the step
+
+
+def test_rates_of_segments() -> None:
+    layout = RowLayout(tuple(Segment(name, 1, SGD(0.1)) for name in ("rank.w", "rank.v", "prerank.v")))
+    table = DynamicTable(layout, name="o", seed=1)
+    table.set_rate(0.5)
+    table.set_rate(0.1, "rank.")
+    table.update([1], np.ones((1, 3), np.float32))
+    np.testing.assert_allclose(table.lookup([1]), [[-0.01, -0.01, -0.05]], rtol=1e-6)
+    table.clear()
+    table.update([1], np.ones((1, 3), np.float32))
+    np.testing.assert_allclose(table.lookup([1]), [[-0.01, -0.01, -0.05]], rtol=1e-6)
+    for factor in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="factor of a learning rate"):
+            table.set_rate(factor)

@@ -24,6 +24,18 @@ GAUC = Gauge("livectr_gauc", "Test-then-train GAUC (by user) over the sliding wi
 LOGLOSS = Gauge("livectr_logloss", "Test-then-train log loss over the sliding window.", ["model"])
 CALIBRATION = Gauge("livectr_calibration", "Predicted over observed clicks in the sliding window.", ["model"])
 TABLE_ROWS = Gauge("livectr_table_rows", "Rows of an embedding table on this rank.", ["table"])
+TIER_ROWS = Gauge("livectr_tier_rows", "Rows of this rank's embedding tables, by where they are.", ["tier"])
+TIER_LOOKUPS = Counter(
+    "livectr_tier_lookups",
+    "Rows that batches needed: in DRAM, read ahead from SSD (ahead), waited for (ssd), in neither (new).",
+    ["found"],
+)
+SPILL_BYTES = Counter("livectr_spill_bytes", "Bytes of rows read from and written to SSD.", ["direction"])
+TIER_WAIT_SECONDS = Histogram(
+    "livectr_tier_wait_seconds",
+    "Seconds that a step waited for rows of a table from SSD.",
+    buckets=_STEP_BUCKETS_S,
+)
 COLLECTIVE_BYTES = Counter(
     "livectr_collective_bytes", "Bytes that this rank sent to others, by operator.", ["operator"]
 )

@@ -7,11 +7,8 @@ bytes of their keys, offsets and dense numbers in one batch's memory, with the i
 """
 
 import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from bench.features import display_ads, rows_of
+from bench.launch import launch
 from bench.rows import row
 from ingest.common import Common, CommonExtractor, CommonFeatures
 from ingest.features import Features
@@ -36,14 +34,13 @@ BATCH, HISTORY, ITEMS = 4096, 50, 100_000
 PER_USER = (5.0, 2.0, 1.0)
 """Impressions of a user in a batch."""
 WORLDS = (1, 2)
-ROOT = Path(__file__).parents[1]
 
 
 def run(quick: bool = False) -> list[dict[str, object]]:
     """Rows of `livectr bench common`."""
     rows = []
     for world in WORLDS:
-        for found in _launch(world, quick):
+        for found in launch("bench.common", *["--quick"] * quick, world=world, threads=1):
             ranks = f"{world} rank" + "s" * (world > 1)
             workload = f"{found['per_user']:.3g} impressions a user, batch {BATCH}, {ranks}"
             figures: list[tuple[str, str, str, Literal["more", "less"]]] = [
@@ -65,21 +62,6 @@ def run(quick: bool = False) -> list[dict[str, object]]:
                     )
                 )
     return rows
-
-
-def _launch(world: int, quick: bool) -> list[dict[str, float]]:
-    """Runs `main` on `world` ranks, and returns what rank 0 measured."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "found.json"
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
-        subprocess.run(
-            [*launch, f"--nproc-per-node={world}", "-m", "bench.common", str(out), *["--quick"] * quick],
-            cwd=ROOT,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "LIVECTR_THREADS": "1"},
-            check=True,
-        )
-        found: list[dict[str, float]] = json.loads(out.read_text())
-        return found
 
 
 def examples(

@@ -15,10 +15,7 @@ Table 2's figures give away K = 8 and F · H₁ = 153,600, here 600 fields and H
 """
 
 import json
-import os
-import subprocess
 import sys
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,6 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bench.launch import launch
 from bench.planted import pipeline
 from bench.rows import row
 from ingest.features import Features
@@ -43,14 +41,15 @@ PAPER = {
     8192: {"LR": 99.607, "FM": 98.939, "DeepFM": 72.264},
 }
 """DES Table 2: batch → saving in percent."""
-ROOT = Path(__file__).parents[1]
 
 
 def run(quick: bool = False) -> list[dict[str, object]]:
     """Rows of `livectr bench des-bytes`."""
     sizes = list(PAPER)[: 2 if quick else None]
     rows = []
-    for found in _launch(sizes):
+    for found in (
+        Found(**one) for one in launch("bench.des_bytes", *map(str, sizes), world=WORLD, threads=1)
+    ):
         workload = f"{found.model}, batch {found.batch}, {found.unique:,} unique keys, {WORLD} ranks"
         mesh = mesh_bytes(found.model, found.unique)
         rows.append(
@@ -109,19 +108,6 @@ class Found:
     unique: int
     aggregated: int
     sent: int
-
-
-def _launch(sizes: list[int]) -> list[Found]:
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "found.json"
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
-        subprocess.run(
-            [*launch, f"--nproc-per-node={WORLD}", "-m", "bench.des_bytes", str(out), *map(str, sizes)],
-            cwd=ROOT,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "LIVECTR_THREADS": "1"},
-            check=True,
-        )
-        return [Found(**found) for found in json.loads(out.read_text())]
 
 
 def measure(shared: Collectives, sizes: list[int]) -> list[Found]:

@@ -1,4 +1,4 @@
-"""The peer of bench/train.py: DeepFM as one writes it in plain torch.
+"""DeepFM as one writes it in plain torch, the peer of bench/train.py.
 
 All fields share one `EmbeddingBag` of a fixed number of rows, and an id's row is its hash modulo that number:
 ids collide. Sparse gradients, sparse Adagrad for the embeddings, Adam for the rest; on several ranks
@@ -17,6 +17,27 @@ from torch.nn.parallel import DistributedDataParallel
 from ingest.features import Features
 
 
+class Head(nn.Module):
+    """DeepFM behind the embeddings: vectors f32[B, F, K], Σ first-order weights f32[B] or 0, dense f32[B, Dd]
+    → logits f32[B]."""
+
+    def __init__(self, fields: int, dense: int, dim: int, hidden: Sequence[int]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dense, 1) if dense else None
+        widths = [fields * dim + dense, *hidden]
+        layers: list[nn.Module] = []
+        for a, b in itertools.pairwise(widths):
+            layers += [nn.Linear(a, b), nn.ReLU()]
+        self.mlp = nn.Sequential(*layers, nn.Linear(widths[-1], 1))
+
+    def forward(self, vectors: Tensor, first: Tensor | float, dense: Tensor) -> Tensor:
+        """See the class."""
+        pairs = 0.5 * (vectors.sum(1).square().sum(1) - vectors.square().sum((1, 2)))
+        deep: Tensor = self.mlp(torch.cat([vectors.flatten(1), dense], 1)).squeeze(1)
+        logits = first + pairs + deep
+        return logits if self.linear is None else logits + self.linear(dense).squeeze(1)
+
+
 class PlainDeepFM(nn.Module):
     """Indices i64[B * F] and dense f32[B, Dd] → logits f32[B]."""
 
@@ -26,19 +47,12 @@ class PlainDeepFM(nn.Module):
         self.bag = nn.EmbeddingBag(rows, 1 + dim, mode="sum", sparse=True)
         # torch's own N(0, 1) saturates the sigmoid, and gradients that are denormal numbers slow every matmul
         nn.init.normal_(self.bag.weight, std=0.01)
-        self.linear = nn.Linear(dense, 1)
-        widths = [fields * dim + dense, *hidden]
-        layers: list[nn.Module] = []
-        for a, b in itertools.pairwise(widths):
-            layers += [nn.Linear(a, b), nn.ReLU()]
-        self.mlp = nn.Sequential(*layers, nn.Linear(widths[-1], 1))
+        self.head = Head(fields, dense, dim, hidden)
 
     def forward(self, indices: Tensor, offsets: Tensor, dense: Tensor) -> Tensor:
+        """See the class."""
         values = self.bag(indices, offsets).view(-1, self.fields, self.bag.embedding_dim)
-        vectors = values[..., 1:]
-        pairs = 0.5 * (vectors.sum(1).square().sum(1) - vectors.square().sum((1, 2)))
-        deep = self.mlp(torch.cat([vectors.flatten(1), dense], 1)).squeeze(1)
-        logits: Tensor = values[..., 0].sum(1) + pairs + deep + self.linear(dense).squeeze(1)
+        logits: Tensor = self.head(values[..., 1:], values[..., 0].sum(1), dense)
         return logits
 
 
@@ -53,8 +67,7 @@ class Peer:
         self.rows, self.fields = rows, fields
         self.model: nn.Module = DistributedDataParallel(plain) if world > 1 else plain
         self.sparse = torch.optim.Adagrad(plain.bag.parameters(), lr=0.05, initial_accumulator_value=0.1)
-        rest = [p for n, p in plain.named_parameters() if not n.startswith("bag.")]
-        self.dense = torch.optim.Adam(rest, lr=1e-3, fused=True)
+        self.dense = torch.optim.Adam(plain.head.parameters(), lr=1e-3, fused=True)
         self.salts = np.arange(fields, dtype=np.int64)[:, None] * 0x632BE59BD9B4E01
 
     def step(self, features: Features, label: NDArray[np.float32]) -> None:

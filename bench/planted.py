@@ -22,6 +22,12 @@ MIX = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that id → id · MIX is one to one over 64 bits: keys look like hashes, none collide."""
 
 
+def zipf(ids: int, exponent: float) -> NDArray[np.float64]:
+    """Cumulated probabilities f64[ids] of ids 0, 1, … after Zipf's law."""
+    weight = np.arange(1, ids + 1) ** -exponent
+    return np.cumsum(weight / weight.sum())
+
+
 class Planted:
     """A source of planted examples.
 
@@ -48,8 +54,7 @@ class Planted:
         self.dense = dense
         self.popularity = []
         for n, s in zip(cardinality, np.linspace(*exponent, fields), strict=True):
-            weight = np.arange(1, n + 1) ** -s
-            self.popularity.append(np.cumsum(weight / weight.sum()))
+            self.popularity.append(zipf(n, s))
         self.first = [rng.normal(0, strength[0] / np.sqrt(fields), n) for n in cardinality]
         self.pairs = [(f, f + 1) for f in range(0, fields - 1, 2)]
         scale = (strength[1] / np.sqrt(max(len(self.pairs), 1))) ** 0.5

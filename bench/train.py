@@ -6,11 +6,8 @@ Workload P: 26 categorical fields of Zipf 1.1 to 1.3, about 1M ids in all, 13 nu
 """
 
 import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bench.launch import launch
 from bench.peer import Peer
 from bench.planted import Planted, pipeline
 from bench.rows import row
@@ -28,14 +26,13 @@ from trainer.step import DesStep
 FIELDS, DENSE, K, HIDDEN, BATCH = 26, 13, 16, (256, 128), 4096
 CARDINALITY = np.geomspace(10, 300_000, FIELDS).astype(int).tolist()
 WORLDS = (1, 2)
-ROOT = Path(__file__).parents[1]
 
 
 def run(quick: bool = False) -> list[dict[str, object]]:
     """Rows of `livectr bench train`."""
     rows = []
     for world in WORLDS:
-        found = _launch(world, quick)
+        found = launch("bench.train", *["--quick"] * quick, world=world)
         ranks = f"{world} rank" + "s" * (world > 1)
         workload = f"P, {FIELDS}+{DENSE} fields, {sum(CARDINALITY):,} ids, batch {BATCH}, {ranks}"
         peer = "torch EmbeddingBag, hash-mod, sparse Adagrad" + (", DDP" if world > 1 else "")
@@ -52,22 +49,6 @@ def run(quick: bool = False) -> list[dict[str, object]]:
         )
         rows.append(row("bytes sent by a rank", workload, "MB/step", found["bytes"] / 1e6))
     return rows
-
-
-def _launch(world: int, quick: bool) -> dict[str, float]:
-    """Runs `main` on `world` ranks that share the cores, and returns what rank 0 measured."""
-    threads = str(max(1, len(os.sched_getaffinity(0)) // world))
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "found.json"
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
-        subprocess.run(
-            [*launch, f"--nproc-per-node={world}", "-m", "bench.train", str(out), *["--quick"] * quick],
-            cwd=ROOT,
-            env=os.environ | {"OMP_NUM_THREADS": threads, "LIVECTR_THREADS": threads},
-            check=True,
-        )
-        found: dict[str, float] = json.loads(out.read_text())
-        return found
 
 
 def measure(shared: Collectives, quick: bool) -> dict[str, float]:

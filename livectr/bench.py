@@ -28,6 +28,7 @@ NAMES = (
     "gpu",
     "tables",
     "train",
+    "peers",
     "common",
     "des-bytes",
     "publish",

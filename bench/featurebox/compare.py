@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.environment import ROOT, cache
 from bench.featurebox import peers, schema, view
 from bench.featurebox.equal import differences
 from bench.featurebox.extracted import pipeline as extracted_pipeline
@@ -59,9 +60,8 @@ def rows(quick: bool) -> Rows:
 
 
 def _log(count: int) -> str:
-    cache = Path(os.environ.get("LIVECTR_CACHE_DIR") or Path.home() / ".cache" / "livectr")
     sources = [Path(module.__file__ or "").read_bytes() for module in (schema, view)]
-    folder = cache / "featurebox" / f"{count}-{hashlib.sha256(b''.join(sources)).hexdigest()[:12]}"
+    folder = cache() / "featurebox" / f"{count}-{hashlib.sha256(b''.join(sources)).hexdigest()[:12]}"
     view.write(folder, count)
     return str(folder)
 
@@ -104,7 +104,7 @@ def extraction(folders: dict[int, str], sizes: Sizes, cores: int) -> Rows:
 def _ours(folder: str, cores: int) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "bench.featurebox.ours", folder],
-        cwd=peers.ROOT,
+        cwd=ROOT,
         env=_threads(cores),
         stdout=subprocess.PIPE,
         text=True,
@@ -174,7 +174,7 @@ def _train(module: str, folder: str, cores: int) -> tuple[float, int]:
     command = [sys.executable, "-m", "livectr", "train", "--pipeline", f"bench/featurebox/{module}.py"]
     subprocess.run(
         [*command, "--source", f"file:{folder}", "--until-end"],
-        cwd=peers.ROOT,
+        cwd=ROOT,
         env=_threads(cores) | {"PYTHONDONTWRITEBYTECODE": "1"},
         check=True,
         stdout=subprocess.DEVNULL,

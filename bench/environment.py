@@ -1,0 +1,57 @@
+"""Environments of the peers' own, made at the first run: their packages are no part of ours."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from kernels.errors import ConfigError
+
+ROOT = Path(__file__).parents[1]
+
+
+def cache() -> Path:
+    """$LIVECTR_CACHE_DIR, or ~/.cache/livectr."""
+    return Path(os.environ.get("LIVECTR_CACHE_DIR") or Path.home() / ".cache" / "livectr")
+
+
+def python(packages: Path, *, bench: str, beside_ours: bool = False) -> Path:
+    """The interpreter of an environment with the packages of a requirements file.
+
+    beside_ours: the packages come without what they depend on, and this interpreter's own packages are seen
+    behind them: both sides of a benchmark can run in one process, on one torch.
+
+    Raises ConfigError when the packages cannot be installed.
+    """
+    ours = sysconfig.get_path("purelib") if beside_ours else ""
+    content = packages.read_bytes() + sys.version.encode() + ours.encode()
+    folder = cache() / f"peers-{hashlib.sha256(content).hexdigest()[:16]}"
+    if not (folder / "ready").exists():
+        names = ", ".join(packages.read_text().split())
+        print(f"bench {bench}: installing the peers ({names}) into {folder}", file=sys.stderr)
+        try:
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+            install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(packages)]
+            alone = ["--no-deps"] if beside_ours else []
+            subprocess.run([*install, *alone, "--disable-pip-version-check"], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise ConfigError(f"the peers {names} cannot be installed ({error}); look above") from error
+        if beside_ours:
+            (site,) = folder.glob("lib/python*/site-packages")
+            (site / "ours.pth").write_text(ours + "\n")
+        (folder / "ready").touch()
+    return folder / "bin" / "python"
+
+
+def needs_torch(wanted: str) -> None:
+    """Raises ConfigError unless torch's release is the one that the peers' binaries are built for."""
+    found = importlib.metadata.version("torch").split("+")[0]
+    if found != wanted:
+        raise ConfigError(
+            f"the peers are built for torch {wanted}, this environment has {found}; install torch=={wanted}"
+        )

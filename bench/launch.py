@@ -1,0 +1,41 @@
+"""N processes of a benchmark's module under torchrun on this machine, and what rank 0 found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.environment import ROOT
+
+
+def launch(
+    module: str, *arguments: str, world: int, threads: int = 0, python: Path | str = sys.executable
+) -> Any:
+    """What `python -m module OUT arguments…` left in OUT as JSON, run on `world` ranks.
+
+    threads: of each rank; 0: the ranks share the cores.
+
+    Raises RuntimeError with the end of what the ranks said when one of them fails.
+    """
+    each = str(threads or max(1, len(os.sched_getaffinity(0)) // world))
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "found.json"
+        torchrun = [str(python), "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
+        done = subprocess.run(
+            [*torchrun, f"--nproc-per-node={world}", "-m", module, str(out), *arguments],
+            cwd=ROOT,
+            env=os.environ | {"OMP_NUM_THREADS": each, "LIVECTR_THREADS": each},
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(
+                f"{module} on {world} ranks ended with {done.returncode}: {done.stderr[-6000:]}"
+            )
+        return json.loads(out.read_text())

@@ -1,0 +1,107 @@
+"""Rows of `livectr bench peers`: every contest's samples a second, and bytes on the loopback device.
+
+Goals on bytes are given as the least ratio peer / ours: 0.4 × the peer's bytes is a ratio of 2.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bench.environment import needs_torch, python
+from bench.launch import launch
+from bench.peers.ours import SETTINGS
+from bench.peers.workloads import P, W, Workload
+from bench.rows import row
+
+PACKAGES = Path(__file__).with_name("packages.txt")
+TORCH = "2.13.0"
+"""What fbgemm-gpu-cpu in packages.txt is built for."""
+TABLE_WISE = "TorchRec DMP table-wise"
+TBE = "FBGEMM TBE, fused row-wise Adagrad"
+
+Found = dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """goals: (our settings, peer, "rate" or "bytes") → the least ratio that will do."""
+
+    work: Workload
+    world: int
+    goals: dict[tuple[str, str, str], float]
+
+
+CONTESTS = (
+    Contest(
+        P,
+        1,
+        {
+            ("fp32", TBE, "rate"): 1.1,
+            ("bf16", TBE, "rate"): 2.0,
+            ("fp32", "TorchRec MCH", "rate"): 3.5,
+            ("bf16", "TorchRec MCH", "rate"): 3.5,
+        },
+    ),
+    Contest(
+        P,
+        2,
+        {
+            ("fp32", TABLE_WISE, "rate"): 1.3,
+            ("fp32", TABLE_WISE, "bytes"): 1 / 0.4,
+            ("bf16", TABLE_WISE, "bytes"): 1 / 0.25,
+        },
+    ),
+    *(
+        Contest(
+            W,
+            world,
+            {
+                ("fp32", TABLE_WISE, "rate"): 1.3,
+                ("fp32", TABLE_WISE, "bytes"): 1 / 0.67,
+                ("bf16", TABLE_WISE, "bytes"): 1 / 0.35,
+            },
+        )
+        for world in (2, 4)
+    ),
+)
+
+
+def rows(quick: bool) -> list[dict[str, object]]:
+    """All rows. Raises ConfigError when the peers cannot be had."""
+    needs_torch(TORCH)
+    peers = python(PACKAGES, bench="peers", beside_ours=True)
+    found: list[dict[str, object]] = []
+    for contest in CONTESTS:
+        result: Found = launch(
+            "bench.peers.contest", contest.work.name, *["--quick"] * quick, world=contest.world, python=peers
+        )
+        found += contest_rows(contest, result)
+    return found
+
+
+def contest_rows(contest: Contest, found: Found) -> list[dict[str, object]]:
+    """Ours beside each peer, in each of our settings: speed, and bytes where there are ranks."""
+    ranks = f"{contest.world} rank" + "s" * (contest.world > 1)
+    figures: list[tuple[str, str, str, float, Literal["more", "less"]]] = [
+        ("rate", "DeepFM training", "samples/s", 1.0, "more"),
+        ("bytes", "bytes of all ranks on loopback", "MB/step", 1e6, "less"),
+    ]
+    rows = []
+    for measure, figure, unit, scale, better in figures[: 2 if contest.world > 1 else 1]:
+        for name in SETTINGS:
+            for peer in (one for one in found if one not in SETTINGS):
+                rows.append(
+                    row(
+                        f"{figure}, {name}",
+                        f"{contest.work}, {ranks}",
+                        unit,
+                        found[name][measure] / scale,
+                        peer_name=f"{peer}, fp32",
+                        peer=found[peer][measure] / scale,
+                        better=better,
+                        goal=contest.goals.get((name, peer, measure)),
+                    )
+                )
+    return rows

@@ -54,7 +54,7 @@ class Fields {
 
     int64_t fields() const { return table_of_.size(); }
 
-    // Rows missing from the tables are inserted. Remembers the batch for `backward`.
+    // Rows missing from the tables are inserted, if they are admitted. Remembers the batch for `backward`.
     void forward(const Shape& shape, const int32_t* offsets, const int64_t* keys, float* out) {
         found_.resize(offsets[shape.cells()]);
         const int64_t count = blocks(shape.most());
@@ -121,11 +121,13 @@ class Fields {
 
     // Inserts the missing keys of all fields of table t, then lists its unique rows.
     void group(const Shape& shape, int64_t t, const int32_t* offsets, const int64_t* keys) {
+        const bool sifted = tables_[t]->admission().on();
+        if (sifted) admit(shape, t, offsets, keys);
         int64_t total = 0;
         for (int64_t f = 0; f < fields(); ++f) {
             if (table_of_[f] != t) continue;
             const int32_t begin = offsets[shape[f].first], end = offsets[shape[f].first + shape[f].rows];
-            tables_[t]->insert_missing(keys + begin, found_.data() + begin, end - begin);
+            if (!sifted) tables_[t]->insert_missing(keys + begin, found_.data() + begin, end - begin);
             total += end - begin;
         }
         Batch& batch = batches_[t];
@@ -137,12 +139,34 @@ class Fields {
             const int32_t end = offsets[first + rows];
             for (int64_t b = 0; b < rows; ++b) {
                 for (int32_t i = offsets[first + b]; i < offsets[first + b + 1]; ++i) {
-                    if (i + AHEAD < end) __builtin_prefetch(row_header(view, found_[i + AHEAD]), 1);
+                    if (sifted && found_[i] == NO_ROW) continue;
+                    if (i + AHEAD < end && !(sifted && found_[i + AHEAD] == NO_ROW)) {
+                        __builtin_prefetch(row_header(view, found_[i + AHEAD]), 1);
+                    }
                     batch.add(view, found_[i], base + b * stride);
                 }
             }
         }
         batch.use(*tables_[t]);
+    }
+
+    // Inserts the missing keys of table t that its admission lets in; the places of others stay NO_ROW.
+    void admit(const Shape& shape, int64_t t, const int32_t* offsets, const int64_t* keys) {
+        const auto each_missing = [&](auto&& take) {
+            for (int64_t f = 0; f < fields(); ++f) {
+                if (table_of_[f] != t) continue;
+                const int32_t end = offsets[shape[f].first + shape[f].rows];
+                for (int32_t i = offsets[shape[f].first]; i < end; ++i) {
+                    if (found_[i] == NO_ROW) take(i);
+                }
+            }
+        };
+        std::vector<int64_t> missing;
+        each_missing([&](int32_t i) { missing.push_back(keys[i]); });
+        tables_[t]->admission().sift(missing);
+        std::vector<uint32_t> rows(missing.size(), NO_ROW);
+        tables_[t]->insert_missing(missing.data(), rows.data(), missing.size());
+        each_missing([&](int32_t i) { found_[i] = find_row(tables_[t]->index(), keys[i]); });
     }
 
     // Each result = the sum of the values of its keys, for the cells [first, last) of a field.

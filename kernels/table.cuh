@@ -15,6 +15,7 @@ struct RowHeader {
 
 constexpr uint32_t ERASED = 1u << 31;  // the row is free
 constexpr uint32_t CLEAN = 1u << 30;   // put back unchanged; the generation only says whose list has the row
+constexpr int64_t INDEX_BYTES = 37;  // of a key, at most (a slot at a load of 0.44)
 constexpr int64_t ROW_BYTES = (sizeof(RowHeader) + 4 * Layout::STRIDE + 7) / 8 * 8;
 
 static __host__ __device__ constexpr int slab_shift() {
@@ -41,6 +42,7 @@ static __device__ __forceinline__ float* row_floats(const RowsView& view, uint32
 #ifdef LIVECTR_HOST
 #include <deque>
 #include "threads.cuh"
+#include "admission.cuh"
 #include "usage.cuh"
 
 namespace {
@@ -76,12 +78,16 @@ class Table {
     int64_t size() const { return next_row_ - static_cast<int64_t>(free_.size()); }
     uint32_t generation() const { return closed_ + static_cast<uint32_t>(changed_.size()); }
 
+    Admission& admission() { return admission_; }
     Usage& usage() { return usage_; }
     const Usage& usage() const { return usage_; }
+    // Bytes that one row more takes at most, lists of changes not counted.
+    int64_t row_bytes() const { return ROW_BYTES + INDEX_BYTES + usage_.row_bytes(); }
     int64_t row_numbers() const { return next_row_; }  // in use or free
 
     int64_t bytes() const {
-        int64_t total = index_.bytes() + int64_t{next_row_} * ROW_BYTES + 4 * free_.capacity() + usage_.bytes();
+        int64_t total = index_.bytes() + int64_t{next_row_} * ROW_BYTES + 4 * free_.capacity() + usage_.bytes() +
+                        admission_.bytes();
         for (const auto& list : changed_) total += 4 * list.capacity();
         for (const auto& list : erased_) total += 8 * list.capacity();
         return total;
@@ -159,6 +165,7 @@ class Table {
         Table fresh(seed_, hyper(), hyper_.size());
         fresh.closed_ = generation() - 1;
         fresh.usage_ = usage_.empty();
+        fresh.admission_ = std::move(admission_);
         *this = std::move(fresh);
     }
 
@@ -237,6 +244,7 @@ class Table {
     std::deque<std::vector<uint32_t>> changed_{{}};   // rows changed in generation closed_ + 1, ...
     std::deque<std::vector<int64_t>> erased_{{}};     // keys erased in generation closed_ + 1, ...
     Usage usage_;
+    Admission admission_;
 
     // The key's row, and whether it is new; a new row's header is still that of the key before, if any.
     std::pair<uint32_t, bool> place(int64_t key) {

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from kernels.admission import Admission
 from kernels.layout import RowLayout
 from kernels.native import address, checked, contiguous, table_library
 from kernels.usage import Tracked
@@ -26,12 +27,12 @@ Missing = Literal["initial", "zeros"]
 MISSING_ROW = 0xFFFFFFFF
 
 
-class DynamicTable(Tracked):
+class DynamicTable(Tracked, Admission):
     """key (any int64) -> row float32[stride]; grows without a limit but memory and never rehashes as a whole.
 
     D = layout.dim values come first in a row, then the optimiser state. `name` and `seed` decide the
     initial values. The structure, its costs and bytes are described in index.cuh and table.cuh. `track` and
-    `half_life` keep what eviction reads: see `Tracked`.
+    `half_life` keep what eviction reads: see `Tracked`. `admit_after` keeps rare keys out: see `Admission`.
     """
 
     def __init__(
@@ -50,7 +51,10 @@ class DynamicTable(Tracked):
         if not self.handle:
             raise MemoryError(f"no memory for table {name!r}")
         weakref.finalize(self, self.library.table_delete, self.handle)
-        self._track(track, half_life)
+        if track:
+            self.track(half_life)
+        elif half_life:
+            raise ValueError(f"table {name!r}: half_life= needs track=True")
 
     def __len__(self) -> int:
         return int(self.library.table_size(self.handle))
@@ -59,6 +63,11 @@ class DynamicTable(Tracked):
     def nbytes(self) -> int:
         """Bytes in use: rows ever used at once, index and lists of changes."""
         return int(self.library.table_bytes(self.handle))
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes that a row takes at most, with its part of the index but without lists of changes."""
+        return int(self.library.table_row_bytes(self.handle))
 
     def set_rate(self, factor: float, prefix: str = "") -> None:
         """From here on, segments whose names start with `prefix` learn at `factor` times their optimiser's
@@ -227,7 +236,7 @@ class FieldTables:
             weakref.finalize(self, self._library.fields_delete, self._handle)
 
     def forward(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int) -> tuple[Floats, ...]:
-        """float32[rows[k], F_k, D] of each block k; missing keys are inserted.
+        """float32[rows[k], F_k, D] of each block k; missing keys are inserted, if they are admitted.
 
         offsets: int32[cells + 1] over the fields in order, field f with rows[blocks[f]] cells.
         keys: int64[nnz]. Remembers the rows for `backward`. Raises ValueError for offsets that do not fit.

@@ -35,18 +35,18 @@ class Tracked:
     library: ctypes.CDLL
     handle: int
     name: str
-    tracks: bool
-    half_life: int
+    tracks = False
+    half_life = 0
+    _now = 0
 
-    def _track(self, track: bool, half_life: int) -> None:
-        if half_life < 0 or (half_life and not track):
+    def track(self, half_life: int = 0) -> None:
+        """Keep track from here on; half_life 0: no counts. Raises ValueError for a table that has rows."""
+        if self.library.table_size(self.handle) or not 0 <= half_life <= LAST_STAMP:
             raise ValueError(
-                f"table {self.name!r}: half_life= needs track=True and a number of stamps above 0"
+                f"table {self.name!r}: track an empty table, with a half-life of 0 or more stamps"
             )
-        self.tracks, self.half_life = track, half_life
-        self._now = 0
-        if track:
-            self.library.table_track(self.handle, half_life)
+        self.tracks, self.half_life = True, half_life
+        self.library.table_track(self.handle, half_life)
 
     def now(self, stamp: int) -> None:
         """The stamp of what is used from here on; it never falls. Raises ValueError for one that does."""

@@ -27,6 +27,8 @@ int64_t lowest_keys(const Table& table, int64_t count, int64_t* keys, Score&& sc
 
 extern "C" {
 
+int64_t table_row_bytes(const Table* table) { return table->row_bytes(); }
+
 void table_track(Table* table, uint32_t half_life) { table->usage().start(half_life); }
 void table_now(Table* table, uint32_t stamp) { table->usage().move_to(stamp); }
 
@@ -72,6 +74,27 @@ int64_t table_set_usage(Table* table, const int64_t* keys, int64_t n, const uint
         }
         return n - std::count(rows.begin(), rows.end(), NO_ROW);
     });
+}
+
+int64_t table_admit(Table* table, uint32_t after, int64_t width) {
+    return guarded([&] { return table->admission().start(after, width, mix64(table->seed() ^ 2)), 0; });
+}
+
+// numbers[3]: sightings since the last halving; keys that entered, and keys of batches that did not
+void table_admission(Table* table, int64_t* numbers) {
+    const Admission& admission = table->admission();
+    numbers[0] = admission.seen;
+    numbers[1] = admission.admitted;
+    numbers[2] = admission.refused;
+}
+
+// cells[4, width], out of or into the sketch; `seen` goes with them
+void table_sketch(Table* table, uint8_t* cells) {
+    memcpy(cells, table->admission().cells(), table->admission().bytes());
+}
+void table_set_sketch(Table* table, const uint8_t* cells, int64_t seen) {
+    memcpy(table->admission().cells(), cells, table->admission().bytes());
+    table->admission().seen = seen;
 }
 
 // Keys erased after mark `since` and not there now, each once, in rising order; without `keys` the most there can be.

@@ -1,5 +1,6 @@
 """CTR networks as DES sub-operators; the trainer and the servers run the same ones.  Imports torch only."""
 
+from models.autoint import AutoInt
 from models.base import (
     CTRModel,
     Gathered,
@@ -18,6 +19,8 @@ from models.base import (
 )
 from models.dcn import DCN
 from models.deepfm import DeepFM
+from models.dien import DIEN
+from models.din import DIN
 from models.dnn import DNN
 from models.flen import FLEN
 from models.fm import FM
@@ -25,14 +28,18 @@ from models.lr import LR
 from models.pnn import PNN
 from models.two_tower import TwoTower
 from models.wide_deep import WideDeep
+from models.xdeepfm import XDeepFM
 
 __all__ = [
     "DCN",
+    "DIEN",
+    "DIN",
     "DNN",
     "FLEN",
     "FM",
     "LR",
     "PNN",
+    "AutoInt",
     "CTRModel",
     "DeepFM",
     "Gathered",
@@ -44,6 +51,7 @@ __all__ = [
     "SegmentSpec",
     "TwoTower",
     "WideDeep",
+    "XDeepFM",
     "adagrad",
     "adam",
     "decay",

@@ -2,8 +2,8 @@
 
     logit = b + MLP'(relu(l_z + l_p + b₁))          l_z = [v_1 … v_F, x_dense] W_z
 
-    inner (paper §3.2)   l_pⁿ = Σ_ij θ_iⁿ θ_jⁿ ⟨v_i, v_j⟩ = ‖Σ_i θ_iⁿ v_i‖²        weights of pairs θⁿ θⁿᵀ
-    outer (paper §3.3)   l_pⁿ = W_pⁿ ⊙ (Σ_i v_i) (Σ_j v_j)ᵀ = sᵀ W_pⁿ s,  s = Σ_i v_i   superposed products
+    inner (paper III.B)   l_pⁿ = Σ_ij θ_iⁿ θ_jⁿ ⟨v_i, v_j⟩ = ‖Σ_i θ_iⁿ v_i‖²        weights of pairs θⁿ θⁿᵀ
+    outer (paper III.C)   l_pⁿ = W_pⁿ ⊙ (Σ_i v_i) (Σ_j v_j)ᵀ = sᵀ W_pⁿ s,  s = Σ_i v_i   superposed products
 
 Sub-operators: the first layer's block product Σ_f v_f W_f (DES eq. 8), and inner: δⁿ = Σ_i θ_iⁿ v_i for each
 of the H₁ units, with θ_i beside the field; outer: s.  ⊕: H₁ + H₁·K (inner), H₁ + K (outer) float32 a sample.

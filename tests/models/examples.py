@@ -5,7 +5,22 @@ Fields C1 … C6, of which C3 and C6 are lists, sometimes empty, and C6 shares C
 
 from __future__ import annotations
 
-from models import DCN, DNN, FLEN, FM, LR, PNN, DeepFM, ModelConfig, TwoTower, WideDeep
+from models import (
+    DCN,
+    DIEN,
+    DIN,
+    DNN,
+    FLEN,
+    FM,
+    LR,
+    PNN,
+    AutoInt,
+    DeepFM,
+    ModelConfig,
+    TwoTower,
+    WideDeep,
+    XDeepFM,
+)
 
 FIELDS = ("C1", "C2", "C3", "C4", "C5", "C6")
 DENSE = ("I1", "I2", "I3")
@@ -22,6 +37,15 @@ EXAMPLES: dict[str, tuple[ModelConfig, bool]] = {
     "PNN outer": (PNN(product="outer", dim=4, hidden=(6, 5)), False),
     "DCN": (DCN(dim=4, layers=3, hidden=(8, 5)), False),
     "FLEN": (FLEN(groups=(("C1", "C3"), ("C2", "C6"), ("C5",)), dim=4, hidden=(8, 5)), False),
+    "xDeepFM": (XDeepFM(dim=4, cin=(3, 2), hidden=(8, 5)), False),
+    "AutoInt": (AutoInt(dim=4, layers=2, heads=2, out=3), False),
+    "AutoInt+": (AutoInt(dim=4, layers=1, heads=2, out=3, deep=(8, 5)), False),
+    "DIN": (DIN(target=("C2",), behaviours=("C6",), dim=4, hidden=(8, 5), attention=(6,)), True),
+    "DIN, two lists": (
+        DIN(target=("C2", "C1"), behaviours=("C6", "C3"), dim=4, hidden=(8,), attention=(6, 3)),
+        True,
+    ),
+    "DIEN": (DIEN(target=("C2",), behaviours=("C6",), dim=4, hidden=(8, 5), state=3), True),
     "TwoTower": (
         TwoTower(user=("C1", "C3", "C5", "I1"), item=("C2", "C4", "I3"), dim=4, hidden=(8,), out=6),
         False,

@@ -9,7 +9,22 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from models import DCN, DNN, FLEN, FM, LR, PNN, DeepFM, ModelConfig, TwoTower, WideDeep
+from models import (
+    DCN,
+    DIEN,
+    DIN,
+    DNN,
+    FLEN,
+    FM,
+    LR,
+    PNN,
+    AutoInt,
+    DeepFM,
+    ModelConfig,
+    TwoTower,
+    WideDeep,
+    XDeepFM,
+)
 from models.two_tower import SOFT
 from tests.models.examples import DENSE, FIELDS
 from tests.models.inputs import Inputs, lists
@@ -130,6 +145,88 @@ def two_tower(c: TwoTower, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor
     return p["gamma"] * (user @ item) / (norm(user) * norm(item))
 
 
+def xdeepfm(c: XDeepFM, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
+    """Map by map and pair by pair."""
+    x_0 = list(row[:, 1:])
+    x_k, sums = x_0, []
+    for k, maps in enumerate(c.cin):
+        weight = p[f"cin.{k}"].reshape(len(x_k), len(x_0), maps)
+        x_k = [
+            sum((weight[i, j, h] * a * b for i, a in enumerate(x_k) for j, b in enumerate(x_0)), zero())
+            for h in range(maps)
+        ]
+        sums += [one.sum() for one in x_k]
+    return first_order(p, row, x) + torch.stack(sums) @ p["output"].squeeze() + deep(p, row[:, 1:], x)
+
+
+def autoint(c: AutoInt, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
+    """Token by token and head by head."""
+    tokens = [*row, *(x[d] * p["tokens"][d] for d in range(len(DENSE)))]
+    for layer in range(c.layers):
+        w = {name: p[f"layers.{layer}.{name}"] for name in ("query", "key", "value", "residual")}
+        moved = []
+        for e in tokens:
+            heads = []
+            for h in range(c.heads):
+                at = slice(h * c.out, (h + 1) * c.out)
+                scores = [(e @ w["query"][:, at]) @ (other @ w["key"][:, at]) for other in tokens]
+                alpha = torch.stack(scores).softmax(0)
+                heads.append(
+                    sum((a * (o @ w["value"][:, at]) for a, o in zip(alpha, tokens, strict=True)), zero())
+                )
+            moved.append(torch.relu(torch.cat(heads) + e @ w["residual"]))
+        tokens = moved
+    return torch.cat(tokens) @ p["output"].squeeze() + (deep(p, row, x) if c.deep else zero())
+
+
+def with_interests(c: DIN | DIEN, p: P, row: Tensor, x: Tensor, interests: list[Tensor]) -> Tensor:
+    others = [name for name in FIELDS + DENSE if name not in c.behaviours]
+    first = first_layer(p, "first", row, x, others) + torch.cat(interests) @ p["interests"]
+    return layers(p, "mlp", first).squeeze()
+
+
+def din(c: DIN, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
+    interests = []
+    for i, (behaviours, target) in enumerate(zip(c.behaviours, c.target, strict=True)):
+        t, interest = row[FIELDS.index(target)], torch.zeros(c.dim, dtype=torch.float64)
+        for b in lists[behaviours]:
+            unit = torch.cat([b, t, b - t, b * t])
+            for layer in range(len(c.attention)):
+                unit = unit @ p[f"units.{i}.weights.{layer}"] + p[f"units.{i}.biases.{layer}"]
+                unit = torch.where(unit > 0, unit, p[f"units.{i}.slopes.{layer}"] * unit)
+            last = len(c.attention)
+            weight = unit @ p[f"units.{i}.weights.{last}"] + p[f"units.{i}.biases.{last}"]
+            interest = interest + weight * b
+        interests.append(interest)
+    return with_interests(c, p, row, x, interests)
+
+
+def gru(p: P, name: str, x: Tensor, state: Tensor, attention: Tensor | None = None) -> Tensor:
+    """One step of paper eq. 2 to 5, and with attention of eq. 16 and 17."""
+    w, u, b = (p[f"{name}.{part}"].chunk(3, dim=-1) for part in ("inputs", "states", "biases"))
+    update = torch.sigmoid(x @ w[0] + state @ u[0] + b[0])
+    reset = torch.sigmoid(x @ w[1] + state @ u[1] + b[1])
+    candidate = torch.tanh(x @ w[2] + reset * (state @ u[2]) + b[2])
+    if attention is not None:
+        update = attention * update
+    return (1 - update) * state + update * candidate
+
+
+def dien(c: DIEN, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
+    interests = []
+    for i, (behaviours, target) in enumerate(zip(c.behaviours, c.target, strict=True)):
+        state, states = torch.zeros(c.state, dtype=torch.float64), []
+        for b in lists[behaviours]:
+            state = gru(p, f"extractors.{i}", b, state)
+            states.append(state)
+        scores = [h @ p[f"attention.{i}"] @ row[FIELDS.index(target)] for h in states]
+        interest = torch.zeros(c.state, dtype=torch.float64)
+        for h, a in zip(states, torch.stack(scores).softmax(0) if scores else [], strict=True):
+            interest = gru(p, f"evolution.{i}", h, interest, a)
+        interests.append(interest)
+    return with_interests(c, p, row, x, interests)
+
+
 Reference = Callable[..., Tensor]
 
 REFERENCES: dict[type[ModelConfig], Reference] = {
@@ -141,6 +238,10 @@ REFERENCES: dict[type[ModelConfig], Reference] = {
     PNN: pnn,
     DCN: dcn,
     FLEN: flen,
+    XDeepFM: xdeepfm,
+    AutoInt: autoint,
+    DIN: din,
+    DIEN: dien,
     TwoTower: two_tower,
 }
 

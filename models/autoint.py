@@ -1,0 +1,140 @@
+"""AutoInt (Song et al., CIKM 2019; DES Table 3): features attend to each other.
+
+Tokens e_1 … e_M: the vector v_f of every field, and x_d v_d of every dense feature. Each layer, with heads h:
+
+    α_mk = softmax_k ⟨e_m Q_h, e_k K_h⟩
+    e'_m = relu([Σ_k α_mk e_k V_h of all heads h] + e_m R)
+
+    logit = b + uᵀ [e_1 … e_M]                    after the last layer
+
+and with `deep`, AutoInt+: + MLP([v_1 … v_F, x_dense]).
+
+Sub-operators: only AutoInt+ has one, the first layer's block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ float32
+a sample, or none. Attention gets every field's vector (F·K float32 a sample, gathered) and the dense
+features; its weights are shared.
+
+Deviations: multi-valued fields are sum-pooled where the paper takes the mean; no dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from models.base import (
+    Columns,
+    CTRModel,
+    Gathered,
+    Gathers,
+    ModelConfig,
+    OptimiserSpec,
+    Part,
+    SegmentSpec,
+    adagrad,
+    whole,
+)
+from models.layers import MLP, FieldLinear, generator, matrix
+
+
+@dataclass(frozen=True)
+class AutoInt(ModelConfig):
+    """`layers` of self-attention with `heads` of `out` float32, on vectors of `dim`; `deep` may be ()."""
+
+    dim: int = 16
+    layers: int = 3
+    heads: int = 2
+    out: int = 16
+    deep: tuple[int, ...] = ()
+    optimiser: OptimiserSpec = adagrad()
+    init_scale: float = 0.02
+    dense_lr: float = 2e-3
+
+    def gathers(self, fields: Sequence[str]) -> Gathers:
+        """Every field's vector and the dense features."""
+        return Gathers(pooled=tuple(fields), dense=True)
+
+    def segments(self) -> tuple[SegmentSpec, ...]:
+        """Row: v f32[K]."""
+        return (SegmentSpec("v", self.dim, self.optimiser, self.init_scale),)
+
+    def network(self, part: Part) -> CTRModel:
+        """See `ModelConfig.network`."""
+        return AutoIntModel(self, part)
+
+
+class AutoIntModel(CTRModel):
+    """S = H₁, or 0 without `deep`.
+
+    Attributes:
+        tokens: v_d of the dense features, f32[Dd, K]
+        output: u, f32[M·heads·out, 1]
+    """
+
+    def __init__(self, config: AutoInt, part: Part) -> None:
+        super().__init__()
+        numbers, width = len(part.dense_names), config.heads * config.out
+        self.tokens = nn.Parameter(torch.empty(numbers, config.dim))
+        with torch.no_grad():
+            for i, name in enumerate(part.dense_names):
+                self.tokens[i].normal_(0, config.dim**-0.5, generator=generator(part.seed, "tokens", name))
+        self.layers = nn.ModuleList(
+            SelfAttention(f"layers.{i}", width if i else config.dim, config.heads, config.out, part.seed)
+            for i in range(config.layers)
+        )
+        self.output = matrix(part.seed, "output", (len(part.fields) + numbers) * width, 1)
+        self.first: FieldLinear | None = None
+        self.mlp: MLP | None = None
+        self.partial_size = 0
+        if config.deep:
+            self.partial_size = config.deep[0]
+            self.first = FieldLinear("first", part, dim=config.dim, hidden=config.deep[0])
+            self.mlp = MLP("mlp", (*config.deep, 1), part.seed)
+            self.local_axes = self.first.local_axes
+
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
+        """Values f32[B, F_local, K] → Σ v W f32[B, H₁], or f32[B, 0]."""
+        if self.first is None:
+            return values.flatten(1)[:, :0]
+        out: Tensor = self.first(values, dense, columns)
+        return out
+
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
+        """Aggregated f32[B, S] → logits f32[B]."""
+        seen = whole(gathered)
+        x = seen.pooled
+        if len(self.tokens):
+            assert seen.dense is not None, "its configuration asks for the dense features"
+            x = torch.cat([x, seen.dense.unsqueeze(2) * self.tokens], dim=1)
+        for layer in self.layers:
+            x = layer(x)
+        logits = (x.flatten(1) @ self.output).squeeze(1) + self.bias
+        if self.mlp is None:
+            return logits
+        deep: Tensor = self.mlp(aggregated).squeeze(1)
+        return logits + deep
+
+
+class SelfAttention(nn.Module):
+    """One layer: f32[B, M, W] → f32[B, M, heads·out]. Q, K, V and R are f32[W, heads·out]."""
+
+    def __init__(self, name: str, width: int, heads: int, out: int, seed: int) -> None:
+        super().__init__()
+        self._split = (heads, out)
+        self.query, self.key, self.value, self.residual = (
+            matrix(seed, f"{name}.{part}", width, heads * out)
+            for part in ("query", "key", "value", "residual")
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        query, key, value = (self._heads(x @ w) for w in (self.query, self.key, self.value))
+        attention = torch.softmax(query @ key.transpose(2, 3), dim=3)
+        seen = (attention @ value).transpose(1, 2).flatten(2)
+        return torch.relu(seen + x @ self.residual)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """f32[B, M, heads·out] → f32[B, heads, M, out]."""
+        return x.reshape(*x.shape[:2], *self._split).transpose(1, 2)

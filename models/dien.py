@@ -1,0 +1,101 @@
+"""Deep Interest Evolution Network (Zhou et al., AAAI 2019; DES Table 3): interests that move with time.
+
+Behaviours v_1 … v_T, oldest first, and the target v_t (h_0 = g_0 = 0):
+
+    h_t = GRU(v_t, h_{t−1})                                     interest extractor layer
+    a_t = softmax_t(h_t W v_target)                             attention
+    g_t = (1 − ũ_t) ∘ g_{t−1} + ũ_t ∘ g̃_t,  ũ_t = a_t u_t       AUGRU over h_1 … h_T: interest evolving layer
+    interest = g_T
+
+    GRU, AUGRU:  u = σ(x W_u + s U_u + b_u), r = σ(x W_r + s U_r + b_r), s̃ = tanh(x W_s + r ∘ (s U_s) + b_s)
+
+The rest, the pairs of fields, the sub-operators and what is gathered: `models.interest`; in DES Table 3 "same
+as DNN".  ⊕: H₁ float32 a sample; gathered: K for each target and each behaviour.
+
+Deviations: no auxiliary loss (it needs sampled negatives and clicks of the same session); each pair of fields
+has its own GRUs, in place of joined vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from models.base import CTRModel, Part, Ragged
+from models.interest import InterestConfig, InterestModel
+from models.layers import matrix
+from models.ragged import padded
+
+
+@dataclass(frozen=True)
+class DIEN(InterestConfig):
+    """GRUs of `state` units, an MLP of the `hidden` widths, vectors of `dim` float32."""
+
+    state: int = 16
+
+    def network(self, part: Part) -> CTRModel:
+        """See `ModelConfig.network`."""
+        return DIENModel(self, part)
+
+
+class DIENModel(InterestModel):
+    """S = H₁; an interest has `state` float32."""
+
+    def __init__(self, config: DIEN, part: Part) -> None:
+        super().__init__(config, part, config.state)
+        names = config.behaviours
+        dim, state, seed = config.dim, config.state, part.seed
+        self.extractors = nn.ModuleList(Gru(f"extractor/{n}", dim, state, seed) for n in names)
+        self.attention = nn.ParameterList(matrix(seed, f"attention/{n}", state, dim) for n in names)
+        self.evolution = nn.ModuleList(Gru(f"evolution/{n}", state, state, seed) for n in names)
+
+    def interest(self, pair: int, behaviours: Ragged, target: Tensor) -> Tensor:
+        """See `InterestModel.interest`."""
+        seen, there = padded(behaviours)
+        states, _ = self.extractors[pair](seen, there)
+        scores = (states @ self.attention[pair] @ target.unsqueeze(2)).squeeze(2)
+        scores = scores.masked_fill(~there, torch.finfo(scores.dtype).min)
+        last: Tensor = self.evolution[pair](states, there, torch.softmax(scores, dim=1))[1]
+        return last
+
+
+class Gru(nn.Module):
+    """A gated recurrent unit over padded lists; with attention, AUGRU. Gates are side by side: u, r, s̃.
+
+    Attributes:
+        inputs: W, f32[in, 3·state]
+        states: U, f32[state, 3·state]
+        biases: b, f32[3·state]
+    """
+
+    def __init__(self, name: str, width: int, state: int, seed: int) -> None:
+        super().__init__()
+        self.inputs = nn.Parameter(_gates(f"{name}.inputs", width, state, seed))
+        self.states = nn.Parameter(_gates(f"{name}.states", state, state, seed))
+        self.biases = nn.Parameter(torch.zeros(3 * state))
+
+    def forward(self, x: Tensor, there: Tensor, attention: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """f32[B, T, in], bool[B, T], a f32[B, T] → the states f32[B, T, state] and each list's last one.
+
+        Behind a list's end the state stays as it was.
+        """
+        gates = torch.matmul(x, self.inputs) + self.biases
+        size = len(self.states)
+        state = x.new_zeros(len(x), size)
+        states = []
+        for t in range(x.shape[1]):
+            from_x, from_state = gates[:, t], state @ self.states
+            update, reset = torch.sigmoid(from_x[:, : 2 * size] + from_state[:, : 2 * size]).chunk(2, dim=1)
+            candidate = torch.tanh(from_x[:, 2 * size :] + reset * from_state[:, 2 * size :])
+            if attention is not None:
+                update = attention[:, t, None] * update
+            state = torch.where(there[:, t, None], state + update * (candidate - state), state)
+            states.append(state)
+        whole = torch.stack(states, dim=1) if states else x.new_zeros(len(x), 0, size)
+        return whole, state
+
+
+def _gates(name: str, width: int, state: int, seed: int) -> Tensor:
+    return torch.cat([matrix(seed, f"{name}.{gate}", width, state).detach() for gate in "urs"], dim=1)

@@ -1,0 +1,119 @@
+"""What models of a user's interest share (DIN, DIEN): a list of behaviours is looked at from the target.
+
+    interest_p = I(behaviours_p, target_p)                              of each pair p of fields
+    logit = b + MLP([v of every other field, x_dense, interest_1 … interest_P])
+
+A pair is a sequence field and the field of what is scored, which read one table, so that a clicked ad and the
+shown ad have the same vector: `Field(recent(clicks.ad_id, n=50, within="14d"), table="ad")`. Lists come
+oldest first.
+
+Sub-operators: the first layer's block product Σ_f v_f W_f (DES eq. 8) over all fields but the behaviours;
+what an interest adds to the first layer has shared weights.  ⊕: H₁ float32 a sample; besides, the vectors
+of the targets and of every behaviour are gathered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from models.base import (
+    Columns,
+    CTRModel,
+    Gathered,
+    Gathers,
+    ModelConfig,
+    OptimiserSpec,
+    Part,
+    Ragged,
+    SegmentSpec,
+    adagrad,
+    whole,
+)
+from models.layers import MLP, SomeFieldsLinear, generator, glorot
+
+
+@dataclass(frozen=True)
+class InterestConfig(ModelConfig):
+    """`behaviours` are sequence fields, `target` the fields that each of them is looked at from."""
+
+    target: tuple[str, ...]
+    behaviours: tuple[str, ...]
+    dim: int = 16
+    hidden: tuple[int, ...] = (256, 128)
+    optimiser: OptimiserSpec = adagrad()
+    init_scale: float = 0.02
+    dense_lr: float = 2e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kind = type(self).__name__
+        for side in ("target", "behaviours"):
+            names = getattr(self, side)
+            if not isinstance(names, tuple) or not names or not all(isinstance(n, str) for n in names):
+                raise ValueError(
+                    f'{kind}: {side} is {names!r}, but must be one or more field names, as in ("ad",)'
+                )
+        if len(self.target) != len(self.behaviours):
+            raise ValueError(
+                f"{kind} has {len(self.target)} target and {len(self.behaviours)} behaviour fields; "
+                "name one target for each"
+            )
+        names = (*set(self.target), *self.behaviours)
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"{kind} names {', '.join(twice)} twice; a field is a behaviour field once")
+
+    def gathers(self, fields: Sequence[str]) -> Gathers:
+        """The targets' vectors and every behaviour's."""
+        return Gathers(tuple(dict.fromkeys(self.target)), self.behaviours)
+
+    def segments(self) -> tuple[SegmentSpec, ...]:
+        """Row: v f32[K]."""
+        return (SegmentSpec("v", self.dim, self.optimiser, self.init_scale),)
+
+
+class InterestModel(CTRModel):
+    """S = H₁. A subclass says what an interest is."""
+
+    def __init__(self, config: InterestConfig, part: Part, width: int) -> None:
+        """width: of one interest."""
+        super().__init__()
+        self._pairs = tuple(zip(config.behaviours, config.target, strict=True))
+        self._pooled = config.gathers(part.fields).pooled
+        self.partial_size = hidden = config.hidden[0]
+
+        def others(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(name for name in names if name not in config.behaviours)
+
+        rest = replace(part, fields=others(part.fields), local=others(part.local))
+        self.first = SomeFieldsLinear("first", part, rest, dim=config.dim, hidden=hidden)
+        self.local_axes = self.first.local_axes
+        inputs = len(self._pairs) * width
+        fan_in = len(rest.fields) * config.dim + len(part.dense_names) + inputs
+        self.interests = nn.Parameter(
+            glorot((inputs, hidden), fan_in, hidden, generator(part.seed, "interests"))
+        )
+        self.mlp = MLP("mlp", (*config.hidden, 1), part.seed)
+
+    def interest(self, pair: int, behaviours: Ragged, target: Tensor) -> Tensor:
+        """Behaviours f32[nnz, K] in lists, target f32[B, K] → f32[B, width]; 0 for an empty list."""
+        raise NotImplementedError
+
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
+        """Values f32[B, F_local, K] → Σ v W f32[B, H₁], but for the behaviours."""
+        out: Tensor = self.first(values, dense, columns)
+        return out
+
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
+        """Aggregated f32[B, H₁] → logits f32[B]."""
+        seen = whole(gathered)
+        interests = [
+            self.interest(i, seen.sequences[behaviours], seen.pooled[:, self._pooled.index(target)])
+            for i, (behaviours, target) in enumerate(self._pairs)
+        ]
+        first = torch.addmm(aggregated, torch.cat(interests, dim=1), self.interests)
+        deep: Tensor = self.mlp(first).squeeze(1)
+        return deep + self.bias

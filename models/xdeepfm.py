@@ -1,0 +1,109 @@
+"""xDeepFM (Lian et al., KDD 2018; DES Table 3): interactions of vectors, one degree more with every layer.
+
+    x⁰ = [v_1 … v_F] (m rows)       x^k_h = Σ_i Σ_j W^k_hij (x^{k−1}_i ∘ x⁰_j)       CIN (paper eq. 6)
+    p^k_h = Σ_K x^k_h               sum pooling over the vector
+    logit = b + Σ w + uᵀ [p¹ … p^L] + MLP([v_1 … v_F, x_dense])
+
+Sub-operators: Σ w as in LR and the first layer's block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ + 1 float32 a
+sample. CIN multiplies vectors of different fields, twice and more, so that no sum over fields stands for
+it: it gets every field's vector (F·K float32 a sample, gathered), its weights are shared.
+
+Deviations: CIN's activation is the identity, the best one in the paper's §4.4; every map of a layer goes to
+the output and to the next layer; multi-valued fields are sum-pooled; dense features enter the first order and
+the MLP only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from models.base import (
+    Columns,
+    CTRModel,
+    Gathered,
+    Gathers,
+    ModelConfig,
+    OptimiserSpec,
+    Part,
+    SegmentSpec,
+    adagrad,
+    ftrl,
+    whole,
+)
+from models.layers import MLP, FieldLinear, first_order, first_order_sum, matrix
+
+
+@dataclass(frozen=True)
+class XDeepFM(ModelConfig):
+    """CIN with layers of `cin` maps, an MLP of the `hidden` widths, vectors of `dim` float32."""
+
+    dim: int = 16
+    cin: tuple[int, ...] = (32, 32)
+    hidden: tuple[int, ...] = (256, 128)
+    optimiser: OptimiserSpec = adagrad()
+    first_order: OptimiserSpec = ftrl()
+    init_scale: float = 0.02
+    dense_lr: float = 2e-3
+
+    def gathers(self, fields: Sequence[str]) -> Gathers:
+        """Every field's vector."""
+        return Gathers(pooled=tuple(fields))
+
+    def segments(self) -> tuple[SegmentSpec, ...]:
+        """Row: w f32[1], v f32[K]."""
+        return (
+            SegmentSpec("w", 1, self.first_order),
+            SegmentSpec("v", self.dim, self.optimiser, self.init_scale),
+        )
+
+    def network(self, part: Part) -> CTRModel:
+        """See `ModelConfig.network`."""
+        return XDeepFMModel(self, part)
+
+
+class XDeepFMModel(CTRModel):
+    """S = 1 + H₁.
+
+    Attributes:
+        cin: W^k, f32[H_{k−1}·m, H_k] of each layer
+        output: u, f32[Σ H_k, 1]
+    """
+
+    linear: nn.Parameter | None
+
+    def __init__(self, config: XDeepFM, part: Part) -> None:
+        super().__init__()
+        self.partial_size = 1 + config.hidden[0]
+        self.first = FieldLinear("first", part, dim=config.dim, hidden=config.hidden[0])
+        self.mlp = MLP("mlp", (*config.hidden, 1), part.seed)
+        self.linear = first_order(part)
+        fields = len(part.fields)
+        inputs = (fields, *config.cin[:-1])
+        self.cin = nn.ParameterList(
+            matrix(part.seed, f"cin.{k}", maps * fields, out)
+            for k, (maps, out) in enumerate(zip(inputs, config.cin, strict=True))
+        )
+        self.output = matrix(part.seed, "output", sum(config.cin), 1)
+        self.local_axes = self.first.local_axes | {"linear": part.local_dense}
+
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
+        """Values f32[B, F_local, 1 + K] → [Σ w, Σ v W] f32[B, 1 + H₁]."""
+        wide = values[..., 0].sum(dim=1, keepdim=True)
+        if self.linear is not None and dense is not None:
+            wide = wide + first_order_sum(dense, self.linear, columns)
+        return torch.cat([wide, self.first(values[..., 1:], dense, columns)], dim=1)
+
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
+        """Aggregated f32[B, 1 + H₁] → logits f32[B]."""
+        x_0 = whole(gathered).pooled[..., 1:]
+        x, sums = x_0, []
+        for weight in self.cin:
+            products = (x.unsqueeze(2) * x_0.unsqueeze(1)).flatten(1, 2)
+            x = weight.T @ products
+            sums.append(x.sum(dim=2))
+        deep: Tensor = (self.mlp(aggregated[:, 1:]) + torch.cat(sums, dim=1) @ self.output).squeeze(1)
+        return aggregated[:, 0] + deep + self.bias

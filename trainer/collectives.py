@@ -1,20 +1,28 @@
-"""What crosses ranks, and how many bytes of it: every collective of the trainer goes through `Collectives`.
+"""What crosses ranks, and how many bytes and seconds of it: every collective of the trainer is one of these.
 
-⊕ is DES Algorithm 1's aggregation. Its backward is the identity: every rank computes the same loss over the
-same B samples, so the gradient that a rank holds is already the whole one (DES §3.2.2).
+⊕ is DES Algorithm 1's aggregation, and can be run in two ways:
+
+    aggregate   an all-reduce: every rank gets the sum over all B samples and computes the same loss. Its
+                backward is the identity: the gradient that a rank holds is the whole one (DES §3.2.2).
+    swap        a rank gets what belongs to its own samples from every other and adds it up: a reduce-scatter.
+                Its backward is the swap back: the gradients of a rank's samples go to everyone.
+
+Floats may travel as bfloat16 (`wire`); sums are taken in float32, in the order of the ranks.
 
 Bytes are those that this rank hands to others: a ring all-reduce of S bytes sends 2 (N − 1) / N · S, an
-all-gather (N − 1) times the own share, an all-to-all what is addressed to others. With one rank nothing is
-sent and no process group is needed.
+all-gather (N − 1) times the own share, a swap what is addressed to others. With one rank nothing is sent
+and no process group is needed.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -26,6 +34,7 @@ from kernels.errors import InternalError
 from trainer import telemetry
 
 Words = NDArray[np.int64]
+Wire = Literal["fp32", "bf16"]
 
 
 class Collectives:
@@ -33,19 +42,32 @@ class Collectives:
 
     Attributes:
         bytes: operator name → bytes sent by this rank so far
+        seconds: operator name → seconds spent in it, waiting for other ranks included
         device: where this rank's networks run
+        wire: how floats travel
     """
 
-    def __init__(self, rank: int = 0, world: int = 1, device: str = "cpu") -> None:
+    def __init__(self, rank: int = 0, world: int = 1, device: str = "cpu", wire: Wire = "fp32") -> None:
         self.rank = rank
         self.world = world
         self.device = torch.device(device)
+        self.wire: Wire = wire
         self.bytes: dict[str, int] = defaultdict(int)
+        self.seconds: dict[str, float] = defaultdict(float)
 
     def count(self, operator: str, sent: int) -> None:
         """Adds to an operator's bytes, here and in the metrics."""
         self.bytes[operator] += sent
         telemetry.COLLECTIVE_BYTES.labels(operator).inc(sent)
+
+    @contextmanager
+    def timed(self, operator: str) -> Iterator[None]:
+        """Adds the seconds of a block to an operator's."""
+        start = time.perf_counter()
+        yield
+        spent = time.perf_counter() - start
+        self.seconds[operator] += spent
+        telemetry.COLLECTIVE_SECONDS.labels(operator).inc(spent)
 
     def aggregate(self, partial: Tensor, operator: str) -> Tensor:
         """⊕ with autograd: f32[B, S] → the sum over ranks, the same bits on every rank."""
@@ -55,11 +77,76 @@ class Collectives:
         return total
 
     def all_reduce(self, tensor: Tensor, operator: str) -> Tensor:
-        """Sums `tensor` over ranks in place and returns it."""
-        if self.world > 1:
+        """Sums f32 `tensor` over ranks in place and returns it: the same bits on every rank."""
+        if self.world == 1:
+            return tensor
+        with self.timed(operator):
+            if self.wire == "bf16":
+                return self._reduce_in_pieces(tensor, operator)
             dist.all_reduce(tensor)
-            self.count(operator, 2 * (self.world - 1) * tensor.nbytes // self.world)
+        self.count(operator, 2 * (self.world - 1) * tensor.nbytes // self.world)
         return tensor
+
+    def _reduce_in_pieces(self, tensor: Tensor, operator: str) -> Tensor:
+        """An all-reduce whose floats travel as bfloat16 and are summed as float32: every rank sums a piece
+        of the tensor, and tells the others. All use the sum as it was told, also of their own piece."""
+        flat = tensor.view(-1)
+        sizes = [len(part) for part in flat.tensor_split(self.world)]
+        mine = sizes[self.rank]
+        came = self._swap(list(torch.split(flat, sizes)), [mine] * self.world)
+        total = torch.stack([part.to(torch.float32) for part in came]).sum(dim=0)
+        told = self._swap([total] * self.world, sizes)
+        torch.cat([part.to(torch.float32) for part in told], out=flat)
+        width = 2 if self.wire == "bf16" else 4
+        self.count(operator, width * (flat.numel() - mine + (self.world - 1) * mine))
+        return tensor
+
+    def swap(
+        self, outgoing: Sequence[Tensor], incoming: Sequence[int], sent: Mapping[str, int]
+    ) -> list[Tensor]:
+        """With autograd: float32 `outgoing[r]` of any length to rank r → `incoming[r]` numbers from rank r.
+
+        Backward, the gradients of what came go back. sent: operator → numbers to other ranks, there and as
+        gradients back, for the books.
+        """
+        if self.world == 1:
+            return list(outgoing)
+        width = 2 if self.wire == "bf16" else 4
+        for operator, numbers in sent.items():
+            self.count(operator, width * numbers)
+        name = next(iter(sent), "swap")
+        flat: Tensor = _Swap.apply(  # type: ignore[no-untyped-call]
+            torch.cat([part.reshape(-1) for part in outgoing]),
+            [part.numel() for part in outgoing],
+            list(incoming),
+            lambda parts, sizes: self._timed_swap(parts, sizes, name),
+        )
+        return list(torch.split(flat, list(incoming)))
+
+    def _timed_swap(self, parts: Sequence[Tensor], sizes: Sequence[int], operator: str) -> Tensor:
+        with self.timed(operator):
+            return torch.cat([part.to(torch.float32) for part in self._swap(parts, sizes)])
+
+    def _swap(self, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
+        """Sends float32 parts[r] to rank r; the own part, too, takes the precision of the wire."""
+        kind = torch.bfloat16 if self.wire == "bf16" else torch.float32
+        packed = torch.cat([part.reshape(-1) for part in parts]).to(kind)
+        received = torch.empty(sum(sizes), dtype=kind, device=packed.device)
+        dist.all_to_all_single(received, packed, list(sizes), [part.numel() for part in parts])
+        return list(torch.split(received, list(sizes)))
+
+    def everywhere(self, own: Tensor, sizes: Sequence[int], operator: str) -> list[Tensor]:
+        """With autograd: own f32[n] to all ranks → each rank's, sizes[r] numbers, in order of the ranks.
+
+        Backward is the identity on the own share: every rank computes the same loss of it.
+        """
+        if self.world == 1:
+            return [own]
+        flat: Tensor = _Everywhere.apply(  # type: ignore[no-untyped-call]
+            own, sum(sizes[: self.rank]), lambda x: self._timed_swap([x] * self.world, sizes, operator)
+        )
+        self.count(operator, (2 if self.wire == "bf16" else 4) * (self.world - 1) * own.numel())
+        return list(torch.split(flat, list(sizes)))
 
     def all_gather(self, own: NDArray[np.generic], operator: str) -> NDArray[np.generic]:
         """Array of one shape and dtype on every rank → [N, *shape], in the order of the ranks."""
@@ -67,9 +154,22 @@ class Collectives:
             return own[None]
         mine = torch.from_numpy(np.ascontiguousarray(own).view(np.uint8).reshape(-1))
         gathered = torch.empty(self.world, mine.numel(), dtype=torch.uint8)
-        dist.all_gather(list(gathered), mine)
+        with self.timed(operator):
+            dist.all_gather(list(gathered), mine)
         self.count(operator, (self.world - 1) * mine.nbytes)
         return gathered.numpy().view(own.dtype).reshape(self.world, *own.shape)
+
+    def tell(self, own: NDArray[Any], sizes: Sequence[int], operator: str) -> list[NDArray[Any]]:
+        """Own numbers of 4 bytes, [n], to all ranks as they are → each rank's, sizes[r] numbers."""
+        if self.world == 1:
+            return [own]
+        kind = own.dtype
+        mine = torch.from_numpy(np.tile(own.view(np.int32), self.world))
+        received = torch.empty(sum(sizes), dtype=torch.int32)
+        with self.timed(operator):
+            dist.all_to_all_single(received, mine, list(sizes), [len(own)] * self.world)
+        self.count(operator, (self.world - 1) * own.nbytes)
+        return [part.numpy().view(kind) for part in torch.split(received, list(sizes))]
 
     def all_to_all(
         self, outgoing: Sequence[Words], incoming: Sequence[int], sent: Mapping[str, int]
@@ -82,7 +182,8 @@ class Collectives:
             return list(outgoing)
         received = torch.empty(sum(incoming), dtype=torch.int64)
         packed = torch.from_numpy(np.concatenate(outgoing))
-        dist.all_to_all_single(received, packed, list(incoming), [len(words) for words in outgoing])
+        with self.timed(next(iter(sent))):
+            dist.all_to_all_single(received, packed, list(incoming), [len(words) for words in outgoing])
         for operator, nbytes in sent.items():
             self.count(operator, nbytes)
         return [part.numpy() for part in torch.split(received, list(incoming))]
@@ -100,8 +201,43 @@ class _Aggregate(torch.autograd.Function):
         return grads[0], None
 
 
+class _Swap(torch.autograd.Function):
+    """Forward: parts of `flat` to the ranks. Backward: the gradients of what came, back."""
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx,
+        flat: Tensor,
+        outgoing: list[int],
+        incoming: list[int],
+        swap: Callable[[Sequence[Tensor], Sequence[int]], Tensor],
+    ) -> Tensor:
+        ctx.outgoing, ctx.incoming, ctx.swap = outgoing, incoming, swap  # type: ignore[attr-defined]
+        return swap(torch.split(flat, outgoing), incoming)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        parts = torch.split(grads[0], ctx.incoming)  # type: ignore[attr-defined]
+        return ctx.swap(parts, ctx.outgoing), None, None, None  # type: ignore[attr-defined]
+
+
+class _Everywhere(torch.autograd.Function):
+    """Forward: the own share to all. Backward: the gradient of the own share."""
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, own: Tensor, at: int, tell: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        ctx.at, ctx.size = at, own.numel()  # type: ignore[attr-defined]
+        return tell(own)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return grads[0].narrow(0, ctx.at, ctx.size), None, None  # type: ignore[attr-defined]
+
+
 @contextmanager
-def connect(timeout_s: float = 600.0) -> Iterator[Collectives]:
+def connect(timeout_s: float = 600.0, wire: Wire = "fp32") -> Iterator[Collectives]:
     """The collectives of this process: torchrun's process group where it started us, else a single rank.
 
     Gloo carries host tensors and NCCL device tensors, where there is a GPU for the rank. A rank that does not
@@ -114,13 +250,13 @@ def connect(timeout_s: float = 600.0) -> Iterator[Collectives]:
     on_gpu = torch.cuda.is_available() and torch.cuda.device_count() > local_rank
     device = f"cuda:{local_rank}" if on_gpu else "cpu"
     if world == 1:
-        yield Collectives(device=device)
+        yield Collectives(device=device, wire=wire)
         return
     if on_gpu:
         torch.cuda.set_device(local_rank)
     dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=timedelta(seconds=timeout_s))
     try:
-        yield Collectives(rank, world, device)
+        yield Collectives(rank, world, device, wire)
     except RuntimeError as error:
         if not isinstance(error, dist.DistError) and "gloo" not in str(error):
             raise

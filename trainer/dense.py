@@ -5,7 +5,7 @@ Gradients arrive as sums over the batch and are averaged here: see `trainer.step
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -25,24 +25,61 @@ class DenseAdam:
 
     BIAS_SPEED = 10.0
 
-    def __init__(self, models: Mapping[str, CTRModel], configs: Mapping[str, ModelConfig]) -> None:
-        self.models = dict(models)
+    def __init__(
+        self,
+        models: Mapping[str, CTRModel],
+        configs: Mapping[str, ModelConfig],
+        near: Mapping[str, CTRModel] = {},
+    ) -> None:
+        self.models, self.near = dict(models), dict(near)
         groups = []
         for role, model in models.items():
             lr = configs[role].dense_lr
-            groups.append({"params": [p for n, p in model.named_parameters() if n != "bias"], "lr": lr})
+            network = [p for n, p in model.named_parameters() if n != "bias"]
+            groups.append({"params": [*network, *self._near(role)], "lr": lr})
             groups.append({"params": [model.bias], "lr": lr * self.BIAS_SPEED})
-        self.parameters = [p for model in models.values() for p in model.parameters()]
+        self._clock = next(iter(models.values())).bias  # a parameter that learns in every step
+        self.parameters = [p for group in groups for p in group["params"]]  # type: ignore[attr-defined]
         self.adam = torch.optim.Adam([g for g in groups if g["params"]], fused=True)
         for p in self.parameters:
             self.adam.state[p] = {"step": torch.zeros((), device=p.device)} | {
                 moment: torch.zeros_like(p) for moment in MOMENTS
             }
 
+    def _near(self, role: str) -> list[nn.Parameter]:
+        """The near fields' parameters: on every rank, as shared ones are."""
+        model = self.near.get(role)
+        return [p for n, p in model.named_parameters() if n in model.local_axes] if model is not None else []
+
     @property
     def steps(self) -> int:
         """Updates so far, those before a restore included."""
-        return int(self.adam.state[self.parameters[0]]["step"].item())
+        return int(self.adam.state[self._clock]["step"].item())
+
+    @property
+    def finite(self) -> bool:
+        """Whether all gradients are numbers."""
+        grads = [p.grad.sum() for p in self.parameters if p.grad is not None]
+        return not grads or bool(torch.isfinite(torch.stack(grads)).all())
+
+    def reduce(self, all_reduce: Callable[[Tensor], Tensor]) -> None:
+        """Sums the gradients of all parameters that every rank has, in one piece."""
+        replicated = [
+            p
+            for role, model in self.models.items()
+            for p in (
+                *(p for n, p in model.named_parameters() if n not in model.local_axes),
+                *self._near(role),
+            )
+        ]
+        grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in replicated]
+        flat = all_reduce(torch.cat([grad.reshape(-1) for grad in grads]))
+        for p, part in zip(replicated, torch.split(flat, [p.numel() for p in replicated]), strict=True):
+            p.grad = part.view_as(p)
+
+    def clear(self) -> None:
+        """Forget the gradients."""
+        self.adam.zero_grad(set_to_none=True)
 
     def step(self, samples: int) -> None:
         """One update with the mean gradient over `samples`; clears the gradients."""
@@ -61,7 +98,7 @@ class DenseAdam:
             named = self._named({p: self.adam.state[p][moment] for p in self.parameters}, shared)
             state |= {f"adam.{moment}.{name}": tensor for name, tensor in named.items()}
         if shared:
-            state["adam.step"] = self.adam.state[self.parameters[0]]["step"]
+            state["adam.step"] = self.adam.state[self._clock]["step"]
         return state
 
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -85,5 +122,14 @@ class DenseAdam:
         named: dict[str, Tensor] = {}
         for role, model in self.models.items():
             local, replicated = model.by_name({n: tensors[p] for n, p in model.named_parameters()})
+            if (near := self.near.get(role)) is not None:
+                replicated |= near.by_name(
+                    {n: tensors[p] for n, p in near.named_parameters() if n in near.local_axes}
+                )[0]
             named |= {f"{role}.{name}": t for name, t in (local | (replicated if shared else {})).items()}
         return named
+
+    def replicated(self) -> dict[str, Tensor]:
+        """Live parameters that every rank has, as "<role>.<name>"."""
+        own = self.weights(shared=False)
+        return {name: t for name, t in self.weights(shared=True).items() if name not in own}

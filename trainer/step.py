@@ -1,11 +1,15 @@
 """One synchronous training step over the ranks (DES Algorithm 1).
 
-    exchange ─► tables.forward ─► partial ─► ⊕ ─► finish ─► logits (test, then train)
-                     ▲               ▲                │
-    tables.backward ─┴─ dense Adam ──┴─── backward ◄──┘          nothing crosses ranks on the way back
+    exchange ─► read tables ─► partial ─► ⊕ ─► finish ─► logits (test, then train)
+                    ▲            ▲                │
+      tables learn ─┴─ networks ─┴─── backward ◄──┘
 
-Every rank computes the same loss over all B samples, so that replicated parameters get the same gradient and
-stay equal without being sent; those of a field, and its table, get theirs on the rank that holds them.
+⊕ is run in one of two ways (`StepSettings.aggregate`); both are the one-process model:
+
+    allreduce       every rank finishes all B samples and computes the same loss, so that replicated
+                    parameters get the same gradient: nothing crosses on the way back (`trainer.far`)
+    reducescatter   every rank finishes its own samples; the gradients of their partial results go back to
+                    the owners of the fields, those of replicated parameters are summed (`trainer.near`)
 
 The loss of a role is binary cross entropy. Table rows see its *sum* over the batch: a key's gradient is that
 of the samples it occurs in, whatever B is, which is what FTRL's and AdaGrad's per-coordinate rates are made
@@ -15,19 +19,16 @@ Where clicks are rare, a bias would need hundreds of steps from the prior CTR to
 would meanwhile learn the bias' error. So the first batch, once scored, moves the bias to its own CTR before
 it is learned. All ranks see all labels, and a sum of labels is exact: all take the same bits.
 
-What a user's examples have in common (ingest.common) is pooled, and enters the first layers, once a group:
-
-    forward ─► common f32[G, Fc, D] ─► partial f32[G, S] ─┐
-            └► others f32[B, Fo, D] ─► partial f32[B, S] ─┴─► + ─► ⊕
-
-All sub-operators are sums over fields, so this is the same sum; behind ⊕ every row is on its own.
+A batch whose gradients are not finite is scored, counted and not learned: no table and no network sees it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -44,16 +45,34 @@ from kernels.rows import row_layout
 from kernels.table import DynamicTable, FieldTables
 from models.base import Columns, CTRModel, ModelConfig, prior_log_odds, role_slices, row_segments
 from models.two_tower import TwoTowerModel
+from trainer import telemetry
 from trainer.collectives import Collectives
 from trainer.dense import DenseAdam
 from trainer.exchange import Exchange, GlobalBatch
-from trainer.groups import Groups
+from trainer.far import FarFields
+from trainer.near import NearSamples
+from trainer.networks import build_networks
 from trainer.placement import place
+from trainer.reading import Leaves, Reading
+from trainer.route import Mode, Travel, gathered, route
 
 F32 = NDArray[np.float32]
+LOG = logging.getLogger(__name__)
 
 ITEM_CHUNK = 65_536
 """Items per round of `DesStep.item_vectors`, so that its memory does not grow with the number of items."""
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """How a step is run; none of it changes the model but for rounding.
+
+    aggregate: how ⊕ is run. travel: what of every field travels, "auto", one for all or by field name; see
+        `trainer.route`.
+    """
+
+    aggregate: Mode = "reducescatter"
+    travel: Travel | Literal["auto"] | Mapping[str, Travel] = "auto"
 
 
 @dataclass(frozen=True)
@@ -79,31 +98,6 @@ class StepResult:
         return slice(start, start + self.rows[rank])
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Rows, examples or groups, whose fields and dense features are computed together.
-
-    leaves: role → values f32[n, F_part, D_model], leaves of the graph. dense: f32[n, Dd_part]. columns: which
-    these are (None: all).
-    """
-
-    leaves: dict[str, Tensor]
-    dense: Tensor | None
-    columns: Columns | None = None
-
-    def partial(self, role: str, model: CTRModel) -> Tensor:
-        """Partial results f32[n, S]."""
-        return model.partial(self.leaves[role], self.dense, self.columns)
-
-    def grad(self) -> F32:
-        """Gradient of the values f32[n, F_part, D], roles side by side."""
-        grads = []
-        for leaf in self.leaves.values():
-            assert leaf.grad is not None, "every role's loss depends on its values"
-            grads.append(leaf.grad.cpu().numpy())
-        return grads[0] if len(grads) == 1 else np.concatenate(grads, axis=-1)
-
-
 def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
     """Role → configuration, of the models that a pipeline has; raises ConfigError for what is none."""
     found = {"rank": pipeline.rank, "prerank": pipeline.prerank}
@@ -121,7 +115,7 @@ class DesStep:
 
     Attributes:
         tables: table name → this rank's tables
-        models: role → network
+        models: role → network of this rank's fields, with `finish`
         placement: which rank holds which field
     """
 
@@ -129,42 +123,73 @@ class DesStep:
     models: dict[str, CTRModel]
 
     def __init__(
-        self, pipeline: Pipeline, *, rank: int, world: int, seed: int, collectives: Collectives | None = None
+        self,
+        pipeline: Pipeline,
+        *,
+        rank: int,
+        world: int,
+        seed: int,
+        collectives: Collectives | None = None,
+        settings: StepSettings = StepSettings(),
     ) -> None:
-        configs = model_configs(pipeline)
-        fields = pipeline.fields
+        self.configs = model_configs(pipeline)
+        self.settings, self.seed, self.rank = settings, seed, rank
         self.collectives = collectives or Collectives(rank, world)
         self.device = self.collectives.device
-        self.placement = place([f.table for f in fields], world)
+        self.fields = tuple(spec.name for spec in pipeline.fields)
+        self._table_of = tuple(spec.table for spec in pipeline.fields)
+        self.dense_names = tuple(pipeline.plan.dense_names)
+        self.placement = place(self._table_of, world)
         self.own = self.placement.fields_of(rank)
-        dense_names = tuple(pipeline.plan.dense_names)
-        common = Common.of(pipeline)
-        self.exchange = Exchange(self.placement, len(dense_names), self.collectives, common)
-        self._columns = _sides(common, self.own, len(dense_names))
-        self.layout: RowLayout = row_layout(row_segments(configs))
-        self.slices = role_slices(configs)
+        self._common = Common.of(pipeline)
+        self.layout: RowLayout = row_layout(row_segments(self.configs))
+        self.slices = role_slices(self.configs)
         self.tables = {
             table: DynamicTable(self.layout, name=table, seed=seed)
-            for table in dict.fromkeys(fields[f].table for f in self.own)
+            for table in dict.fromkeys(self._table_of[f] for f in self.own)
         }
-        named = [(fields[f].name, fields[f].table) for f in self.own]
-        self.front = self._forwarded = FieldTables(self.tables, named)
-        self._grouped = FieldTables(self.tables, named, [f not in common.fields for f in self.own])
-        self.models = {}
-        for role, config in configs.items():
-            try:
-                model = config.build(
-                    [f.name for f in fields],
-                    [fields[f].name for f in self.own],
-                    dense_names,
-                    self.exchange.holds_dense,
-                    seed,
-                )
-            except ValueError as error:
-                raise ConfigError(f"Pipeline: {role}: {error}") from None
-            self.models[role] = model.to(self.device)
-        self.dense = DenseAdam(self.models, configs)
-        self.rank = rank
+        self.front = FieldTables(self.tables, [(self.fields[f], self._table_of[f]) for f in self.own])
+        try:
+            self._gathers = {role: config.gathers(self.fields) for role, config in self.configs.items()}
+            self._gathered = gathered(self.configs, self.fields)
+            travel = settings.travel
+            self._build(None if travel == "auto" else self._travels(travel))
+        except ValueError as error:
+            raise ConfigError(f"Pipeline: {error}") from None
+
+    def _travels(self, travel: Travel | Mapping[str, Travel]) -> list[Travel]:
+        """The forced travel of every field."""
+        if isinstance(travel, str):
+            return [travel] * len(self.fields)
+        if unknown := sorted(set(travel) - set(self.fields)):
+            raise ConfigError(
+                f"travel names {unknown[0]!r}, which is no field; fields: {', '.join(self.fields)}"
+            )
+        return [travel.get(name, "partial") for name in self.fields]
+
+    def _build(self, travel: Sequence[Travel] | None) -> None:
+        """Networks, optimiser and ways of the fields."""
+        self.route = route(
+            self.placement,
+            self.fields,
+            self._table_of,
+            self._gathered,
+            mode=self.settings.aggregate,
+            travel=travel,
+            common=self._common,
+        )
+        width = len(self.dense_names)
+        networks = build_networks(
+            self.configs, self.route, self.rank, self.fields, self.dense_names, self.seed, self.device
+        )
+        self.models, self._near_models = networks.far, networks.near
+        self.exchange = Exchange(self.route, width, self.collectives)
+        self.reading = Reading(self.tables, self.fields, self.route, self.rank, self.device)
+        self._far = FarFields(self.route, self.models, self.slices, width, self.collectives)
+        self._near = NearSamples(
+            self.route, self._near_models, self.slices, width, self.layout.dim, self.collectives
+        )
+        self.dense = DenseAdam(self.models, self.configs, self._near_models)
 
     def step(self, features: Features | CommonFeatures, label: F32) -> StepResult:
         """Scores and then learns the batch that all ranks' examples make. Collective.
@@ -176,29 +201,52 @@ class DesStep:
         """
         batch = self.exchange(features, label)
         if not len(batch):
-            return StepResult(
-                {role: np.empty(0, np.float32) for role in self.models}, batch.label, 0.0, batch.rows
-            )
-        # 1 forward: own rows → sub-operators → ⊕ → the rest
-        parts = self._parts(batch)
-        logits = self._finish(parts, batch)
-        # 2 backward: identical on every rank from the logits to ⊕, then local
+            return StepResult({role: np.empty(0, np.float32) for role in self.models}, label, 0.0, batch.rows)
+        # 1 forward: rows → sub-operators → ⊕ → the rest, of all samples or of the own ones
+        leaves = self.reading.forward(batch)
+        logits = self._forward(leaves, batch)
+        scores, labels = self._scores(logits, batch)
+        # 2 backward
+        shift = self._first_shift(labels)
         target = torch.from_numpy(batch.label).to(self.device)
-        shift = self._first_shift(batch.label)
         losses = [
             binary_cross_entropy_with_logits(z + shift, target, reduction="sum") for z in logits.values()
         ]
-        loss = torch.stack(losses).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 3 update: tables by the sum, networks by the mean
-        self._forwarded.backward(*(part.grad() for part in parts))
-        self.dense.step(len(batch))
-        return StepResult(
-            {role: z.detach().cpu().numpy() for role, z in logits.items()},
-            batch.label,
-            loss.item() / len(batch),
-            batch.rows,
+        if self._agree(leaves):
+            self.reading.backward(leaves)
+            self.dense.step(len(batch))
+        else:
+            self._skip(shift)
+        return StepResult(scores, labels, _loss(scores, labels, shift), batch.rows)
+
+    def _forward(self, leaves: Leaves, batch: GlobalBatch) -> dict[str, Tensor]:
+        """Role → logits of all samples f32[B], or of the own ones f32[b]."""
+        partial = self._far.partial(leaves, batch)
+        if self.route.scatter:
+            mine = None if partial is None else torch.cat(partial, dim=1)
+            found, whole = self._near.finish(mine, leaves, self._far.vectors(leaves), batch)
+        else:
+            found, whole = self._far.finish(partial, leaves, batch)
+        number = {name: f for f, name in enumerate(self.fields)}
+        return {
+            role: model.finish(part, whole.of(self._gathers[role], self.slices[role], number))
+            for (role, model), part in zip(self.models.items(), found, strict=True)
+        }
+
+    def _scores(self, logits: Mapping[str, Tensor], batch: GlobalBatch) -> tuple[dict[str, F32], F32]:
+        """Role → logits f32[B], and labels f32[B], on every rank."""
+        own = {role: z.detach().cpu().numpy() for role, z in logits.items()}
+        if not self.route.scatter:
+            return own, batch.label
+        columns = [*own.values(), batch.label]
+        told = self.collectives.tell(
+            np.concatenate(columns), [len(columns) * rows for rows in batch.rows], "scores"
         )
+        parts = [part.reshape(len(columns), n) for part, n in zip(told, batch.rows, strict=True)]
+        whole = np.concatenate(parts, axis=1)
+        return dict(zip(own, whole[:-1], strict=True)), whole[-1]
 
     def _first_shift(self, label: F32) -> float:
         """Moves every bias by what the first batch's CTR says, and returns by how much; 0 in later steps."""
@@ -206,45 +254,30 @@ class DesStep:
             return 0.0
         clicks = float(label.sum(dtype=np.float64))
         shift = prior_log_odds(clicks, len(label) - clicks) - prior_log_odds()
-        with torch.no_grad():
-            for model in self.models.values():
-                model.bias.add_(shift)
+        self._move_bias(shift)
         return shift
 
-    def _parts(self, batch: GlobalBatch) -> tuple[_Part, ...]:
-        """The tables' values of the examples; where these are grouped, of the groups before."""
-        dense = self._tensor(batch.dense)
-        if batch.index is None:
-            self._forwarded = self.front
-            (values,) = self.front.forward(batch.offsets, batch.keys, len(batch))
-            return (_Part(self._leaves(values), dense),)
-        self._forwarded = self._grouped
-        common, own = self._grouped.forward(batch.offsets, batch.keys, batch.groups, len(batch))
-        return (
-            _Part(self._leaves(common), self._tensor(batch.common), self._columns[0]),
-            _Part(self._leaves(own), dense, self._columns[1]),
+    @torch.no_grad()
+    def _move_bias(self, shift: float) -> None:
+        for model in self.models.values():
+            model.bias.add_(shift)
+
+    def _agree(self, leaves: Leaves) -> bool:
+        """Whether all ranks may learn the batch: all gradients are finite. Sums the gradients of replicated
+        parameters over the ranks where each has those of its own samples."""
+        finite = leaves.finite and self.dense.finite
+        flag = torch.tensor([0.0 if finite else 1.0])
+        if self.route.scatter:
+            self.dense.reduce(lambda flat: self.collectives.all_reduce(flat, "networks"))
+        return float(self.collectives.all_reduce(flag, "check")) == 0.0
+
+    def _skip(self, shift: float) -> None:
+        self._move_bias(-shift)
+        self.dense.clear()
+        telemetry.SKIPPED_BATCHES.inc()
+        LOG.warning(
+            "a batch was not learned: its gradients are not finite numbers (look at its dense features)"
         )
-
-    def _tensor(self, array: F32 | None) -> Tensor | None:
-        return None if array is None else torch.from_numpy(array).to(self.device)
-
-    def _leaves(self, values: F32) -> dict[str, Tensor]:
-        """Role → its values f32[n, F, D_model], as leaves of the graph."""
-        whole = torch.from_numpy(values).to(self.device)
-        return {role: whole[..., at].contiguous().requires_grad_() for role, at in self.slices.items()}
-
-    def _finish(self, parts: tuple[_Part, ...], batch: GlobalBatch) -> dict[str, Tensor]:
-        """Role → logits f32[B]; the partial results of all roles cross in one ⊕."""
-        partials = [parts[-1].partial(role, model) for role, model in self.models.items()]
-        if batch.index is not None:
-            groups = Groups(batch.index, batch.groups, self.device)
-            shared = [parts[0].partial(role, model) for role, model in self.models.items()]
-            partials = [groups.add(own, common) for own, common in zip(partials, shared, strict=True)]
-        total = self.collectives.aggregate(
-            partials[0] if len(partials) == 1 else torch.cat(partials, 1), "sum"
-        )
-        split = total.split([p.shape[1] for p in partials], dim=1)  # type: ignore[no-untyped-call]
-        return {role: self.models[role].finish(part) for role, part in zip(self.models, split, strict=True)}
 
     @torch.no_grad()
     def item_vectors(self, features: Features) -> F32:
@@ -258,14 +291,30 @@ class DesStep:
         parts = []
         for start in range(0, features.rows, ITEM_CHUNK):
             chunk = features.take(np.arange(start, min(start + ITEM_CHUNK, features.rows)))
-            own = chunk.select_fields(self.own)
-            (rows,) = self.front.infer(own.offsets, own.keys, own.rows)
-            values = torch.from_numpy(rows).to(self.device)
-            dense = torch.from_numpy(own.dense).to(self.device) if self.exchange.holds_dense else None
-            partial = model.item.partial(values[..., self.slices["prerank"]], dense)
+            partial = self._item_partial(model, chunk)
             parts.append(model.item.vector(self.collectives.all_reduce(partial, "items")).cpu().numpy())
         return (
             np.concatenate(parts) if parts else np.empty((0, model.item.mlp.weights[-1].shape[1]), np.float32)
+        )
+
+    def _item_partial(self, model: TwoTowerModel, items: Features) -> Tensor:
+        """The item tower's partial results f32[n, H₁] of the fields and dense features that live here."""
+        own = items.select_fields(self.own)
+        (rows,) = self.front.infer(own.offsets, own.keys, own.rows)
+        values = torch.from_numpy(rows).to(self.device)[..., self.slices["prerank"]]
+        dense = torch.from_numpy(own.dense).to(self.device)
+        here = self.placement.dense_owner == self.rank
+        summed, near = self.route.summed(self.rank), self.route.near[0] + self.route.near[1]
+        at = [self.own.index(f) for f in summed]
+        found = model.item.partial(values[:, at], dense if here and not self.route.scatter else None)
+        if not self.route.scatter:
+            return found
+        other = self._near_models["prerank"]
+        assert isinstance(other, TwoTowerModel)
+        mine = sorted((near.index(f), self.own.index(f)) for f in self.own if f in near)
+        columns = Columns(tuple(i for i, _ in mine), tuple(range(dense.shape[1])) if here else ())
+        return found + other.item.partial(
+            values[:, [i for _, i in mine]], dense[:, list(columns.dense)], columns
         )
 
     def weights(self) -> dict[str, Tensor]:
@@ -283,17 +332,13 @@ class DesStep:
     def shared_checksum(self) -> int:
         """64-bit digest of the replicated parameters: equal on all ranks, or the replicas have drifted."""
         digest = hashlib.sha256()
-        for role, model in self.models.items():
-            for name, tensor in sorted(model.shared_state().items()):
-                digest.update(f"{role}.{name}".encode() + tensor.cpu().numpy().tobytes())
+        for name, tensor in sorted(self.dense.replicated().items()):
+            digest.update(name.encode() + tensor.cpu().numpy().tobytes())
         return int.from_bytes(digest.digest()[:8], "little", signed=True)
 
 
-def _sides(common: Common, own: tuple[int, ...], dense_width: int) -> tuple[Columns, Columns]:
-    """What of a rank's own fields, and of the dense features, is common, and what is not."""
-    sides = []
-    for side in (True, False):
-        fields = (i for i, f in enumerate(own) if (f in common.fields) is side)
-        dense = (d for d in range(dense_width) if (d in common.dense) is side)
-        sides.append(Columns(tuple(fields), tuple(dense)))
-    return sides[0], sides[1]
+def _loss(scores: Mapping[str, F32], label: F32, shift: float) -> float:
+    """Mean cross entropy of logits f32[B] moved by `shift`, summed over roles."""
+    target = torch.from_numpy(label)
+    each = [binary_cross_entropy_with_logits(torch.from_numpy(z) + shift, target) for z in scores.values()]
+    return float(torch.stack(each).sum())

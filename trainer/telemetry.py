@@ -39,6 +39,12 @@ TIER_WAIT_SECONDS = Histogram(
 COLLECTIVE_BYTES = Counter(
     "livectr_collective_bytes", "Bytes that this rank sent to others, by operator.", ["operator"]
 )
+COLLECTIVE_SECONDS = Counter(
+    "livectr_collective_seconds", "Seconds in collectives, waiting for other ranks included.", ["operator"]
+)
+SKIPPED_BATCHES = Counter(
+    "livectr_skipped_batches", "Batches that were scored but not learned: their gradients were not finite."
+)
 PUBLISHED_VERSION = Gauge("livectr_published_version", "Newest version that servers can use.")
 PUBLISHED_ROWS = Counter("livectr_published_rows", "Table rows written to Redis.")
 CHECKPOINT_SECONDS = Histogram(

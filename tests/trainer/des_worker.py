@@ -1,6 +1,6 @@
-"""One rank of test_ranks.py: trains every model for a few steps and writes what it ended with.
+"""One rank of test_ranks.py: trains every model in every way for a few steps and writes what it ended with.
 
-Started by torchrun (or alone, as one rank); writes OUT/<model>.rank<r>.safetensors and .json.
+Started by torchrun (or alone, as one rank); writes OUT/<model>.<way>.rank<r>.safetensors and .json.
 """
 
 import json
@@ -16,7 +16,7 @@ from bench.planted import pipeline
 from ingest.features import Features
 from models import FM, LR, DeepFM, ModelConfig, TwoTower
 from trainer.collectives import Collectives, connect
-from trainer.step import DesStep
+from trainer.step import DesStep, StepSettings
 
 FIELDS, DENSE, STEPS, ITEMS = 6, 3, 6, 11
 TOWERS = TwoTower(user=("C1", "C3", "C5", "I1"), item=("C2", "C4"), dim=4, hidden=(8,), out=6)
@@ -27,6 +27,15 @@ ROLES: dict[str, tuple[ModelConfig, TwoTower | None]] = {
     "TwoTower": (TOWERS, None),
     "both": (DeepFM(dim=4, hidden=(16, 8)), TOWERS),
 }
+WAYS = {
+    "allreduce": StepSettings("allreduce"),
+    "partial": StepSettings("reducescatter", "partial"),
+    "vectors": StepSettings("reducescatter", "vectors"),
+    "rows": StepSettings("reducescatter", "rows"),
+    "mixed": StepSettings("reducescatter", {"C1": "rows", "C2": "vectors", "C3": "vectors", "C6": "rows"}),
+    "auto": StepSettings(),
+}
+"""How ⊕ is run, and what of the fields travels."""
 SHARED = [(6, 2)]
 """C6 (a list field) reads the table of C2."""
 
@@ -51,12 +60,13 @@ def shares(rng: np.random.Generator, rows: int, world: int, step: int) -> NDArra
     return np.r_[0, np.sort(cuts), rows]
 
 
-def train(name: str, collectives: Collectives, out: Path) -> None:
-    """Trains one model and writes logits, tables, dense state and what the collectives sent."""
+def train(name: str, way: str, collectives: Collectives, out: Path) -> None:
+    """Trains one model in one way and writes logits, tables, dense state and what the collectives sent."""
     rank, world = collectives.rank, collectives.world
     roles = ROLES[name]
     built = pipeline(roles[0], prerank=roles[1], fields=FIELDS, dense=DENSE, shared=SHARED)
-    des = DesStep(built, rank=rank, world=world, seed=5, collectives=collectives)
+    settings = WAYS[way]
+    des = DesStep(built, rank=rank, world=world, seed=5, collectives=collectives, settings=settings)
     rng, tensors, checksums, losses = np.random.default_rng(0), {}, [], []
     for step in range(STEPS):
         rows = 0 if step == 4 else int(rng.integers(20, 200))
@@ -80,7 +90,7 @@ def train(name: str, collectives: Collectives, out: Path) -> None:
         items, _ = batch(np.random.default_rng(9), ITEMS)
         tensors["items"] = torch.from_numpy(des.item_vectors(items))
     tensors |= {f"dense.{n}": t for n, t in des.state_dense().items()}
-    save_file(tensors, out / f"{name}.rank{rank}.safetensors")
+    save_file(tensors, out / f"{name}.{way}.rank{rank}.safetensors")
     facts = {
         "checksums": checksums,
         "losses": losses,
@@ -88,15 +98,16 @@ def train(name: str, collectives: Collectives, out: Path) -> None:
         "partial_size": sum(m.partial_size for m in des.models.values()),
         "placement": des.placement.owner,
     }
-    (out / f"{name}.rank{rank}.json").write_text(json.dumps(facts))
+    (out / f"{name}.{way}.rank{rank}.json").write_text(json.dumps(facts))
 
 
 def main() -> None:
-    """Every model, one after the other."""
+    """Every model in every way, one after the other; one rank alone knows but one way."""
     torch.set_num_threads(1)
     with connect(timeout_s=120) as shared:
         for name in ROLES:
-            train(name, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
+            for way in WAYS if shared.world > 1 else ("auto",):
+                train(name, way, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -70,14 +70,12 @@ def test_replicas_stay_bitwise_equal(runs: dict[int, Path], way: str, world: int
 
 
 def test_groups_send_less(runs: dict[int, Path]) -> None:
-    """A user's keys and dense features cross once a group; what examples have of their own is as before."""
+    """A user's keys cross once a group; partial results of examples are as many as before."""
     plain, grouped = (
         [rank["bytes"] for rank in facts(runs[2], f"both.{way}")] for way in ("plain", "grouped")
     )
     sent = {name: (sum(r[name] for r in plain), sum(r[name] for r in grouped)) for name in plain[0]}
     assert sent["keys"][1] < 0.8 * sent["keys"][0]
-    assert sent["dense"][1] < 0.8 * sent["dense"][0]
-    assert sent["labels"][1] == sent["labels"][0]
     assert sent["sum"][1] == sent["sum"][0]
 
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.trainer.des_worker import ROLES, STEPS
+from tests.trainer.des_worker import ROLES, STEPS, WAYS
 
 ROOT = Path(__file__).parents[2]
 WORLDS = (2, 4)
@@ -61,9 +61,10 @@ def facts(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ROLES)
-def test_n_ranks_equal_one(runs: dict[int, Path], name: str, world: int) -> None:
-    one, many = merged(runs[1], name), merged(runs[world], name)
+def test_n_ranks_equal_one(runs: dict[int, Path], name: str, way: str, world: int) -> None:
+    one, many = merged(runs[1], f"{name}.auto"), merged(runs[world], f"{name}.{way}")
     assert one.keys() == many.keys()
     for key, tensor in one.items():
         if key.startswith("keys."):
@@ -75,9 +76,10 @@ def test_n_ranks_equal_one(runs: dict[int, Path], name: str, world: int) -> None
 
 
 @pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ROLES)
-def test_replicas_stay_bitwise_equal(runs: dict[int, Path], name: str, world: int) -> None:
-    ranks = facts(runs[world], name)
+def test_replicas_stay_bitwise_equal(runs: dict[int, Path], name: str, way: str, world: int) -> None:
+    ranks = facts(runs[world], f"{name}.{way}")
     assert len(ranks) == world
     assert all(rank["checksums"] == ranks[0]["checksums"] for rank in ranks)
     assert len(set(ranks[0]["checksums"])) == STEPS - 1  # every step but the empty one changed them
@@ -87,16 +89,49 @@ def test_replicas_stay_bitwise_equal(runs: dict[int, Path], name: str, world: in
 @pytest.mark.parametrize("name", ROLES)
 def test_only_partial_results_cross(runs: dict[int, Path], name: str, world: int) -> None:
     """⊕ sends 2 (N − 1) / N · B · S · 4 bytes; besides it keys, labels, dense features; nothing back."""
-    rows = sum(len(t) for k, t in merged(runs[1], name).items() if k.startswith("logits.rank."))
-    for rank in facts(runs[world], name):
+    rows = sum(len(t) for k, t in merged(runs[1], f"{name}.auto").items() if k.startswith("logits.rank."))
+    for rank in facts(runs[world], f"{name}.allreduce"):
         assert rank["bytes"].pop("items", 1) > 0
-        assert rank["bytes"].keys() == {"sizes", "keys", "labels", "dense", "sum"}
+        assert rank["bytes"].keys() == {"sizes", "keys", "labels", "dense", "sum", "check"}
         expected = 2 * (world - 1) / world * rows * rank["partial_size"] * 4
         assert rank["bytes"]["sum"] == pytest.approx(expected, abs=STEPS)
 
 
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("name", ROLES)
+def test_gradients_of_partial_results_go_back(runs: dict[int, Path], name: str, world: int) -> None:
+    """A reduce-scatter sends as much as an all-reduce: half of it there, half of it back. Of tables nothing
+    crosses: no weight and no gradient of a sparse row."""
+    rows = sum(len(t) for k, t in merged(runs[1], f"{name}.auto").items() if k.startswith("logits.rank."))
+    ranks = facts(runs[world], f"{name}.partial")
+    for rank in ranks:
+        assert rank["bytes"].pop("items", 1) > 0
+        assert rank["bytes"].keys() <= {
+            "sizes",
+            "keys",
+            "labels",
+            "dense",
+            "sum",
+            "scores",
+            "networks",
+            "check",
+        }
+        assert rank["bytes"]["labels"] == rank["bytes"]["dense"] == 0
+    expected = 2 * (world - 1) * rows * ranks[0]["partial_size"] * 4
+    assert sum(rank["bytes"]["sum"] for rank in ranks) == pytest.approx(expected, abs=STEPS)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("way", ["vectors", "rows"])
+def test_what_travels_is_what_was_chosen(runs: dict[int, Path], way: str, world: int) -> None:
+    for name in ROLES:
+        for rank in facts(runs[world], f"{name}.{way}"):
+            assert rank["bytes"][way] > 0
+            assert not rank["bytes"].keys() & ({"sum", "vectors", "rows"} - {way})
+
+
 def test_the_ranks_took_part(runs: dict[int, Path]) -> None:
     for world in WORLDS:
-        assert set(facts(runs[world], "both")[0]["placement"]) == set(range(world))
-    losses = facts(runs[1], "both")[0]["losses"]
+        assert set(facts(runs[world], "both.allreduce")[0]["placement"]) == set(range(world))
+    losses = facts(runs[1], "both.auto")[0]["losses"]
     assert np.isfinite(losses).all()

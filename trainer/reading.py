@@ -1,0 +1,108 @@
+"""The rows that a step reads out of a rank's tables, as leaves of the graph, and what they learn.
+
+    fields of `Route.far`     common f32[G, Fc, D], own f32[B, Fo, D]
+    gathered sequences        f32[nnz, D] each, every key by itself; only where a rank finishes all samples
+    keys that ranks ask for   f32[U, D] of each own row table, rank by rank
+
+One call reads all of them and one trains them: a row that is read in several ways learns once a step, from
+the sum of its gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kernels.table import DynamicTable, FieldTables
+from trainer.exchange import GlobalBatch
+from trainer.route import Route
+
+I32 = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """What was read; see the module's docstring. lengths: i32[cells] of each sequence."""
+
+    common: Tensor
+    own: Tensor
+    sequences: dict[int, Tensor]
+    lengths: dict[int, I32]
+    asked: list[Tensor]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        yield from (self.common, self.own, *self.sequences.values(), *self.asked)
+
+    @property
+    def finite(self) -> bool:
+        """Whether all gradients are numbers."""
+        return all(leaf.grad is None or bool(torch.isfinite(leaf.grad.sum())) for leaf in self)
+
+
+class Reading:
+    """Reads and trains one rank's tables for the whole batch."""
+
+    def __init__(
+        self,
+        tables: Mapping[str, DynamicTable],
+        names: tuple[str, ...],
+        route: Route,
+        rank: int,
+        device: torch.device,
+    ) -> None:
+        self.far = route.far(rank)
+        self.sequences = () if route.scatter else tuple(f for f in route.sequences if f in self.far)
+        self.row_tables = tuple(t for t in route.row_tables if route.owner(t) == rank)
+        self.common = [f in route.common.fields for f in self.far]
+        self.device = device
+        fields = [(names[f], route.tables[f]) for f in (*self.far, *self.sequences)]
+        fields += [(table, table) for table in self.row_tables]
+        extra = len(fields) - len(self.far)
+        blocks = [*(int(not common) for common in self.common), *range(2, 2 + extra)]
+        used = {table: tables[table] for _, table in fields}
+        self._front = FieldTables(used, fields, blocks)
+
+    def forward(self, batch: GlobalBatch) -> Leaves:
+        """The values; missing keys are inserted."""
+        groups, rows = sum(batch.cells) if batch.index is not None else len(batch), len(batch)
+        offsets, keys = batch.offsets, batch.keys
+        more = []
+        lengths: dict[int, I32] = {}
+        cells = np.cumsum([0, *(groups if common else rows for common in self.common)])
+        for f in self.sequences:
+            i = self.far.index(f)
+            own = offsets[cells[i] : cells[i + 1] + 1]
+            lengths[f] = np.diff(own)
+            more.append(keys[own[0] : own[-1]])
+        asked = [np.concatenate(parts) for parts in batch.asked]
+        more += asked
+        if more:
+            added = sum(map(len, more))
+            start = int(offsets[-1])
+            offsets = np.r_[offsets, np.arange(start + 1, start + added + 1, dtype=np.int32)]
+            keys = np.concatenate([keys, *more])
+        results = self._front.forward(offsets, keys, groups, rows, *map(len, more))
+        leaves = [torch.from_numpy(array).to(self.device) for array in results]
+        singles = [leaf.squeeze(1).requires_grad_() for leaf in leaves[2:]]
+        count = len(self.sequences)
+        return Leaves(
+            leaves[0].requires_grad_(),
+            leaves[1].requires_grad_(),
+            dict(zip(self.sequences, singles[:count], strict=True)),
+            lengths,
+            singles[count:],
+        )
+
+    def backward(self, leaves: Leaves) -> int:
+        """One optimiser step of all rows that were read; returns how many."""
+        grads = []
+        for leaf in leaves:
+            grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+            array = grad.cpu().numpy()
+            grads.append(array if array.ndim == 3 else array[:, None])
+        return self._front.backward(*grads)

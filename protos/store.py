@@ -5,6 +5,7 @@ module talks to Redis: it turns arrays into keys and bytes, and back.
 
     {livectr}:epoch            int     fence: the number of the trainer that may publish
     {livectr}:manifest         JSON    VersionManifest of the newest complete version (the flip)
+    {livectr}:floor            int     rows erased by this version or before are gone from Redis
     livectr:versions           channel the number of each flipped version
     livectr:blob:<version>:…   bytes   safetensors: dense weights, changed keys, item vectors
     livectr:{bb}:epoch         int     the same fence, once per bucket
@@ -18,6 +19,10 @@ write a bucket in one step, and a reader may fetch a bucket with one MGET.
 
 A slot is ``version u64`` and ``D float32``. Rows written for version v+1 keep their slot of version ≤ v, so a
 reader of v is not disturbed before the flip; it stays right until v+2 is being written.
+
+A row that version v erases gets a slot of v whose version has its top bit set: from v on it is missing, at
+v-1 it is still read. Two versions later its key is removed, and `floor` rises to v first: a reader of a
+version below `floor` that finds no row cannot know whether there was one, and must go on to a newer version.
 """
 
 import base64
@@ -35,6 +40,8 @@ from safetensors.numpy import save as save_tensors
 BUCKETS = 16
 KEPT_VERSIONS = 3
 """Blobs of this many versions stay in Redis, so that a reader may lag behind."""
+ERASED = np.uint64(1 << 63)
+"""Bit of a slot's version: the row is missing from that version on."""
 FEATURES = "features."
 """Prefix of features' running statistics in rank 0's dense blob, beside weights that begin with a role."""
 FRESHNESS_BIN_MS = 100
@@ -58,7 +65,8 @@ class RowStatus(IntEnum):
     MISSING = 1
     """The row did not exist at v: its initial value holds."""
     OVERWRITTEN = 2
-    """Both slots are newer than v: read again at a newer version, which exists."""
+    """Both slots are newer than v, or the row may have been removed since: read again at a newer version,
+    which exists."""
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -95,6 +103,10 @@ class Keyspace:
     @property
     def manifest(self) -> str:
         return f"{{{self.namespace}}}:manifest"
+
+    @property
+    def floor(self) -> str:
+        return f"{{{self.namespace}}}:floor"
 
     @property
     def versions(self) -> str:
@@ -162,15 +174,25 @@ def encode_slots(version: int, rows: F32) -> list[bytes]:
     return _cut(matrix)
 
 
-def decode_rows(values: Sequence[bytes | None], version: int, dim: int) -> tuple[F32, npt.NDArray[np.uint8]]:
+def erased_slot(version: int, dim: int) -> bytes:
+    """The slot of D = `dim` values of a row that `version` erases."""
+    return (version | int(ERASED)).to_bytes(8, "little") + bytes(4 * dim)
+
+
+def decode_rows(
+    values: Sequence[bytes | None], version: int, dim: int, floor: int = 0
+) -> tuple[F32, npt.NDArray[np.uint8]]:
     """What the rows f32[n, D] were at `version`, and the RowStatus u8[n] of each (not found: zeros).
+
+    floor: `Keyspace.floor`, read with the values or after them.
 
     Raises:
         ValueError: a value is neither one nor two slots of D = `dim` values.
     """
     slot = slot_bytes(dim)
     rows = np.zeros((len(values), dim), np.float32)
-    status = np.full(len(values), RowStatus.MISSING, np.uint8)
+    missing = RowStatus.MISSING if version >= floor else RowStatus.OVERWRITTEN
+    status = np.full(len(values), missing, np.uint8)
     length = np.fromiter((-1 if v is None else len(v) for v in values), np.int64, len(values))
     if not np.isin(length, (-1, slot, 2 * slot)).all():
         wrong = int(length[~np.isin(length, (-1, slot, 2 * slot))][0])
@@ -182,14 +204,17 @@ def decode_rows(values: Sequence[bytes | None], version: int, dim: int) -> tuple
         packed = b"".join(value for value in (values[i] for i in at.tolist()) if value is not None)
         matrix = np.frombuffer(packed, np.uint8).reshape(len(at), slots, slot)
         versions = np.ascontiguousarray(matrix[:, :, :8]).view("<u8")[:, :, 0]
-        readable = versions <= np.uint64(version)
+        readable = versions & ~ERASED <= np.uint64(version)
         pick = np.argmax(readable, axis=1)
         found = readable.any(axis=1)
+        if slots == 2:
+            status[at[~found]] = RowStatus.OVERWRITTEN
+        there = versions[np.arange(len(at)), pick] & ERASED == 0
+        status[at[found & ~there]] = RowStatus.MISSING
+        found &= there
         data = np.ascontiguousarray(matrix[np.arange(len(at)), pick, 8:]).view("<f4")
         rows[at[found]] = data[found]
         status[at[found]] = RowStatus.FOUND
-        if slots == 2:
-            status[at[~found]] = RowStatus.OVERWRITTEN
     return rows, status
 
 
@@ -221,15 +246,26 @@ def decode_history(value: bytes) -> tuple[I64, I64]:
     return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
 
-def encode_changed(keys: Mapping[str, I64]) -> bytes:
-    """The keys of each table that a version changed: {table: i64[m]} as safetensors."""
-    blob: bytes = save_tensors({table: np.ascontiguousarray(k) for table, k in keys.items()})
+def encode_changed(keys: Mapping[str, I64], erased: Mapping[str, I64] | None = None) -> bytes:
+    """The keys i64[m] of each table whose rows a version wrote, and those it erased, as safetensors."""
+    tensors = {f"written/{table}": np.ascontiguousarray(k) for table, k in keys.items()}
+    tensors |= {f"erased/{table}": np.ascontiguousarray(k) for table, k in (erased or {}).items()}
+    blob: bytes = save_tensors(tensors)
     return blob
 
 
 def decode_changed(value: bytes) -> dict[str, I64]:
-    """The inverse of `encode_changed`."""
-    return dict(load_tensors(value))
+    """Every key of each table that a version changed: rows it wrote and rows it erased."""
+    parts: dict[str, list[I64]] = {}
+    for name, keys in sorted(load_tensors(value).items()):
+        parts.setdefault(name.partition("/")[2], []).append(keys)
+    return {table: np.concatenate(keys) for table, keys in parts.items()}
+
+
+def decode_erased(value: bytes) -> dict[str, I64]:
+    """The keys of each table whose rows a version erased."""
+    tensors = load_tensors(value).items()
+    return {name.removeprefix("erased/"): keys for name, keys in tensors if name.startswith("erased/")}
 
 
 def encode_item_vectors(ids: I64, vectors: F32) -> bytes:

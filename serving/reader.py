@@ -93,11 +93,14 @@ class Reader:
         names = [
             name for table, wanted in keys.items() for name in self.keyspace.rows(manifest.ns, table, wanted)
         ]
+        if names:
+            names.append(self.keyspace.floor.encode())  # the last: it must be read after the rows
         values = _mget(self._watch, names) if patient else self.values(names)
+        floor = int(values.pop() or 0) if names else 0
         found, start = {}, 0
         for table, wanted in keys.items():
             part = values[start : start + len(wanted)]
-            found[table] = decode_rows(part, manifest.version, manifest.dim)
+            found[table] = decode_rows(part, manifest.version, manifest.dim, floor)
             start += len(wanted)
         return found
 

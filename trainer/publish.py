@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from threading import Event, Thread
 from typing import Any
@@ -31,6 +31,7 @@ from protos.store import (
     KEPT_VERSIONS,
     Freshness,
     VersionManifest,
+    decode_erased,
     encode_changed,
     encode_item_vectors,
 )
@@ -81,6 +82,7 @@ class Snapshot:
     dense: the rank's dense weights as safetensors.
     values: look-up rows and histories.
     items: (ids i64[n], vectors f32[n, dim]) of rank 0, or None.
+    erased: table → keys i64[m] that left it since the last version; of no concern to a complete one.
     """
 
     step: int
@@ -89,6 +91,7 @@ class Snapshot:
     dense: bytes
     values: Sequence[Values] = ()
     items: tuple[I64, F32] | None = None
+    erased: Mapping[str, I64] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -268,15 +271,30 @@ class Publisher:
         rank = self.control.rank
         if rank == 0:
             self._drop_old_blobs()
+        self._remove_erased(manifest)
+        for table, keys in snapshot.erased.items():
+            self.store.erase_rows(manifest.version, manifest.ns, table, keys, manifest.dim)
         for table, (keys, rows) in snapshot.rows.items():
             self.store.write_rows(manifest.version, manifest.ns, table, keys, rows)
         for values in snapshot.values:
             self.store.write_values(values)
         self.store.write_blob(manifest.dense[rank], snapshot.dense)
-        changed = encode_changed({table: keys for table, (keys, _) in snapshot.rows.items()})
+        written = {table: keys for table, (keys, _) in snapshot.rows.items()}
+        changed = encode_changed(written, snapshot.erased)
         self.store.write_blob(manifest.changed[rank], changed)
         if manifest.item_vectors is not None and snapshot.items is not None:
             self.store.write_blob(manifest.item_vectors, encode_item_vectors(*snapshot.items))
+
+    def _remove_erased(self, manifest: VersionManifest) -> None:
+        """Remove from Redis what the version two before erased: its blobs, read back, say what that is."""
+        version = manifest.version - 2
+        names = manifest.earlier.get(version, ())[self.control.rank :: self.control.world]
+        for blob in (self.store.blob(name) for name in names):
+            erased = decode_erased(blob) if blob is not None else {}
+            if any(map(len, erased.values())):
+                self.store.raise_floor(version)
+            for table, keys in erased.items():
+                self.store.remove_erased(version, manifest.ns, table, keys)
 
     def _run(self, job: Callable[[], None], then: Push) -> None:
         """Run a job in the thread; `state` says how it went."""

@@ -28,6 +28,7 @@ from protos.store import (
     VersionManifest,
     by_bucket,
     encode_slots,
+    erased_slot,
     slot_bytes,
     without_password,
 )
@@ -61,18 +62,66 @@ WRITE_ROWS = (
     FENCE
     + """
 -- ARGV: epoch, version (8 bytes), slot bytes, one new slot per key. Keeps the newest slot of another version.
-local version, slot = ARGV[2], tonumber(ARGV[3])
+local version, slot = string.sub(ARGV[2], 1, 7), tonumber(ARGV[3])  -- the 8th byte says whether it erases
 local old, writes = redis.call('MGET', unpack(KEYS, 2)), {}
 for i = 1, #KEYS - 1 do
   local value, before = ARGV[3 + i], old[i]
   if before then
     local from = 0
-    if string.sub(before, 1, 8) == version then from = slot end
+    if string.sub(before, 1, 7) == version then from = slot end
     value = value .. string.sub(before, from + 1, from + slot)
   end
   writes[2 * i - 1], writes[2 * i] = KEYS[1 + i], value
 end
 redis.call('MSET', unpack(writes))
+return 'OK'
+"""
+)
+
+ERASE_ROWS = (
+    FENCE
+    + """
+-- ARGV: epoch, version (8 bytes), slot bytes, an erased row's slot. A row that no version holds is removed.
+local version, slot, none = string.sub(ARGV[2], 1, 7), tonumber(ARGV[3]), ARGV[4]
+local old = redis.call('MGET', unpack(KEYS, 2))
+for i = 1, #KEYS - 1 do
+  local before = old[i]
+  if before then
+    local from = 0
+    if string.sub(before, 1, 7) == version then from = slot end
+    local kept = string.sub(before, from + 1, from + slot)
+    if kept == '' then
+      redis.call('UNLINK', KEYS[1 + i])
+    else
+      redis.call('SET', KEYS[1 + i], none .. kept)
+    end
+  end
+end
+return 'OK'
+"""
+)
+
+REMOVE_ERASED = (
+    FENCE
+    + """
+-- ARGV: epoch, version. Removes the rows that are missing from that version on; a row that came back stays.
+for i = 2, #KEYS do
+  local head = redis.call('GETRANGE', KEYS[i], 0, 7)
+  if #head == 8 and string.byte(head, 8) >= 128 then
+    local at = 0
+    for byte = 7, 1, -1 do at = at * 256 + string.byte(head, byte) end
+    if at <= tonumber(ARGV[2]) then redis.call('UNLINK', KEYS[i]) end
+  end
+end
+return 'OK'
+"""
+)
+
+RAISE_FLOOR = (
+    FENCE
+    + """
+local floor = tonumber(redis.call('GET', KEYS[2]) or 0)
+if floor < tonumber(ARGV[2]) then redis.call('SET', KEYS[2], ARGV[2]) end
 return 'OK'
 """
 )
@@ -213,6 +262,29 @@ class RedisStore:
             (WRITE_ROWS, bucket, [names[i] for i in at], [*head, *(slots[i] for i in at)])
             for bucket, at in _chunked(keys)
         )
+
+    def erase_rows(self, version: int, ns: str, table: str, keys: I64, dim: int) -> None:
+        """Rows of keys i64[n] are missing from `version` on; the slot before stays readable."""
+        names = self.space.rows(ns, table, keys)
+        args = [version.to_bytes(8, "little"), slot_bytes(dim), erased_slot(version, dim)]
+        self._chunks((ERASE_ROWS, bucket, [names[i] for i in at], args) for bucket, at in _chunked(keys))
+
+    def remove_erased(self, version: int, ns: str, table: str, keys: I64) -> None:
+        """Remove rows of keys i64[n] that `version` or one before it erased, once the floor is there."""
+        names = self.space.rows(ns, table, keys)
+        self._chunks(
+            (REMOVE_ERASED, bucket, [names[i] for i in at], [version]) for bucket, at in _chunked(keys)
+        )
+
+    def raise_floor(self, version: int) -> None:
+        """Tell readers of versions before `version` that a row which they do not find may have been there."""
+        keys = [self.space.epoch, self.space.floor]
+        self._check(self._script(RAISE_FLOOR)(keys=keys, args=[self.epoch, version]))
+
+    def blob(self, name: str) -> bytes | None:
+        """A blob that was written before; None if it is gone."""
+        value = self.client.get(name)
+        return value.encode() if isinstance(value, str) else value
 
     def write_values(self, values: Values) -> None:
         """Set or remove unversioned values."""

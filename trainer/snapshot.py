@@ -60,6 +60,11 @@ class Snapshotter:
             name: table.export(since.tables[name] if since else 0, state=False)
             for name, table in self.step.tables.items()
         }
+        erased = (
+            {name: table.erased(since.tables[name]) for name, table in self.step.tables.items()}
+            if since
+            else {}
+        )
         facts, histories = (since.facts, since.histories) if since else (0, 0)
         return Snapshot(
             step=steps,
@@ -68,6 +73,7 @@ class Snapshotter:
             dense=safetensors.torch.save({**self.step.weights(), **self._statistics()}),
             values=[*self._facts(facts), *self._histories(histories)],
             items=self._items(),
+            erased={name: keys for name, keys in erased.items() if len(keys)},
         )
 
     def _statistics(self) -> dict[str, torch.Tensor]:

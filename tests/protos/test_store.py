@@ -16,6 +16,7 @@ from protos.store import (
     buckets_of,
     by_bucket,
     decode_changed,
+    decode_erased,
     decode_facts,
     decode_history,
     decode_item_vectors,
@@ -25,6 +26,7 @@ from protos.store import (
     encode_history,
     encode_item_vectors,
     encode_slots,
+    erased_slot,
     key_of,
 )
 
@@ -54,21 +56,34 @@ def test_running_ids_spread_over_all_buckets() -> None:
 
 
 @settings(max_examples=50)
-@given(st.lists(st.lists(st.integers(1, 9), max_size=6), max_size=20), st.integers(0, 10), st.integers(1, 5))
-def test_a_reader_sees_its_own_version(writes: list[list[int]], reader: int, dim: int) -> None:
-    """Each row is written at some versions; the two newest slots are kept, as the write script does."""
+@given(
+    st.lists(st.dictionaries(st.integers(1, 9), st.booleans(), max_size=6), max_size=20),
+    st.integers(0, 10),
+    st.integers(1, 5),
+    st.integers(0, 10),
+)
+def test_a_reader_sees_its_own_version(
+    writes: list[dict[int, bool]], reader: int, dim: int, floor: int
+) -> None:
+    """Each row is written or erased at some versions; the two newest slots are kept, as the scripts do."""
     values: list[bytes | None] = []
     want: list[tuple[RowStatus, float]] = []
     for versions in writes:
-        written = sorted(set(versions))
-        slots = [encode_slots(v, np.full((1, dim), v, np.float32))[0] for v in written]
+        written = sorted(versions)
+        slots = [
+            encode_slots(v, np.full((1, dim), v, np.float32))[0] if versions[v] else erased_slot(v, dim)
+            for v in written
+        ]
         values.append(b"".join(reversed(slots[-2:])) or None)
         visible = [v for v in written[-2:] if v <= reader]
-        if visible:
+        if visible and versions[visible[-1]]:
             want.append((RowStatus.FOUND, float(visible[-1])))
+        elif visible:
+            want.append((RowStatus.MISSING, 0.0))
         else:
-            want.append((RowStatus.OVERWRITTEN if len(written) > 1 else RowStatus.MISSING, 0.0))
-    rows, status = decode_rows(values, reader, dim)
+            unknown = len(written) > 1 or reader < floor
+            want.append((RowStatus.OVERWRITTEN if unknown else RowStatus.MISSING, 0.0))
+    rows, status = decode_rows(values, reader, dim, floor)
     assert rows.shape == (len(writes), dim)
     for i, (wanted, value) in enumerate(want):
         assert status[i] == wanted
@@ -99,6 +114,9 @@ def test_blobs_round_trip() -> None:
     changed = {"ad": np.arange(3), "user": np.empty(0, np.int64)}
     back = decode_changed(encode_changed(changed))
     assert back.keys() == changed.keys() and all((back[t] == changed[t]).all() for t in changed)
+    both = encode_changed(changed, {"ad": np.arange(3, 5)})
+    assert decode_changed(both)["ad"].tolist() == [3, 4, 0, 1, 2]
+    assert {table: keys.tolist() for table, keys in decode_erased(both).items()} == {"ad": [3, 4]}
     ids, vectors = decode_item_vectors(encode_item_vectors(np.arange(2), np.ones((2, 3), np.float32)))
     assert ids.tolist() == [0, 1] and vectors.shape == (2, 3)
 

@@ -51,12 +51,19 @@ class Publication:
         for table, (keys, values) in rows.items():
             self.store.write_rows(self.version + 1, self.ns, table, keys, values)
 
+    def erase_rows(self, erased: Mapping[str, I64]) -> None:
+        """Rows that the next version erases, before its flip."""
+        for table, keys in erased.items():
+            dim = sum(dim for _, dim in self.segments)
+            self.store.erase_rows(self.version + 1, self.ns, table, keys, dim)
+
     def flip(
         self,
         rows: Mapping[str, tuple[I64, F32]],
         dense: Mapping[str, torch.Tensor],
         items: tuple[I64, F32] | None = None,
         times_ms: I64 | None = None,
+        erased: Mapping[str, I64] | None = None,
     ) -> int:
         """Publishes the next version, whose rows are written already; its number."""
         version = self.version + 1
@@ -81,7 +88,8 @@ class Publication:
         )
         self.store.write_blob(blob(version, "dense"), safetensors.torch.save(dict(dense)))
         self.store.write_blob(
-            blob(version, "changed"), encode_changed({table: keys for table, (keys, _) in rows.items()})
+            blob(version, "changed"),
+            encode_changed({table: keys for table, (keys, _) in rows.items()}, erased),
         )
         if items is not None:
             self.store.write_blob(blob(version, "items"), encode_item_vectors(*items))

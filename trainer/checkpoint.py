@@ -2,7 +2,8 @@
 
     DIR/LOCK                          held by the running trainer
     DIR/gen-00000007/MANIFEST.json    names every file of the generation with size and SHA-256
-    DIR/gen-00000007/rank-0/tables.safetensors    rows changed since the generation before, or all
+    DIR/gen-00000007/rank-0/tables-0.safetensors  rows changed since the generation before, or all; in parts,
+                                                  so that tables may be larger than memory (trainer.tiers)
     DIR/gen-00000007/rank-0/dense.safetensors     dense weights and their Adam state
     DIR/gen-00000007/rank-0/source.safetensors    positions, joins, histories: JSON and Arrow
     DIR/gen-00000007/rank-0/statistics.safetensors    running statistics of features; of rank 0 only
@@ -44,6 +45,8 @@ from trainer.control import Control
 LOG = logging.getLogger(__name__)
 KEPT_GENERATIONS = 2
 MANIFEST = "MANIFEST.json"
+PART_BYTES = 128 << 20
+"""Of a part of the tables: a part is in memory a few times while it is written."""
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -52,7 +55,7 @@ F32 = npt.NDArray[np.float32]
 class Table(Protocol):
     """What a checkpoint asks of a table (kernels.table.DynamicTable)."""
 
-    def export(self, since: int = 0, *, state: bool = True) -> tuple[I64, F32]: ...
+    def chunks(self, since: int = 0) -> Iterator[tuple[I64, F32]]: ...
 
     def assign(self, keys: I64, rows: F32) -> object: ...
 
@@ -137,6 +140,7 @@ class Checkpointer:
         self._lock: BinaryIO | None = None
         self._kept: list[Manifest] = []
         self._chain: list[FileEntry] = []
+        self._base_rows = 0
         self._marks: Mapping[str, int] = {}
         if control.rank == 0:
             try:
@@ -212,16 +216,11 @@ class Checkpointer:
         """This rank's files of a generation, older ones of its table chain included."""
         folder = _directory(self.root, generation) / f"rank-{self.control.rank}"
         folder.mkdir(parents=True, exist_ok=True)
-        base = self._chain[0].rows if self._chain else 0
-        fresh = not self._chain or sum(f.rows for f in self._chain[1:]) > base
-        tensors: dict[str, npt.NDArray[Any]] = {}
-        rows = 0
-        for name, table in commit.tables.items():
-            keys, values = table.export(0 if fresh else self._marks[name])
-            tensors[f"{name}/keys"], tensors[f"{name}/rows"] = keys, values
-            rows += len(keys)
-        entry = self._entry(folder / "tables.safetensors", "tables", safetensors.numpy.save(tensors), rows)
-        self._chain = [entry] if fresh else [*self._chain, entry]
+        fresh = not self._chain or sum(f.rows for f in self._chain) > 2 * self._base_rows
+        parts = list(self._write_tables(folder, commit.tables, None if fresh else self._marks))
+        if fresh:
+            self._base_rows = sum(f.rows for f in parts)
+        self._chain = parts if fresh else [*self._chain, *parts]
         dense = {name: tensor.contiguous() for name, tensor in commit.dense.items()}
         source = {name: np.frombuffer(part, np.uint8) for name, part in commit.source.items()}
         written = [
@@ -233,6 +232,32 @@ class Checkpointer:
             written.append(self._entry(folder / "statistics.safetensors", "statistics", kept))
         _sync_directory(folder)
         return [*self._chain, *written]
+
+    def _write_tables(
+        self, folder: Path, tables: Mapping[str, Table], marks: Mapping[str, int] | None
+    ) -> Iterator[FileEntry]:
+        """Rows changed since the marks, or all (None), in parts of about PART_BYTES; at least one part."""
+        number = size = 0
+        held: dict[str, list[tuple[I64, F32]]] = {}
+
+        def part() -> FileEntry:
+            tensors: dict[str, npt.NDArray[Any]] = {}
+            for name, chunks in held.items():
+                tensors[f"{name}/keys"] = np.concatenate([keys for keys, _ in chunks])
+                tensors[f"{name}/rows"] = np.concatenate([rows for _, rows in chunks])
+            rows = sum(len(keys) for chunks in held.values() for keys, _ in chunks)
+            path = folder / f"tables-{number}.safetensors"
+            return self._entry(path, "tables", safetensors.numpy.save(tensors), rows)
+
+        for name, table in tables.items():
+            for keys, rows in table.chunks(marks[name] if marks else 0):
+                held.setdefault(name, []).append((keys, rows))
+                size += keys.nbytes + rows.nbytes
+                if size >= PART_BYTES:
+                    yield part()
+                    number, size, held = number + 1, 0, {}
+        if held or not number:
+            yield part()
 
     def _entry(self, path: Path, kind: str, data: bytes, rows: int = 0) -> FileEntry:
         _write(path, data)

@@ -10,12 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.layout import RowLayout
-from kernels.table import MISSING_ROW, DynamicTable, Floats, Keys, Missing
+from kernels.table import CHUNK, MISSING_ROW, DynamicTable, Floats, Keys, Missing
 from trainer import telemetry
 from trainer.spill import Bytes, Found, SpillStore
-
-CHUNK = 65_536
-"""Rows at a time where a whole table passes."""
 
 T = TypeVar("T")
 U32 = npt.NDArray[np.uint32]
@@ -181,10 +178,8 @@ class TieredTable(DynamicTable):
         return np.concatenate(keys), np.concatenate(rows)
 
     def chunks(self, since: int = 0, *, state: bool = True) -> Iterator[tuple[Keys, Floats]]:
-        """What `export` gives, at most CHUNK rows at a time: those in DRAM, then those in the store."""
-        numbers = self.changed(since)
-        for start in range(0, len(numbers), CHUNK):
-            yield self.read(numbers[start : start + CHUNK], state=state)
+        """As DynamicTable's: rows in DRAM first, then those in the store."""
+        yield from super().chunks(since, state=state)
         width = self.layout.stride if state else self.layout.dim
         if since:
             went = [keys for g, parts in self._down.items() if g > since for keys in parts]

@@ -27,10 +27,10 @@ import numpy as np
 
 from kernels.errors import ConfigError, UserError
 from kernels.layout import RowLayout
-from kernels.table import MISSING_ROW, Keys
+from kernels.table import CHUNK, MISSING_ROW, Keys
 from trainer import telemetry
 from trainer.spill import Bytes, Found, SpillStore
-from trainer.tiered_table import CHUNK, U32, T, TieredTable
+from trainer.tiered_table import U32, T, TieredTable
 
 SLACK = 32
 """Over the budget, rows go down until a SLACK-th of it is free: to choose them is a pass over all stamps."""

@@ -18,6 +18,7 @@ from kernels.layout import AdaGrad, RowLayout, Segment
 from kernels.table import DynamicTable
 from trainer.checkpoint import MANIFEST, Checkpointer, Commit, Manifest, Restored
 from trainer.control import Control
+from trainer.tiers import SLACK, Tiers
 
 LAYOUT = RowLayout((Segment("rank.v", 3, AdaGrad(), 0.1),))
 IDENTITY = {"fields": [["ad", "ad"], ["user", "user"]], "models": {"rank": "LR()"}}
@@ -131,6 +132,41 @@ def test_any_chain_of_bases_deltas_and_restarts_restores(
     assert restored is not None and restored.manifest.step == len(plan)
     assert content(restored_tables(restored)) == content(run.tables)
     run.checkpoint.close()
+
+
+@pytest.mark.parametrize("tiered", [True, False])
+def test_tables_larger_than_memory_are_written_and_read_in_parts(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiered: bool
+) -> None:
+    monkeypatch.setattr("trainer.checkpoint.PART_BYTES", 400)
+    for module in ("kernels.table", "trainer.tiered_table", "trainer.tiers"):
+        monkeypatch.setattr(f"{module}.CHUNK", 10)
+    tiers = [Tiers(tmp_path, SLACK * 100, rank) for rank in range(2)]  # some 32 of 400 rows
+
+    def tables(spill: Tiers) -> dict[str, DynamicTable]:
+        return {name: spill.table(LAYOUT, name=name, seed=1) for name in ("ad", "user")}
+
+    if tiered:
+        run.tables = tables(tiers[0])
+    whole = Run(tmp_path / "whole")
+    for n in range(20):
+        for one in (run, whole):
+            one.train(40)
+        tiers[0].settle()
+        if n % 5 == 4:
+            sizes = [f.bytes for f in run.commit().files if f.kind == "tables"]
+            whole.commit()
+            assert len(sizes) > 10 and max(sizes) < 3000
+    whole.checkpoint.close()
+    restored = reopen(run)
+    assert restored is not None
+    again = tables(tiers[1]) if tiered else restored_tables(restored)
+    if tiered:
+        restored.load_tables(again)
+        assert 0 < sum(table.above for table in tiers[1].tables.values()) <= tiers[1].budget_rows
+    assert content(again) == content(run.tables) == content(whole.tables)
+    for spill in tiers:
+        spill.close()
 
 
 def test_deltas_are_small_until_a_new_base_is_due_and_old_files_go(run: Run) -> None:

@@ -178,8 +178,8 @@ def test_moving_rows_changes_nothing_that_is_exported(tiers: Tiers) -> None:
 
 
 def test_chunks_bound_what_is_held_at_once(tiers: Tiers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.tiered_table.CHUNK", 64)
-    monkeypatch.setattr("trainer.tiers.CHUNK", 64)
+    for module in ("kernels.table", "trainer.tiered_table", "trainer.tiers"):
+        monkeypatch.setattr(f"{module}.CHUNK", 64)
     table = tiers.table(LAYOUT, name="t", seed=5)
     for start in range(0, 1000, 50):
         table.find_or_insert(np.arange(start, start + 50))

@@ -99,13 +99,14 @@ class Workload:
 def _wide(fields: int = 200, keys: int = 950) -> Workload:
     lists = [f % 3 == 2 for f in range(fields)]
     mean = (keys - fields + sum(lists)) / sum(lists)
-    sizes = np.random.default_rng(1).permutation(np.geomspace(100, 100_000, fields).astype(int))
+    sizes = np.random.default_rng(1).permutation(np.geomspace(30_000, 200_000, fields).astype(int))
     return Workload(
         "W",
         tuple(sizes.tolist()),
         dense=0,
         dim=8,
         hidden=(256, 128),
+        exponent=(1.08, 1.17),
         lengths=tuple(mean if is_list else 1.0 for is_list in lists),
     )
 

@@ -31,6 +31,7 @@ NAMES = (
     "peers",
     "common",
     "des-bytes",
+    "mesh",
     "publish",
     "serving",
     "memory",

@@ -38,7 +38,7 @@ def ranks() -> Iterator[tuple[int, int]]:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     options = rpc.TensorPipeRpcBackendOptions(num_worker_threads=4, rpc_timeout=600)
-    rpc.init_rpc(str(rank), rank=rank, world_size=world, rpc_backend_options=options)
+    rpc.init_rpc(str(rank), rank=rank, world_size=world, rpc_backend_options=options)  # type: ignore[no-untyped-call]
     try:
         yield rank, world
     finally:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from bench.environment import needs_torch, python
 from bench.launch import launch
-from bench.peers.ours import SETTINGS
+from bench.peers.ours import OURS
 from bench.peers.workloads import P, W, Workload
 from bench.rows import row
 
@@ -90,8 +90,8 @@ def contest_rows(contest: Contest, found: Found) -> list[dict[str, object]]:
     ]
     rows = []
     for measure, figure, unit, scale, better in figures[: 2 if contest.world > 1 else 1]:
-        for name in SETTINGS:
-            for peer in (one for one in found if one not in SETTINGS):
+        for name in OURS:
+            for peer in (one for one in found if one not in OURS):
                 rows.append(
                     row(
                         f"{figure}, {name}",

@@ -16,11 +16,10 @@ import torch
 import torch.distributed as dist
 
 from bench.peer import Peer
-from bench.peers.ours import SETTINGS, ours
+from bench.peers.ours import OURS, trainer
 from bench.peers.tables import PeerStep, managed, sharded, tbe
 from bench.peers.workloads import Batch, P, W, Workload
 from bench.turns import in_turns
-from trainer.collectives import Collectives
 
 Contestant = Callable[[Batch], object]
 
@@ -28,8 +27,8 @@ Contestant = Callable[[Batch], object]
 def contestants(work: Workload, world: int) -> dict[str, Contestant]:
     """By name; the peers that make sense on so many ranks."""
     found: dict[str, Contestant] = {}
-    for name, settings in SETTINGS.items():
-        found[name] = ours(work, Collectives(dist.get_rank(), world), **settings)
+    for name, how in OURS.items():
+        found[name] = trainer(work, dist.get_rank(), world, how)
     if world > 1:
         found["TorchRec DMP table-wise"] = PeerStep(
             work, partial(sharded, sharding="table-wise"), raw=False

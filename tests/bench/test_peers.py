@@ -5,11 +5,10 @@ import pytest
 
 from bench.environment import needs_torch
 from bench.peers.compare import CONTESTS, TABLE_WISE, TBE, TORCH, contest_rows
-from bench.peers.ours import SETTINGS, ours
+from bench.peers.ours import OURS, trainer
 from bench.peers.workloads import P, W
 from bench.turns import in_turns
 from kernels.errors import ConfigError
-from trainer.collectives import Collectives
 
 
 def test_ids_are_the_keys_renamed() -> None:
@@ -45,16 +44,16 @@ def test_contestants_take_turns_and_warm_up_does_not_count() -> None:
 
 def test_our_side_learns_a_batch() -> None:
     batches = P.batches(0, 16, 2)
-    step = ours(P, Collectives())
+    step = trainer(P, 0, 1, OURS["fp32"])
     first, second = (step(batch).loss for batch in (batches[0], batches[0]))
     assert second < first
 
 
 def test_a_row_for_each_peer_with_its_goal() -> None:
-    found = {name: {"rate": 100.0, "bytes": 1e6} for name in (*SETTINGS, TBE, "TorchRec MCH")}
+    found = {name: {"rate": 100.0, "bytes": 1e6} for name in (*OURS, TBE, "TorchRec MCH")}
     rows = {row["peer_name"]: row for row in contest_rows(CONTESTS[0], found) if "fp32" in str(row["figure"])}
     assert rows[f"{TBE}, fp32"]["goal"] == 1.1 and rows[f"{TBE}, fp32"]["met"] is False
-    found = {name: {"rate": 100.0, "bytes": 1e6} for name in (*SETTINGS, TABLE_WISE)}
+    found = {name: {"rate": 100.0, "bytes": 1e6} for name in (*OURS, TABLE_WISE)}
     found["fp32"]["bytes"] = 0.39e6
     (wire,) = [
         row

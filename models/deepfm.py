@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from models.base import (
@@ -70,10 +69,10 @@ class DeepFMModel(CTRModel):
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ v W, Σ w − ½ Σ ‖v‖², Σ v] f32[B, H₁ + 1 + K]."""
-        deep = self.first(values[..., 1:], dense, columns)
-        return torch.cat([deep, fm_partial(values, dense, self.linear, columns)], dim=1)
+        return fm_partial(values, dense, self.linear, columns, self.first)
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, H₁ + 1 + K] → logits f32[B]."""
-        deep: Tensor = self.mlp(aggregated[:, : self.hidden]).squeeze(1)
-        return deep + fm_finish(aggregated[:, self.hidden :]) + self.bias
+        deep, fm = aggregated.split([self.hidden, aggregated.shape[1] - self.hidden], 1)  # type: ignore[no-untyped-call]
+        logits: Tensor = self.mlp(deep).squeeze(1)
+        return logits + fm_finish(fm) + self.bias

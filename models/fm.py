@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from models.base import (
@@ -28,7 +27,8 @@ from models.base import (
     adagrad,
     ftrl,
 )
-from models.layers import first_order, first_order_sum
+from models.fused import field_sums
+from models.layers import FieldLinear, first_order, some
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,30 @@ class FMModel(CTRModel):
 
 
 def fm_partial(
-    values: Tensor, dense: Tensor | None, linear: Tensor | None, columns: Columns | None = None
+    values: Tensor,
+    dense: Tensor | None,
+    linear: Tensor | None,
+    columns: Columns | None = None,
+    layer: FieldLinear | None = None,
 ) -> Tensor:
-    """FM's sub-operators on values f32[B, F_local, 1 + K] → f32[B, 1 + K]."""
-    sums = values.sum(dim=1)
-    vectors = values[..., 1:]
-    first = sums[:, :1] - 0.5 * vectors.square().sum(dim=(1, 2)).unsqueeze(1)
-    if linear is not None and dense is not None:
-        first = first + first_order_sum(dense, linear, columns)
-    return torch.cat([first, sums[:, 1:]], dim=1)
+    """FM's sub-operators on values f32[B, F_local, 1 + K] → f32[B, 1 + K].
+
+    With a `layer` on the same vectors and dense features, its product f32[B, H] comes before them.
+    """
+    if linear is None or dense is None:
+        dense = linear = None
+    elif columns is not None:
+        linear = some(linear, columns.dense)
+    if layer is None:
+        weight = values.new_empty(values.shape[1], values.shape[2] - 1, 0)
+        of_dense = None if linear is None else linear.new_empty(len(linear), 0)
+    else:
+        weight, of_dense = layer.blocks(columns)
+    return field_sums(values, weight, dense, of_dense, linear)
 
 
 def fm_finish(aggregated: Tensor) -> Tensor:
     """FM's substitution (DES eq. 6) of aggregated f32[B, 1 + K] → f32[B]."""
-    return aggregated[:, 0] + 0.5 * aggregated[:, 1:].square().sum(dim=1)
+    first, vectors = aggregated.split([1, aggregated.shape[1] - 1], 1)  # type: ignore[no-untyped-call]
+    logits: Tensor = first.squeeze(1) + 0.5 * vectors.square().sum(dim=1)
+    return logits

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from models.base import Columns, Part
+from models.fused import perceptron
 
 
 def generator(seed: int, name: str, part: str = "") -> torch.Generator:
@@ -68,11 +69,17 @@ class FieldLinear(nn.Module):
 
     def forward(self, vectors: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """vectors f32[B, F_local, K], dense f32[B, Dd], or only `columns` of them → f32[B, H]."""
-        weight = self.weight if columns is None else some(self.weight, columns.fields)
+        weight, of_dense = self.blocks(columns)
         out = vectors.flatten(1) @ weight.flatten(0, 1)
-        if self.dense is None or dense is None:
-            return out
-        return torch.addmm(out, dense, self.dense if columns is None else some(self.dense, columns.dense))
+        return out if of_dense is None or dense is None else torch.addmm(out, dense, of_dense)
+
+    def blocks(self, columns: Columns | None = None) -> tuple[Tensor, Tensor | None]:
+        """The parameters `weight` and `dense`, or their `columns`."""
+        if columns is None:
+            return self.weight, self.dense
+        return some(self.weight, columns.fields), None if self.dense is None else some(
+            self.dense, columns.dense
+        )
 
 
 class SomeFieldsLinear(FieldLinear):
@@ -126,10 +133,8 @@ class MLP(nn.Module):
 
     def forward(self, first: Tensor) -> Tensor:
         """The first layer's aggregated product, without its bias: f32[B, sizes[0]] → f32[B, sizes[-1]]."""
-        x = first + self.first_bias
-        for weight, bias in zip(self.weights, self.biases, strict=True):
-            x = torch.addmm(bias, torch.relu(x), weight)
-        return x
+        layers = itertools.chain.from_iterable(zip(self.weights, self.biases, strict=True))
+        return perceptron(first, self.first_bias, *layers)
 
 
 def some(tensor: Tensor, index: Sequence[int]) -> Tensor:

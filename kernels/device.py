@@ -20,13 +20,14 @@ from kernels.compiler import cached_cubin, compile_host
 from kernels.errors import ConfigError
 
 Bytes = npt.NDArray[np.uint8]
+_DLPACK_CUDA = 2
 
 
 class Buffer:
     """Device memory. `owner` keeps it alive."""
 
-    def __init__(self, address: int, nbytes: int, owner: object) -> None:
-        self.address, self.nbytes, self._owner = address, nbytes, owner
+    def __init__(self, address: int, nbytes: int, owner: Any) -> None:
+        self.address, self.nbytes, self.owner = address, nbytes, owner
 
 
 class Device(ABC):
@@ -59,6 +60,22 @@ class Device(ABC):
     @abstractmethod
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """Queue a copy inside the device."""
+
+    @abstractmethod
+    def sort(self, address: int, count: int) -> None:
+        """Queue sorting uint64[count] in place, upwards."""
+
+    @abstractmethod
+    def array(self, buffer: Buffer, shape: tuple[int, ...], dtype: npt.DTypeLike, at: int = 0) -> Any:
+        """The array of `shape` that begins `at` bytes into `buffer`, and keeps it alive: CuPy's, or NumPy's
+        where memory is the host's. Its content is there after `synchronize`."""
+
+    @abstractmethod
+    def borrow(self, array: Any) -> tuple[int, Any]:
+        """Address of a C-contiguous array as this device sees it, and what keeps it alive.
+
+        array: one of the host's, or one on this device that knows DLPack (torch, CuPy). What was queued on
+        it is done before what is queued here from then on."""
 
     @abstractmethod
     def launch(self, kernel: str, blocks: int, plan: int) -> None:
@@ -101,6 +118,19 @@ class EmulatedDevice(Device):
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         ctypes.memmove(target, source, nbytes)
+
+    def sort(self, address: int, count: int) -> None:
+        words = (ctypes.c_uint64 * count).from_address(address)
+        np.ctypeslib.as_array(words).sort()
+
+    def array(self, buffer: Buffer, shape: tuple[int, ...], dtype: npt.DTypeLike, at: int = 0) -> Any:
+        begin = buffer.address - buffer.owner.ctypes.data + at
+        nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return buffer.owner[begin : begin + nbytes].view(dtype).reshape(shape)
+
+    def borrow(self, array: Any) -> tuple[int, Any]:
+        host = np.ascontiguousarray(array)
+        return host.ctypes.data, host
 
     def launch(self, kernel: str, blocks: int, plan: int) -> None:
         self.launches += 1
@@ -149,6 +179,23 @@ class CudaDevice(Device):
     def copy(self, target: int, source: int, nbytes: int) -> None:
         kind = self._runtime.memcpyDeviceToDevice
         self._runtime.memcpyAsync(target, source, nbytes, kind, self._stream.ptr)
+
+    def sort(self, address: int, count: int) -> None:
+        unowned = self._cupy.cuda.UnownedMemory(address, 8 * count, None)
+        pointer = self._cupy.cuda.MemoryPointer(unowned, 0)
+        with self._stream:
+            self._cupy.ndarray((count,), np.uint64, memptr=pointer).sort()
+
+    def array(self, buffer: Buffer, shape: tuple[int, ...], dtype: npt.DTypeLike, at: int = 0) -> Any:
+        return self._cupy.ndarray(shape, dtype, memptr=buffer.owner + at)
+
+    def borrow(self, array: Any) -> tuple[int, Any]:
+        with self._stream:  # DLPack: the producer makes this stream wait for its own
+            if hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == _DLPACK_CUDA:
+                here = self._cupy.ascontiguousarray(self._cupy.from_dlpack(array))
+            else:
+                here = self._cupy.asarray(np.ascontiguousarray(array))
+        return int(here.data.ptr), here
 
     def launch(self, kernel: str, blocks: int, plan: int) -> None:
         self.launches += 1

@@ -20,6 +20,15 @@ static __device__ __forceinline__ void prefetch(const void* address) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
+// A value that other threads change with atomics meanwhile.
+template <typename T>
+static __device__ __forceinline__ T peek(const T* address) {
+    return *static_cast<const volatile T*>(address);
+}
+
+static __device__ __forceinline__ int32_t lowest_bit(uint64_t bits) { return __ffsll(bits) - 1; }
+static __device__ __forceinline__ int32_t highest_bit(uint32_t bits) { return 31 - __clz(bits); }
+
 #else
 
 #define LIVECTR_HOST 1
@@ -41,5 +50,27 @@ template <typename T>
 static inline T atomicAdd(T* address, T value) {
     return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
 }
+
+template <typename T>
+static inline T peek(const T* address) {
+    return __atomic_load_n(address, __ATOMIC_RELAXED);
+}
+
+template <typename T>
+static inline T atomicCAS(T* address, T expected, T value) {
+    __atomic_compare_exchange_n(address, &expected, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
+
+template <typename T>
+static inline T atomicMin(T* address, T value) {
+    T seen = peek(address);
+    while (value < seen && !__atomic_compare_exchange_n(address, &seen, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+    return seen;
+}
+
+static inline int32_t lowest_bit(uint64_t bits) { return __builtin_ctzll(bits); }
+static inline int32_t highest_bit(uint32_t bits) { return 31 - __builtin_clz(bits); }
 
 #endif

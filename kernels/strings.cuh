@@ -27,14 +27,6 @@ static __device__ __forceinline__ uint64_t eight_bytes(const uint8_t* data) {
     return word;
 }
 
-static __device__ __forceinline__ int32_t lowest_bit(uint64_t word) {
-#ifdef __CUDACC__
-    return __ffsll(int64_t(word)) - 1;
-#else
-    return __builtin_ctzll(word);
-#endif
-}
-
 // UTF-8 code points: bytes that continue no character.
 static __device__ __forceinline__ int32_t characters(Str s) {
     int32_t count = 0;

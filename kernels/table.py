@@ -29,6 +29,11 @@ CHUNK = 65_536
 """Rows at a time where a whole table passes."""
 
 
+def table_seed(name: str, seed: int) -> int:
+    """The 64 bits that a table's initial values begin with."""
+    return int.from_bytes(hashlib.blake2b(f"{seed}\0{name}".encode(), digest_size=8).digest(), "little")
+
+
 class DynamicTable(Tracked, Admission):
     """key (any int64) -> row float32[stride]; grows without a limit but memory and never rehashes as a whole.
 
@@ -46,10 +51,7 @@ class DynamicTable(Tracked, Admission):
         self.library = table_library(layout)
         self._factors = dict.fromkeys((segment.name for segment in layout.segments), 1.0)
         hyper = np.array(layout.hyper(), np.float32)
-        digest = hashlib.blake2b(f"{seed}\0{name}".encode(), digest_size=8).digest()
-        self.handle: int = self.library.table_new(
-            int.from_bytes(digest, "little"), address(hyper), len(hyper)
-        )
+        self.handle: int = self.library.table_new(table_seed(name, seed), address(hyper), len(hyper))
         if not self.handle:
             raise MemoryError(f"no memory for table {name!r}")
         weakref.finalize(self, self.library.table_delete, self.handle)

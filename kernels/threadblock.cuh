@@ -22,6 +22,8 @@ struct ThreadBlock {
 #ifdef __CUDACC__
         part(int32_t(threadIdx.x));
         __syncthreads();
+#elif defined(LIVECTR_REVERSED)  // tests: no result may depend on the order of threads
+        for (int32_t thread = THREADS - 1; thread >= 0; --thread) part(thread);
 #else
         for (int32_t thread = 0; thread < THREADS; ++thread) part(thread);
 #endif

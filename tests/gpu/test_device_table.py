@@ -1,0 +1,66 @@
+"""Tables and their cache on a real GPU: the checks of the emulated device. `make test-gpu` runs them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from kernels.device import CudaDevice, EmulatedDevice
+from kernels.device_table import DeviceTable
+from kernels.gpu_cache import CachedFields, GpuCache
+from kernels.table import DynamicTable, FieldTables
+from tests.kernels import device_table_checks as checks
+
+TestDeviceTableIsADict = checks.table_is_a_dict(CudaDevice, 20)
+
+
+def test_equals_the_host_table() -> None:
+    checks.equals_the_host_table(CudaDevice, size=100_000)
+
+
+def test_grows_at_a_load_of_nine_tenths() -> None:
+    checks.grows_at_a_load_of_nine_tenths(CudaDevice, 300_000)
+
+
+def test_erased_keys_leave_room() -> None:
+    checks.erased_keys_leave_room(CudaDevice)
+
+
+@pytest.mark.parametrize("other", [CudaDevice, EmulatedDevice])
+def test_same_bits_again_and_as_the_emulated_device(other: type[CudaDevice] | type[EmulatedDevice]) -> None:
+    checks.same_bits_in_any_order(CudaDevice, other)
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("budget_rows", [700, 1_100, 10_000])
+def test_cached_training_equals_the_host(budget_rows: int, prefetch: bool) -> None:
+    checks.cached_training_equals_the_host(CudaDevice, budget_rows, prefetch=prefetch, grouped=prefetch)
+
+
+def test_a_cache_can_be_dropped() -> None:
+    checks.a_cache_can_be_dropped(CudaDevice)
+
+
+def test_wrong_calls_are_told() -> None:
+    checks.wrong_calls_are_told(CudaDevice)
+
+
+def test_torch_reads_and_trains_the_rows() -> None:
+    """Values and gradients cross as device memory, in order with torch's stream."""
+    hosts = [{"t": DynamicTable(checks.ALL, name="t", seed=1)} for _ in range(2)]
+    plain = FieldTables(hosts[0], [("f", "t")])
+    cache = GpuCache(hosts[1], budget_rows=60_000)
+    front = CachedFields(cache, [("f", "t")])
+    rng, offsets = np.random.default_rng(1), np.arange(50_001, dtype=np.int32)
+    for _ in range(20):
+        keys = rng.integers(0, 90_000, 50_000)
+        (expected,) = plain.forward(offsets, keys, 50_000)
+        (values,) = front.forward(offsets, keys, 50_000)
+        weights = torch.from_dlpack(values).requires_grad_()
+        assert weights.is_cuda
+        (weights * weights).sum().backward()
+        assert front.backward(weights.grad) == plain.backward(expected + expected)
+    cache.flush()
+    checks.same_tables(hosts[0], hosts[1], {"t": 0})
+    assert isinstance(cache.device, DeviceTable) and cache.evicted > 0

@@ -1,0 +1,94 @@
+"""DeviceTable and its cache on the emulated device, and compiled for a GPU; tests/gpu runs the same there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernels.compiler import compile_cubin
+from kernels.device import EmulatedDevice, gpu_available
+from kernels.device_store import HEADER_BYTES, KERNELS, Slabs, table_source
+from kernels.device_table import DeviceTable
+from kernels.errors import ConfigError
+from kernels.gpu_cache import GpuCache
+from kernels.layout import AdaGrad, RowLayout, Segment
+from kernels.table import DynamicTable
+from tests.kernels import device_table_checks as checks
+
+TestDeviceTableIsADict = checks.table_is_a_dict(EmulatedDevice, 20)
+TestReversedDeviceTableIsADict = checks.table_is_a_dict(checks.reversed_device, 5)
+
+
+def test_equals_the_host_table() -> None:
+    checks.equals_the_host_table(EmulatedDevice)
+
+
+def test_grows_at_a_load_of_nine_tenths() -> None:
+    checks.grows_at_a_load_of_nine_tenths(EmulatedDevice, 30_000)
+
+
+def test_erased_keys_leave_room() -> None:
+    checks.erased_keys_leave_room(EmulatedDevice)
+
+
+def test_same_bits_in_any_order_of_threads() -> None:
+    checks.same_bits_in_any_order(EmulatedDevice, checks.reversed_device)
+
+
+@pytest.mark.parametrize("prefetch", [False, True])
+@pytest.mark.parametrize("budget_rows", [700, 1_100, 10_000])
+def test_cached_training_equals_the_host(budget_rows: int, prefetch: bool) -> None:
+    cache = checks.cached_training_equals_the_host(EmulatedDevice, budget_rows, prefetch=prefetch)
+    assert (cache.evicted > 0) == (budget_rows < 10_000)
+    assert 0 < cache.written_back <= cache.evicted or budget_rows == 10_000
+    assert cache.hits > 0 and (cache.prefetched > 0) == (prefetch and budget_rows < 10_000)
+
+
+def test_cached_training_equals_the_host_in_blocks_and_reversed() -> None:
+    checks.cached_training_equals_the_host(checks.reversed_device, 800, prefetch=True, grouped=True)
+
+
+def test_a_cache_can_be_dropped() -> None:
+    checks.a_cache_can_be_dropped(EmulatedDevice)
+
+
+def test_wrong_calls_are_told() -> None:
+    checks.wrong_calls_are_told(EmulatedDevice)
+    with pytest.raises(ConfigError, match="at least 1 row"):
+        GpuCache({"t": DynamicTable(checks.LAYOUT, name="t", seed=1)}, budget_rows=0, target=EmulatedDevice)
+    with pytest.raises(ValueError, match="one row layout"):
+        GpuCache({}, budget_rows=1, target=EmulatedDevice)
+
+
+def test_without_a_gpu_it_says_so() -> None:
+    if gpu_available():
+        pytest.fail("this machine has a GPU: run make test-gpu")
+    with pytest.raises(ConfigError, match=r"no GPU|needs CuPy"):
+        DeviceTable(checks.LAYOUT, ["t"], seed=1)
+
+
+@pytest.mark.parametrize("layout", [checks.LAYOUT, checks.ALL], ids=["D=5", "D=12"])
+def test_every_kernel_compiles_for_sm_90(layout: RowLayout) -> None:
+    cubin = compile_cubin(table_source(layout))
+    assert all(f".text.{kernel}".encode() + b"\0" in cubin for kernel in KERNELS)
+
+
+def test_bytes_of_a_row() -> None:
+    """K = 16, AdaGrad: at the load that growing starts with and ends with."""
+    sizes = Slabs.of(RowLayout((Segment("v", 16, AdaGrad()),)))
+    assert sizes.pitch == 128
+    most, least = (sizes.pitch + HEADER_BYTES + 256 / 15 / load for load in (0.45, 0.9))
+    assert least < 1.26 * (8 + 128) and most < 1.4 * (8 + 128)
+
+
+def test_slabs_hold_all_row_numbers() -> None:
+    """The first row of a slab follows the last of the slab before, as row_place of device_rows.cuh has it."""
+    sizes = Slabs.of(checks.LAYOUT)
+    first = np.cumsum([0, *(sizes.rows(slab) for slab in range(20))])
+    for slab, row in enumerate(first[:20].tolist()):
+        if row >> sizes.high:
+            assert slab == sizes.high - sizes.low + (row >> sizes.high) and row % (1 << sizes.high) == 0
+        elif row >> sizes.low:
+            assert slab == row.bit_length() - sizes.low and row & (row - 1) == 0
+        else:
+            assert slab == row == 0

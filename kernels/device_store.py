@@ -23,7 +23,12 @@ from kernels.table import Floats, table_seed
 
 MEMBERS = (
     *(("Bucket*", "buckets"), ("uint64_t", "mask"), ("uint64_t", "salt"), ("const Bucket*", "old_buckets")),
-    *(("char* const*", "slabs"), ("const uint64_t*", "seeds"), ("const float*", "hyper")),
+    *(
+        ("char* const*", "slabs"),
+        ("const uint64_t*", "seeds"),
+        ("const float*", "hyper"),
+        ("int64_t", "hypers"),
+    ),
     *(("int64_t", "n"), ("int64_t", "blocks"), ("int64_t", "distinct")),
     *(("const int64_t*", "keys"), ("const uint32_t*", "tables"), ("uint64_t", "table")),
     *(("uint32_t*", "scratch"), ("uint64_t", "scratch_mask"), ("uint32_t*", "slot_of")),
@@ -45,7 +50,7 @@ MEMBERS = (
 KERNELS = (
     *("find_rows", "read_values", "read_rows", "initial_rows", "read_headers"),
     *("group_claim", "group_count", "group_sums", "group_number", "group_spread"),
-    *("find_groups", "missing_sums", "list_missing", "insert_missing", "spread_rows"),
+    *("find_groups", "missing_sums", "list_distinct", "list_missing", "insert_missing", "spread_rows"),
     *("list_occurrences", "find_starts", "sum_gradients", "update_rows", "assign_rows"),
     *("count_found", "list_found", "release_rows", "count_changed", "list_changed"),
     *("count_idle", "list_idle", "take_idle", "rehash", "place_cells", "pool_cells"),
@@ -115,7 +120,7 @@ class DeviceStore:
         #: rehashes of the index, so far
         self.rehashes = 0
         self._seeds = self._constant(np.array(seeds, np.uint64))
-        self._hyper = self._constant(np.array(layout.hyper(), np.float32))
+        self._hyper = self._constant(np.tile(np.array(layout.hyper(), np.float32), len(names)))
         self._salt = int.from_bytes(hashlib.blake2b(f"{seed}".encode(), digest_size=8).digest(), "little")
         self._slab_table = self.device.memory(8 * SLABS)
         self._slabs: list[Buffer] = []
@@ -136,6 +141,11 @@ class DeviceStore:
         """Slots of the index."""
         return self._buckets.nbytes // BUCKET_BYTES * BUCKET_SLOTS
 
+    def set_hyper(self, table: int, hyper: Floats) -> None:
+        """From here on a table's optimisers have these parameters (DynamicTable.hyper)."""
+        self.work.keep(hyper)
+        self.device.upload(self._hyper.address + table * hyper.nbytes, hyper.view(np.uint8))
+
     def launch(self, plan: dict[str, int], *kernels: tuple[str, int]) -> None:
         """Queue kernels over so many items each; members of `Plan` not named are the store's own, or 0."""
         own = {
@@ -145,6 +155,7 @@ class DeviceStore:
             "slabs": self._slab_table.address,
             "seeds": self._seeds.address,
             "hyper": self._hyper.address,
+            "hypers": len(self.layout.hyper()),
             "free_rows": self._free.address,
             "free_count": self._free_count,
             "next_row": self._next_row,

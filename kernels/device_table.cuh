@@ -15,6 +15,11 @@ static __device__ __forceinline__ uint32_t table_at(const Plan& p, int64_t i) {
     return p.tables ? p.tables[i] : uint32_t(p.table);
 }
 
+// The optimisers' parameters may differ from table to table: each has its learning rates.
+static __device__ __forceinline__ const float* hyper_of(const Plan& p, uint32_t table) {
+    return p.hyper + int64_t(table) * p.hypers;
+}
+
 static __device__ __forceinline__ int64_t distinct(const Plan& p) { return p.groups[p.blocks]; }
 
 // Searching and reading
@@ -43,7 +48,8 @@ KERNEL(read_rows) { copy_rows<Layout::STRIDE>(p, block); }
 KERNEL(initial_rows) {
     each(block, p.n, [&](int64_t i) {
         if (p.row_of[i] != NO_ROW) return;
-        Layout::values(p.out + i * Layout::D, initial_stream(p.seeds[table_at(p, i)], p.keys[i]), p.hyper);
+        const uint32_t table = table_at(p, i);
+        Layout::values(p.out + i * Layout::D, initial_stream(p.seeds[table], p.keys[i]), hyper_of(p, table));
     });
 }
 
@@ -115,6 +121,16 @@ KERNEL(find_groups) {
 
 KERNEL(missing_sums) { exclusive_sums(block, p.missing, p.blocks); }
 
+// The distinct keys in order, and which are missing.
+KERNEL(list_distinct) {
+    each(block, p.n, [&](int64_t id) {
+        const int64_t i = p.leader[id];
+        p.keys_out[id] = p.keys[i];
+        p.tables_out[id] = table_at(p, i);
+        p.changed_out[id] = p.rows[id] == NO_ROW;
+    });
+}
+
 // The missing keys in order, for the host to fetch.
 KERNEL(list_missing) {
     each_chosen(
@@ -142,8 +158,8 @@ KERNEL(insert_missing) {
             if (p.source) {
                 for (int f = 0; f < Layout::STRIDE; ++f) floats[f] = p.source[rank * Layout::STRIDE + f];
             } else {
-                Layout::values(floats, initial_stream(p.seeds[table], key), p.hyper);
-                Layout::state(floats, p.hyper);
+                Layout::values(floats, initial_stream(p.seeds[table], key), hyper_of(p, table));
+                Layout::state(floats, hyper_of(p, table));
             }
         });
 }
@@ -186,8 +202,10 @@ KERNEL(sum_gradients) {
 KERNEL(update_rows) {
     each(block, p.distinct, [&](int64_t id) {
         const uint32_t row = p.rows[id];
-        Layout::update(device_floats(p.slabs, row), p.sums + id * Layout::D, p.hyper);
-        device_header(p.slabs, row)->generation = uint32_t(p.generation);
+        DeviceHeader* const header = device_header(p.slabs, row);
+        const float* const hyper = hyper_of(p, header->table);
+        Layout::update(device_floats(p.slabs, row), p.sums + id * Layout::D, hyper);
+        header->generation = uint32_t(p.generation);
     });
 }
 

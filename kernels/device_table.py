@@ -191,6 +191,18 @@ class DeviceTable(DeviceStore):
         work.synchronize()
         return Batch(n, int(totals[0]), int(totals[1]), plan)
 
+    def distinct(self, batch: Batch) -> tuple[Keys, Rows, npt.NDArray[np.bool_]]:
+        """The distinct keys, their tables, and which are missing, in the order of first occurrence. Waits."""
+        n, work = batch.distinct, self.work
+        plan = {**batch.plan, "n": n, "keys_out": work.memory("keys_out", 8 * n)}
+        plan |= {name: work.memory(name, 4 * n) for name in ("tables_out", "changed_out")}
+        self.launch(plan, ("list_distinct", n))
+        keys = work.download(plan["keys_out"], (n,), np.int64)
+        tables = work.download(plan["tables_out"], (n,), np.uint32)
+        missing = work.download(plan["changed_out"], (n,), np.uint32)
+        work.synchronize()
+        return keys, tables, missing > 0
+
     def missing(self, batch: Batch) -> tuple[Keys, Rows]:
         """Keys and tables of the missing keys, in the order of their first occurrence. Waits."""
         n = batch.missing

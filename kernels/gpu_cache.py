@@ -36,11 +36,20 @@ class GpuCache:
     """Rows of host tables on a device.
 
     tables: name → table, at least one, all of one layout. budget_rows: most rows on the device; a batch's
-    distinct keys must fit. Calls of several threads take turns. Raises ConfigError without a GPU.
+    distinct keys must fit. note_uses: whether host tables note the use of rows that the device has too, which
+    asks the host for every distinct key of a batch; None: where they keep track of use. Policies that choose
+    rows by their use need it; to choose what lies in DRAM or below, the device's misses are enough.
+
+    Calls of several threads take turns. Raises ConfigError without a GPU, and for tables with admission.
     """
 
     def __init__(
-        self, tables: Mapping[str, DynamicTable], *, budget_rows: int, target: Target = CudaDevice
+        self,
+        tables: Mapping[str, DynamicTable],
+        *,
+        budget_rows: int,
+        note_uses: bool | None = None,
+        target: Target = CudaDevice,
     ) -> None:
         layouts = {table.layout for table in tables.values()}
         if len(layouts) != 1:
@@ -57,6 +66,8 @@ class GpuCache:
         #: rows that came before their batch, so far
         self.prefetched = 0
         self._hosts = list(self.tables.values())
+        self._notes = [table.tracks if note_uses is None else note_uses for table in self._hosts]
+        self._rates = 0
         self._step = 1
         self._flushed = 0
 
@@ -70,6 +81,8 @@ class GpuCache:
         keys, tables: addresses of int64[n], and of uint32[n], the number of each one's table.
         Raises ConfigError when the distinct keys are more than the budget.
         """
+        if not all(table.admits_all for table in self._hosts):
+            raise ConfigError("a GPU cannot train tables with admission: switch admission or the GPU off")
         self._step += 1
         batch = self.device.group(keys, n, tables=tables, step=self._step)
         if batch.distinct > self.budget_rows:
@@ -79,12 +92,27 @@ class GpuCache:
             )
         self.hits += batch.distinct - batch.missing
         self.misses += batch.missing
+        if any(self._notes):
+            asked, of, missing = self.device.distinct(batch)
+        elif batch.missing:
+            asked, of = self.device.missing(batch)
+            missing = np.ones(batch.missing, bool)
+        else:
+            return batch
+        rows = self._fetched(asked, of, missing)
         if batch.missing:
-            missing, of = self.device.missing(batch)
-            rows = self._from_hosts(missing, of, [table.find_or_insert for table in self._hosts])
             self._make_room(batch.missing)
             self.device.insert(batch, self.device.work.upload("source", rows))
         return batch
+
+    def apply(self, batch: Batch, grads: int, cells: int) -> None:
+        """The optimisers' step of a batch, at the host tables' rates; see DeviceTable.apply."""
+        changes = sum(table.rate_changes for table in self._hosts)
+        if changes != self._rates:
+            self._rates = changes
+            for number, table in enumerate(self._hosts):
+                self.device.set_hyper(number, table.hyper())
+        self.device.apply(batch, grads, cells)
 
     def prefetch(self, keys: int, n: int, tables: int) -> None:
         """As `fetch`, ahead of the step: takes rows that their host table has, as far as there is room."""
@@ -101,7 +129,10 @@ class GpuCache:
         if not len(chosen):
             return
         missing, of = missing[chosen], of[chosen]
-        rows = self._from_hosts(missing, of, [table.find for table in self._hosts])
+        rows = np.empty((len(chosen), self.device.layout.stride), np.float32)
+        for number, host in enumerate(self._hosts):
+            mine = of == number
+            rows[mine] = host.read(host.find(missing[mine]))[1]
         self._make_room(len(chosen))
         work = self.device.work
         at, of_at = work.upload("ahead keys", missing), work.upload("ahead tables", of)
@@ -122,14 +153,22 @@ class GpuCache:
             rows, count = self.device.idle(self._step)
             self.device.release(rows, count)
 
-    def _from_hosts(self, keys: Keys, of: Rows, numbers: Sequence[Any]) -> Floats:
-        """float32[n, stride] rows of keys, by table in their order."""
+    def erase(self, name: str, keys: npt.ArrayLike) -> int:
+        """Forget keys of a table, on the device and the host; returns how many were there."""
+        with self.lock:
+            self.device.erase(keys, list(self.tables).index(name))
+            return self.tables[name].erase(keys)
+
+    def _fetched(self, keys: Keys, of: Rows, missing: npt.NDArray[np.bool_]) -> Floats:
+        """float32[missing, stride] rows of the missing keys; new ones are inserted, uses are noted."""
         out = np.empty((len(keys), self.device.layout.stride), np.float32)
         for number, host in enumerate(self._hosts):
-            mine = of == number
+            mine = of == number if self._notes[number] else (of == number) & missing
             if mine.any():
-                out[mine] = host.read(numbers[number](keys[mine]))[1]
-        return out
+                numbers = host.find_or_insert(keys[mine])
+                wanted = missing[mine]
+                out[np.flatnonzero(mine)[wanted]] = host.read(numbers[wanted])[1]
+        return out[missing]
 
     def _make_room(self, more: int) -> None:
         over = len(self) + more - self.budget_rows
@@ -223,7 +262,7 @@ class CachedFields:
                 address = table.work.memory("grads", 4 * placed.count * self.dim)
                 for (source, _), (at, shape) in zip(parts, placed.results, strict=True):
                     table.device.copy(address + 4 * at, source, 4 * int(np.prod(shape)))
-            table.apply(batch, address, placed.cells)
+            self.cache.apply(batch, address, placed.cells)
             return batch.distinct
 
     def prefetch(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int) -> None:

@@ -49,8 +49,10 @@ class DynamicTable(Tracked, Admission):
         self.name = name
         self.seed = seed
         self.library = table_library(layout)
+        #: how often `set_rate` changed `hyper`
+        self.rate_changes = 0
         self._factors = dict.fromkeys((segment.name for segment in layout.segments), 1.0)
-        hyper = np.array(layout.hyper(), np.float32)
+        hyper = self.hyper()
         self.handle: int = self.library.table_new(table_seed(name, seed), address(hyper), len(hyper))
         if not self.handle:
             raise MemoryError(f"no memory for table {name!r}")
@@ -84,8 +86,12 @@ class DynamicTable(Tracked, Admission):
         chosen = {name: factor for name in self._factors if name.startswith(prefix)}
         if any(self._factors[name] != factor for name in chosen):
             self._factors |= chosen
-            hyper = np.array(self.layout.hyper(self._factors), np.float32)
-            self.library.table_hyper(self.handle, address(hyper))
+            self.rate_changes += 1
+            self.library.table_hyper(self.handle, address(self.hyper()))
+
+    def hyper(self) -> Floats:
+        """The optimisers' parameters, as RowLayout.hyper has them, with the factors of `set_rate`."""
+        return np.array(self.layout.hyper(self._factors), np.float32)
 
     def find(self, keys: npt.ArrayLike) -> Rows:
         """uint32[n] row numbers of int64[n] keys; MISSING_ROW where there is none."""

@@ -42,6 +42,10 @@ def test_a_cache_can_be_dropped() -> None:
     checks.a_cache_can_be_dropped(CudaDevice)
 
 
+def test_uses_and_erasures_reach_the_host() -> None:
+    checks.uses_and_erasures_reach_the_host(CudaDevice)
+
+
 def test_wrong_calls_are_told() -> None:
     checks.wrong_calls_are_told(CudaDevice)
 

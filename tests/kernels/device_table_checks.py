@@ -16,14 +16,14 @@ from kernels.device_store import LOAD, Target
 from kernels.device_table import DeviceTable
 from kernels.errors import ConfigError
 from kernels.gpu_cache import CachedFields, GpuCache
-from kernels.layout import FTRL, SGD, AdaGrad, Adam, RowLayout, Segment
+from kernels.layout import FTRL, SGD, AdaGrad, Adam, RowAdaGrad, RowLayout, Segment
 from kernels.table import MISSING_ROW, DynamicTable, FieldTables
 from tests.kernels.reference import initial_row, updated_row
 from tests.kernels.test_fields import FIELDS, ragged, tables
 from tests.kernels.test_fields import LAYOUT as FIELD_LAYOUT
 
 LAYOUT = RowLayout((Segment("w", 1, FTRL(l1=0.01)), Segment("v", 4, AdaGrad(), 0.1)))
-KINDS = (SGD(lr=0.1), AdaGrad(), Adam(lr=0.01), FTRL(l1=0.5, l2=0.1))
+KINDS = (SGD(lr=0.1), AdaGrad(), RowAdaGrad(), Adam(lr=0.01), FTRL(l1=0.5, l2=0.1))
 ALL = RowLayout(tuple(Segment(str(i), 3, kind, 0.3) for i, kind in enumerate(KINDS)))
 EXTREME = [0, -1, 1, 2**63 - 1, -(2**63), 0xFFFFFFFF]
 KEYS = st.lists(st.one_of(st.sampled_from(EXTREME), st.integers(0, 40)), max_size=30)
@@ -219,6 +219,10 @@ def cached_training_equals_the_host(
             front.prefetch(batches[step + 1][0], batches[step + 1][1] + 100 * (step + 1), *rows)
         assert plain.backward(*grads) == front.backward(*grads)
         assert len(cache) <= budget_rows
+        if step % 6 == 5:
+            for name in ("user", "ad"):
+                plain_tables[name].set_rate(0.9**step, "v" if name == "ad" else "")
+                cached_tables[name].set_rate(0.9**step, "v" if name == "ad" else "")
         if step % 7 == 3:
             for one, other in zip(
                 plain.infer(offsets, keys, *rows), front.infer(offsets, keys, *rows), strict=True
@@ -262,6 +266,31 @@ def a_cache_can_be_dropped(target: Target) -> None:
     assert (on_host(values)[[0, 2]] == 2).all() and (on_host(values)[1] != 2).all()
 
 
+def uses_and_erasures_reach_the_host(target: Target) -> None:
+    """Host tables that keep track of use know of every use, and erased rows are erased in both places."""
+    both = [
+        {name: DynamicTable(FIELD_LAYOUT, name=name, seed=4, track=True, half_life=4) for name in tables()}
+        for _ in range(2)
+    ]
+    plain, cache = FieldTables(both[0], FIELDS), GpuCache(both[1], budget_rows=500, target=target)
+    front, rng = CachedFields(cache, FIELDS), np.random.default_rng(2)
+    for step in range(12):
+        for table in (*both[0].values(), *both[1].values()):
+            table.now(step)
+        offsets, keys = ragged(rng, 40, len(FIELDS), 400)
+        (expected,), (got,) = plain.forward(offsets, keys, 40), front.forward(offsets, keys, 40)
+        np.testing.assert_array_equal(expected, on_host(got))
+        assert plain.backward(expected) == front.backward(expected)
+        gone = both[0]["ad"].oldest(20)
+        assert both[0]["ad"].erase(gone) == cache.erase("ad", gone) == 20
+        asked = np.arange(400)
+        for one, other in zip(both[0]["ad"].usage(asked), both[1]["ad"].usage(asked), strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert cache.hits > 0 and cache.evicted > 0
+    cache.flush()
+    same_tables(*both, dict.fromkeys(both[0], 0))
+
+
 def wrong_calls_are_told(target: Target) -> None:
     cache = GpuCache(tables(), budget_rows=2, target=target)
     front = CachedFields(cache, [("ad", "ad"), ("liked", "ad")])
@@ -276,6 +305,9 @@ def wrong_calls_are_told(target: Target) -> None:
     front.forward(offsets, [1, 2], 1)
     with pytest.raises(ValueError, match=r"expected float32 of shape \(1, 2, 9\)"):
         front.backward(np.zeros((1, 2, 8), np.float32))
+    cache.tables["ad"].admit_after(2, 1024)
+    with pytest.raises(ConfigError, match="admission"):
+        front.forward(offsets, [1, 2], 1)
     table = DeviceTable(LAYOUT, ["t"], seed=1, target=target)
     with pytest.raises(ValueError, match="expected"):
         table.find([1.5])

@@ -52,6 +52,10 @@ def test_a_cache_can_be_dropped() -> None:
     checks.a_cache_can_be_dropped(EmulatedDevice)
 
 
+def test_uses_and_erasures_reach_the_host() -> None:
+    checks.uses_and_erasures_reach_the_host(EmulatedDevice)
+
+
 def test_wrong_calls_are_told() -> None:
     checks.wrong_calls_are_told(EmulatedDevice)
     with pytest.raises(ConfigError, match="at least 1 row"):
@@ -67,7 +71,7 @@ def test_without_a_gpu_it_says_so() -> None:
         DeviceTable(checks.LAYOUT, ["t"], seed=1)
 
 
-@pytest.mark.parametrize("layout", [checks.LAYOUT, checks.ALL], ids=["D=5", "D=12"])
+@pytest.mark.parametrize("layout", [checks.LAYOUT, checks.ALL], ids=["D=5", "D=15"])
 def test_every_kernel_compiles_for_sm_90(layout: RowLayout) -> None:
     cubin = compile_cubin(table_source(layout))
     assert all(f".text.{kernel}".encode() + b"\0" in cubin for kernel in KERNELS)

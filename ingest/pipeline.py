@@ -17,6 +17,7 @@ import pyarrow as pa
 from ingest import dtypes
 from ingest.expr import ColumnRef, Expr, RecentRef
 from ingest.plan import FeaturePlan
+from ingest.policies import TablePolicy, by_table
 from ingest.streams import Lookup, Stream, Table, View, roots_of
 from kernels.errors import ConfigError, UserError
 
@@ -49,6 +50,8 @@ class Pipeline:
     rank      configuration of the ranking model (a dataclass of `models`)
     prerank   configuration of the two-tower pre-rank model, or None
     items     the look-up table of what is ranked (the ads); needed by pre-rank
+    policies  which rows embedding tables take in and let go: one TablePolicy for all of them, or one by the
+              name of the table; None: all stay
     settings  settings that the pipeline file fixes; checked by the command line's configuration
 
     Raises ConfigError, one sentence, for what cannot work.
@@ -61,6 +64,7 @@ class Pipeline:
     rank: object
     prerank: object | None = None
     items: Table | None = None
+    policies: TablePolicy | Mapping[str, TablePolicy] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -85,6 +89,7 @@ class Pipeline:
                 f"items table {self.items.topic} is not looked up; add .lookup({self.items.topic}) to the log"
             )
         self._check_towers()
+        _ = self.table_policies
 
     # What it computes
 
@@ -100,6 +105,11 @@ class Pipeline:
         return tuple(
             FieldSpec(name, table, index) for index, (name, table) in enumerate(self._tables.items())
         )
+
+    @cached_property
+    def table_policies(self) -> dict[str, TablePolicy]:
+        """Embedding table → its policy, of the tables that have one."""
+        return by_table(self.policies, self._tables.values(), timed=self.log.impressions.time is not None)
 
     @property
     def _tables(self) -> dict[str, str]:
@@ -118,6 +128,7 @@ class Pipeline:
             self.prerank,
             self.log,
             self.items,
+            sorted(self.table_policies.items()),
         )
         return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
 

@@ -36,6 +36,12 @@ TIER_WAIT_SECONDS = Histogram(
     "Seconds that a step waited for rows of a table from SSD.",
     buckets=_STEP_BUCKETS_S,
 )
+ADMITTED_ROWS = Counter("livectr_admitted_rows", "Keys that a table's admission let in.", ["table"])
+REFUSED_KEYS = Counter(
+    "livectr_refused_keys", "Keys of batches that a table's admission kept out: not learned.", ["table"]
+)
+EXPIRED_ROWS = Counter("livectr_expired_rows", "Rows that left a table by their age.", ["table"])
+EVICTED_ROWS = Counter("livectr_evicted_rows", "Rows that left a table for its budget.", ["table"])
 COLLECTIVE_BYTES = Counter(
     "livectr_collective_bytes", "Bytes that this rank sent to others, by operator.", ["operator"]
 )

@@ -1,0 +1,155 @@
+"""What enters and leaves a rank's tables: admission, expiry, eviction (settings: ingest.policies.TablePolicy).
+
+    before(times)   the stamp of everything that the batch uses: its event time, in seconds
+    step            reads and learns rows; keys that are not admitted have none (kernels/admission.cuh)
+    after()         rows too old leave; where a budget is passed, a SLICE-th of it is freed
+
+All of it is a function of the batches: of event times, not of the clock; of keys, not of row numbers. So a
+resumed run, and one on another number of ranks, keeps the same rows. Rows that leave are told to checkpoints
+and to Redis (DynamicTable.erased).
+
+The event time of a batch is the median of its examples' and never goes back: a wrong clock in one record
+moves nothing. In a log without event times each batch counts as a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ingest.policies import TablePolicy
+from kernels.errors import ConfigError, MismatchError
+from kernels.table import DynamicTable, Keys
+from kernels.usage import LAST_STAMP
+from trainer import telemetry
+
+SLICE = 20
+"""Part of a budget that is freed at once: to choose rows is a pass over all of them."""
+LOOKS = 64
+"""How often in a `max_age` old rows are looked for: a row leaves by 1 + 1/LOOKS of it."""
+
+I64 = npt.NDArray[np.int64]
+State = dict[str, npt.NDArray[Any]]
+
+
+class Policies:
+    """The policies of one rank's tables; tables without one are left alone and cost nothing.
+
+    Args:
+        tables: this rank's, empty.
+        policies: of all tables (ingest.pipeline.Pipeline.table_policies).
+        timed: whether the log has event times.
+
+    Raises:
+        ConfigError: a budget without room for a row, or a policy for a table that spills to SSD.
+    """
+
+    def __init__(
+        self, tables: Mapping[str, DynamicTable], policies: Mapping[str, TablePolicy], *, timed: bool
+    ) -> None:
+        self.now = 0
+        self._timed = timed
+        own = (name for name in tables if name in policies)
+        self._kept = {name: _Kept.of(tables[name], policies[name]) for name in own}
+
+    def before(self, times_ms: I64) -> None:
+        """Before a step: int64[B] event times of the whole batch, the same on every rank."""
+        if self._timed:
+            middle = (len(times_ms) - 1) // 2
+            time_s = int(np.partition(times_ms, middle)[middle]) // 1000 if len(times_ms) else 0
+            self.now = min(max(self.now, time_s), LAST_STAMP)
+        else:
+            self.now += 1
+        for kept in self._kept.values():
+            kept.move_to(self.now)
+
+    def after(self) -> None:
+        """After a step, whether it learned or not; on every rank for its own tables."""
+        for kept in self._kept.values():
+            kept.expire(self.now)
+            kept.evict()
+            kept.account()
+
+    def state(self) -> State:
+        """What a checkpoint holds beside the rows; of all ranks together, whichever has the tables then."""
+        state: State = {}
+        for name, kept in self._kept.items():
+            state[f"{name}/clock"] = np.array([self.now, kept.looked], np.int64)
+            if not kept.table.admits_all:
+                cells, seen = kept.table.sketch()
+                state[f"{name}/sketch"], state[f"{name}/seen"] = cells, np.array([seen], np.int64)
+        return state
+
+    def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on from all ranks' `state` put together. Raises MismatchError for that of other policies."""
+        for name, kept in self._kept.items():
+            try:
+                now, kept.looked = (int(stamp) for stamp in state[f"{name}/clock"])
+                if not kept.table.admits_all:
+                    kept.table.load_sketch(state[f"{name}/sketch"], int(state[f"{name}/seen"][0]))
+            except (KeyError, ValueError) as error:
+                raise MismatchError(
+                    f"the checkpoint was written without the policies of table {name!r} ({error}); use the "
+                    "pipeline that wrote it, or another --checkpoint directory"
+                ) from error
+            self.now = max(self.now, now)
+        for kept in self._kept.values():
+            kept.move_to(self.now)
+
+
+@dataclass
+class _Kept:
+    """A table under a policy. looked: the stamp when old rows were looked for."""
+
+    table: DynamicTable
+    policy: TablePolicy
+    budget: int | None
+    looked: int = 0
+    counted: tuple[int, int] = (0, 0)
+
+    @staticmethod
+    def of(table: DynamicTable, policy: TablePolicy) -> _Kept:
+        if policy.tracks:
+            if table.tracks:
+                raise ConfigError(
+                    f"table {table.name!r} spills to SSD, which keeps every row: leave out its max_age and its "
+                    "budget, or the folder for spilling"
+                )
+            table.track(policy.half_life_s)
+        if policy.admit_after is not None:
+            table.admit_after(policy.admit_after, policy.sketch_bytes)
+        return _Kept(table, policy, policy.row_budget(table.row_bytes))
+
+    def move_to(self, now: int) -> None:
+        if self.policy.tracks:
+            self.table.now(now)
+
+    def expire(self, now: int) -> None:
+        age = self.policy.max_age_s
+        if age is not None and now - self.looked >= max(1, age // LOOKS):
+            self.looked = now
+            self._drop(self.table.older_than(now - age), telemetry.EXPIRED_ROWS)
+
+    def evict(self) -> None:
+        rows = len(self.table)
+        if self.budget is None or rows <= self.budget:
+            return
+        choose = self.table.rarest if self.policy.evict == "lfu" else self.table.oldest
+        self._drop(choose(rows - self.budget + self.budget // SLICE), telemetry.EVICTED_ROWS)
+
+    def account(self) -> None:
+        counts = self.table.admission_counts()
+        for metric, now, before in zip(
+            (telemetry.ADMITTED_ROWS, telemetry.REFUSED_KEYS), counts, self.counted, strict=True
+        ):
+            if now > before:
+                metric.labels(self.table.name).inc(now - before)
+        self.counted = counts
+
+    def _drop(self, keys: Keys, metric: telemetry.Counter) -> None:
+        if len(keys):
+            metric.labels(self.table.name).inc(self.table.erase(keys))

@@ -1,4 +1,4 @@
-"""Which rows a table takes in, and which it lets go: settings of a pipeline file (`Pipeline(policies=...)`)."""
+"""Which rows a table takes in, and which it lets go: what a pipeline file says (`Pipeline(policies=...)`)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class TablePolicy:
 
     A budget is one table's, wherever it lies: it does not depend on the number of ranks.
 
-    admit_after   a key is stored with the k-th batch that it occurs in (2 to 127); until then it is scored with
-                  its initial values and learns nothing. Approximate: a few keys enter early
+    admit_after   a key is stored with the k-th batch that it occurs in (2 to 127); until then it is scored
+                  with its initial values and learns nothing. Approximate: a few keys enter early
     sketch        memory of the counts behind it; all counts are halved every sketch / 16 bytes of sightings
     max_age       rows whose last batch is older than this, in event time, leave: "30d"
     max_rows      at most so many rows after a step; `evict` says which leave

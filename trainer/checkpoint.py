@@ -4,6 +4,8 @@
     DIR/gen-00000007/MANIFEST.json    names every file of the generation with size and SHA-256
     DIR/gen-00000007/rank-0/tables-0.safetensors  rows changed since the generation before, or all; in parts,
                                                   so that tables may be larger than memory (trainer.tiers)
+                                                  and the keys that were erased since
+    DIR/gen-00000007/rank-0/policies.safetensors  what table policies know besides, where there are any
     DIR/gen-00000007/rank-0/dense.safetensors     dense weights and their Adam state
     DIR/gen-00000007/rank-0/source.safetensors    positions, joins, histories: JSON and Arrow
     DIR/gen-00000007/rank-0/statistics.safetensors    running statistics of features; of rank 0 only
@@ -27,8 +29,8 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -50,14 +52,25 @@ PART_BYTES = 128 << 20
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
+U32 = npt.NDArray[np.uint32]
 
 
 class Table(Protocol):
     """What a checkpoint asks of a table (kernels.table.DynamicTable)."""
 
+    tracks: bool
+
     def chunks(self, since: int = 0) -> Iterator[tuple[I64, F32]]: ...
 
     def assign(self, keys: I64, rows: F32) -> object: ...
+
+    def erased(self, since: int) -> I64: ...
+
+    def erase(self, keys: I64) -> object: ...
+
+    def usage(self, keys: I64) -> tuple[U32, U32]: ...
+
+    def set_usage(self, keys: I64, stamps: U32, counts: U32) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -66,10 +79,11 @@ class FileEntry:
 
     path: str
     kind: str
-    """tables, dense, source or statistics."""
+    """tables, policies, dense, source or statistics."""
     bytes: int
     sha256: str
     rows: int = 0
+    """Rows, and keys that were erased."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +135,10 @@ class Commit:
     source: Mapping[str, bytes]
     statistics: Mapping[str, npt.NDArray[Any]]
     """Name → state (ingest.statistics): the same on every rank, so rank 0 writes it."""
+    policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    """State of this rank's table policies (trainer.policies)."""
+    tracked: Collection[str] = ()
+    """Tables whose rows' use is kept with them, since policies look at it."""
 
 
 class Checkpointer:
@@ -217,7 +235,7 @@ class Checkpointer:
         folder = _directory(self.root, generation) / f"rank-{self.control.rank}"
         folder.mkdir(parents=True, exist_ok=True)
         fresh = not self._chain or sum(f.rows for f in self._chain) > 2 * self._base_rows
-        parts = list(self._write_tables(folder, commit.tables, None if fresh else self._marks))
+        parts = list(self._write_tables(folder, commit, None if fresh else self._marks))
         if fresh:
             self._base_rows = sum(f.rows for f in parts)
         self._chain = parts if fresh else [*self._chain, *parts]
@@ -227,6 +245,9 @@ class Checkpointer:
             self._entry(folder / "dense.safetensors", "dense", safetensors.torch.save(dense)),
             self._entry(folder / "source.safetensors", "source", safetensors.numpy.save(source)),
         ]
+        if commit.policies:
+            policies = safetensors.numpy.save(dict(commit.policies))
+            written.append(self._entry(folder / "policies.safetensors", "policies", policies))
         if self.control.rank == 0:
             kept = safetensors.numpy.save(dict(commit.statistics))
             written.append(self._entry(folder / "statistics.safetensors", "statistics", kept))
@@ -234,25 +255,34 @@ class Checkpointer:
         return [*self._chain, *written]
 
     def _write_tables(
-        self, folder: Path, tables: Mapping[str, Table], marks: Mapping[str, int] | None
+        self, folder: Path, commit: Commit, marks: Mapping[str, int] | None
     ) -> Iterator[FileEntry]:
-        """Rows changed since the marks, or all (None), in parts of about PART_BYTES; at least one part."""
+        """Rows changed since the marks, or all (None), in parts of about PART_BYTES; at least one part.
+
+        What was erased since the marks is in the first part that names the table.
+        """
         number = size = 0
-        held: dict[str, list[tuple[I64, F32]]] = {}
+        held: dict[str, list[npt.NDArray[Any]]] = {}
+
+        def hold(name: str, **columns: npt.NDArray[Any]) -> int:
+            for column, values in columns.items():
+                held.setdefault(f"{name}/{column}", []).append(values)
+            return sum(values.nbytes for values in columns.values())
 
         def part() -> FileEntry:
-            tensors: dict[str, npt.NDArray[Any]] = {}
-            for name, chunks in held.items():
-                tensors[f"{name}/keys"] = np.concatenate([keys for keys, _ in chunks])
-                tensors[f"{name}/rows"] = np.concatenate([rows for _, rows in chunks])
-            rows = sum(len(keys) for chunks in held.values() for keys, _ in chunks)
+            tensors = {name: np.concatenate(parts) for name, parts in held.items()}
+            rows = sum(len(t) for name, t in tensors.items() if name.endswith(("/keys", "/erased")))
             path = folder / f"tables-{number}.safetensors"
             return self._entry(path, "tables", safetensors.numpy.save(tensors), rows)
 
-        for name, table in tables.items():
+        for name, table in commit.tables.items():
+            if marks and len(erased := table.erased(marks[name])):
+                size += hold(name, erased=erased)
             for keys, rows in table.chunks(marks[name] if marks else 0):
-                held.setdefault(name, []).append((keys, rows))
-                size += keys.nbytes + rows.nbytes
+                size += hold(name, keys=keys, rows=rows)
+                if name in commit.tracked:
+                    stamps, counts = table.usage(keys)
+                    size += hold(name, stamps=stamps, counts=counts)
                 if size >= PART_BYTES:
                     yield part()
                     number, size, held = number + 1, 0, {}
@@ -308,9 +338,16 @@ class Restored:
         """Fill empty tables, whichever rank wrote them: each base first, then its deltas in order."""
         for entry in self._files("tables"):
             with safetensors.safe_open(str(self.root / entry.path), framework="numpy") as file:
-                held = {name.removesuffix("/keys") for name in file.keys() if name.endswith("/keys")}  # noqa: SIM118
-                for name in sorted(held & tables.keys()):
-                    tables[name].assign(file.get_tensor(f"{name}/keys"), file.get_tensor(f"{name}/rows"))
+                held = set(file.keys())
+                for name, table in tables.items():
+                    if f"{name}/erased" in held:
+                        table.erase(file.get_tensor(f"{name}/erased"))
+                    if f"{name}/keys" in held:
+                        keys = file.get_tensor(f"{name}/keys")
+                        table.assign(keys, file.get_tensor(f"{name}/rows"))
+                        if table.tracks and f"{name}/stamps" in held:
+                            columns = (file.get_tensor(f"{name}/{c}") for c in ("stamps", "counts"))
+                            table.set_usage(keys, *columns)
 
     def dense(self) -> dict[str, torch.Tensor]:
         """Dense weights and optimiser state of all ranks together; their names differ."""
@@ -323,6 +360,13 @@ class Restored:
         """The source state of each rank that wrote it."""
         read = [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("source")]
         return [{name: part.tobytes() for name, part in tensors.items()} for tensors in read]
+
+    def policies(self) -> dict[str, npt.NDArray[Any]]:
+        """State of all ranks' table policies together."""
+        found: dict[str, npt.NDArray[Any]] = {}
+        for entry in self._files("policies"):
+            found.update(safetensors.numpy.load((self.root / entry.path).read_bytes()))
+        return found
 
     def statistics(self) -> dict[str, npt.NDArray[Any]]:
         """Name → state of the running statistics."""
@@ -342,6 +386,7 @@ def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
         "dense": list(pipeline.plan.dense_names),
         "rank model": repr(pipeline.rank),
         "prerank model": repr(pipeline.prerank),
+        "table policies": repr(sorted(pipeline.table_policies.items())),
         "seed": seed,
         "fingerprint": pipeline.fingerprint,
     }

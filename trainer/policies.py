@@ -1,4 +1,4 @@
-"""What enters and leaves a rank's tables: admission, expiry, eviction (settings: ingest.policies.TablePolicy).
+"""What enters and leaves a rank's tables: admission, expiry, eviction (as ingest.policies.TablePolicy says).
 
     before(times)   the stamp of everything that the batch uses: its event time, in seconds
     step            reads and learns rows; keys that are not admitted have none (kernels/admission.cuh)
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from prometheus_client import Counter
 
 from ingest.policies import TablePolicy
 from kernels.errors import ConfigError, MismatchError
@@ -55,6 +56,11 @@ class Policies:
         self._timed = timed
         own = (name for name in tables if name in policies)
         self._kept = {name: _Kept.of(tables[name], policies[name]) for name in own}
+
+    @property
+    def tracked(self) -> frozenset[str]:
+        """Tables whose rows' use must come back with them."""
+        return frozenset(name for name, kept in self._kept.items() if kept.policy.tracks)
 
     def before(self, times_ms: I64) -> None:
         """Before a step: int64[B] event times of the whole batch, the same on every rank."""
@@ -116,8 +122,8 @@ class _Kept:
         if policy.tracks:
             if table.tracks:
                 raise ConfigError(
-                    f"table {table.name!r} spills to SSD, which keeps every row: leave out its max_age and its "
-                    "budget, or the folder for spilling"
+                    f"table {table.name!r} spills to SSD, which keeps every row: leave out its max_age and "
+                    "its budget, or the folder for spilling"
                 )
             table.track(policy.half_life_s)
         if policy.admit_after is not None:
@@ -150,6 +156,6 @@ class _Kept:
                 metric.labels(self.table.name).inc(now - before)
         self.counted = counts
 
-    def _drop(self, keys: Keys, metric: telemetry.Counter) -> None:
+    def _drop(self, keys: Keys, metric: Counter) -> None:
         if len(keys):
             metric.labels(self.table.name).inc(self.table.erase(keys))

@@ -48,6 +48,7 @@ from trainer.control import Control
 from trainer.feed import Batch, Feed
 from trainer.monitor import Monitor
 from trainer.options import Report, TrainOptions, summed
+from trainer.policies import Policies
 from trainer.predictions import PredictionLog, records
 from trainer.process import metrics_server, stop_signals
 from trainer.publish import Cursor, Publisher, Push
@@ -117,6 +118,8 @@ class Training:
             store = RedisStore(options.publish, options.namespace)
             resources.callback(store.close)
         self.step = DesStep(pipeline, rank=rank, world=world, seed=options.seed, collectives=collectives)
+        timed = pipeline.log.impressions.time is not None
+        self.policies = Policies(self.step.tables, pipeline.table_policies, timed=timed)
         compile_plan = compiler(options.device, budget_bytes=options.gpu_budget, rows=options.batch_size)
         self.extract = compile_plan(pipeline.plan)
         self.track = Track.open(pipeline, options.basic, compile_plan)
@@ -177,7 +180,9 @@ class Training:
         roles = self.step.models if rank == 0 else ()
         self.monitor = Monitor(self.step.tables, roles, int(options.window_s * 1000))
         # Tables of facts are read anew by every process, so that all of them count as changed.
-        self._published = replace(Boundary.mark(self.step, self.source), facts=0)
+        kept = self.checkpoint is not None or self.publisher is not None
+        first = Boundary.mark(self.step, self.source) if kept else Boundary({}, 0, 0)
+        self._published = replace(first, facts=0)
         """The boundary of the version that Redis holds."""
         self._pushing = self._checkpointed = self._published
         self._dirty = self.publisher is not None
@@ -245,7 +250,9 @@ class Training:
     def _learn(self, batch: Batch) -> None:
         """Score a batch, then learn it."""
         with telemetry.STEP_SECONDS.time():
+            self.policies.before(batch.time_ms)
             result = self.step.step(batch.features, batch.label)
+            self.policies.after()
         self.steps += 1
         self.examples += len(batch)
         if self.rank != 0:
@@ -299,6 +306,8 @@ class Training:
                     dense=self.step.state_dense(),
                     statistics=self.feed.statistics.state(),
                     source=self.source.snapshot().parts(),
+                    policies=self.policies.state(),
+                    tracked=self.policies.tracked,
                 )
             )
         self._checkpointed = boundary
@@ -363,6 +372,7 @@ class Training:
             return None
         manifest = restored.manifest
         restored.load_tables(self.step.tables)
+        self.policies.load(restored.policies())
         self.step.load_dense(restored.dense())
         self.steps, self.examples = manifest.step, manifest.examples
         if self.log is not None:

@@ -8,8 +8,10 @@ from pathlib import Path
 TRAIN_ONCE = Path(__file__).parent / "train_once.py"
 
 
-def command(world: int, options: dict[str, object], prefix: str) -> list[str]:
-    once = [str(TRAIN_ONCE), json.dumps(options), prefix]
+def command(
+    world: int, options: dict[str, object], prefix: str, policy: dict[str, object] | None
+) -> list[str]:
+    once = [str(TRAIN_ONCE), json.dumps(options), prefix, json.dumps(policy)]
     if world == 1:
         return [sys.executable, *once]
     torchrun = [
@@ -22,9 +24,12 @@ def command(world: int, options: dict[str, object], prefix: str) -> list[str]:
     return [sys.executable, *torchrun, *once]
 
 
-def start(world: int, options: dict[str, object], prefix: str = "") -> subprocess.Popen[bytes]:
-    """A trainer in a process group of its own."""
-    return subprocess.Popen(command(world, options, prefix), start_new_session=True, stderr=subprocess.PIPE)
+def start(
+    world: int, options: dict[str, object], prefix: str = "", policy: dict[str, object] | None = None
+) -> subprocess.Popen[bytes]:
+    """A trainer in a process group of its own; `policy` is that of all tables."""
+    words = command(world, options, prefix, policy)
+    return subprocess.Popen(words, start_new_session=True, stderr=subprocess.PIPE)
 
 
 def finish(process: subprocess.Popen[bytes]) -> str:

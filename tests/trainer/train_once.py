@@ -1,21 +1,28 @@
-"""One trainer process for tests that kill it: `train_once.py OPTIONS TOPIC_PREFIX`, also under torchrun."""
+"""One trainer process for tests that kill it, also under torchrun.
+
+train_once.py OPTIONS TOPIC_PREFIX [TABLE_POLICY]
+"""
 
 import json
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 
-def main(options: str, prefix: str) -> int:
-    """Train the ad pipeline; the options are JSON."""
+def main(options: str, prefix: str, policy: str = "null") -> int:
+    """Train the ad pipeline; the options and the policy of all tables are JSON."""
+    from ingest.policies import TablePolicy
     from kernels.errors import UserError
     from tests.trainer.ad_logs import ad_pipeline
     from trainer.run import TrainOptions, train
 
     try:
-        train(ad_pipeline(prefix), TrainOptions(**json.loads(options)))
+        settings = json.loads(policy)
+        pipeline = replace(ad_pipeline(prefix), policies=TablePolicy(**settings) if settings else None)
+        train(pipeline, TrainOptions(**json.loads(options)))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,0 +1,77 @@
+"""kill -9 while keys enter, age and leave: the resumed run keeps and publishes what an unbroken one keeps."""
+
+import random
+from pathlib import Path
+
+import pytest
+import redis
+
+from protos.store import Keyspace, RowStatus, VersionManifest, decode_rows, key_of
+from tests.trainer.ad_logs import ADS, USERS, write_files
+from tests.trainer.processes import finish, start
+from tests.trainer.test_resume import (
+    Result,
+    assert_close,
+    assert_same,
+    kill_group,
+    kill_one_rank,
+    kill_somewhere,
+)
+
+IMPRESSIONS = 4_000
+OPTIONS: dict[str, object] = dict(batch_size=32, publish_interval_s=0.1, threads=1, until_end=True)
+POLICY: dict[str, object] = dict(
+    admit_after=2, sketch="64KiB", max_age="3s", max_rows=25, evict="lfu", half_life="10s"
+)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_files(tmp_path_factory.mktemp("logs"), IMPRESSIONS)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory, source: str) -> Result:
+    root = tmp_path_factory.mktemp("unbroken")
+    finish(start(1, {**OPTIONS, "source": source, "checkpoint": str(root)}, policy=POLICY))
+    result = Result(root)
+    sizes = {name: len(keys) for name, (keys, _) in result.tables.items()}
+    assert 20 <= sizes["user"] <= 25 < USERS and 20 <= sizes["ad"] <= 25 < ADS
+    return result
+
+
+def test_killed_anywhere_tables_and_redis_hold_what_stays(
+    tmp_path: Path, source: str, unbroken: Result, redis_url: str
+) -> None:
+    rng = random.Random()
+    root = tmp_path / "checkpoint"
+    options = {**OPTIONS, "source": source, "checkpoint": str(root), "publish": redis_url}
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    kills = 0
+    while kills < 2 and kill_somewhere(start(1, options, policy=POLICY), root, rng, kill_group):
+        kills += 1
+    finish(start(1, options, policy=POLICY))
+    assert kills
+    assert_same(Result(root), unbroken)
+    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    assert manifest.step == unbroken.step
+    for name, (keys, rows) in unbroken.tables.items():
+        found = list(client.scan_iter(f"{Keyspace().namespace}:{{??}}:{manifest.ns}:{name}:*"))
+        served, status = decode_rows(client.mget(found) if found else [], manifest.version, manifest.dim)
+        there = status == RowStatus.FOUND
+        values = {
+            key_of(key): row for key, row, is_there in zip(found, served, there, strict=True) if is_there
+        }
+        assert values.keys() == set(keys.tolist()), name
+        for key, row in zip(keys.tolist(), rows, strict=True):
+            assert (values[key] == row[: manifest.dim]).all()
+
+
+def test_another_number_of_ranks_keeps_the_same_rows(tmp_path: Path, source: str, unbroken: Result) -> None:
+    rng = random.Random()
+    root = tmp_path / "checkpoint"
+    options = {**OPTIONS, "source": source, "checkpoint": str(root)}
+    kill_somewhere(start(2, options, policy=POLICY), root, rng, kill_one_rank)
+    finish(start(1, options, policy=POLICY))
+    assert_close(Result(root), unbroken)

@@ -78,7 +78,7 @@ class Batch {
                 }
                 grad = sum;
             }
-            Layout::update(row_floats(view, row), grad, table.hyper());
+            update_row(view, row, grad, table.seed(), table.hyper());
             if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
         }
     }
@@ -92,7 +92,7 @@ class Batch {
             if (u + AHEAD < end) prefetch_row(view, unique_[u + AHEAD].row, ROW_BYTES);
             const uint32_t row = unique_[u].row;
             const int64_t cell = occurrences_[unique_[u].last].cell;
-            memcpy(row_floats(view, row), source + cell * Layout::STRIDE, 4 * Layout::STRIDE);
+            write_row(view, row, source + cell * Layout::STRIDE);
             if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
         }
     }

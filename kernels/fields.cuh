@@ -180,7 +180,7 @@ class Fields {
             if (begin == offsets[cell + 1]) std::fill_n(target, Layout::D, 0.0f);
             for (int32_t i = begin; i < offsets[cell + 1]; ++i) {
                 if (i + AHEAD < end && found[i + AHEAD] != NO_ROW) {
-                    prefetch_row(view, found[i + AHEAD], sizeof(RowHeader) + 4 * Layout::D);
+                    prefetch_row(view, found[i + AHEAD], sizeof(RowHeader) + VALUE_BYTES);
                 }
                 float buffer[Layout::D];
                 const float* const values = table.values(keys[i], found[i], zeros, buffer);

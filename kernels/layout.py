@@ -1,11 +1,16 @@
 """What a row of a table holds: segments of values, each with its optimiser. Pure declarations.
 
-A row is float32: the values of all segments first, then their optimiser states in the same order.
+A row is float32: the values of all segments first, then their optimiser states in the same order. Values may
+be stored in 2 bytes each (payload.cuh); what is read and exported is float32 all the same.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
+
+Values = Literal["fp32", "fp16", "bf16"]
+"""How the values of a row are stored: IEEE binary32, binary16 or bfloat16."""
+_TYPES: dict[Values, str] = {"fp32": "float", "fp16": "Half", "bf16": "BFloat"}
 
 
 @dataclass(frozen=True)
@@ -109,13 +114,22 @@ class Segment:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """The segments of a row. dim: D, its values; stride: D + state floats."""
+    """The segments of a row, and how their values are stored. dim: D, its values; stride: D + state floats.
+
+    Values of 2 bytes keep 8 (bf16) or 11 (fp16) significant bits; what is larger than their type holds
+    becomes its largest number. Optimisers compute in float32 on float32 state, and the new values are
+    rounded at random without bias (payload.cuh says how, and that equal runs give equal bits). The last
+    float of such a row's state is its number of updates, modulo 2^24.
+    """
 
     HYPERS: ClassVar[int] = 8  # hyper-parameters of a segment, padded; the first is its init_scale
 
     segments: tuple[Segment, ...]
+    values: Values = "fp32"
 
     def __post_init__(self) -> None:
+        if self.values not in _TYPES:
+            raise ValueError(f"values of a row are {', '.join(get_args(Values))}, not {self.values!r}")
         names = [segment.name for segment in self.segments]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"a row needs segments with distinct names, not {names}")
@@ -126,7 +140,8 @@ class RowLayout:
 
     @property
     def stride(self) -> int:
-        return self.dim + sum(segment.optimiser.state_floats(segment.dim) for segment in self.segments)
+        states = sum(segment.optimiser.state_floats(segment.dim) for segment in self.segments)
+        return self.dim + states + (self.values != "fp32")
 
     def slice(self, name: str) -> slice:
         """Where the values of segment `name` are in [0, D)."""
@@ -156,11 +171,15 @@ class RowLayout:
             updates.append(f"{kind}::update(row + {at}, row + {state}, gradient + {at}, {h} + 1);")
             at += segment.dim
             state += segment.optimiser.state_floats(segment.dim)
+        if self.values != "fp32":
+            values.append(f"round_initial<Value, {self.dim}>(row);")
+            states.append(f"row[{self.stride - 1}] = 0.0f;")
         indent = "\n        "
         return f"""
 #include "optimisers.cuh"
-#include "initial.cuh"
+#include "payload.cuh"
 struct Layout {{
+    using Value = {_TYPES[self.values]};
     static constexpr int D = {self.dim}, STRIDE = {self.stride};
     static __device__ __forceinline__ void values(float* row, uint64_t stream, const float* h) {{
         {indent.join(values)}

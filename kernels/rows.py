@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kernels import layout
 from kernels.errors import ConfigError
-from kernels.layout import RowLayout, Segment
+from kernels.layout import RowLayout, Segment, Values
 
 OPTIMISERS: dict[str, type[layout.Optimiser]] = {
     kind.__name__: kind for kind in (layout.SGD, layout.AdaGrad, layout.RowAdaGrad, layout.Adam, layout.FTRL)
@@ -44,12 +44,13 @@ class SegmentLike(Protocol):
     def init_scale(self) -> float: ...
 
 
-def row_layout(segments: Sequence[SegmentLike]) -> RowLayout:
-    """The layout of rows with these segments.
+def row_layout(segments: Sequence[SegmentLike], values: Values = "fp32") -> RowLayout:
+    """The layout of rows with these segments, their values stored in that type.
 
     Raises ConfigError for an optimiser, or a parameter of one, that does not exist.
     """
-    return RowLayout(tuple(Segment(s.name, s.dim, optimiser(s.optimiser), s.init_scale) for s in segments))
+    made = (Segment(s.name, s.dim, optimiser(s.optimiser), s.init_scale) for s in segments)
+    return RowLayout(tuple(made), values)
 
 
 def optimiser(spec: OptimiserLike) -> layout.Optimiser:

@@ -1,11 +1,13 @@
 // The dynamic table: key -> row of floats (values, then optimiser state). Rows lie in slabs that never
 // move; a row number is a slab and a place in it. The including source defines `struct Layout` first
-// (RowLayout.source in layout.py writes it): D values and STRIDE floats in all, and functions for their
-// initial values, the state that goes with these, and the optimisers' update.
+// (RowLayout.source in layout.py writes it): D values, stored as Value, and STRIDE floats in all, and functions
+// for their initial values, the state that goes with these, and the optimisers' update.
 //
-// Bytes per key: 16 (header) + 4 * STRIDE, rounded up to 8, + 18 to 37 (index) + 4 per listed change.
+// Bytes per key: 16 (header) + 4 * STRIDE, rounded up to 8, + 18 to 37 (index) + 4 per listed change; values
+// of 2 bytes take 2 * D less.
 #pragma once
 #include "index.cuh"
+#include "payload.cuh"
 
 struct RowHeader {
     int64_t key;
@@ -16,7 +18,9 @@ struct RowHeader {
 constexpr uint32_t ERASED = 1u << 31;  // the row is free
 constexpr uint32_t CLEAN = 1u << 30;   // put back unchanged; the generation only says whose list has the row
 constexpr int64_t INDEX_BYTES = 37;  // of a key, at most (a slot at a load of 0.44)
-constexpr int64_t ROW_BYTES = (sizeof(RowHeader) + 4 * Layout::STRIDE + 7) / 8 * 8;
+constexpr int64_t VALUE_BYTES = (sizeof(Layout::Value) * Layout::D + 3) / 4 * 4;
+constexpr int64_t STATE_BYTES = 4 * (Layout::STRIDE - Layout::D);
+constexpr int64_t ROW_BYTES = (sizeof(RowHeader) + VALUE_BYTES + STATE_BYTES + 7) / 8 * 8;
 
 static __host__ __device__ constexpr int slab_shift() {
     int shift = 0;
@@ -35,8 +39,70 @@ static __device__ __forceinline__ RowHeader* row_header(const RowsView& view, ui
     return reinterpret_cast<RowHeader*>(view.slabs[row >> SLAB_SHIFT] + place * ROW_BYTES);
 }
 
-static __device__ __forceinline__ float* row_floats(const RowsView& view, uint32_t row) {
-    return reinterpret_cast<float*>(row_header(view, row) + 1);
+static __device__ __forceinline__ Layout::Value* row_values(const RowsView& view, uint32_t row) {
+    return reinterpret_cast<Layout::Value*>(row_header(view, row) + 1);
+}
+static __device__ __forceinline__ char* row_state(const RowsView& view, uint32_t row) {
+    return reinterpret_cast<char*>(row_header(view, row) + 1) + VALUE_BYTES;
+}
+
+// What follows is overloaded for values of 4 and of 2 bytes.
+
+// The values of a row: where they are, or in `buffer[D]`.
+static __device__ __forceinline__ const float* read_values(const float* values, float*) { return values; }
+template <typename Value>
+static __device__ __forceinline__ const float* read_values(const Value* values, float* buffer) {
+    for (int i = 0; i < Layout::D; ++i) buffer[i] = values[i].widen();
+    return buffer;
+}
+
+static __device__ __forceinline__ void write_values(float* values, const float* row) {
+    memcpy(values, row, 4 * Layout::D);
+}
+template <typename Value>
+static __device__ __forceinline__ void write_values(Value* values, const float* row) {
+    for (int i = 0; i < Layout::D; ++i) values[i] = Value::nearest(row[i]);
+}
+
+static __device__ __forceinline__ void write_row(const RowsView& view, uint32_t row, const float* floats) {
+    write_values(row_values(view, row), floats);
+    memcpy(row_state(view, row), floats + Layout::D, STATE_BYTES);
+}
+
+// The row of a new key, by its `initial_stream`.
+static __device__ __forceinline__ void begin_row(const RowsView& view, uint32_t row, uint64_t stream, const float* h) {
+    float floats[Layout::STRIDE];
+    Layout::values(floats, stream, h);
+    Layout::state(floats, h);
+    write_row(view, row, floats);
+}
+
+// Optimiser step of a row with the summed gradient float[D].
+static __device__ __forceinline__ void update_values(float* row, char*, const float* gradient, uint64_t, const float* h) {
+    Layout::update(row, gradient, h);
+}
+template <typename Value>
+static __device__ __forceinline__ void update_values(Value* values, char* state, const float* gradient, uint64_t stream,
+                                                     const float* h) {
+    float floats[Layout::STRIDE];
+    read_values(values, floats);
+    memcpy(floats + Layout::D, state, STATE_BYTES);
+    Layout::update(floats, gradient, h);
+    float& updates = floats[Layout::STRIDE - 1];
+    const uint64_t chance = mix64(stream ^ (0x5EED0F2B17E5ull + static_cast<uint64_t>(updates)));
+    updates = updates < 16777215.0f ? updates + 1.0f : 0.0f;
+    uint16_t random[(Layout::D + 3) / 4 * 4];
+    for (int i = 0; i < Layout::D; i += 4) {
+        const uint64_t four = mix64(chance + i * 0x9E3779B97F4A7C15ull);
+        memcpy(random + i, &four, 8);
+    }
+    for (int i = 0; i < Layout::D; ++i) values[i] = Value::random(floats[i], random[i]);
+    memcpy(state, floats + Layout::D, STATE_BYTES);
+}
+static __device__ __forceinline__ void update_row(const RowsView& view, uint32_t row, const float* gradient,
+                                                  uint64_t table_seed, const float* h) {
+    const uint64_t stream = sizeof(Layout::Value) == 4 ? 0 : initial_stream(table_seed, row_header(view, row)->key);
+    update_values(row_values(view, row), row_state(view, row), gradient, stream, h);
 }
 
 #ifdef LIVECTR_HOST
@@ -95,7 +161,7 @@ class Table {
 
     // The values of `key` at `row`; if that is NO_ROW, `buffer` with zeros or its initial values.
     const float* values(int64_t key, uint32_t row, bool zeros, float* buffer) const {
-        if (row != NO_ROW) return row_floats(rows(), row);
+        if (row != NO_ROW) return read_values(row_values(rows(), row), buffer);
         if (zeros) {
             std::fill_n(buffer, Layout::D, 0.0f);
         } else {
@@ -125,9 +191,7 @@ class Table {
             for (int64_t i = begin; i < end; ++i) {
                 const auto [row, key] = born_[i];
                 *row_header(view, row) = {key, generation(), 0};
-                float* const floats = row_floats(view, row);
-                Layout::values(floats, initial_stream(seed_, key), hyper());
-                Layout::state(floats, hyper());
+                begin_row(view, row, initial_stream(seed_, key), hyper());
             }
         });
     }
@@ -139,7 +203,7 @@ class Table {
             if (!fresh) continue;
             RowHeader* const header = row_header(rows(), row);
             *header = {keys[i], (header->generation & ~ERASED) | CLEAN, 0};
-            memcpy(header + 1, source + i * Layout::STRIDE, 4 * Layout::STRIDE);
+            write_row(rows(), row, source + i * Layout::STRIDE);
         }
     }
 

@@ -17,7 +17,7 @@ void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, 
                  float* out) {
     for (int64_t i = 0; i < n; ++i) {
         if (i + Batch::AHEAD < n && rows[i + Batch::AHEAD] != NO_ROW) {
-            prefetch_row(table.rows(), rows[i + Batch::AHEAD], sizeof(RowHeader) + 4 * Layout::D);
+            prefetch_row(table.rows(), rows[i + Batch::AHEAD], sizeof(RowHeader) + VALUE_BYTES);
         }
         float buffer[Layout::D];
         memcpy(out + i * Layout::D, table.values(keys[i], rows[i], zeros, buffer), 4 * Layout::D);
@@ -146,7 +146,7 @@ int64_t table_generations(const Table* table, const uint32_t* rows, int64_t n, u
     return n;
 }
 
-// keys[n] and the first `width` floats of each row: out[n, width]
+// keys[n] and the first `width` floats of each row, D or STRIDE: out[n, width]
 int64_t table_read(const Table* table, const uint32_t* rows, int64_t n, int64_t width, int64_t* keys, float* out) {
     return guarded([&] {
         const RowsView view = table->rows();
@@ -154,7 +154,10 @@ int64_t table_read(const Table* table, const uint32_t* rows, int64_t n, int64_t 
             for (int64_t i = begin; i < end; ++i) {
                 if (i + Batch::AHEAD < end) prefetch_row(view, rows[i + Batch::AHEAD], ROW_BYTES);
                 keys[i] = row_header(view, rows[i])->key;
-                memcpy(out + i * width, row_floats(view, rows[i]), 4 * width);
+                float buffer[Layout::D];
+                float* const floats = out + i * width;
+                memcpy(floats, read_values(row_values(view, rows[i]), buffer), 4 * Layout::D);
+                if (width > Layout::D) memcpy(floats + Layout::D, row_state(view, rows[i]), STATE_BYTES);
             }
         });
         return n;

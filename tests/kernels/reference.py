@@ -1,11 +1,13 @@
 """The table's arithmetic once more, in plain NumPy: what the tests of kernels/ compare with."""
 
 import hashlib
+import math
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from kernels.layout import FTRL, SGD, AdaGrad, Adam, RowAdaGrad, RowLayout
+from kernels.layout import FTRL, SGD, AdaGrad, Adam, RowAdaGrad, RowLayout, Values
 
 F32 = np.float32
 Row = npt.NDArray[np.float32]
@@ -42,15 +44,16 @@ def signed(x: int) -> int:
 
 def initial_row(layout: RowLayout, name: str, seed: int, key: int) -> Row:
     """float32[stride]: initial values and state of a key."""
-    stream = mix64(mix64(key & M64) ^ table_seed(name, seed))
+    base = stream(name, seed, key)
     row = np.zeros(layout.stride, F32)
     state = layout.dim
     for segment in layout.segments:
         at = layout.slice(segment.name)
         for i in range(at.start, at.stop):
             if segment.init_scale:
-                bits = mix64(stream + (i >> 1) * GOLDEN & M64) >> 32 * (i & 1) & 0xFFFFFFFF
+                bits = mix64(base + (i >> 1) * GOLDEN & M64) >> 32 * (i & 1) & 0xFFFFFFFF
                 row[i] = F32(segment.init_scale) * (F32(np.int32(np.uint32(bits))) * F32(2**-31))
+        row[at] = nearest(row[at], layout.values)
         size = segment.optimiser.state_floats(segment.dim)
         match segment.optimiser:
             case AdaGrad(initial=initial):
@@ -65,9 +68,49 @@ def initial_row(layout: RowLayout, name: str, seed: int, key: int) -> Row:
     return row
 
 
-def updated_row(layout: RowLayout, row: Row, grad: Row, factor: float = 1.0) -> Row:
-    """float32[stride] after one step with the summed gradient float32[D] and rates times `factor`."""
+def stream(name: str, seed: int, key: int) -> int:
+    """Where the random numbers of a key begin."""
+    return mix64(mix64(key & M64) ^ table_seed(name, seed))
+
+
+def nearest(values: Row, kind: Values) -> Row:
+    """float32[D] rounded to the nearest number of the type; no number of it is larger than its largest."""
+    dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[kind]
+    most = torch.finfo(dtype).max
+    return torch.from_numpy(values).to(dtype).clamp(-most, most).float().numpy()
+
+
+def rounded(values: Row, kind: Values, base: int, updates: int) -> Row:
+    """float32[D] rounded up or down by the random bits of a row's update, in exact arithmetic."""
+    if kind == "fp32":
+        return values
+    chance = mix64(base ^ 0x5EED0F2B17E5 + updates)
+    digits, least, bits = {"fp16": (11, -14, 13), "bf16": (8, -126, 16)}[kind]
+    out = []
+    for i, x in enumerate(values.astype(np.float64).tolist()):
+        random = mix64(chance + i // 4 * 4 * GOLDEN & M64) >> 16 * (i % 4) & 0xFFFF
+        subnormal = abs(x) < 2.0**least
+        unit = 2.0 ** (max(math.frexp(x)[1] - 1, least) - digits + 1)
+        whole, part = divmod(abs(x) / unit, 1.0)
+        if kind == "fp16" and subnormal:
+            up = part > random / 2**16
+        else:
+            up = int(part * 2**bits) + random % 2**bits >= 2**bits
+        out.append(math.copysign((whole + up) * unit, x))
+    return np.array(out, F32)
+
+
+def updated_row(layout: RowLayout, row: Row, grad: Row, factor: float = 1.0, base: int = 0) -> Row:
+    """float32[stride] after one step with the summed gradient float32[D] and rates times `factor`.
+
+    base: the key's `stream`, which values of 2 bytes are rounded by.
+    """
     row = row.copy()
+    if layout.values != "fp32":
+        plain = RowLayout(layout.segments)
+        after = updated_row(plain, row[:-1], grad, factor)
+        after[: layout.dim] = rounded(after[: layout.dim], layout.values, base, int(row[-1]))
+        return np.append(after, (row[-1] + 1) % F32(2**24))
     state = layout.dim
     for segment in layout.segments:
         at = layout.slice(segment.name)

@@ -1,7 +1,11 @@
 """The table's device functions compile for a GPU, from the sources that the host runs."""
 
+from typing import get_args
+
+import pytest
+
 from kernels.compiler import compile_cubin
-from kernels.layout import FTRL, SGD, AdaGrad, Adam, RowAdaGrad, RowLayout, Segment
+from kernels.layout import FTRL, SGD, AdaGrad, Adam, RowAdaGrad, RowLayout, Segment, Values
 
 KERNELS = """
 #include "table.cuh"
@@ -13,17 +17,17 @@ extern "C" __global__ void begin(RowsView view, const int64_t* keys, int n, uint
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
     row_header(view, i)->key = keys[i];
-    Layout::values(row_floats(view, i), initial_stream(seed, keys[i]), h);
-    Layout::state(row_floats(view, i), h);
+    begin_row(view, i, initial_stream(seed, keys[i]), h);
 }
-extern "C" __global__ void update(RowsView view, const uint32_t* rows, int n, float* g, float* h) {
+extern "C" __global__ void update(RowsView view, uint32_t* rows, int n, float* g, uint64_t seed, float* h) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) Layout::update(row_floats(view, rows[i]), g + i * Layout::D, h);
+    if (i < n) update_row(view, rows[i], g + i * Layout::D, seed, h);
 }
 """
 
 
-def test_table_compiles_for_a_gpu() -> None:
+@pytest.mark.parametrize("values", get_args(Values))
+def test_table_compiles_for_a_gpu(values: Values) -> None:
     optimisers = (FTRL(), AdaGrad(), RowAdaGrad(), Adam(), SGD())
     segments = (Segment(type(o).__name__, dim, o) for dim, o in enumerate(optimisers, 1))
-    assert compile_cubin(RowLayout(tuple(segments)).source() + KERNELS)[:4] == b"\x7fELF"
+    assert compile_cubin(RowLayout(tuple(segments), values).source() + KERNELS)[:4] == b"\x7fELF"

@@ -8,7 +8,16 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from kernels.layout import FTRL, AdaGrad, RowLayout, Segment
 from kernels.table import MISSING_ROW, DynamicTable
-from tests.kernels.reference import initial_row, mix64, signed, table_seed, unmix64, updated_row
+from tests.kernels.reference import (
+    initial_row,
+    mix64,
+    nearest,
+    signed,
+    stream,
+    table_seed,
+    unmix64,
+    updated_row,
+)
 
 LAYOUT = RowLayout((Segment("w", 1, FTRL(l1=0.01)), Segment("v", 4, AdaGrad(), 0.1)))
 EXTREME = [0, -1, 1, 2**63 - 1, -(2**63), 0xFFFFFFFF]
@@ -18,11 +27,12 @@ KEYS = st.lists(st.one_of(st.sampled_from(EXTREME), st.integers(0, 40)), max_siz
 class TableIsADict(RuleBasedStateMachine):
     """Rows, changes since a mark, and sizes after any sequence of calls."""
 
+    layout = LAYOUT
     marks = Bundle("marks")
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = DynamicTable(LAYOUT, name="t", seed=7)
+        self.table = DynamicTable(self.layout, name="t", seed=7)
         self.rows: dict[int, np.ndarray] = {}
         self.changed: dict[int, int] = {}  # key -> generation of its last change
         self.generation = 1
@@ -31,7 +41,7 @@ class TableIsADict(RuleBasedStateMachine):
     def insert(self, keys: list[int]) -> None:
         for key in keys:
             if key not in self.rows:
-                self.rows[key] = initial_row(LAYOUT, "t", 7, key)
+                self.rows[key] = initial_row(self.layout, "t", 7, key)
                 self.changed[key] = self.generation
 
     @rule(keys=KEYS)
@@ -43,20 +53,28 @@ class TableIsADict(RuleBasedStateMachine):
 
     @rule(keys=KEYS, seed=st.integers(0, 99))
     def update(self, keys: list[int], seed: int) -> None:
-        grads = np.random.default_rng(seed).normal(size=(len(keys), LAYOUT.dim)).astype(np.float32)
+        grads = np.random.default_rng(seed).normal(size=(len(keys), self.layout.dim)).astype(np.float32)
         self.insert(keys)
         sums: dict[int, np.ndarray] = {}
         for key, grad in zip(keys, grads, strict=True):
             sums[key] = sums[key] + grad if key in sums else grad
         for key, total in sums.items():
-            self.rows[key] = updated_row(LAYOUT, self.rows[key], total)
+            self.rows[key] = updated_row(self.layout, self.rows[key], total, base=stream("t", 7, key))
             self.changed[key] = self.generation
         assert self.table.update(np.array(keys, np.int64), grads) == len(sums)
 
+    def random_rows(self, count: int, seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Raw rows float32[count, stride], and each as a table keeps it."""
+        rows = np.random.default_rng(seed).random((count, self.layout.stride), np.float32)
+        if self.layout.values != "fp32":
+            rows[:, -1] = seed  # the number of updates
+        dim = self.layout.dim
+        return rows, [np.append(nearest(row[:dim], self.layout.values), row[dim:]) for row in rows]
+
     @rule(keys=KEYS, seed=st.integers(0, 99))
     def assign(self, keys: list[int], seed: int) -> None:
-        rows = np.random.default_rng(seed).random((len(keys), LAYOUT.stride), np.float32)
-        for key, row in zip(keys, rows, strict=True):
+        rows, kept = self.random_rows(len(keys), seed)
+        for key, row in zip(keys, kept, strict=True):
             self.rows[key] = row
             self.changed[key] = self.generation
         assert self.table.assign(np.array(keys, np.int64), rows) == len(set(keys))
@@ -68,8 +86,8 @@ class TableIsADict(RuleBasedStateMachine):
 
     @rule(keys=KEYS, seed=st.integers(0, 99))
     def restore_is_no_change(self, keys: list[int], seed: int) -> None:
-        rows = np.random.default_rng(seed).random((len(keys), LAYOUT.stride), np.float32)
-        for key, row in zip(keys, rows, strict=True):
+        rows, kept = self.random_rows(len(keys), seed)
+        for key, row in zip(keys, kept, strict=True):
             if key not in self.rows:
                 self.rows[key], self.changed[key] = row, 0
         self.table.restore(np.array(keys, np.int64), rows)
@@ -92,8 +110,9 @@ class TableIsADict(RuleBasedStateMachine):
         for missing in ("initial", "zeros"):
             got = self.table.lookup(array, missing=missing)
             for key, values in zip(keys, got, strict=True):
-                absent = initial_row(LAYOUT, "t", 7, key) if missing == "initial" else np.zeros(LAYOUT.stride)
-                np.testing.assert_array_equal(values, self.rows.get(key, absent)[: LAYOUT.dim])
+                zeros = np.zeros(self.layout.stride)
+                absent = initial_row(self.layout, "t", 7, key) if missing == "initial" else zeros
+                np.testing.assert_array_equal(values, self.rows.get(key, absent)[: self.layout.dim])
         assert [row != MISSING_ROW for row in self.table.find(array)] == [key in self.rows for key in keys]
 
     @rule(target=marks)
@@ -129,6 +148,24 @@ class TableIsADict(RuleBasedStateMachine):
 
 TestTableIsADict = TableIsADict.TestCase
 TestTableIsADict.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+class HalfTableIsADict(TableIsADict):
+    """Values of 2 bytes, with their rounding."""
+
+    layout = RowLayout(LAYOUT.segments, "fp16")
+
+
+class BrainTableIsADict(TableIsADict):
+    """As much with the other type."""
+
+    layout = RowLayout(LAYOUT.segments, "bf16")
+
+
+TestHalfTableIsADict = HalfTableIsADict.TestCase
+TestHalfTableIsADict.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestBrainTableIsADict = BrainTableIsADict.TestCase
+TestBrainTableIsADict.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
 
 
 def test_churn_over_many_segments_equals_a_dict() -> None:

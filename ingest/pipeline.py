@@ -90,6 +90,7 @@ class Pipeline:
             )
         self._check_towers()
         _ = self.table_policies
+        self._check_models()
 
     # What it computes
 
@@ -296,6 +297,16 @@ class Pipeline:
                         f"prerank: item tower names {name!r}, which depends on {', '.join(foreign)}; "
                         f"the items table {self.items.topic} does not know that"
                     )
+
+    def _check_models(self) -> None:
+        """The features that a model names exist (`models.ModelConfig.check`, which is not imported here)."""
+        for role, model in (("rank", self.rank), ("prerank", self.prerank)):
+            check = getattr(model, "check", None)
+            if callable(check):
+                try:
+                    check(self.plan.fields, self.plan.dense_names)
+                except ValueError as error:
+                    raise ConfigError(f"{role}: {error}") from None
 
 
 def _columns_of(roots: Iterable[Expr]) -> tuple[str, ...]:

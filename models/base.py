@@ -281,6 +281,17 @@ def _is_width(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
+def check_names(config: ModelConfig, *settings: str) -> None:
+    """Raises ValueError for a setting that is not one or more names of features."""
+    for setting in settings:
+        names = getattr(config, setting)
+        if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names):
+            raise ValueError(
+                f"{type(config).__name__}: {setting} is {names!r}, but must be one or more names of "
+                'features, as in ("ad",)'
+            )
+
+
 def check_fields(config: ModelConfig, names: Iterable[str], known: Iterable[str]) -> None:
     """Raises ValueError for the first name that is not among the known ones."""
     there = sorted(set(known))

@@ -31,6 +31,7 @@ from models.base import (
     Ragged,
     SegmentSpec,
     adagrad,
+    check_names,
     whole,
 )
 from models.layers import MLP, SomeFieldsLinear, generator, glorot
@@ -51,12 +52,7 @@ class InterestConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         kind = type(self).__name__
-        for side in ("target", "behaviours"):
-            names = getattr(self, side)
-            if not isinstance(names, tuple) or not names or not all(isinstance(n, str) for n in names):
-                raise ValueError(
-                    f'{kind}: {side} is {names!r}, but must be one or more field names, as in ("ad",)'
-                )
+        check_names(self, "target", "behaviours")
         if len(self.target) != len(self.behaviours):
             raise ValueError(
                 f"{kind} has {len(self.target)} target and {len(self.behaviours)} behaviour fields; "

@@ -28,6 +28,7 @@ from models.base import (
     SegmentSpec,
     adagrad,
     check_fields,
+    check_names,
 )
 from models.layers import MLP, SomeFieldsLinear
 
@@ -54,6 +55,7 @@ class TwoTower(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_names(self, "user", "item")
         if both := set(self.user) & set(self.item):
             raise ValueError(f"TwoTower has {', '.join(sorted(both))} in both towers; leave it in one")
 

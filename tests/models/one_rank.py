@@ -1,0 +1,128 @@
+"""A model and its tables on one rank without a trainer: what DesStep must come to, in a few lines.
+
+The pooled fields are one block of `FieldTables`; every list whose keys a model wants apart is a block of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from ingest.features import Features
+from kernels.rows import row_layout
+from kernels.table import DynamicTable, FieldTables, Floats
+from models import Gathered, ModelConfig, Ragged
+from models.base import row_segments
+from tests.models.examples import DENSE, FIELDS, SHARED
+from trainer.dense import DenseAdam
+
+F32 = NDArray[np.float32]
+
+
+def batch(rng: np.random.Generator, rows: int, *, keys: int = 40, empty: bool = False) -> Features:
+    """Examples of `FIELDS`: C3 and C6 are lists, the others have one key. empty: nothing has any."""
+    lengths = np.full((len(FIELDS), rows), 0 if empty else 1, np.int32)
+    if not empty:
+        for field in ("C3", "C6"):
+            lengths[FIELDS.index(field)] = rng.integers(0, 5, rows)
+    offsets = np.r_[0, np.cumsum(lengths)].astype(np.int32)
+    ids = rng.integers(1, keys + 1, offsets[-1]).astype(np.int64)
+    return Features(rows, offsets, ids, rng.normal(size=(rows, len(DENSE))).astype(np.float32))
+
+
+@dataclass(frozen=True)
+class Read:
+    """Rows of a batch: values f32[B, F, D_model], the lists' f32[nnz, D_model], dense f32[B, Dd]."""
+
+    values: Tensor
+    lists: tuple[Ragged, ...]
+    dense: Tensor
+
+
+class OneRank:
+    """Tables, network and optimisers of one model, for the features of `examples`."""
+
+    def __init__(self, config: ModelConfig, *, seed: int = 5) -> None:
+        self.config = config
+        self.wanted = config.gathers(FIELDS)
+        table_of = {name: name for name in FIELDS} | {f"C{f}": f"C{g}" for f, g in SHARED}
+        layout = row_layout(row_segments({"rank": config}))
+        self.tables = {
+            name: DynamicTable(layout, name=name, seed=seed)
+            for name in dict.fromkeys(table_of[f] for f in FIELDS)
+        }
+        names = [*FIELDS, *self.wanted.sequences]
+        blocks = [0] * len(FIELDS) + [1 + i for i in range(len(self.wanted.sequences))]
+        self.front = FieldTables(self.tables, [(name, table_of[name]) for name in names], blocks)
+        self.model = config.build(FIELDS, FIELDS, DENSE, True, seed)
+        self.adam = DenseAdam({"rank": self.model}, {"rank": config})
+
+    def logits(self, features: Features) -> F32:
+        """Scores without storing anything."""
+        with torch.no_grad():
+            out: F32 = self.run(self.read(features, store=False)).numpy()
+            return out
+
+    def step(self, features: Features, label: F32) -> F32:
+        """Scores and then learns a batch: tables by the sum of the loss, the network by its mean."""
+        read = self.read(features, store=True)
+        leaves = [read.values, *(ragged.values for ragged in read.lists)]
+        for leaf in leaves:
+            leaf.requires_grad_()
+        logits = self.run(read)
+        binary_cross_entropy_with_logits(logits, torch.from_numpy(label), reduction="sum").backward()  # type: ignore[no-untyped-call]
+        grads = [torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]
+        self.front.backward(grads[0].numpy(), *(grad.unsqueeze(1).numpy() for grad in grads[1:]))
+        self.adam.step(len(label))
+        scored: F32 = logits.detach().numpy()
+        return scored
+
+    def run(self, read: Read) -> Tensor:
+        """The model's logits f32[B], gathered vectors and all."""
+        gathered = None
+        if self.wanted:
+            gathered = Gathered(
+                read.values[:, [FIELDS.index(f) for f in self.wanted.pooled]],
+                dict(zip(self.wanted.sequences, read.lists, strict=True)),
+                read.dense if self.wanted.dense else None,
+            )
+        out: Tensor = self.model(read.values, read.dense, gathered)
+        return out
+
+    def read(self, features: Features, *, store: bool) -> Read:
+        """The rows of a batch's keys."""
+        lists = [_list(features, FIELDS.index(name)) for name in self.wanted.sequences]
+        keys = np.concatenate([features.keys, *(own for _, own in lists)])
+        offsets = np.r_[
+            features.offsets, features.offsets[-1] + 1 + np.arange(len(keys) - len(features.keys))
+        ]
+        rows = [features.rows, *(len(own) for _, own in lists)]
+        call = self.front.forward if store else self.front.infer
+        pooled, *apart = call(offsets.astype(np.int32), keys, *rows)
+        return Read(
+            torch.from_numpy(pooled),
+            tuple(_ragged(values, at) for values, (at, _) in zip(apart, lists, strict=True)),
+            torch.from_numpy(features.dense),
+        )
+
+    @property
+    def keys(self) -> int:
+        """Rows in all tables."""
+        return sum(len(table) for table in self.tables.values())
+
+
+def _list(features: Features, field: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    if not features.rows:
+        return np.zeros(1, np.int32), features.keys[:0]
+    return features.field(field)
+
+
+def _ragged(values: Floats, offsets: Sequence[int] | NDArray[np.int32]) -> Ragged:
+    return Ragged(torch.from_numpy(values[:, 0]), torch.tensor(offsets, dtype=torch.int64))

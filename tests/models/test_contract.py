@@ -1,0 +1,29 @@
+"""The contract of `tests.models.checks` for every model that `models` exports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import models
+from models import ModelConfig
+from tests.models.checks import CHECKS, _with_defaults, exported
+
+CONFIGS = exported()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_contract(check: Callable[[ModelConfig], None], name: str) -> None:
+    check(CONFIGS[name])
+
+
+def test_every_model_is_found() -> None:
+    found = {type(config).__name__ for config in CONFIGS.values()}
+    assert found <= set(models.__all__) and len(found) == 13
+
+
+def test_a_model_without_an_example_is_told() -> None:
+    with pytest.raises(LookupError, match="TwoTower has no example: add one"):
+        _with_defaults(models.TwoTower)

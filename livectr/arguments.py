@@ -209,8 +209,8 @@ def _train(commands: Any) -> None:
         "  livectr train --pipeline p.py --source file:/tmp/logs --until-end --report report.json\n"
         "  livectr train --pipeline p.py --source kafka://localhost:9092 --checkpoint /data/c"
         " --publish redis://r:6379\n"
-        "  OMP_NUM_THREADS=1 torchrun --standalone --max-restarts=0 --nproc-per-node 2 \\\n"
-        "      -m livectr train --pipeline p.py …",
+        "  livectr train --pipeline p.py … --checkpoint /data/c --ranks 2 --restarts 3\n"
+        "  OMP_NUM_THREADS=1 torchrun --nnodes 2 --max-restarts=0 --nproc-per-node 2 … -m livectr train …",
     )
     _settings(parser, "train")
 
@@ -348,12 +348,19 @@ def _inspect(commands: Any) -> None:
         "show a pipeline's features, a checkpoint, or what is published",
         "  livectr inspect --pipeline examples/display_ads/pipeline.py --svg plan.svg\n"
         "  livectr inspect --pipeline examples/display_ads/pipeline.py --gpu-budget 512MiB\n"
+        "  livectr inspect --pipeline p.py --ranks 4 --placement balanced --checkpoint /data/c\n"
         "  livectr inspect --checkpoint /data/c\n  livectr inspect --redis redis://localhost:6379",
     )
     parser.add_argument(
         "--pipeline", metavar="FILE.py", help="columns, operators by layer and device, memory, fields, models"
     )
     parser.add_argument("--svg", metavar="FILE", help="draw the pipeline's operators into this file")
+    parser.add_argument(
+        "--ranks", type=_count, metavar="N", help="which of N ranks would hold which field, and how much"
+    )
+    parser.add_argument(
+        "--report", metavar="FILE", help="of livectr train: what was measured, for --ranks [the checkpoint]"
+    )
     _settings(parser, "inspect")
     parser.add_argument("--checkpoint", metavar="DIR", help="generations, positions, rows, sizes")
     parser.add_argument("--redis", metavar="URL", help="the published version")

@@ -17,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
         given = build_parser().parse_args(arguments)
+        given.arguments = list(sys.argv[1:] if arguments is None else arguments)
         if not hasattr(given, "run"):
             raise ConfigError("say what to do: `livectr --help` lists the commands.")
         from livectr import commands

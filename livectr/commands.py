@@ -38,16 +38,37 @@ def _flags(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def train(given: argparse.Namespace) -> int:
-    """`livectr train`, by itself or as a rank under torchrun."""
+    """`livectr train`: by itself, as a rank under torchrun, or as what starts and watches the ranks."""
     from trainer.options import TrainOptions
-    from trainer.run import train as run
 
     _log_to_stderr()
     pipeline, settings = settings_of(given, "source")
+    world = os.environ.get("WORLD_SIZE")
+    if world is None and (settings.ranks > 1 or settings.restarts):
+        return _supervise(given, settings)
+    if settings.ranks > 1 and str(settings.ranks) != world:
+        raise ConfigError(f"ranks is {settings.ranks}, but torchrun started {world}; leave ranks out.")
+    from trainer.run import train as run
+
     report = run(pipeline, _options(TrainOptions, settings))
     if report is not None and int(os.environ.get("RANK", 0)) == 0:
         print(json.dumps(dataclasses.asdict(report)), flush=True)
     return 0
+
+
+def _supervise(given: argparse.Namespace, settings: Settings) -> int:
+    from livectr.supervise import Supervision, supervise
+
+    if settings.restarts and settings.checkpoint is None:
+        raise ConfigError("restarts go on from a checkpoint; say --checkpoint DIR too.")
+    return supervise(
+        Supervision(
+            (sys.executable, "-m", "livectr", *given.arguments),
+            settings.ranks,
+            settings.restarts,
+            Path(settings.checkpoint) if settings.checkpoint is not None else None,
+        )
+    )
 
 
 def materialize(given: argparse.Namespace) -> int:
@@ -220,14 +241,34 @@ def inspect(given: argparse.Namespace) -> int:
         settings = resolve(flags, toml=given.config, pipeline=pipeline.settings)
         svg = Path(given.svg) if given.svg else None
         show_pipeline(pipeline, rows=settings.batch_size, budget_bytes=settings.gpu_budget, svg=svg)
-    elif given.svg or flags:
-        name = "svg" if given.svg else next(iter(flags)).replace("_", "-")
+        if given.ranks:
+            _show_ranks(given, pipeline, settings)
+    elif given.svg or given.ranks or flags:
+        named = [name for name in ("svg", "ranks") if getattr(given, name)]
+        name = [*named, *flags][0].replace("_", "-")
         raise ConfigError(f"--{name} is about a pipeline; say --pipeline FILE.py too.")
     if given.checkpoint:
         show_checkpoint(Path(given.checkpoint))
     if given.redis:
         show_published(given.redis, given.namespace)
     return 0
+
+
+def _show_ranks(given: argparse.Namespace, pipeline: Pipeline, settings: Settings) -> None:
+    from livectr.placement_plan import measured, show_placement
+
+    numbers = measured(
+        pipeline,
+        checkpoint=Path(given.checkpoint) if given.checkpoint else None,
+        report=Path(given.report) if given.report else None,
+    )
+    show_placement(
+        pipeline,
+        numbers,
+        world=given.ranks,
+        placement=settings.placement,
+        rank_memory=settings.rank_memory,
+    )
 
 
 def compare(given: argparse.Namespace) -> int:

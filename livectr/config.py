@@ -73,6 +73,18 @@ class Settings:
         scheme=("kafka://", "file:"),
         example="URL",
     )
+    ranks: int = setting(
+        1,
+        "processes on this machine that train together (on several machines: torchrun)",
+        commands=TRAIN,
+        least=1,
+    )
+    restarts: int = setting(
+        0,
+        "start all ranks again from the checkpoint when one dies, until so many failures without progress",
+        commands=TRAIN,
+        least=0,
+    )
     until_end: bool = setting(T.until_end, "stop at the logs' end as it was at the start", commands=TRAIN)
     until_idle_s: float | None = setting(
         T.until_idle_s, "stop when nothing has come for so long", commands=TRAIN, above=0
@@ -89,6 +101,18 @@ class Settings:
     seed: int = setting(T.seed, "seed of every initial value", commands=TRAIN, least=0)
     threads: int | None = setting(
         T.threads, "CPU threads of a rank (default: the cores shared by the ranks)", commands=TRAIN, least=1
+    )
+    placement: str = setting(
+        T.placement,
+        "which rank holds which field: mod (in turn) or balanced (by measured keys and bytes)",
+        commands=TRAIN + INSPECT,
+    )
+    rank_memory: int | None = setting(
+        T.rank_memory,
+        "what tables a rank may hold in placement balanced; larger ones are split by key (default: no limit)",
+        commands=TRAIN + INSPECT,
+        least=0,
+        example="BYTES",
     )
     device: str = setting(
         T.device, "where features are extracted: cpu or gpu (needs livectr[gpu])", commands=TRAIN
@@ -172,7 +196,7 @@ class Settings:
     )
 
 
-IN_BYTES = ("gpu_budget", "max_message_bytes")
+IN_BYTES = ("gpu_budget", "rank_memory", "max_message_bytes")
 FIELDS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fields(Settings)}
 TYPES: dict[str, Any] = get_type_hints(Settings)
 

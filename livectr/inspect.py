@@ -24,7 +24,8 @@ PIPED_WIDTH = 160
 """Columns of output that no terminal shows, unless COLUMNS says otherwise."""
 
 
-def _console() -> Console:
+def make_console() -> Console:
+    """As wide as the terminal, or PIPED_WIDTH."""
     return Console(width=PIPED_WIDTH if _piped() else None)
 
 
@@ -50,7 +51,7 @@ def show_pipeline(
             raise ConfigError(f"Pipeline: {role}= must be a model such as models.DeepFM(), not {model!r}")
     if svg is not None:
         svg.write_text(to_svg(placement), encoding="utf-8")
-    console, log = _console(), pipeline.log
+    console, log = make_console(), pipeline.log
     console.print(f"fingerprint  {pipeline.fingerprint}", highlight=False)
     streams = Table(title="reads", title_justify="left")
     for column in ("topic", "kind", "key", "time", "columns"):
@@ -109,7 +110,7 @@ def show_checkpoint(folder: Path) -> None:
     manifests = sorted(folder.glob(f"gen-*/{MANIFEST}"))
     if not manifests:
         raise ConfigError(f"{folder} holds no checkpoint.")
-    console = _console()
+    console = make_console()
     table = Table(title=str(folder), title_justify="left")
     for column in ("gen", "ranks", "steps", "examples", "files", "rows", "MB", "written"):
         table.add_column(column, justify="right", no_wrap=column != "written")
@@ -183,10 +184,10 @@ def show_published(url: str, namespace: str) -> None:
     values["segments"] = [f"{name} ({dim} float32)" for name, dim in values.get("segments", [])]
     values["trainer that may write (epoch)"] = epoch.decode() if epoch else "none"
     values["memory used"] = memory
-    _console().print(_facts(f"version {manifest.version}", values))
+    make_console().print(_facts(f"version {manifest.version}", values))
     table = Table(title="embedding tables", title_justify="left")
     table.add_column("table")
     table.add_column("rows", justify="right")
     for name, count in rows.items():
         table.add_row(name, f"{count:,}")
-    _console().print(table)
+    make_console().print(table)

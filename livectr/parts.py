@@ -18,7 +18,8 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)  # found here: a fresh fork should do as little as it can
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Run in a fork: the kernel sends the process SIGTERM when the one that started it ends."""
     if _PRCTL is not None:
         _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -45,7 +46,7 @@ class Part:
                 stderr=out,
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
 
     @property

@@ -43,6 +43,7 @@ import torch
 from ingest.pipeline import Pipeline
 from kernels.errors import CheckpointError, MismatchError, UserError
 from trainer.control import Control
+from trainer.options import summed
 
 LOG = logging.getLogger(__name__)
 KEPT_GENERATIONS = 2
@@ -59,6 +60,8 @@ class Table(Protocol):
     """What a checkpoint asks of a table (kernels.table.DynamicTable)."""
 
     tracks: bool
+
+    def __len__(self) -> int: ...
 
     def chunks(self, since: int = 0) -> Iterator[tuple[I64, F32]]: ...
 
@@ -99,6 +102,10 @@ class Manifest:
     identity: dict[str, Any]
     cursor: dict[str, Any] | None
     files: tuple[FileEntry, ...]
+    table_rows: dict[str, int]
+    field_keys: dict[str, int]
+    """Keys of each field that were learned so far (of common features once a group); what `trainer.balance`
+    places by, with the rows."""
 
     def to_json(self) -> bytes:
         body = json.dumps(asdict(self), sort_keys=True)
@@ -135,6 +142,8 @@ class Commit:
     source: Mapping[str, bytes]
     statistics: Mapping[str, npt.NDArray[Any]]
     """Name → state (ingest.statistics): the same on every rank, so rank 0 writes it."""
+    field_keys: Mapping[str, int]
+    """Of this rank's examples; the manifest has the sum over ranks."""
     policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """State of this rank's table policies (trainer.policies)."""
     tracked: Collection[str] = ()
@@ -177,7 +186,12 @@ class Checkpointer:
         # 2 every rank writes and syncs its files
         mine = self._write_rank(generation, commit)
         # 3 rank 0 gathers their names, sizes and digests
-        files = [FileEntry(**f) for part in self.control.gather_json([asdict(f) for f in mine]) for f in part]
+        own = {
+            "files": [asdict(f) for f in mine],
+            "table_rows": {name: len(table) for name, table in commit.tables.items()},
+            "field_keys": dict(commit.field_keys),
+        }
+        parts = self.control.gather_json(own)
         manifest = Manifest(
             generation=generation,
             world=self.control.world,
@@ -186,7 +200,9 @@ class Checkpointer:
             predictions=commit.predictions,
             identity=self.identity,
             cursor=commit.cursor,
-            files=tuple(files),
+            files=tuple(FileEntry(**f) for part in parts for f in part["files"]),
+            table_rows=summed([part["table_rows"] for part in parts]),
+            field_keys=summed([part["field_keys"] for part in parts]),
         )
         # 4 rank 0 renames the manifest into place
         if self.control.rank == 0:

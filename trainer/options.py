@@ -26,6 +26,9 @@ class TrainOptions:
     predictions: file for the log of test-then-train predictions. report: file for the report (JSON).
     dead_letters: directory or URL for records that cannot be used; None: the source's own place.
     basic: folder of materialised features, which are read and not computed; None: all are computed.
+    placement: which rank holds which field: "mod" deals them in turn (DES §5), "balanced" goes by measured
+        keys and bytes. rank_memory: bytes of tables that a rank may hold, to which "balanced" keeps; None: no
+        limit.
     device: where features are extracted. gpu_budget: bytes of GPU memory that they may take; None: all.
     common_features: compute, send and pool what a batch's examples of one user have in common once.
     metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none.
@@ -50,6 +53,8 @@ class TrainOptions:
     report: str | None = None
     dead_letters: str | None = None
     basic: str | None = None
+    placement: Literal["mod", "balanced"] = "mod"
+    rank_memory: int | None = None
     device: Literal["cpu", "gpu"] = "cpu"
     gpu_budget: int | None = None
     common_features: bool = True
@@ -64,6 +69,7 @@ class TrainOptions:
             raise ConfigError(f"batch_interval_ms is {self.batch_interval_ms}; it must be at least 1")
         if self.device not in ("cpu", "gpu"):
             raise ConfigError(f"device is {self.device!r}; it must be cpu or gpu")
+        check_placement(self.placement, self.rank_memory)
         if self.publish_interval_s <= 0:
             raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
 
@@ -129,11 +135,21 @@ class Report:
     stream: dict[str, Any] = field(default_factory=dict)
     """Counters of the source, summed over ranks."""
     table_rows: dict[str, int] = field(default_factory=dict)
+    field_keys: dict[str, int] = field(default_factory=dict)
+    """Keys of each field that were learned (of common features once a group), in earlier processes too."""
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+
+def check_placement(placement: str, rank_memory: int | None) -> None:
+    """Raises ConfigError for settings of a placement that do not go together."""
+    if placement not in ("mod", "balanced"):
+        raise ConfigError(f"placement is {placement!r}; it must be mod or balanced")
+    if rank_memory is not None and placement == "mod":
+        raise ConfigError("rank_memory is kept to by placement balanced alone; set that, or no rank_memory")
 
 
 def summed(counters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 Fields that share a table must live with it, so what is dealt out in turn are tables, in the order of their
 first field; without sharing that is the paper's f mod N. The dense features are one more field, the last.
+`trainer.balance` places by measured keys and bytes instead.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ from kernels.errors import ConfigError
 
 @dataclass(frozen=True)
 class Placement:
-    """`owner[f]` is the rank of field f, `dense_owner` that of the dense features."""
+    """`owner[f]` is the rank of field f, `dense_owner` that of the dense features.
+
+    The rows of a table in `split` are on all ranks, that of a key on rank mix64(key) mod N
+    (kernels/hash.cuh); the owner of its fields holds what else they have, such as weights in a network.
+    """
 
     owner: tuple[int, ...]
     dense_owner: int
     world: int
+    split: frozenset[str] = frozenset()
 
     def fields_of(self, rank: int) -> tuple[int, ...]:
         """The fields of a rank, ascending."""

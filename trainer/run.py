@@ -32,7 +32,7 @@ import numpy as np
 import torch
 
 from ingest.basic import Track
-from ingest.common import sharing
+from ingest.common import Common, sharing
 from ingest.deadletter import DeadLetters
 from ingest.device import compiler
 from ingest.examples import ExampleSource
@@ -46,6 +46,7 @@ from trainer.checkpoint import Checkpointer, Commit, Restored, identity_of
 from trainer.collectives import Collectives, connect
 from trainer.control import Control
 from trainer.feed import Batch, Feed
+from trainer.measured import field_keys
 from trainer.monitor import Monitor
 from trainer.options import Report, TrainOptions, summed
 from trainer.policies import Policies
@@ -161,6 +162,9 @@ class Training:
             self.log = resources.enter_context(PredictionLog(options.prediction_file))
         self.steps = 0
         self.examples = 0
+        self._common = Common.of(pipeline)
+        self._keys = np.zeros(len(pipeline.fields), np.int64)
+        """Keys of each field that this rank's examples had; rank 0 goes on from a checkpoint's."""
         cursor = self._restore(restored)
         self.publisher: Publisher | None = None
         if store is not None:
@@ -255,6 +259,7 @@ class Training:
             self.policies.after()
         self.steps += 1
         self.examples += len(batch)
+        self._keys += field_keys(batch.features, self._common, len(self._keys))
         if self.rank != 0:
             return
         logits = {role: z[batch.sequence] for role, z in result.logits.items()}
@@ -308,9 +313,14 @@ class Training:
                     source=self.source.snapshot().parts(),
                     policies=self.policies.state(),
                     tracked=self.policies.tracked,
+                    field_keys=self._field_keys(),
                 )
             )
         self._checkpointed = boundary
+
+    def _field_keys(self) -> dict[str, int]:
+        """Field → keys of this rank's examples."""
+        return dict(zip((f.name for f in self.pipeline.fields), self._keys.tolist(), strict=True))
 
     def _snapshots(self, space: Keyspace) -> Snapshotter:
         statistics = self.feed.statistics
@@ -375,6 +385,8 @@ class Training:
         self.policies.load(restored.policies())
         self.step.load_dense(restored.dense())
         self.steps, self.examples = manifest.step, manifest.examples
+        if self.rank == 0:
+            self._keys[:] = [manifest.field_keys[f.name] for f in self.pipeline.fields]
         if self.log is not None:
             self.log.truncate(manifest.predictions)
         LOG.info("resumed after step %d, %d examples", self.steps, self.examples)
@@ -387,6 +399,7 @@ class Training:
             "stream": {**stats, "bytes_read": stats["bytes_read"] | self.track.bytes_read},
             "dead_letters": self.dead_letters.counts.total(),
             "tables": {name: len(table) for name, table in self.step.tables.items()},
+            "field_keys": self._field_keys(),
         }
         shares = self.control.gather_json(own)
         stream = summed([share["stream"] for share in shares])
@@ -410,5 +423,6 @@ class Training:
             last_20_percent=rank.get("last_20_percent", {}),
             prerank=roles.get("prerank", {}),
             stream=stream,
-            table_rows={name: rows for share in shares for name, rows in share["tables"].items()},
+            table_rows=summed([share["tables"] for share in shares]),
+            field_keys=summed([share["field_keys"] for share in shares]),
         )

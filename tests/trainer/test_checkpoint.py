@@ -66,6 +66,7 @@ class Run:
                 dense={"rank.w": torch.full((2, 2), float(self.step)), "adam.step": torch.tensor(3.0)},
                 source={"partitions.json": b'{"at": %d}' % self.step, "0/empty.arrow": b""},
                 statistics={"zscore-1": np.array([self.step, 0.1, np.inf]), "frequency-2": np.arange(4)},
+                field_keys={"user": 10 * self.step, "ad": 30},
             )
         )
 
@@ -82,6 +83,15 @@ def reopen(run: Run) -> Restored | None:
     run.checkpoint.close()
     run.checkpoint = Checkpointer(run.root, Control(), IDENTITY)
     return run.checkpoint.restore()
+
+
+def test_a_manifest_tells_rows_and_keys(run: Run) -> None:
+    run.train()
+    run.train()
+    manifest = run.commit()
+    assert manifest.table_rows == {name: len(table) for name, table in run.tables.items()}
+    assert manifest.field_keys == {"user": 20, "ad": 30}
+    assert Manifest.from_json(manifest.to_json()) == manifest
 
 
 def restored_tables(restored: Restored) -> dict[str, DynamicTable]:

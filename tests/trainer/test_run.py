@@ -73,6 +73,7 @@ def test_the_report_is_what_the_predictions_say(tmp_path: Path, source: str) -> 
     assert written["events"] == sum(written["stream"]["events"].values()) > IMPRESSIONS
     assert (written["dead_letters"], written["published_versions"]) == (0, 0)
     assert written["table_rows"]["ad"] == ADS
+    assert written["field_keys"]["ad"] == IMPRESSIONS > written["field_keys"]["user"] > 0  # once a group
 
 
 def test_what_is_published_is_what_was_trained(

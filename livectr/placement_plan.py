@@ -1,0 +1,110 @@
+"""`livectr inspect --pipeline … --ranks N`: which rank would hold which field, and how much of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from ingest.byte_units import show_bytes
+from ingest.pipeline import Pipeline
+from kernels.errors import ConfigError
+from livectr.inspect import make_console
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Where the numbers are from, rows of each table, keys of each field, and of how many examples."""
+
+    source: str
+    table_rows: Mapping[str, int]
+    field_keys: Mapping[str, int]
+    examples: int
+
+
+def measured(pipeline: Pipeline, *, checkpoint: Path | None, report: Path | None) -> Measured:
+    """The numbers of a report, else of a checkpoint's newest generation, else one key of every field.
+
+    Raises ConfigError for a file that is no report, a folder without a checkpoint, or another pipeline's.
+    """
+    found = Measured("nothing: one key of every field and no rows; say --report or --checkpoint", {}, {}, 0)
+    if report is not None:
+        try:
+            values = json.loads(report.read_text())
+            found = Measured(
+                str(report), values["table_rows"], values["field_keys"], values["examples_trained"]
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"{report} is no report of `livectr train --report` ({type(error).__name__}: {error})."
+            ) from None
+    elif checkpoint is not None:
+        from trainer.checkpoint import newest_manifest
+
+        manifest = newest_manifest(checkpoint)
+        if manifest is None:
+            raise ConfigError(f"{checkpoint} holds no checkpoint.")
+        found = Measured(str(checkpoint), manifest.table_rows, manifest.field_keys, manifest.examples)
+    names = {field.name for field in pipeline.fields}
+    if found.field_keys and found.field_keys.keys() != names:
+        differ = sorted(found.field_keys.keys() ^ names)
+        raise ConfigError(
+            f"{found.source} belongs to another pipeline: it differs in the fields {', '.join(differ)}."
+        )
+    return found
+
+
+def show_placement(
+    pipeline: Pipeline,
+    numbers: Measured,
+    *,
+    world: int,
+    placement: str,
+    rank_memory: int | None,
+) -> None:
+    """A line for each rank: fields, rows, memory, keys an example.
+
+    Raises ConfigError where the ranks cannot hold them.
+    """
+    from kernels.rows import row_layout
+    from models.base import row_segments
+    from trainer.balance import balance, loads
+    from trainer.measured import row_bytes, stats_of
+    from trainer.options import check_placement
+    from trainer.placement import place
+    from trainer.step import model_configs
+
+    check_placement(placement, rank_memory)
+    layout = row_layout(row_segments(model_configs(pipeline)))
+    each = row_bytes(layout)
+    fields = pipeline.fields
+    tables = [field.table for field in fields]
+    keys = [numbers.field_keys.get(field.name, 1) / max(numbers.examples, 1) for field in fields]
+    stats = stats_of(tables, keys, {table: rows * each for table, rows in numbers.table_rows.items()})
+    plan = balance(stats, world, rank_bytes=rank_memory) if placement == "balanced" else place(tables, world)
+    table = Table(title=f"{world} ranks, placement {placement}", title_justify="left")
+    for column in ("rank", "fields", "rows", "memory", "keys an example", "of the mean"):
+        table.add_column(column, justify="right")
+    table.add_column("holds", overflow="fold")
+    found = loads(plan, stats)
+    mean = sum(load.keys for load in found) / world
+    for rank, load in enumerate(found):
+        names = [fields[f].name for f in plan.fields_of(rank)]
+        names += ["dense features"] if rank == plan.dense_owner and pipeline.plan.dense_names else []
+        table.add_row(
+            str(rank),
+            str(load.fields),
+            f"{load.bytes / each:,.0f}",
+            show_bytes(round(load.bytes)),
+            f"{load.keys:.4g}",
+            f"{load.keys / mean:.2f}" if mean else "–",
+            ", ".join(names),
+        )
+    console = make_console()
+    console.print(table)
+    console.print(f"measured  {numbers.source}", highlight=False, markup=False, soft_wrap=True)
+    if plan.split:
+        console.print(f"split by key over all ranks  {', '.join(sorted(plan.split))}", highlight=False)

@@ -1,0 +1,143 @@
+"""`livectr train --ranks N --restarts K`: the ranks of one machine, started again when one of them dies.
+
+    1  start N processes, each with its rank in the variables that torchrun sets, each in its own session
+    2  all end well: done
+    3  one ends badly: end the others, and start all of them again from the checkpoint
+    4  after K such ends in a row without a new step in the checkpoint: give up
+    5  SIGTERM or Ctrl-C: pass it on, so that all finish their step, commit and end; a second Ctrl-C kills
+
+All ranks are started anew, with nothing in between them and this process: torchrun's agent sometimes hangs
+when it puts a group that lost a rank together again, and tells neither a user's mistake nor an end on SIGTERM
+from a failure. A user's mistake (exit code 2 of a rank) ends the run at once: it would be made again. For
+ranks on several machines use torchrun with --max-restarts=0 and whatever restarts a job there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.errors import InternalError
+from livectr.parts import die_with_parent
+from livectr.ports import free_ports
+from trainer.process import stop_signals
+
+LOG = logging.getLogger(__name__)
+END_S = 3.0
+"""How long ranks that lost another one have to say so."""
+POLL_S = 0.02
+MISTAKE = 2
+LONGEST_PAUSE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """command: of a rank. ranks: N. restarts: K; with it `checkpoint` is what the ranks go on from."""
+
+    command: Sequence[str]
+    ranks: int
+    restarts: int = 0
+    checkpoint: Path | None = None
+
+
+def supervise(run: Supervision) -> int:
+    """Runs the ranks and returns an exit code: 0, or MISTAKE where a rank told a mistake of the user.
+
+    Raises InternalError when it gives up, KeyboardInterrupt after a second Ctrl-C.
+    """
+    failures, reached = 0, _steps(run.checkpoint)
+    with stop_signals() as stop:
+        while True:
+            codes = _run_once(run, stop)
+            if not any(codes) or (stop() and -signal.SIGTERM in codes):
+                return 0  # a rank that a signal ends had not begun, and without it no other has
+            if MISTAKE in codes:
+                return MISTAKE
+            steps = _steps(run.checkpoint)
+            failures = 1 if steps > reached else failures + 1
+            reached = max(steps, reached)
+            ends = "; ".join(f"rank {r} {_how(code)}" for r, code in enumerate(codes) if code)
+            if stop():
+                raise InternalError(f"asked to stop, but {ends}; the last checkpoint is whole.")
+            if failures > run.restarts:
+                tried = f", and {run.restarts} starts brought no new step into the checkpoint"
+                raise InternalError(f"training failed{tried if run.restarts else ''}: {ends}.")
+            LOG.warning("%s; start %d of %d from step %d", ends, failures, run.restarts, max(reached, 0))
+            _pause(failures, stop)
+            if stop():
+                return 0
+
+
+def _run_once(run: Supervision, stop: Callable[[], bool]) -> list[int]:
+    """Exit codes of the ranks, by rank; once one ends badly the others have END_S."""
+    ranks = _start(run)
+    deadline: float | None = None
+    told = False
+    try:
+        while any(rank.poll() is None for rank in ranks):
+            if stop() and not told:
+                told = True
+                for rank in ranks:
+                    rank.terminate()
+            if deadline is None and any(rank.poll() for rank in ranks):
+                deadline = time.monotonic() + END_S
+            if deadline is not None and time.monotonic() > deadline:
+                break
+            time.sleep(POLL_S)
+        first = [rank.poll() for rank in ranks]  # before those that hang are ended
+    finally:
+        for rank in ranks:
+            if rank.poll() is None:
+                rank.kill()
+            rank.wait()
+    return [0 if code is None else code for code in first]
+
+
+def _start(run: Supervision) -> list[subprocess.Popen[bytes]]:
+    world = {"WORLD_SIZE": str(run.ranks), "LOCAL_WORLD_SIZE": str(run.ranks), "MASTER_ADDR": "127.0.0.1"}
+    world["MASTER_PORT"] = str(free_ports(1))
+    if run.ranks > 1:
+        # Threads of ranks that wait for each other at every operation lose on shared cores.
+        world["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
+    return [
+        subprocess.Popen(
+            run.command,
+            env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            start_new_session=True,  # Ctrl-C reaches the supervisor alone
+            preexec_fn=die_with_parent,
+        )
+        for rank in range(run.ranks)
+    ]
+
+
+def _steps(checkpoint: Path | None) -> int:
+    """Steps of the newest manifest that can be read, -1 without one; not by trainer.checkpoint, which loads
+    torch."""
+    if checkpoint is None:
+        return -1
+    for path in sorted(checkpoint.glob("gen-*/MANIFEST.json"), reverse=True):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return int(json.loads(json.loads(path.read_bytes())["body"])["step"])
+    return -1
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    return f"was killed by {signal.Signals(-code).name}"
+
+
+def _pause(failures: int, stop: Callable[[], bool]) -> None:
+    """Nothing before the first try, then seconds that double."""
+    pause_s = 0.0 if failures == 1 else min(2.0 ** (failures - 2), LONGEST_PAUSE_S)
+    until = time.monotonic() + pause_s
+    while time.monotonic() < until and not stop():
+        time.sleep(POLL_S)

@@ -1,0 +1,191 @@
+"""Ranks that die are started again from the checkpoint, while that gets them on; the exit codes are right."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kernels.errors import InternalError
+from livectr.cli import main
+from livectr.supervise import END_S, MISTAKE, Supervision, supervise
+from tests.trainer.ad_logs import write_files
+from tests.trainer.processes import finish, start
+from tests.trainer.test_resume import IMPRESSIONS, OPTIONS, Result, assert_close, generation
+from trainer.checkpoint import newest_manifest
+
+ROOT = Path(__file__).parents[2]
+RANK = """
+import json, os, signal, sys, time
+from pathlib import Path
+here, rank = Path(sys.argv[1]), os.environ["RANK"]
+starts = len(list(here.glob(f"start-{rank}-*")))
+(here / f"start-{rank}-{starts}").write_text(json.dumps(dict(os.environ)))
+
+def commit(step):
+    folder = here / "checkpoint" / f"gen-{step:08d}"
+    folder.mkdir(parents=True)
+    (folder / "MANIFEST.json").write_text(json.dumps({"body": json.dumps({"step": step})}))
+"""
+
+
+def supervision(folder: Path, body: str, ranks: int = 2, restarts: int = 0) -> Supervision:
+    (folder / "rank.py").write_text(RANK + body)
+    return Supervision(
+        (sys.executable, str(folder / "rank.py"), str(folder)), ranks, restarts, folder / "checkpoint"
+    )
+
+
+def starts(folder: Path, rank: int = 0) -> int:
+    return len(list(folder.glob(f"start-{rank}-*")))
+
+
+def test_every_rank_knows_its_place(tmp_path: Path) -> None:
+    assert supervise(supervision(tmp_path, "", ranks=3)) == 0
+    told = [json.loads((tmp_path / f"start-{rank}-0").read_text()) for rank in range(3)]
+    assert [(t["RANK"], t["LOCAL_RANK"], t["WORLD_SIZE"]) for t in told] == [(r, r, "3") for r in "012"]
+    assert len({(t["MASTER_ADDR"], t["MASTER_PORT"]) for t in told}) == 1
+
+
+def test_a_users_mistake_is_not_made_again(tmp_path: Path) -> None:
+    assert supervise(supervision(tmp_path, "sys.exit(2 if rank == '1' else 0)", restarts=5)) == MISTAKE
+    assert starts(tmp_path) == 1
+
+
+def test_without_restarts_a_failure_is_the_end(tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match=r"training failed: rank 1 ended with exit code 7\."):
+        supervise(supervision(tmp_path, "sys.exit(7 if rank == '1' else 0)"))
+    assert starts(tmp_path) == 1
+
+
+def test_it_gives_up_without_progress(tmp_path: Path) -> None:
+    body = "commit(3) if starts == 0 and rank == '0' else None\nos.kill(os.getpid(), signal.SIGKILL)"
+    with pytest.raises(
+        InternalError, match="failed, and 2 starts brought no new step into the checkpoint: rank 0 was killed"
+    ):
+        supervise(supervision(tmp_path, body, ranks=1, restarts=2))
+    assert starts(tmp_path) == 3  # the first got to step 3, and none of the two tries after it further
+
+
+def test_progress_is_not_given_up(tmp_path: Path) -> None:
+    body = "commit(starts + 1)\nsys.exit(starts < 4)"
+    assert supervise(supervision(tmp_path, body, ranks=1, restarts=1)) == 0
+    assert starts(tmp_path) == 5
+
+
+def test_ranks_that_hang_without_the_dead_one_are_killed(tmp_path: Path) -> None:
+    body = "if starts == 0:\n    time.sleep(600) if rank == '0' else os.abort()"
+    began = time.monotonic()
+    assert supervise(supervision(tmp_path, body, restarts=1)) == 0
+    assert END_S < time.monotonic() - began < END_S + 60
+    assert starts(tmp_path, 0) == starts(tmp_path, 1) == 2
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in (p.info["cmdline"] or [])]
+
+
+WAITING = """
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(CODE))
+(here / f"ready-{rank}").touch()
+time.sleep(600)
+"""
+
+
+@contextmanager
+def supervisor(folder: Path, body: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A supervisor in a process of its own, whose ranks are ready."""
+    run = supervision(folder, body)
+    program = (
+        "import sys; from pathlib import Path; from livectr.supervise import Supervision, supervise\n"
+        f"sys.exit(supervise(Supervision({tuple(run.command)!r}, 2, 5, Path({str(run.checkpoint)!r}))))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE)
+    try:
+        until(lambda: all((folder / f"ready-{rank}").exists() for rank in range(2)))
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def until(done: object, timeout_s: float = 120.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not done():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_it_lets_the_ranks_end_and_ends_well(tmp_path: Path, number: signal.Signals) -> None:
+    with supervisor(tmp_path, WAITING.replace("CODE", "0")) as process:
+        process.send_signal(number)
+        assert process.wait(60) == 0
+    assert starts(tmp_path) == 1
+
+
+def test_ranks_that_do_not_end_well_when_told_to_stop(tmp_path: Path) -> None:
+    with supervisor(tmp_path, WAITING.replace("CODE", "9")) as process:
+        process.terminate()
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 1 and b"asked to stop, but rank" in said
+    assert starts(tmp_path) == 1
+
+
+def test_a_killed_supervisor_leaves_no_rank(tmp_path: Path) -> None:
+    with supervisor(tmp_path, WAITING.replace("CODE", "0")) as process:
+        ranks = psutil.Process(process.pid).children()
+        assert len(ranks) == 2
+        process.kill()
+        psutil.wait_procs(ranks, timeout=60)
+        assert not any(rank.is_running() for rank in ranks)
+
+
+def test_mistakes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = str(ROOT / "examples" / "display_ads" / "pipeline.py")
+    train = ["train", "--pipeline", pipeline, "--source", "file:x"]
+    assert main([*train, "--restarts", "3"]) == 2
+    assert "say --checkpoint DIR too" in capsys.readouterr().err
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    assert main([*train, "--ranks", "3"]) == 2
+    assert "ranks is 3, but torchrun started 2" in capsys.readouterr().err
+
+
+def test_a_killed_rank_trains_again_in_seconds_and_learns_the_same(tmp_path: Path) -> None:
+    """Two ranks under `livectr train`, kill -9 of one of them, against one rank that nothing disturbs."""
+    source = write_files(tmp_path / "logs", IMPRESSIONS)
+    finish(start(1, {**OPTIONS, "source": source, "checkpoint": str(tmp_path / "unbroken")}))
+    pipeline = tmp_path / "pipeline.py"
+    pipeline.write_text("from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline()\n")
+    root = tmp_path / "checkpoint"
+    flags = {"pipeline": pipeline, "source": source, "checkpoint": root, "batch-size": 64, "threads": 1}
+    flags |= {"publish-interval-s": 0.15, "ranks": 2, "restarts": 3}
+    command = [sys.executable, "-m", "livectr", "train", "--until-end"]
+    command += [f"--{name}={value}" for name, value in flags.items()]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
+    )
+    until(lambda: generation(root) > 0)
+    time.sleep(random.random() * 0.3)
+    ranks = psutil.Process(process.pid).children()
+    assert len(ranks) == 2
+    ranks[random.randrange(2)].kill()
+    before, killed = generation(root), time.monotonic()
+    until(lambda: generation(root) > before)
+    again_s = time.monotonic() - killed
+    _, said = process.communicate(timeout=240)
+    assert process.returncode == 0, said
+    assert "was killed by SIGKILL; start 1 of 3" in said
+    print(f"trained again {again_s:.1f} s after kill -9")
+    assert again_s < 60, "seconds on a quiet machine; this bound is for a crowded one"
+    assert_close(Result(root), Result(tmp_path / "unbroken"))
+    manifest = newest_manifest(root)
+    assert manifest is not None and manifest.world == 2

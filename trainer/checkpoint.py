@@ -142,12 +142,12 @@ class Commit:
     source: Mapping[str, bytes]
     statistics: Mapping[str, npt.NDArray[Any]]
     """Name → state (ingest.statistics): the same on every rank, so rank 0 writes it."""
-    field_keys: Mapping[str, int]
-    """Of this rank's examples; the manifest has the sum over ranks."""
     policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """State of this rank's table policies (trainer.policies)."""
     tracked: Collection[str] = ()
     """Tables whose rows' use is kept with them, since policies look at it."""
+    field_keys: Mapping[str, int] = field(default_factory=dict)
+    """Of this rank's examples; the manifest has the sum over ranks."""
 
 
 class Checkpointer:

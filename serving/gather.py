@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from protos.store import F32, I64, RowStatus
 from serving import metrics
-from serving.nearcache import Batch, NearCache
+from serving.nearcache import Batch, NearCache, Vectors
 from serving.reader import DownError, Reader
 from serving.view import Served, View
 
@@ -27,8 +27,8 @@ class Snapshot:
         self._cache = cache
         self._reader = reader
 
-    def vectors(self, batch: Batch) -> F32:
-        """Pooled vectors f32[B, F, D]; a row that was never published has its initial values.
+    def vectors(self, batch: Batch) -> Vectors:
+        """The batch's vectors; a row that was never published has its initial values.
 
         Raises SupersededError.
         """

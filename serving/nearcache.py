@@ -34,13 +34,50 @@ class Batch:
     """Ragged keys of some fields, to be pooled.
 
     fields: (field name, table name) in order, F of them. offsets i32[F·B+1], keys i64[nnz]: field-major as
-    in `Features`. rows: B.
+    in `Features`. rows: B. sequences: numbers of the fields whose every key's vector is wanted besides.
     """
 
     fields: tuple[tuple[str, str], ...]
     offsets: I32
     keys: I64
     rows: int
+    sequences: tuple[int, ...] = ()
+
+    def front(self, tables: dict[str, DynamicTable]) -> FieldTables:
+        """What reads such batches: the fields, then each sequence as a field of one-key rows."""
+        fields = (*self.fields, *(self.fields[i] for i in self.sequences))
+        blocks = [0] * len(self.fields) + [1 + i for i in range(len(self.sequences))]
+        return FieldTables(tables, fields, blocks)
+
+    def infer(self, front: FieldTables) -> Vectors:
+        """The vectors of this batch, read by `front`."""
+        lists = [self.offsets[i * self.rows : (i + 1) * self.rows + 1] for i in self.sequences]
+        keys = np.concatenate([self.keys, *(self.keys[at[0] : at[-1]] for at in lists)])
+        more = np.arange(len(self.keys) + 1, len(keys) + 1, dtype=np.int32)
+        lengths = [int(at[-1] - at[0]) for at in lists]
+        pooled, *apart = front.infer(np.concatenate([self.offsets, more]), keys, self.rows, *lengths)
+        parts = zip(lists, apart, strict=True)
+        return Vectors(pooled, tuple(List(v[:, 0], (at - at[0]).astype(np.int64)) for at, v in parts))
+
+
+@dataclass(frozen=True)
+class List:
+    """Vectors f32[nnz, D] of a field's keys; those of row b are values[offsets[b] : offsets[b + 1]]."""
+
+    values: F32
+    offsets: I64
+
+    def repeated(self, rows: int) -> List:
+        """The list of one row, for each of `rows`."""
+        return List(np.tile(self.values, (rows, 1)), np.arange(rows + 1) * len(self.values))
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Of a batch: pooled f32[B, F, D], and a `List` of each of its sequences."""
+
+    pooled: F32
+    lists: tuple[List, ...]
 
 
 class NearCache:
@@ -55,14 +92,16 @@ class NearCache:
         self.tables = {name: DynamicTable(layout, name=name, seed=seed) for name in tables}
         self._max_rows = max_rows
         self._lock = SwapLock()
-        self._fronts: dict[tuple[tuple[str, str], ...], FieldTables] = {}
+        self._fronts: dict[tuple[tuple[tuple[str, str], ...], tuple[int, ...]], FieldTables] = {}
         self._random = np.random.default_rng(0)
 
     def __len__(self) -> int:
         return sum(len(table) for table in self.tables.values())
 
-    def infer(self, batch: Batch, found: Mapping[str, tuple[I64, F32]]) -> tuple[F32 | None, dict[str, I64]]:
-        """Pooled vectors f32[B, F, D], or None and the unique keys of each table that are not held.
+    def infer(
+        self, batch: Batch, found: Mapping[str, tuple[I64, F32]]
+    ) -> tuple[Vectors | None, dict[str, I64]]:
+        """The vectors, or None and the unique keys of each table that are not held.
 
         found: rows to add first, per table (keys i64[m], rows f32[m, D]); they take part in this very call,
         whatever else is evicted.
@@ -76,12 +115,12 @@ class NearCache:
             missing = self._missing(batch)
             if missing:
                 return None, missing
-            return self._front(batch.fields).infer(batch.offsets, batch.keys, batch.rows)[0], {}
+            return batch.infer(self._front(batch)), {}
 
-    def infer_cold(self, batch: Batch) -> F32:
+    def infer_cold(self, batch: Batch) -> Vectors:
         """As `infer`, with initial values for rows that are not held; nothing is remembered."""
         with self._lock.read():
-            return self._front(batch.fields).infer(batch.offsets, batch.keys, batch.rows)[0]
+            return batch.infer(self._front(batch))
 
     def initial(self, table: str, keys: I64) -> F32:
         """The values f32[n, D] of rows that are not stored anywhere. The keys must not be held."""
@@ -100,10 +139,10 @@ class NearCache:
             self.tables[table].erase(stale)
             self.tables[table].assign(keys, rows)
 
-    def _front(self, fields: tuple[tuple[str, str], ...]) -> FieldTables:
-        front = self._fronts.get(fields)
+    def _front(self, batch: Batch) -> FieldTables:
+        front = self._fronts.get((batch.fields, batch.sequences))
         if front is None:
-            front = self._fronts[fields] = FieldTables(self.tables, fields)
+            front = self._fronts[batch.fields, batch.sequences] = batch.front(self.tables)
         return front
 
     def _missing(self, batch: Batch) -> dict[str, I64]:

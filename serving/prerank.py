@@ -100,7 +100,7 @@ class PreRanker:
             scorer = snapshot.served.scorer
             assert isinstance(scorer, TowerScorer)
             batch, dense = user_at(scorer.statistics)
-            user = scorer.user(snapshot.vectors(batch), dense)[0]
+            user = scorer.user(snapshot.vectors(batch).pooled, dense)[0]
             items = snapshot.served.items or Items.none(len(user))
             if keys is None or candidates is None:
                 return _Answer(snapshot, items.ids, items.vectors @ user + scorer.bias, 0, True)
@@ -167,7 +167,7 @@ class PreRanker:
             rows = Rows(len(cold), {}, {self._on: cold}, 0)
             items_at, asked = self._item.inputs(rows, lambda i: f"item {cold[i]}")
             batch, dense = items_at(scorer.statistics)
-            scores[~known] = scorer.items(snapshot.vectors(batch), dense) @ user
+            scores[~known] = scorer.items(snapshot.vectors(batch).pooled, dense) @ user
         return _Answer(snapshot, keys, scores + scorer.bias, int((~known).sum()), asked and snapshot.asked)
 
     def _names(self, keys: I64) -> list[str]:

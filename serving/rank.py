@@ -9,6 +9,7 @@ Features with running statistics are extracted with those of the version that an
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,11 @@ from serving.errors import RequestError
 from serving.facts import Facts
 from serving.features import RequestFeatures
 from serving.gather import Snapshot, at_one_version
-from serving.nearcache import Batch
+from serving.nearcache import Batch, List
 from serving.options import ServeOptions
 from serving.reader import Reader
 from serving.request import RequestSchema, finite
-from serving.scorer import RankScorer, near_cache
+from serving.scorer import RankScorer, near_cache, sequence_fields
 from serving.view import View
 
 ROLE = "rank"
@@ -46,6 +47,7 @@ class Ranker:
         facts = Facts(view.reader, fresh_s=options.facts_fresh_s)
         self._assembler = Assembler(pipeline, pipeline.plan, view.reader, facts)
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
+        self._sequences = sequence_fields(pipeline)
         self._roots = [
             {root.name for root in roots_of(pipeline.plan.sparse[name])} for name, _ in self._fields
         ]
@@ -65,7 +67,8 @@ class Ranker:
             scorer = snapshot.served.scorer
             assert isinstance(scorer, RankScorer)
             features = features_at(scorer.statistics)
-            return snapshot, scorer.logits(self._vectors(snapshot, features, shared), features.dense)
+            vectors, lists = self._vectors(snapshot, features, shared)
+            return snapshot, scorer.logits(vectors, features.dense, lists)
 
         snapshot, logits = at_one_version(self._view, ROLE, deadline, answer)
         pctr = 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
@@ -85,17 +88,31 @@ class Ranker:
             degraded=degraded,
         )
 
-    def _vectors(self, snapshot: Snapshot, features: Features, shared: list[int]) -> F32:
-        """Pooled vectors f32[n, F, D]."""
+    def _vectors(
+        self, snapshot: Snapshot, features: Features, shared: list[int]
+    ) -> tuple[F32, dict[str, List]]:
+        """Pooled vectors f32[n, F, D], and by name the lists that the model needs."""
         if not shared or features.rows == 1:
-            return snapshot.vectors(Batch(self._fields, features.offsets, features.keys, features.rows))
-        each = [i for i in range(len(self._fields)) if i not in shared]
-        once = snapshot.vectors(_select(self._fields, features.take([0]), shared))
+            return self._look_up(snapshot, features, range(len(self._fields)))
+        once, lists = self._look_up(snapshot, features.take([0]), shared)
+        lists = {name: one.repeated(features.rows) for name, one in lists.items()}
         out = np.empty((features.rows, len(self._fields), once.shape[2]), np.float32)
         out[:, shared] = once
+        each = [i for i in range(len(self._fields)) if i not in shared]
         if each:
-            out[:, each] = snapshot.vectors(_select(self._fields, features, each))
-        return out
+            out[:, each], more = self._look_up(snapshot, features, each)
+            lists |= more
+        return out, lists
+
+    def _look_up(
+        self, snapshot: Snapshot, features: Features, chosen: Sequence[int]
+    ) -> tuple[F32, dict[str, List]]:
+        """The same of the chosen fields alone."""
+        part = features.select_fields(chosen)
+        fields = tuple(self._fields[i] for i in chosen)
+        sequences = tuple(i for i, (name, _) in enumerate(fields) if name in self._sequences)
+        found = snapshot.vectors(Batch(fields, part.offsets, part.keys, part.rows, sequences))
+        return found.pooled, {fields[i][0]: one for i, one in zip(sequences, found.lists, strict=True)}
 
     def _bids(self, values: Any, size: int) -> npt.NDArray[np.float64]:
         if not len(values):
@@ -108,11 +125,6 @@ class Ranker:
         if (bids < 0).any():
             raise RequestError("bids", f"value {int(np.argmax(bids < 0))} is negative")
         return bids
-
-
-def _select(fields: tuple[tuple[str, str], ...], features: Features, chosen: list[int]) -> Batch:
-    part = features.select_fields(chosen)
-    return Batch(tuple(fields[i] for i in chosen), part.offsets, part.keys, part.rows)
 
 
 def rank_view(pipeline: Pipeline, options: ServeOptions) -> View:

@@ -16,10 +16,10 @@ from ingest.pipeline import Pipeline
 from ingest.statistics import Statistics
 from kernels.errors import ConfigError, MismatchError
 from kernels.layout import SGD, RowLayout, Segment
-from models.base import CTRModel, ModelConfig, role_slices, row_segments
+from models.base import CTRModel, Gathered, ModelConfig, Ragged, role_slices, row_segments
 from models.two_tower import TwoTower, TwoTowerModel, is_named
 from protos.store import F32, FEATURES, VersionManifest
-from serving.nearcache import NearCache
+from serving.nearcache import List, NearCache
 
 _SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
 
@@ -33,6 +33,11 @@ def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
         elif config is not None:
             raise ConfigError(f"Pipeline: {role}= must be a model such as models.DeepFM(), not {config!r}")
     return configs
+
+
+def sequence_fields(pipeline: Pipeline) -> tuple[str, ...]:
+    """The fields whose every key's vector the ranking model needs."""
+    return model_configs(pipeline)["rank"].gathers(pipeline.plan.fields).sequences
 
 
 def value_layout(configs: Mapping[str, ModelConfig]) -> RowLayout:
@@ -66,16 +71,31 @@ class RankScorer:
         configs = model_configs(pipeline)
         plan = pipeline.plan
         self._slice = role_slices(configs)["rank"]
+        self._gathers = configs["rank"].gathers(plan.fields)
+        self._pooled = [plan.fields.index(name) for name in self._gathers.pooled]
         model = configs["rank"].build(plan.fields, plan.fields, plan.dense_names, True, 0)
         self._model = _loaded(model, dense, "rank")
         self.statistics = published_statistics(pipeline, dense)
 
     @torch.inference_mode()
-    def logits(self, vectors: F32, dense: F32) -> F32:
-        """vectors f32[B, F, D], dense f32[B, Dd] → f32[B]."""
-        values = torch.from_numpy(vectors)[..., self._slice]
-        out: F32 = self._model(values, torch.from_numpy(dense)).numpy()
+    def logits(self, vectors: F32, dense: F32, lists: Mapping[str, List]) -> F32:
+        """vectors f32[B, F, D], dense f32[B, Dd], lists of `sequence_fields` → f32[B]."""
+        values, numbers = torch.from_numpy(vectors)[..., self._slice], torch.from_numpy(dense)
+        out: F32 = self._model(values, numbers, self._gathered(values, numbers, lists)).numpy()
         return out
+
+    def _gathered(self, values: Tensor, dense: Tensor, lists: Mapping[str, List]) -> Gathered | None:
+        """What the model needs whole; a server holds every field, so nothing is sent."""
+        wanted = self._gathers
+        if not wanted:
+            return None
+        sequences = {
+            name: Ragged(
+                torch.from_numpy(lists[name].values)[:, self._slice], torch.from_numpy(lists[name].offsets)
+            )
+            for name in wanted.sequences
+        }
+        return Gathered(values[:, self._pooled], sequences, dense if wanted.dense else None)
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ def test_a_row_that_was_removed_since_moves_the_request_on(redis_url: str) -> No
             at_one_version(view, "rank", time.monotonic() + 0.3, lambda s: s.vectors(batch))
         view.refresh()
         values = at_one_version(
-            view, "rank", None, lambda s: (s.served.version, s.vectors(batch).ravel().tolist())
+            view, "rank", None, lambda s: (s.served.version, s.vectors(batch).pooled.ravel().tolist())
         )
         assert values == (3, [1.0, 0.0])
     finally:
@@ -191,7 +191,7 @@ def test_a_gap_of_versions_and_a_new_name_space(redis_url: str) -> None:
 
         def values() -> tuple[int, list[float]]:
             def answer(snapshot: object) -> tuple[int, list[float]]:
-                return snapshot.served.version, snapshot.vectors(batch).ravel().tolist()  # type: ignore[attr-defined]
+                return snapshot.served.version, snapshot.vectors(batch).pooled.ravel().tolist()  # type: ignore[attr-defined]
 
             return at_one_version(view, "rank", None, answer)
 
@@ -224,7 +224,7 @@ def test_rows_overwritten_twice_move_the_request_on(redis_url: str) -> None:
             deadline = time.monotonic() + 10
             found.append(
                 at_one_version(
-                    view, "rank", deadline, lambda s: (s.served.version, s.vectors(batch).ravel().tolist())
+                    view, "rank", deadline, lambda s: (s.served.version, s.vectors(batch).pooled.ravel().tolist())
                 )
             )
 

@@ -6,7 +6,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,22 +46,34 @@ class Read:
     dense: Tensor
 
 
-class OneRank:
-    """Tables, network and optimisers of one model, for the features of `examples`."""
+TABLES = {name: name for name in FIELDS} | {f"C{f}": f"C{g}" for f, g in SHARED}
 
-    def __init__(self, config: ModelConfig, *, seed: int = 5) -> None:
+
+class OneRank:
+    """Tables, network and optimisers of one model, by default for the features of `examples`.
+
+    table_of: every field's table, in the order of the fields.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        table_of: Mapping[str, str] = TABLES,
+        dense: tuple[str, ...] = DENSE,
+        seed: int = 5,
+    ) -> None:
         self.config = config
-        self.wanted = config.gathers(FIELDS)
-        table_of = {name: name for name in FIELDS} | {f"C{f}": f"C{g}" for f, g in SHARED}
+        self.fields = tuple(table_of)
+        self.wanted = config.gathers(self.fields)
         layout = row_layout(row_segments({"rank": config}))
         self.tables = {
-            name: DynamicTable(layout, name=name, seed=seed)
-            for name in dict.fromkeys(table_of[f] for f in FIELDS)
+            name: DynamicTable(layout, name=name, seed=seed) for name in dict.fromkeys(table_of.values())
         }
-        names = [*FIELDS, *self.wanted.sequences]
-        blocks = [0] * len(FIELDS) + [1 + i for i in range(len(self.wanted.sequences))]
+        names = [*self.fields, *self.wanted.sequences]
+        blocks = [0] * len(self.fields) + [1 + i for i in range(len(self.wanted.sequences))]
         self.front = FieldTables(self.tables, [(name, table_of[name]) for name in names], blocks)
-        self.model = config.build(FIELDS, FIELDS, DENSE, True, seed)
+        self.model = config.build(self.fields, self.fields, dense, True, seed)
         self.adam = DenseAdam({"rank": self.model}, {"rank": config})
 
     def logits(self, features: Features) -> F32:
@@ -89,7 +101,7 @@ class OneRank:
         gathered = None
         if self.wanted:
             gathered = Gathered(
-                read.values[:, [FIELDS.index(f) for f in self.wanted.pooled]],
+                read.values[:, [self.fields.index(f) for f in self.wanted.pooled]],
                 dict(zip(self.wanted.sequences, read.lists, strict=True)),
                 read.dense if self.wanted.dense else None,
             )
@@ -98,7 +110,7 @@ class OneRank:
 
     def read(self, features: Features, *, store: bool) -> Read:
         """The rows of a batch's keys."""
-        lists = [_list(features, FIELDS.index(name)) for name in self.wanted.sequences]
+        lists = [_list(features, self.fields.index(name)) for name in self.wanted.sequences]
         keys = np.concatenate([features.keys, *(own for _, own in lists)])
         offsets = np.r_[
             features.offsets, features.offsets[-1] + 1 + np.arange(len(keys) - len(features.keys))

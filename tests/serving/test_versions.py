@@ -224,7 +224,10 @@ def test_rows_overwritten_twice_move_the_request_on(redis_url: str) -> None:
             deadline = time.monotonic() + 10
             found.append(
                 at_one_version(
-                    view, "rank", deadline, lambda s: (s.served.version, s.vectors(batch).pooled.ravel().tolist())
+                    view,
+                    "rank",
+                    deadline,
+                    lambda s: (s.served.version, s.vectors(batch).pooled.ravel().tolist()),
                 )
             )
 

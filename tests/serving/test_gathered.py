@@ -1,0 +1,113 @@
+"""Models that gather vectors or whole lists: the rank server answers what the model says of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ingest.pipeline import Pipeline
+from models import DCN, DIEN, DIN, AutoInt, ModelConfig, XDeepFM
+from models.base import row_segments
+from serving.client import RankClient
+from serving.serve import App
+from tests.models.one_rank import OneRank
+from tests.serving.display_pipeline import pipeline
+from tests.serving.display_world import HISTORY, NOW_MS, SEED, World
+from tests.serving.publication import Publication
+
+Serve = Callable[..., App]
+ADS = [*range(100, 140), 987654321]
+POSITIONS = [i % 5 for i in range(41)]
+TAGS = [["x", "y"][: i % 3] for i in range(41)]
+CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "Hello Wörld"}
+SEEN = [101, 102, 103, 101]
+CONFIGS: dict[str, ModelConfig] = {
+    "DIN": DIN(target=("ad",), behaviours=("behaviours",), dim=4, hidden=(8,), attention=(6,)),
+    "DIN, two lists": DIN(target=("ad", "words"), behaviours=("behaviours", "tags"), dim=4, hidden=(8,)),
+    "DIEN": DIEN(target=("ad",), behaviours=("behaviours",), dim=4, hidden=(8,), state=3),
+    "AutoInt": AutoInt(dim=4, layers=2, out=4),
+    "xDeepFM": XDeepFM(dim=4, cin=(4, 3), hidden=(8,)),
+    "DCN": DCN(dim=4, layers=3, hidden=(8,)),
+}
+
+
+class Trained:
+    """A model of the display pipeline's features, some batches old."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.world = World(object())  # type: ignore[arg-type]  # its users and ads; no step of its own
+        self.pipeline = Pipeline(pipeline.log, sparse=pipeline.sparse, dense=pipeline.dense, rank=config)
+        tables = {spec.name: spec.table for spec in self.pipeline.fields}
+        dense = tuple(self.pipeline.plan.dense_names)
+        self.rank = OneRank(config, table_of=tables, dense=dense, seed=SEED)
+        rng = np.random.default_rng(0)
+        for _ in range(20):
+            batch = self.world.columns(
+                int(rng.integers(1, 20)),
+                rng.choice(list(self.world.ads), 64).tolist(),
+                rng.integers(0, 5, 64).tolist(),
+                history=rng.choice(list(self.world.ads), int(rng.integers(0, 5))).tolist(),
+            )
+            self.rank.step(self.world.extract(batch), (rng.random(64) < 0.3).astype(np.float32))
+
+    def publish(self, url: str) -> Publication:
+        config = self.rank.config
+        segments = tuple((s.name, s.dim) for s in row_segments({"rank": config}))
+        out = Publication(url, self.pipeline.fingerprint, segments, seed=SEED)
+        out.facts("users", self.world.users)
+        out.facts("ads", self.world.ads)
+        out.history(HISTORY, 3, SEEN, [NOW_MS - 5000 + i for i in range(len(SEEN))])
+        out.publish(
+            {name: table.export(state=False) for name, table in self.rank.tables.items()},
+            {name: tensor.clone() for name, tensor in self.rank.adam.weights(shared=True).items()},
+        )
+        return out
+
+    def pctr(self, user: int, history: list[int], tags: list[list[str]] | list[str]) -> np.ndarray:
+        """Click probabilities of ADS; tags are everybody's, or each candidate's own."""
+        if tags and isinstance(tags[0], list):
+            parts = [
+                self.world.columns(user, [ad], [position], history=history, tags=own)
+                for ad, position, own in zip(ADS, POSITIONS, tags, strict=True)
+            ]
+        else:
+            parts = [self.world.columns(user, ADS, POSITIONS, history=history, tags=tags)]  # type: ignore[arg-type]
+        logits = np.concatenate([self.rank.logits(self.world.extract(part)) for part in parts])
+        return 1 / (1 + np.exp(-logits.astype(np.float64)))
+
+
+def in_request_order(response: object) -> np.ndarray:
+    pctr = np.empty(len(response.index))  # type: ignore[attr-defined]
+    pctr[list(response.index)] = list(response.pctr)  # type: ignore[attr-defined]
+    return pctr
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_served_probabilities_are_the_models(name: str, redis_url: str, serve: Serve) -> None:
+    trained = Trained(CONFIGS[name])
+    trained.publish(redis_url)
+    candidates = {"ad_id": ADS, "position": POSITIONS}
+    with RankClient(serve("rank", trained.pipeline).server.address) as client:
+        for _ in range(2):  # from Redis, then from the near-cache
+            alike = client.rank(CONTEXT | {"tags": ["x", "y"]}, candidates)
+            np.testing.assert_allclose(in_request_order(alike), trained.pctr(3, SEEN, ["x", "y"]), atol=1e-6)
+        apart = client.rank(CONTEXT, candidates | {"tags": TAGS})
+        np.testing.assert_allclose(in_request_order(apart), trained.pctr(3, SEEN, TAGS), atol=1e-6)
+        nobody = client.rank(CONTEXT | {"user_id": 12, "tags": []}, candidates)  # no history, no tags
+        np.testing.assert_allclose(in_request_order(nobody), trained.pctr(12, [], []), atol=1e-6)
+        one = client.rank(CONTEXT | {"tags": ["x", "y"]}, {"ad_id": ADS[:1], "position": POSITIONS[:1]})
+        np.testing.assert_allclose(one.pctr, trained.pctr(3, SEEN, ["x", "y"])[:1], atol=1e-6)
+
+
+def test_a_history_changes_what_din_answers(redis_url: str, serve: Serve) -> None:
+    trained = Trained(CONFIGS["DIN"])
+    publication = trained.publish(redis_url)
+    context = CONTEXT | {"tags": ["x", "y"]}
+    with RankClient(serve("rank", trained.pipeline).server.address) as client:
+        before = in_request_order(client.rank(context, {"ad_id": ADS, "position": POSITIONS}))
+        publication.history(HISTORY, 3, [120, 121], [NOW_MS - 2, NOW_MS - 1])
+        after = in_request_order(client.rank(context, {"ad_id": ADS, "position": POSITIONS}))
+    np.testing.assert_allclose(after, trained.pctr(3, [120, 121], ["x", "y"]), atol=1e-6)
+    assert np.abs(after - before).max() > 1e-5

@@ -28,12 +28,12 @@ class Usage {
     void start(uint32_t half_life) {
         on_ = true;
         half_life_ = half_life;
+        if (half_life) inverse_ = ~uint64_t{0} / half_life + 1;
     }
     // The same settings, no rows.
     Usage empty() const {
         Usage fresh;
-        fresh.on_ = on_;
-        fresh.half_life_ = half_life_;
+        if (on_) fresh.start(half_life_);
         fresh.now_ = now_;
         return fresh;
     }
@@ -68,8 +68,14 @@ class Usage {
 
     // What is left of a count at the present stamp.
     uint32_t aged(uint32_t stamp, uint32_t count) const {
-        const uint32_t halvings = stamp < now_ ? now_ / half_life_ - stamp / half_life_ : 0;
+        const uint32_t halvings = stamp < now_ ? period(now_) - period(stamp) : 0;
         return halvings < 32 ? count >> halvings : 0;
+    }
+
+    // stamp / half_life, without a division: exact for 32 bits (Lemire, Kaser, Kurz 2019, "Faster remainder by
+    // direct computation", section 3.2).
+    uint32_t period(uint32_t stamp) const {
+        return half_life_ == 1 ? stamp : static_cast<uint32_t>(static_cast<unsigned __int128>(inverse_) * stamp >> 64);
     }
 
     // The ranks of a row for eviction, the lowest first: (aged count, stamp) or the stamp. Free numbers come last.
@@ -86,7 +92,7 @@ class Usage {
 
     // The `count` rows (at most those there are) with the lowest (score, key), in the order of their numbers.
     // score(row): DIGITS digits of 16 bits, all ones for free numbers. A radix selection: DIGITS + 1 passes over the
-    // columns, and keys are read only of rows whose score is that of the last one taken.
+    // columns, and keys are read only of rows whose score is that of the last row taken, if there are too many of them.
     template <int DIGITS, typename Score, typename KeyOf>
     std::vector<uint32_t> lowest(int64_t count, int64_t rows, Score&& score, KeyOf&& key_of) const {
         if (count <= 0) return {};
@@ -108,17 +114,18 @@ class Usage {
             for (; left > histogram[at]; ++at) left -= histogram[at];
             last = last << 16 | at;
         }
-        std::vector<uint32_t> taken = collect(rows, [&](uint32_t row) { return score(row) < last; });
-        std::vector<uint32_t> equal = collect(rows, [&](uint32_t row) { return score(row) == last; });
-        if (left < static_cast<int64_t>(equal.size())) {
-            std::vector<std::pair<int64_t, uint32_t>> keyed(equal.size());
-            for (size_t i = 0; i < equal.size(); ++i) keyed[i] = {key_of(equal[i]), equal[i]};
-            std::nth_element(keyed.begin(), keyed.begin() + left, keyed.end());
-            for (int64_t i = 0; i < left; ++i) equal[i] = keyed[i].second;
-            equal.resize(left);
+        std::vector<uint32_t> taken = collect(rows, [&](uint32_t row) { return score(row) <= last; });
+        if (static_cast<int64_t>(taken.size()) == count) return taken;
+        std::vector<std::pair<int64_t, uint32_t>> equal;  // of which `left` are taken
+        for (const uint32_t row : taken) {
+            if (score(row) == last) equal.emplace_back(key_of(row), row);
         }
-        taken.insert(taken.end(), equal.begin(), equal.end());
-        std::sort(taken.begin(), taken.end());
+        std::nth_element(equal.begin(), equal.begin() + left, equal.end());
+        std::vector<uint32_t> out;
+        for (size_t i = left; i < equal.size(); ++i) out.push_back(equal[i].second);
+        std::sort(out.begin(), out.end());
+        const auto left_out = [&](uint32_t row) { return std::binary_search(out.begin(), out.end(), row); };
+        taken.erase(std::remove_if(taken.begin(), taken.end(), left_out), taken.end());
         return taken;
     }
 
@@ -127,6 +134,7 @@ class Usage {
     static constexpr int64_t TASK = 1 << 19;   // rows of a thread's turn
     bool on_ = false;
     uint32_t half_life_ = 0;
+    uint64_t inverse_ = 0;  // of the half-life, times 2^64, rounded up
     uint32_t now_ = 0;
     std::vector<std::unique_ptr<uint32_t[]>> stamps_, counts_;
 

@@ -64,6 +64,8 @@ class Policies:
 
     def before(self, times_ms: I64) -> None:
         """Before a step: int64[B] event times of the whole batch, the same on every rank."""
+        if not self._kept:
+            return
         if self._timed:
             middle = (len(times_ms) - 1) // 2
             time_s = int(np.partition(times_ms, middle)[middle]) // 1000 if len(times_ms) else 0

@@ -178,6 +178,22 @@ def test_a_count_saturates() -> None:
     assert table.usage([5])[1] == 2**32 - 1
 
 
+@pytest.mark.parametrize("half_life", [1, 3, 7, 86_400, 641, 2**31, 2**32 - 2])
+def test_a_count_halves_at_the_multiples_of_the_half_life(half_life: int) -> None:
+    """Of stamps beside many multiples, up to the greatest stamp."""
+    now = 2**32 - 2
+    table = DynamicTable(LAYOUT, name="t", seed=1, track=True, half_life=half_life)
+    table.now(now)
+    nearest = [max(0, (now // half_life - n) * half_life) for n in (0, 1, 2, 5, 31, 40)]
+    stamps = sorted({s for near in nearest for s in (near - 1, near, near + 1) if 0 <= s <= now} | {0, now})
+    keys = np.arange(len(stamps))
+    table.assign(keys, np.zeros((len(keys), LAYOUT.stride), np.float32))
+    table.set_usage(keys, np.array(stamps, np.uint32), np.full(len(keys), 2**31, np.uint32))
+    table.find_or_insert(keys)
+    expected = [(2**31 >> now // half_life - s // half_life) + USE for s in stamps]
+    assert table.usage(keys)[1].tolist() == expected
+
+
 def test_used_rows_are_changes() -> None:
     """A row that was scored but not learned keeps its new stamp in the next delta."""
     table = DynamicTable(LAYOUT, name="t", seed=1, track=True)

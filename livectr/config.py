@@ -114,6 +114,16 @@ class Settings:
         least=0,
         example="BYTES",
     )
+    dram_bytes: int | None = setting(
+        T.dram_bytes,
+        "memory for a rank's embedding rows; the others go to --spill (default: no limit)",
+        commands=TRAIN,
+        least=1,
+        example="BYTES",
+    )
+    spill: str | None = setting(
+        T.spill, "folder on an SSD for embedding rows beyond dram_bytes", commands=TRAIN, example="DIR"
+    )
     device: str = setting(
         T.device, "where features are extracted: cpu or gpu (needs livectr[gpu])", commands=TRAIN
     )
@@ -196,7 +206,7 @@ class Settings:
     )
 
 
-IN_BYTES = ("gpu_budget", "rank_memory", "max_message_bytes")
+IN_BYTES = ("dram_bytes", "gpu_budget", "rank_memory", "max_message_bytes")
 FIELDS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fields(Settings)}
 TYPES: dict[str, Any] = get_type_hints(Settings)
 

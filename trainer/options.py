@@ -29,6 +29,8 @@ class TrainOptions:
     placement: which rank holds which field: "mod" deals them in turn (DES §5), "balanced" goes by measured
         keys and bytes. rank_memory: bytes of tables that a rank may hold, to which "balanced" keeps; None: no
         limit.
+    dram_bytes: memory for the rows of a rank's embedding tables; the rest is kept in `spill`, a folder on an
+        SSD. None: all rows are in memory. Both or neither.
     device: where features are extracted. gpu_budget: bytes of GPU memory that they may take; None: all.
     common_features: compute, send and pool what a batch's examples of one user have in common once.
     metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none.
@@ -55,6 +57,8 @@ class TrainOptions:
     basic: str | None = None
     placement: Literal["mod", "balanced"] = "mod"
     rank_memory: int | None = None
+    dram_bytes: int | None = None
+    spill: str | None = None
     device: Literal["cpu", "gpu"] = "cpu"
     gpu_budget: int | None = None
     common_features: bool = True
@@ -70,6 +74,12 @@ class TrainOptions:
         if self.device not in ("cpu", "gpu"):
             raise ConfigError(f"device is {self.device!r}; it must be cpu or gpu")
         check_placement(self.placement, self.rank_memory)
+        if self.dram_bytes is not None and self.spill is None:
+            raise ConfigError("dram_bytes needs spill: name a folder on an SSD for the rows that do not fit")
+        if self.spill is not None and self.dram_bytes is None:
+            raise ConfigError(
+                "spill needs dram_bytes: how much memory the rows may take before others go there"
+            )
         if self.publish_interval_s <= 0:
             raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
 

@@ -59,6 +59,7 @@ class Reading:
         self.sequences = () if route.scatter else tuple(f for f in route.sequences if f in self.far)
         self.row_tables = tuple(t for t in route.row_tables if route.owner(t) == rank)
         self.common = [f in route.common.fields for f in self.far]
+        self._far_tables = [route.tables[f] for f in self.far]
         self.device = device
         fields = [(names[f], route.tables[f]) for f in (*self.far, *self.sequences)]
         fields += [(table, table) for table in self.row_tables]
@@ -67,13 +68,28 @@ class Reading:
         used = {table: tables[table] for _, table in fields}
         self._front = FieldTables(used, fields, blocks)
 
+    def keys(self, batch: GlobalBatch) -> dict[str, NDArray[np.int64]]:
+        """Table → the keys that a batch reads, i64[n], repeated ones included."""
+        ends = batch.offsets[self._cells(batch)]
+        parts: dict[str, list[NDArray[np.int64]]] = {}
+        for i, table in enumerate(self._far_tables):
+            parts.setdefault(table, []).append(batch.keys[ends[i] : ends[i + 1]])
+        for table, asked in zip(self.row_tables, batch.asked, strict=False):
+            parts.setdefault(table, []).extend(asked)
+        return {table: np.concatenate(found) for table, found in parts.items()}
+
+    def _cells(self, batch: GlobalBatch) -> NDArray[np.int64]:
+        """Where the fields of `far` begin among a batch's cells, and where the last ends."""
+        groups, rows = sum(batch.cells) if batch.index is not None else len(batch), len(batch)
+        return np.cumsum([0, *(groups if common else rows for common in self.common)])
+
     def forward(self, batch: GlobalBatch) -> Leaves:
         """The values; missing keys are inserted."""
         groups, rows = sum(batch.cells) if batch.index is not None else len(batch), len(batch)
         offsets, keys = batch.offsets, batch.keys
         more = []
         lengths: dict[int, I32] = {}
-        cells = np.cumsum([0, *(groups if common else rows for common in self.common)])
+        cells = self._cells(batch)
         for f in self.sequences:
             i = self.far.index(f)
             own = offsets[cells[i] : cells[i + 1] + 1]

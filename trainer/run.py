@@ -4,8 +4,9 @@
                       │ the header's flags: stop, quiet, due, push
                       └─► commit ─► checkpoint ─► publish
 
-The features of a batch are extracted while the one before is learned (trainer.feed). A commit takes place at
-a step boundary with nothing in flight, in these steps:
+The features of a batch are extracted while the one before is learned (trainer.feed); with tables on SSD, it
+waits for one step more, while its rows are read (trainer.tiers). A commit takes place at a step boundary with
+nothing in flight, in these steps:
 
     1  settle the publish before: while one is still under way, this commit publishes nothing;
     2  every rank writes its checkpoint files;
@@ -55,7 +56,8 @@ from trainer.process import metrics_server, stop_signals
 from trainer.publish import Cursor, Publisher, Push
 from trainer.redis_store import RedisStore
 from trainer.snapshot import Boundary, Snapshotter
-from trainer.step import DesStep
+from trainer.step import DesStep, Taken
+from trainer.tiers import Tiers
 
 __all__ = ["Report", "TrainOptions", "train"]
 
@@ -118,9 +120,17 @@ class Training:
         if options.publish is not None:
             store = RedisStore(options.publish, options.namespace)
             resources.callback(store.close)
-        self.step = DesStep(pipeline, rank=rank, world=world, seed=options.seed, collectives=collectives)
+        self.tiers: Tiers | None = None
+        if options.spill is not None and options.dram_bytes is not None:
+            self.tiers = Tiers(Path(options.spill), options.dram_bytes, rank)
+            resources.callback(self.tiers.close)
+        self.step = DesStep(
+            pipeline, rank=rank, world=world, seed=options.seed, collectives=collectives, tiers=self.tiers
+        )
         timed = pipeline.log.impressions.time is not None
         self.policies = Policies(self.step.tables, pipeline.table_policies, timed=timed)
+        self._held: tuple[Batch, Taken] | None = None
+        """A batch that waits for its rows from SSD while the one before is learned; none without tiers."""
         compile_plan = compiler(options.device, budget_bytes=options.gpu_budget, rows=options.batch_size)
         self.extract = compile_plan(pipeline.plan)
         self.track = Track.open(pipeline, options.basic, compile_plan)
@@ -230,7 +240,7 @@ class Training:
 
     def _ends(self, round_: Round) -> bool:
         """Whether to leave the loop; decided alike on every rank."""
-        begun = self.steps + self.feed.in_flight
+        begun = self.steps + self.feed.in_flight + (self._held is not None)
         if any(flags.stop for flags in round_.flags):
             LOG.info("asked to stop after step %d", begun)
             return True
@@ -243,20 +253,31 @@ class Training:
         return round_.ended
 
     def _go_on(self, cut: Cut | None) -> None:
-        """Begin a batch, if there is one, and learn the one that was in flight meanwhile. Collective."""
+        """Begin a batch, if there is one, and learn the one that was in flight meanwhile: with tiers, the one
+        before that, while rows of the other are read. Collective."""
         batch = self.feed.settle()
         if cut is not None:
             self.feed.begin(cut)
             self._dirty = True
-        if batch is not None:
-            self._learn(batch)
+        started = time.perf_counter()
+        next_ = None if batch is None else (batch, self.step.take(batch.features, batch.label))
+        if self.tiers is not None:
+            next_, self._held = self._held, next_
+        if next_ is not None:
+            self._learn(*next_, started)
 
-    def _learn(self, batch: Batch) -> None:
+    def _drain(self) -> None:
+        """Learn all that is in flight. Collective."""
+        self._go_on(None)
+        if self._held is not None:
+            self._go_on(None)
+
+    def _learn(self, batch: Batch, taken: Taken, started: float) -> None:
         """Score a batch, then learn it."""
-        with telemetry.STEP_SECONDS.time():
-            self.policies.before(batch.time_ms)
-            result = self.step.step(batch.features, batch.label)
-            self.policies.after()
+        self.policies.before(batch.time_ms)
+        result = self.step.learn(taken)
+        self.policies.after()
+        telemetry.STEP_SECONDS.observe(time.perf_counter() - started)
         self.steps += 1
         self.examples += len(batch)
         self._keys += field_keys(batch.features, self._common, len(self._keys))
@@ -275,7 +296,7 @@ class Training:
 
     def commit(self, *, checkpoint: bool) -> None:
         """Steps 1 to 5 of a commit (see the module's docstring). Collective."""
-        self._go_on(None)
+        self._drain()
         # 1 settle the publish before
         publish = self.publisher is not None and not self.publisher.busy
         boundary = Boundary.mark(self.step, self.source)
@@ -350,7 +371,7 @@ class Training:
 
     def _finish(self) -> None:
         """Learn what is in flight, commit the end of the run and see its version flipped. Collective."""
-        self._go_on(None)
+        self._drain()
         self._settle()
         if self.checkpoint is None and self.publisher is None:
             return

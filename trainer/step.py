@@ -55,6 +55,7 @@ from trainer.networks import build_networks
 from trainer.placement import place
 from trainer.reading import Leaves, Reading
 from trainer.route import Mode, Travel, gathered, route
+from trainer.tiers import Ahead, Tiers
 
 F32 = NDArray[np.float32]
 LOG = logging.getLogger(__name__)
@@ -98,6 +99,14 @@ class StepResult:
         return slice(start, start + self.rows[rank])
 
 
+@dataclass(frozen=True)
+class Taken:
+    """A batch on its way into a step: what this rank has to do with it, and its rows that are being read."""
+
+    batch: GlobalBatch
+    ahead: Ahead | None
+
+
 def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
     """Role → configuration, of the models that a pipeline has; raises ConfigError for what is none."""
     found = {"rank": pipeline.rank, "prerank": pipeline.prerank}
@@ -131,6 +140,7 @@ class DesStep:
         seed: int,
         collectives: Collectives | None = None,
         settings: StepSettings = StepSettings(),
+        tiers: Tiers | None = None,
     ) -> None:
         self.configs = model_configs(pipeline)
         self.settings, self.seed, self.rank = settings, seed, rank
@@ -144,8 +154,10 @@ class DesStep:
         self._common = Common.of(pipeline)
         self.layout: RowLayout = row_layout(row_segments(self.configs))
         self.slices = role_slices(self.configs)
+        self.tiers = tiers
+        new_table = DynamicTable if tiers is None else tiers.table
         self.tables = {
-            table: DynamicTable(self.layout, name=table, seed=seed)
+            table: new_table(self.layout, name=table, seed=seed)
             for table in dict.fromkeys(self._table_of[f] for f in self.own)
         }
         self.front = FieldTables(self.tables, [(self.fields[f], self._table_of[f]) for f in self.own])
@@ -199,9 +211,22 @@ class DesStep:
                 calls.
             label: f32[b] in {0, 1}.
         """
+        return self.learn(self.take(features, label))
+
+    def take(self, features: Features | CommonFeatures, label: F32) -> Taken:
+        """The first half of `step`, which another batch's `learn` may follow: keys go to their ranks, and
+        rows that are not in memory begin to be read. Collective."""
         batch = self.exchange(features, label)
+        return Taken(batch, None if self.tiers is None else self.tiers.prefetch(self.reading.keys(batch)))
+
+    def learn(self, taken: Taken) -> StepResult:
+        """The second half of `step`, in the order of `take`. Collective."""
+        batch = taken.batch
         if not len(batch):
-            return StepResult({role: np.empty(0, np.float32) for role in self.models}, label, 0.0, batch.rows)
+            none = np.empty(0, np.float32)
+            return StepResult(dict.fromkeys(self.models, none), none, 0.0, batch.rows)
+        if self.tiers is not None and taken.ahead is not None:
+            self.tiers.bring(taken.ahead)
         # 1 forward: rows → sub-operators → ⊕ → the rest, of all samples or of the own ones
         leaves = self.reading.forward(batch)
         logits = self._forward(leaves, batch)
@@ -219,6 +244,8 @@ class DesStep:
             self.dense.step(len(batch))
         else:
             self._skip(shift)
+        if self.tiers is not None:
+            self.tiers.settle()
         return StepResult(scores, labels, _loss(scores, labels, shift), batch.rows)
 
     def _forward(self, leaves: Leaves, batch: GlobalBatch) -> dict[str, Tensor]:
@@ -300,7 +327,11 @@ class DesStep:
     def _item_partial(self, model: TwoTowerModel, items: Features) -> Tensor:
         """The item tower's partial results f32[n, H₁] of the fields and dense features that live here."""
         own = items.select_fields(self.own)
+        if self.tiers is not None:
+            self._bring_items(self.tiers, own)
         (rows,) = self.front.infer(own.offsets, own.keys, own.rows)
+        if self.tiers is not None:
+            self.tiers.settle()
         values = torch.from_numpy(rows).to(self.device)[..., self.slices["prerank"]]
         dense = torch.from_numpy(own.dense).to(self.device)
         here = self.placement.dense_owner == self.rank
@@ -316,6 +347,13 @@ class DesStep:
         return found + other.item.partial(
             values[:, [i for _, i in mine]], dense[:, list(columns.dense)], columns
         )
+
+    def _bring_items(self, tiers: Tiers, own: Features) -> None:
+        """The rows of items into memory, as far as they are stored."""
+        parts: dict[str, list[NDArray[np.int64]]] = {}
+        for i, f in enumerate(self.own):
+            parts.setdefault(self._table_of[f], []).append(own.field(i)[1])
+        tiers.bring(tiers.prefetch({table: np.concatenate(keys) for table, keys in parts.items()}))
 
     def weights(self) -> dict[str, Tensor]:
         """Copies of this rank's network parameters, "<role>.<name>"; the replicated ones on rank 0 only."""

@@ -1,7 +1,7 @@
 """Tables larger than memory: frequent rows in DRAM, the rest on SSD, the next batch's rows read ahead.
 
     prefetch(n + 1)   which rows are not in DRAM? a thread reads those that the store has
-    bring(n)          what was read for batch n, and what has left DRAM since, goes up: forward finds all rows
+    bring(n)          what was read for batch n, and what has left DRAM since, goes up: forward finds all
     …                 forward, backward of batch n
     settle()          over the budget: the least recently used rows go down, but not those of batch n + 1
 
@@ -28,6 +28,7 @@ import numpy as np
 from kernels.errors import ConfigError, UserError
 from kernels.layout import RowLayout
 from kernels.table import CHUNK, MISSING_ROW, Keys
+from kernels.unique import unique_segments
 from trainer import telemetry
 from trainer.spill import Bytes, Found, SpillStore
 from trainer.tiered_table import U32, T, TieredTable
@@ -41,13 +42,14 @@ _NONE = np.empty(0, np.int64)
 
 
 class Ahead:
-    """Rows of a batch that a thread is reading: by table, the keys that were not in DRAM."""
+    """A batch's keys by table, each once, and the rows of those not in DRAM, which a thread is reading."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Mapping[str, Keys]) -> None:
+        self.keys = keys
         self.asked: dict[str, Keys] = {}
         self.reads: dict[str, Future[tuple[Found, Bytes]]] = {}
         self.kept: dict[str, Keys] = {}
-        """The batch's keys that were in DRAM, and ought to stay."""
+        """Those that were in DRAM, and ought to stay."""
         self.gone: dict[str, list[Keys]] = {}
         """What went down or was erased since."""
 
@@ -93,44 +95,45 @@ class Tiers:
         return table
 
     def prefetch(self, keys: Mapping[str, Keys]) -> Ahead:
-        """Start to read the rows of a later batch, int64[n] keys by table, that DRAM has not; for `bring`."""
-        ahead = Ahead()
-        for name, given in keys.items():
-            table, unique = self.tables[name], np.unique(given)
-            absent = table.find(unique) == MISSING_ROW
-            ahead.kept[name] = unique[~absent]
+        """Start to read what DRAM has not of a batch's rows, int64[n] keys by table, for `bring`."""
+        names = list(keys)
+        sizes = [len(keys[name]) for name in names]
+        unique = unique_segments(np.concatenate([_NONE, *keys.values()]), np.cumsum([0, *sizes]))
+        ahead = Ahead(
+            dict(zip(names, np.split(unique.keys, unique.bounds[1:-1]), strict=True)) if names else {}
+        )
+        for name, wanted in ahead.keys.items():
+            table = self.tables[name]
+            absent = table.find(wanted) == MISSING_ROW
+            ahead.kept[name] = wanted[~absent]
             if table.below and absent.any():
-                ahead.asked[name] = unique[absent]
-                ahead.reads[name] = table.fetch(unique[absent])
+                ahead.asked[name] = wanted[absent]
+                ahead.reads[name] = table.fetch(wanted[absent])
         self._open.add(ahead)
         return ahead
 
-    def bring(self, keys: Mapping[str, Keys], ahead: Ahead | None = None) -> None:
-        """Put all rows of int64[n] keys by table that the store has into DRAM, before the tables are read.
-
-        ahead: what `prefetch` of the same batch gave.
-        """
+    def bring(self, ahead: Ahead) -> None:
+        """Put all rows of a batch that the store has into DRAM, before the tables are read."""
         self._stamp += 1
-        for name, given in keys.items():
-            table, unique = self.tables[name], np.unique(given)
+        for name, keys in ahead.keys.items():
+            table = self.tables[name]
             if self._clock:
                 table.now(self._stamp)
-            missing = table.missing(unique)
-            telemetry.TIER_LOOKUPS.labels("dram").inc(len(unique) - len(missing))
-            if ahead is not None and name in ahead.reads:
+            missing = table.missing(keys)
+            telemetry.TIER_LOOKUPS.labels("dram").inc(len(keys) - len(missing))
+            if name in ahead.reads:
                 missing = self._take(table, missing, ahead)
             with telemetry.TIER_WAIT_SECONDS.time():
                 late = table.bring(missing)
             telemetry.TIER_LOOKUPS.labels("ssd").inc(late)
             telemetry.TIER_LOOKUPS.labels("new").inc(len(missing) - late)
-        if ahead is not None:
-            self._open.discard(ahead)
+        self._open.discard(ahead)
 
     def settle(self) -> None:
         """Over the budget: move the least recently used rows to the store, but none that a prefetch found in
         DRAM. At a step boundary. Waits for the writes of the call before, so that one call's are under way at
         most. Raises UserError where the store cannot be written."""
-        above = sum(table.above for table in self.tables.values())
+        above = self._count()
         if above <= self.budget_rows:
             return
         for writing in self._writing:
@@ -138,11 +141,7 @@ class Tiers:
         self._writing.clear()
         for name, keys in self._coldest(above - self.budget_rows + self.budget_rows // SLACK):
             self.tables[name].lower(keys)
-
-    def gauges(self) -> None:
-        """Bring the Prometheus gauges up to date."""
-        telemetry.TIER_ROWS.labels("dram").set(sum(table.above for table in self.tables.values()))
-        telemetry.TIER_ROWS.labels("ssd").set(sum(table.below for table in self.tables.values()))
+        self._count()
 
     def close(self) -> None:
         """Remove the store; the tables keep what is in DRAM."""
@@ -181,6 +180,13 @@ class Tiers:
             ahead.gone.setdefault(name, []).append(keys)
 
     # ──
+
+    def _count(self) -> int:
+        """Rows in DRAM."""
+        above = sum(table.above for table in self.tables.values())
+        telemetry.TIER_ROWS.labels("dram").set(above)
+        telemetry.TIER_ROWS.labels("ssd").set(sum(table.below for table in self.tables.values()))
+        return above
 
     def _take(self, table: TieredTable, missing: Keys, ahead: Ahead) -> Keys:
         """Put what was read ahead and still counts into DRAM; returns the missing keys that remain."""

@@ -47,7 +47,7 @@ class Pair:
     def step(self, batch: np.ndarray, seed: int, ahead: Ahead | None = None) -> None:
         """batch: int64[F, B]."""
         rows = batch.shape[1]
-        self.tiers.bring(self.keys(batch), ahead)
+        self.tiers.bring(ahead or self.tiers.prefetch(self.keys(batch)))
         offsets = np.arange(batch.size + 1, dtype=np.int32)
         out = [front.forward(offsets, batch.ravel(), rows)[0] for front in self.fronts]
         np.testing.assert_array_equal(*out)
@@ -172,7 +172,7 @@ def test_moving_rows_changes_nothing_that_is_exported(tiers: Tiers) -> None:
     tiers.settle()
     mark = table.mark()
     for start in range(0, 500, 50):  # every row goes up and down, unused
-        tiers.bring({"t": np.arange(start, start + 50)})
+        tiers.bring(tiers.prefetch({"t": np.arange(start, start + 50)}))
         tiers.settle()
     assert not rows_of(table, mark) and not len(table.erased(mark)) and len(table) == 500
 
@@ -227,7 +227,7 @@ def test_a_store_that_fails_stops_training(tiers: Tiers, monkeypatch: pytest.Mon
     table.find_or_insert(np.arange(200))
     tiers.settle()
     with pytest.raises(UserError, match="No space left"):
-        tiers.bring({"t": np.arange(200)})
+        tiers.bring(tiers.prefetch({"t": np.arange(200)}))
 
 
 @pytest.mark.parametrize("where", ["a file", "a folder that cannot be made"])

@@ -1,0 +1,157 @@
+"""`livectr train` in a tenth of the memory: the same model, also after kill -9; and how mistakes are told."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import redis
+
+from ingest.pipeline import Pipeline, load_pipeline
+from protos.store import Keyspace, VersionManifest, decode_rows
+from trainer.checkpoint import Restored, newest_manifest
+from trainer.step import DesStep
+
+PIPELINE = Path(__file__).with_name("wide_pipeline.py")
+IMPRESSIONS = 4_000
+ROW_BYTES = 130
+"""Of a row in DRAM, roughly: 10 values with two floats of state and more each, and the index."""
+
+
+def write_logs(root: Path) -> str:
+    rng = random.Random(3)
+    topics: dict[str, dict[int, list[dict[str, int]]]] = {"impressions": {}, "clicks": {}}
+    for number in range(IMPRESSIONS):
+        user, ad = rng.randrange(4000), int(3000 * rng.random() ** 2)
+        event = {"request_id": number, "user_id": user, "ad_id": ad, "ts": 1_700_000_000_000 + 20 * number}
+        topics["impressions"].setdefault(user % 2, []).append(event)
+        if rng.random() < 0.1 + 0.4 * (ad % 3 == 0):
+            topics["clicks"].setdefault(user % 2, []).append({**event, "ts": event["ts"] + 300})
+    parts = {**topics, "ads": {0: [{"ad_id": a, "category": a % 50} for a in range(3000)]}}
+    for topic, partitions in parts.items():
+        (root / topic).mkdir(parents=True)
+        for partition, events in partitions.items():
+            lines = "".join(json.dumps(event) + "\n" for event in events)
+            (root / topic / f"{partition:05d}-log.jsonl").write_text(lines)
+    return f"file:{root}"
+
+
+class Result:
+    """What a finished run left in its checkpoint: rows by table and key, networks, predictions."""
+
+    def __init__(self, root: Path, pipeline: Pipeline) -> None:
+        manifest = newest_manifest(root)
+        assert manifest is not None
+        restored = Restored(root, manifest)
+        step = DesStep(pipeline, rank=0, world=1, seed=1)
+        restored.load_tables(step.tables)
+        self.rows = {}
+        for name, table in step.tables.items():
+            keys, rows = table.export()
+            order = np.argsort(keys)
+            self.rows[name] = keys[order], rows[order]
+        self.dense = {name: tensor.numpy().tobytes() for name, tensor in restored.dense().items()}
+        self.predictions = (root / "predictions").read_bytes()
+        self.step = manifest.step
+
+    def __eq__(self, other: object) -> bool:
+        assert isinstance(other, Result)
+        same = self.rows.keys() == other.rows.keys() and all(
+            a.tobytes() == b.tobytes()
+            for n in self.rows
+            for a, b in zip(self.rows[n], other.rows[n], strict=True)
+        )
+        return same and (self.step, self.dense, self.predictions) == (
+            other.step,
+            other.dense,
+            other.predictions,
+        )
+
+    @property
+    def count(self) -> int:
+        return sum(len(keys) for keys, _ in self.rows.values())
+
+
+def train(source: str, checkpoint: Path, *flags: str, world: int = 1) -> subprocess.Popen[bytes]:
+    torchrun = (
+        ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"] if world > 1 else []
+    )
+    command = [sys.executable, *torchrun, "-m", "livectr", "train", "--pipeline", str(PIPELINE)]
+    command += ["--source", source, "--checkpoint", str(checkpoint), "--batch-size", "64", "--until-end"]
+    command += ["--publish-interval-s", "0.2", "--threads", "1", *flags]
+    return subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def finish(process: subprocess.Popen[bytes]) -> str:
+    told, error = process.communicate(timeout=240)
+    assert process.returncode == 0, error.decode()
+    return told.decode() + error.decode()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_logs(tmp_path_factory.mktemp("logs"))
+
+
+def test_a_tenth_of_the_memory_learns_and_publishes_the_same_model(
+    tmp_path: Path, source: str, redis_url: str
+) -> None:
+    pipeline = load_pipeline(PIPELINE)
+    finish(train(source, tmp_path / "whole"))
+    whole = Result(tmp_path / "whole", pipeline)
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    flags = [f"--dram-bytes={whole.count // 10 * ROW_BYTES}", f"--spill={tmp_path / 'ssd'}"]
+    flags += [f"--publish={redis_url}"]
+    # killed once, after it has committed and while rows are below
+    running = train(source, tmp_path / "tiered", *flags)
+    deadline = time.monotonic() + 120
+    while (manifest := newest_manifest(tmp_path / "tiered")) is None or manifest.step < 20:
+        assert running.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.communicate()
+    assert (tmp_path / "ssd" / "livectr-spill-0" / "CURRENT").exists()
+    finish(train(source, tmp_path / "tiered", *flags))
+    assert Result(tmp_path / "tiered", pipeline) == whole
+    assert not (tmp_path / "ssd" / "livectr-spill-0").exists()
+    # what servers read is that model
+    version = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    assert version.step == whole.step and version.tables == {n: len(k) for n, (k, _) in whole.rows.items()}
+    for name, (keys, rows) in whole.rows.items():
+        values = client.mget(Keyspace().rows(version.ns, name, keys))
+        served, status = decode_rows(values, version.version, version.dim)
+        assert not status.any()
+        assert served.tobytes() == np.ascontiguousarray(rows[:, : version.dim]).tobytes()
+
+
+def test_two_ranks_each_with_a_tenth_learn_the_same_model(tmp_path: Path, source: str) -> None:
+    pipeline = load_pipeline(PIPELINE)
+    finish(train(source, tmp_path / "whole", world=2))
+    whole = Result(tmp_path / "whole", pipeline)
+    flags = [f"--dram-bytes={whole.count // 20 * ROW_BYTES}", f"--spill={tmp_path / 'ssd'}"]
+    finish(train(source, tmp_path / "tiered", *flags, world=2))
+    assert Result(tmp_path / "tiered", pipeline) == whole
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--dram-bytes=1GiB"], "dram_bytes needs spill: name a folder on an SSD"),
+        (["--spill=ssd"], "spill needs dram_bytes"),
+        (["--dram-bytes=100", "--spill={tmp}"], "dram_bytes is 100, less than"),
+        (["--dram-bytes=1MiB", "--spill=/proc/nothing"], "rows cannot be kept in /proc/nothing"),
+    ],
+)
+def test_what_cannot_work_is_told_at_the_start(
+    tmp_path: Path, source: str, flags: list[str], says: str
+) -> None:
+    process = train(source, tmp_path / "none", *(flag.replace("{tmp}", str(tmp_path)) for flag in flags))
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 2 and says in error.decode()

@@ -42,10 +42,8 @@ class TieredTable(DynamicTable):
         below: rows that only the store has
     """
 
-    def __init__(
-        self, tiers: Owner, number: int, layout: RowLayout, *, name: str, seed: int, half_life: int
-    ) -> None:
-        super().__init__(layout, name=name, seed=seed, track=True, half_life=half_life)
+    def __init__(self, tiers: Owner, number: int, layout: RowLayout, *, name: str, seed: int) -> None:
+        super().__init__(layout, name=name, seed=seed, track=True)
         self.below = 0
         self._tiers = tiers
         self._number = number

@@ -35,8 +35,6 @@ from trainer.tiered_table import U32, T, TieredTable
 
 SLACK = 32
 """Over the budget, rows go down until a SLACK-th of it is free: to choose them is a pass over all stamps."""
-INDEX_BYTES = 37 + 4 + 4
-"""Of a row in DRAM beside the row: index (18 to 37: kernels/table.cuh), stamp, entry in a list of changes."""
 
 _NONE = np.empty(0, np.int64)
 
@@ -63,17 +61,16 @@ class Tiers:
         spill: folder of the store, on an SSD.
         dram_bytes: for rows in DRAM with their index, over all tables. What a step needs beyond it is there
             for the step: the rows of its batch.
-        clock: stamp rows with the number of calls of `bring`; False where something else moves the stamps.
 
     Raises:
         ConfigError: for a folder that cannot be used.
     """
 
-    def __init__(self, spill: Path, dram_bytes: int, rank: int, *, clock: bool = True) -> None:
+    def __init__(self, spill: Path, dram_bytes: int, rank: int) -> None:
         self.tables: dict[str, TieredTable] = {}
         self.budget_rows = 0
         self._dram_bytes = dram_bytes
-        self._clock, self._stamp = clock, 0
+        self._stamp = 0
         self._store = SpillStore(spill, rank)
         self._worker = ThreadPoolExecutor(
             1, thread_name_prefix="spill"
@@ -82,15 +79,15 @@ class Tiers:
         self._failure: UserError | None = None
         self._open: weakref.WeakSet[Ahead] = weakref.WeakSet()
 
-    def table(self, layout: RowLayout, *, name: str, seed: int, half_life: int = 0) -> TieredTable:
+    def table(self, layout: RowLayout, *, name: str, seed: int) -> TieredTable:
         """A new table; all of a rank's have one layout. Raises ConfigError where the budget is too small."""
-        row_bytes = 16 + 4 * layout.stride + INDEX_BYTES
-        self.budget_rows = self._dram_bytes // row_bytes
+        table = TieredTable(self, len(self.tables), layout, name=name, seed=seed)
+        self.budget_rows = self._dram_bytes // table.row_bytes
         if self.budget_rows < SLACK:
             raise ConfigError(
-                f"dram_bytes is {self._dram_bytes}, less than {SLACK} rows of {row_bytes} bytes; give it more"
+                f"dram_bytes is {self._dram_bytes}, less than {SLACK} rows of {table.row_bytes} bytes; "
+                "give it more"
             )
-        table = TieredTable(self, len(self.tables), layout, name=name, seed=seed, half_life=half_life)
         self.tables[name] = table
         return table
 
@@ -117,8 +114,7 @@ class Tiers:
         self._stamp += 1
         for name, keys in ahead.keys.items():
             table = self.tables[name]
-            if self._clock:
-                table.now(self._stamp)
+            table.now(self._stamp)
             missing = table.missing(keys)
             telemetry.TIER_LOOKUPS.labels("dram").inc(len(keys) - len(missing))
             if name in ahead.reads:

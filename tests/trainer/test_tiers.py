@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from kernels.errors import ConfigError, UserError
-from kernels.layout import AdaGrad, RowLayout, Segment
+from kernels.layout import AdaGrad, RowLayout, Segment, Values
 from kernels.table import MISSING_ROW, DynamicTable, FieldTables
 from trainer.spill import SpillStore
-from trainer.tiers import INDEX_BYTES, SLACK, Ahead, Tiers
+from trainer.tiers import SLACK, Ahead, Tiers
 
 LAYOUT = RowLayout((Segment("v", 4, AdaGrad(), 0.1),))
-ROW_BYTES = 16 + 4 * LAYOUT.stride + INDEX_BYTES
+ROW_BYTES = DynamicTable(LAYOUT, name="t", seed=1, track=True).row_bytes
 Rows = dict[int, bytes]
 
 
@@ -34,10 +34,10 @@ def rows_of(table: DynamicTable, since: int = 0) -> Rows:
 class Pair:
     """The same fields over tables in two tiers and in one; `step` trains both and compares what they read."""
 
-    def __init__(self, tiers: Tiers, names: tuple[str, ...] = ("a", "b")) -> None:
+    def __init__(self, tiers: Tiers, names: tuple[str, ...] = ("a", "b"), layout: RowLayout = LAYOUT) -> None:
         self.tiers = tiers
-        self.tiered = {name: tiers.table(LAYOUT, name=name, seed=5) for name in names}
-        self.whole = {name: DynamicTable(LAYOUT, name=name, seed=5) for name in names}
+        self.tiered = {name: tiers.table(layout, name=name, seed=5) for name in names}
+        self.whole = {name: DynamicTable(layout, name=name, seed=5) for name in names}
         fields = [(name, name) for name in names]
         self.fronts = FieldTables({**self.tiered}, fields), FieldTables(self.whole, fields)
 
@@ -74,9 +74,9 @@ def zipf(rng: np.random.Generator, ids: int, shape: tuple[int, int]) -> np.ndarr
     return rng.choice(ids, shape, p=weights / weights.sum()).astype(np.int64) * 0x9E3779B97F4A7C1
 
 
-@pytest.mark.parametrize("prefetch", [True, False])
-def test_ten_times_the_budget_trains_the_same_table(tiers: Tiers, prefetch: bool) -> None:
-    pair = Pair(tiers)
+@pytest.mark.parametrize(("prefetch", "values"), [(True, "fp32"), (False, "fp32"), (True, "bf16")])
+def test_ten_times_the_budget_trains_the_same_table(tiers: Tiers, prefetch: bool, values: Values) -> None:
+    pair = Pair(tiers, layout=RowLayout(LAYOUT.segments, values))
     rng = np.random.default_rng(1)
     batches = [zipf(rng, 800, (2, 40)) for _ in range(120)]
     ahead: Ahead | None = None

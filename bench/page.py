@@ -8,12 +8,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "bench" / "results"
+OWN_PAGE = {"scaling"}
 BETWEEN = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->)", re.DOTALL)
 
 
 def tables() -> str:
     """One Markdown section for each result."""
-    return "\n".join(_section(json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json")))
+    results = (path for path in sorted(RESULTS.glob("*.json")) if path.stem not in OWN_PAGE)
+    return "\n".join(_section(json.loads(path.read_text())) for path in results)
 
 
 def page(text: str) -> str:

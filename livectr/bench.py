@@ -32,6 +32,8 @@ NAMES = (
     "common",
     "des-bytes",
     "mesh",
+    "quality",
+    "scaling",
     "publish",
     "serving",
     "memory",

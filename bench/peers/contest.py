@@ -28,7 +28,7 @@ def contestants(work: Workload, world: int) -> dict[str, Contestant]:
     """By name; the peers that make sense on so many ranks."""
     found: dict[str, Contestant] = {}
     for name, how in OURS.items():
-        found[name] = trainer(work, dist.get_rank(), world, how)
+        found[name] = trainer(work, how.collectives(dist.get_rank(), world), how)
     if world > 1:
         found["TorchRec DMP table-wise"] = PeerStep(
             work, partial(sharded, sharding="table-wise"), raw=False

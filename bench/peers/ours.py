@@ -19,15 +19,20 @@ class Ours:
     wire: Wire = "fp32"
     settings: StepSettings = StepSettings()
 
+    def collectives(self, rank: int = 0, world: int = 1) -> Collectives:
+        """A rank's."""
+        return Collectives(rank, world, wire=self.wire)
+
 
 OURS = {"fp32": Ours(), "bf16": Ours(wire="bf16")}
 """Contestants by name."""
 
 
-def trainer(work: Workload, rank: int, world: int, how: Ours) -> Callable[[Batch], StepResult]:
-    """A rank's step."""
+def trainer(work: Workload, shared: Collectives, how: Ours) -> Callable[[Batch], StepResult]:
+    """A rank's step, over collectives that `how.collectives` made."""
     model = DeepFM(dim=work.dim, hidden=work.hidden)
     built = pipeline(model, fields=work.fields, dense=work.dense)
-    shared = Collectives(rank, world, wire=how.wire)
-    des = DesStep(built, rank=rank, world=world, seed=1, collectives=shared, settings=how.settings)
+    des = DesStep(
+        built, rank=shared.rank, world=shared.world, seed=1, collectives=shared, settings=how.settings
+    )
     return lambda batch: des.step(batch.features, batch.label)

@@ -9,7 +9,7 @@ Static tables need ids 0, 1, …; ours takes any 64-bit key. Ids are made from k
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -42,7 +42,8 @@ class Workload:
     hidden: tuple[int, ...]
     batch: int = 4096
     exponent: tuple[float, float] = (1.1, 1.3)
-    lengths: tuple[float, ...] = field(default=())
+    lengths: tuple[float, ...] = ()
+    seed: int = 1
 
     @property
     def fields(self) -> int:
@@ -59,7 +60,7 @@ class Workload:
 
     def batches(self, rank: int, world: int, count: int) -> list[Batch]:
         """`count` batches of this rank's share of the rows."""
-        rng = np.random.default_rng([1, rank])
+        rng = np.random.default_rng([self.seed, rank])
         return [self._batch(rng, self.batch // world) for _ in range(count)]
 
     def _batch(self, rng: np.random.Generator, rows: int) -> Batch:
@@ -72,7 +73,7 @@ class Workload:
 
     @cached_property
     def _planted(self) -> Planted:
-        return Planted(self.cardinality, self.dense, exponent=self.exponent)
+        return Planted(self.cardinality, self.dense, exponent=self.exponent, seed=self.seed)
 
     @cached_property
     def _popularity(self) -> list[NDArray[np.float64]]:

@@ -9,6 +9,7 @@ from bench.peers.ours import OURS, trainer
 from bench.peers.workloads import P, W
 from bench.turns import in_turns
 from kernels.errors import ConfigError
+from trainer.collectives import Collectives
 
 
 def test_ids_are_the_keys_renamed() -> None:
@@ -44,7 +45,7 @@ def test_contestants_take_turns_and_warm_up_does_not_count() -> None:
 
 def test_our_side_learns_a_batch() -> None:
     batches = P.batches(0, 16, 2)
-    step = trainer(P, 0, 1, OURS["fp32"])
+    step = trainer(P, Collectives(), OURS["fp32"])
     first, second = (step(batch).loss for batch in (batches[0], batches[0]))
     assert second < first
 

@@ -6,6 +6,7 @@ Other blocks (``text``, ``toml``, ``json``, ``promql``) are only shown.
 """
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 import bench.page
+import bench.scaling_page
 import ingest.metrics
 import ingest.operators
 import serving.metrics
@@ -122,6 +124,13 @@ def test_every_metric_is_documented() -> None:
 def test_benchmark_page_shows_the_results() -> None:
     text = bench.page.PAGE.read_text()
     assert bench.page.page(text) == text, "run `python -m bench.page`"
+
+
+def test_scaling_page_shows_its_results() -> None:
+    measured = json.loads(bench.scaling_page.RESULT.read_text())
+    text = bench.scaling_page.PAGE.read_text()
+    assert bench.scaling_page.page(text, measured) == text, "run `python -m bench.scaling_page`"
+    assert bench.scaling_page.picture(measured) == bench.scaling_page.PICTURE.read_text()
 
 
 def test_operator_list_is_made_of_the_docstrings() -> None:

@@ -54,7 +54,7 @@ def logits(model: CTRModel, features: Features, request: Request, rows: Tensor) 
     """f32[b] from the rows f32[U, D] of a request's keys."""
     cells = torch.from_numpy(features.offsets[:-1]).long()
     pooled = embedding_bag(torch.from_numpy(request.index), rows, cells, mode="sum")
-    values = pooled.view(features.fields, features.rows, -1).transpose(0, 1)
+    values = pooled.view(features.fields, features.rows, -1).transpose(0, 1).contiguous()
     found: Tensor = model(values, torch.from_numpy(features.dense))
     return found
 

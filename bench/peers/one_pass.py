@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from bench.one_pass import F32, log, one_pass
+from bench.one_pass import DENSE_RATE, F32, log, one_pass
 from bench.peers.ours import OURS, trainer
 from bench.peers.tables import PeerStep, sharded
 from bench.peers.workloads import Batch
@@ -37,7 +37,7 @@ def main() -> None:
     for seed in range(int(seeds)):
         work, batches = log(seed, int(count))
         for name, how in OURS.items():
-            step = trainer(work, how.collectives(), how)
+            step = trainer(work, how.collectives(), how, dense_rate=DENSE_RATE)
             found[name].append(one_pass(partial(_ours, step), batches))
         peer = PeerStep(work, partial(sharded, sharding="table-wise"), raw=False, first_order=True)
         found["TorchRec"].append(one_pass(partial(_peers, peer), batches))

@@ -28,9 +28,11 @@ OURS = {"fp32": Ours(), "bf16": Ours(wire="bf16")}
 """Contestants by name."""
 
 
-def trainer(work: Workload, shared: Collectives, how: Ours) -> Callable[[Batch], StepResult]:
-    """A rank's step, over collectives that `how.collectives` made."""
-    model = DeepFM(dim=work.dim, hidden=work.hidden)
+def trainer(
+    work: Workload, shared: Collectives, how: Ours, *, dense_rate: float = DeepFM.dense_lr
+) -> Callable[[Batch], StepResult]:
+    """A rank's step of DeepFM, over collectives that `how.collectives` made."""
+    model = DeepFM(dim=work.dim, hidden=work.hidden, dense_lr=dense_rate)
     built = pipeline(model, fields=work.fields, dense=work.dense)
     des = DesStep(
         built, rank=shared.rank, world=shared.world, seed=1, collectives=shared, settings=how.settings

@@ -1,4 +1,5 @@
-"""The device's side of FeatureBox: launches, allocation, bandwidth, and a GPU against all cores of its host.
+"""The device's side of FeatureBox, and of the tables (gpu_tables): launches, allocation, bandwidth, and a GPU
+against all cores of its host.
 
 `make bench-gpu` runs it where a GPU is; tests run `measure` on the emulated device, where the figures mean
 nothing, so that the command works when a GPU is lent.
@@ -6,22 +7,20 @@ nothing, so that the command works when a GPU is lent.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import numpy as np
 import pyarrow as pa
 
+from bench import gpu_tables
 from bench.features import display_ads, rows_of
+from bench.gpu_timing import Target, once, seconds
 from bench.rows import row
 from ingest import operators as op
 from ingest.device import DeviceExtractor
 from ingest.expr import ColumnRef, Expr, column
 from ingest.plan import FeaturePlan
 from kernels.columns import THREADS
-from kernels.device import CudaDevice, Device, EmulatedDevice, require_gpu
+from kernels.device import CudaDevice, EmulatedDevice, require_gpu
 
-Target = type[CudaDevice] | type[EmulatedDevice]
 WORDS, LETTERS = 4, 5
 """A string of the string workload: 4 words of 5 letters, 23 bytes."""
 STRING = WORDS * LETTERS + WORDS - 1
@@ -72,6 +71,7 @@ def measure(target: Target, *, rows: int, repeats: int) -> list[dict[str, object
         *allocation(target, rows, repeats),
         *bandwidth(target, rows, repeats),
         *against_host(target, rows, repeats),
+        *gpu_tables.measure(target, rows, repeats),
     ]
 
 
@@ -85,7 +85,7 @@ def launches(target: Target, repeats: int) -> list[dict[str, object]]:
             for _ in range(count):
                 device.launch("empty", 1, 0)
 
-        micros = _seconds(device, launch, repeats) * 1e6
+        micros = seconds(device, launch, repeats) * 1e6
         found.append(row("kernel launches", f"{count:,} empty kernels", "µs", micros))
     plan = display_ads().plan
     operators = sum(not node.is_root for node in plan.nodes)
@@ -118,14 +118,14 @@ def allocation(target: Target, rows: int, repeats: int) -> list[dict[str, object
         device.clear(small.address, 8)
         device.launch("allocate", blocks, small.address + 128)
 
-    ours = _seconds(device, pool, repeats) / rows * 1e9
+    ours = seconds(device, pool, repeats) / rows * 1e9
     calls = min(rows, 10_000)
 
     def one_by_one() -> None:
         for _ in range(calls):
             device.memory(24)
 
-    peer = _seconds(device, one_by_one, max(3, repeats // 4)) / calls * 1e9
+    peer = seconds(device, one_by_one, max(3, repeats // 4)) / calls * 1e9
     found = [
         row(
             "allocation, in-kernel pool",
@@ -145,7 +145,7 @@ def allocation(target: Target, rows: int, repeats: int) -> list[dict[str, object
             for _ in range(1_000):
                 runtime.free(runtime.malloc(256))
 
-        malloc = _seconds(device, with_malloc, 3) / 1_000 * 1e9
+        malloc = seconds(device, with_malloc, 3) / 1_000 * 1e9
         found.append(
             row(
                 "allocation, in-kernel pool",
@@ -171,12 +171,12 @@ def bandwidth(target: Target, rows: int, repeats: int) -> list[dict[str, object]
     device = target(_EMPTY[target], ["empty"])
     size = min(rows * 1024, 1 << 30)
     a, b = device.memory(size), device.memory(size)
-    copied = 2 * size / _seconds(device, lambda: device.copy(a.address, b.address, size), repeats)
+    copied = 2 * size / seconds(device, lambda: device.copy(a.address, b.address, size), repeats)
     found = []
     for name, make, goal in (("fixed-width", fixed, 0.5), ("with strings", strings, 0.25)):
         plan, batch, moved = make(rows, 8)
-        seconds = DeviceExtractor(plan, target).layer_seconds(batch, repeats)
-        for layer, (took, nbytes) in enumerate(zip(seconds, moved, strict=True), start=1):
+        layers = DeviceExtractor(plan, target).layer_seconds(batch, repeats)
+        for layer, (took, nbytes) in enumerate(zip(layers, moved, strict=True), start=1):
             found.append(
                 row(
                     f"layer kernel, {name}",
@@ -200,8 +200,8 @@ def against_host(target: Target, rows: int, repeats: int) -> list[dict[str, obje
     device(batch), host(batch)
     ours, theirs = [], []
     for _ in range(max(3, repeats // 4)):
-        ours.append(_once(lambda: device(batch)))
-        theirs.append(_once(lambda: host(batch)))
+        ours.append(once(lambda: device(batch)))
+        theirs.append(once(lambda: host(batch)))
     rates = [batch.num_rows / float(np.median(times)) for times in (ours, theirs)]
     workload = f"display ads, {len(pipeline.fields)} fields, {batch.num_rows:,} rows a batch, copies included"
     return [row("feature extraction", workload, "rows/s", rates[0], peer_name="all cores of the host",
@@ -237,22 +237,3 @@ def strings(rows: int, columns: int) -> tuple[FeaturePlan, pa.RecordBatch, list[
     split = pointer + STRING + pointer + WORDS * pointer
     key = pointer + WORDS * (pointer + LETTERS) + pointer + WORDS * 8
     return plan, batch, [rows * columns * size for size in (lower, split, key)]
-
-
-def _once(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def _seconds(device: Device, call: Callable[[], object], repeats: int) -> float:
-    """Median seconds of a call with all that it queued, after one that warms up."""
-    call()
-    device.synchronize()
-    took = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        device.synchronize()
-        took.append(time.perf_counter() - start)
-    return float(np.median(took))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bench import gpu
+from bench import gpu, gpu_tables
 from ingest.codegen import device_source
 from kernels.compiler import compile_cubin
 from kernels.device import CudaDevice, EmulatedDevice, gpu_available
+from kernels.device_store import table_source
 from kernels.errors import ConfigError
 from livectr.bench import ROW
 
@@ -17,6 +18,9 @@ def test_every_figure_is_measured() -> None:
     assert all(set(row) == set(ROW) and row["ours"] > 0 for row in rows)
     figures = {row["figure"] for row in rows}
     assert {"kernel launches", "launches per batch", "feature extraction"} <= figures
+    assert {"device table, lookup and gather", "tables of a training step"} <= figures
+    loads = [row["workload"] for row in rows if row["figure"] == "device table, find"]
+    assert [str(workload).split("load ")[1][:4] for workload in loads] == ["0.53", "0.78", "0.90", "0.90"]
     assert sum(str(row["figure"]).startswith("layer kernel") for row in rows) == 4
 
 
@@ -27,6 +31,8 @@ def test_every_figure_is_measured() -> None:
         gpu._ALLOCATE_KERNEL[CudaDevice],
         device_source(gpu.fixed(10, 2)[0]),
         device_source(gpu.strings(10, 2)[0]),
+        table_source(gpu_tables.LAYOUT),
+        table_source(gpu_tables.WIDE),
     ],
 )
 def test_its_kernels_compile_for_sm_90(source: str) -> None:

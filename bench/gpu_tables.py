@@ -1,0 +1,206 @@
+"""The dynamic tables on a device: keys a second at loads of the index of 0.5 to 0.9, bytes a second, the
+pause of growing, and a training step's tables against all cores of the host.
+
+HierarchicalKV (NVIDIA-Merlin/HierarchicalKV) publishes 3.9 billion finds a second on an H100 NVL, for batches
+of a million keys.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.gpu_timing import Target, once, seconds
+from bench.rows import row
+from kernels.device import Buffer, CudaDevice
+from kernels.device_store import BUCKET_SLOTS, LOAD
+from kernels.device_table import DeviceTable
+from kernels.gpu_cache import CachedFields, GpuCache
+from kernels.layout import AdaGrad, RowLayout, Segment
+from kernels.table import DynamicTable, FieldTables
+
+HIERARCHICAL_KV = 3.9e9
+FIND, FIND_OR_INSERT = 5e9, 2.5e9
+"""Keys a second that are the goal on an H200."""
+LOADS = (0.5, 0.75, LOAD)
+PAUSE_MS = 50.0
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+LAYOUT = RowLayout((Segment("v", 4, AdaGrad()),))
+WIDE = RowLayout((Segment("v", 16, AdaGrad(), 0.01),))
+FIELDS = 26
+
+Rows = list[dict[str, object]]
+
+
+def measure(target: Target, rows: int, repeats: int) -> Rows:
+    """Batches of `rows` keys, in an index of at least 32 times as many slots."""
+    return [*index(target, rows, repeats), *gather(target, rows, repeats), *step(target, rows, repeats)]
+
+
+def keys_of(first: int, end: int) -> npt.NDArray[np.int64]:
+    """The keys number `first` to `end` - 1: all different."""
+    return (np.arange(first, end, dtype=np.uint64) * GOLDEN).view(np.int64)
+
+
+def index(target: Target, batch: int, repeats: int) -> Rows:
+    """At each load find of keys that are there, and find_or_insert of keys half new; the pause of growing."""
+    filled = _Filled(target, batch, min(repeats, 5))
+    found: Rows = []
+    for load in LOADS:
+        filled.to(load)
+        first = filled.load
+        inserting = filled.find_or_insert()
+        loads = f"{filled.slots:,} slots, load {first:.2f} to {filled.load:.2f}"
+        found += [
+            _against_hkv("device table, find", filled.workload, batch / filled.find(), FIND),
+            _against_hkv(
+                "device table, find_or_insert",
+                f"{batch:,} keys, half new, {loads}",
+                batch / inserting,
+                FIND_OR_INSERT,
+            ),
+        ]
+    absent = f"{filled.workload}, no key is there"
+    found.append(_against_hkv("device table, find", absent, batch / filled.find(there=False), FIND))
+    workload = f"{filled.known:,} rows, index into twice the buckets"
+    pause = filled.grow() * 1e3
+    return [*found, row("device table, pause of growing", workload, "ms", pause, peer_name="allowed",
+                        peer=PAUSE_MS, better="less", goal=1)]  # fmt: skip
+
+
+class _Filled:
+    """A table that holds the first `known` keys, in an index of `slots` slots."""
+
+    def __init__(self, target: Target, batch: int, repeats: int) -> None:
+        self.batch, self.repeats, self.new = batch, repeats, batch // 2
+        self.slots = BUCKET_SLOTS << (-(-32 * batch // BUCKET_SLOTS) - 1).bit_length()
+        self.table = DeviceTable(LAYOUT, ["t"], seed=1, target=target)
+        self.known = 0
+        self._rng = np.random.default_rng(1)
+        self._out = self.table.device.memory(4 * batch)
+
+    @property
+    def load(self) -> float:
+        return self.known / self.slots
+
+    @property
+    def workload(self) -> str:
+        return f"{self.batch:,} keys, {self.slots:,} slots, load {self.load:.2f}"
+
+    def to(self, load: float) -> None:
+        """Inserts keys up to a load, less what `find_or_insert` inserts where that would be too much."""
+        most = int(LOAD * self.slots) - (self.repeats + 1) * self.new
+        goal = min(int(load * self.slots), most)
+        while self.known < goal:
+            more = min(self.batch, goal - self.known)
+            keys = self._uploaded(keys_of(self.known, self.known + more))
+            self.table.find_or_insert_at(keys.address, more, self._out.address)
+            self.known += more
+            self.table.work.synchronize()
+
+    def find_or_insert(self) -> float:
+        """Seconds of a batch of which half are new keys."""
+        batches = []
+        for _ in range(self.repeats + 1):
+            old = sampled(self._rng, self.known, self.batch - self.new)
+            fresh = keys_of(self.known, self.known + self.new)
+            batches.append(self._uploaded(self._rng.permutation(np.concatenate([old, fresh]))))
+            self.known += self.new
+        waiting = iter(batches)
+        took = seconds(
+            self.table.device,
+            lambda: self.table.find_or_insert_at(next(waiting).address, self.batch, self._out.address),
+            self.repeats,
+        )
+        assert len(self.table) == self.known and self.table.slots == self.slots, "as full as the row says"
+        return took
+
+    def find(self, *, there: bool = True) -> float:
+        """Seconds of a batch of keys that are there, or of ones that are not."""
+        if there:
+            asked = self._uploaded(sampled(self._rng, self.known, self.batch))
+        else:
+            asked = self._uploaded(keys_of(self.known, self.known + self.batch))
+        return seconds(
+            self.table.device,
+            lambda: self.table.find_at(asked.address, self.batch, self._out.address),
+            self.repeats,
+        )
+
+    def grow(self) -> float:
+        """Seconds in which the index gets twice the buckets."""
+
+        def reserve() -> None:
+            self.table.reserve_slots(self.batch)
+            self.table.work.synchronize()
+
+        took = once(reserve)
+        assert self.table.slots == 2 * self.slots
+        return took
+
+    def _uploaded(self, keys: npt.NDArray[np.int64]) -> Buffer:
+        buffer = self.table.device.memory(keys.nbytes)
+        self.table.device.upload(buffer.address, keys.view(np.uint8))
+        self.table.work.synchronize()
+        return buffer
+
+
+def gather(target: Target, batch: int, repeats: int) -> Rows:
+    """Lookup of values, K = 16: the bytes of keys and values that are read and written, against a copy."""
+    table = DeviceTable(WIDE, ["t"], seed=1, target=target)
+    rng, device = np.random.default_rng(2), table.device
+    rows = 8 * batch
+    for first in range(0, rows, batch):
+        table.find_or_insert(keys_of(first, first + batch))
+    keys = sampled(rng, rows, batch)
+    asked, numbers = device.memory(keys.nbytes), device.memory(4 * batch)
+    out = device.memory(4 * WIDE.dim * batch)
+    device.upload(asked.address, keys.view(np.uint8))
+    took = seconds(
+        device,
+        lambda: table.lookup_at(asked.address, batch, numbers.address, out.address, missing="zeros"),
+        repeats,
+    )
+    size = 4 * WIDE.dim * batch
+    a, b = device.memory(size), device.memory(size)
+    copied = 2 * size / seconds(device, lambda: device.copy(a.address, b.address, size), repeats)
+    moved = batch * (8 + 2 * 4 * WIDE.dim)
+    workload = f"{batch:,} of {rows:,} keys, K = {WIDE.dim}"
+    return [
+        row("device table, lookup and gather", workload, "GB/s", moved / took / 1e9, peer_name="device copy",
+            peer=copied / 1e9)
+    ]  # fmt: skip
+
+
+def step(target: Target, rows: int, repeats: int) -> Rows:
+    """Forward and backward of a batch's tables, all rows on the device, against the host's."""
+    rng, batch = np.random.default_rng(3), min(rows, 4096)
+    fields = [(f"f{i}", f"t{i}") for i in range(FIELDS)]
+    hosts = [{name: DynamicTable(WIDE, name=name, seed=1) for _, name in fields} for _ in range(2)]
+    keys = (rng.zipf(1.2, FIELDS * batch) % 40_000).astype(np.int64)
+    offsets = np.arange(FIELDS * batch + 1, dtype=np.int32)
+    grad = rng.normal(size=(batch, FIELDS, WIDE.dim)).astype(np.float32)
+    cache = GpuCache(hosts[0], budget_rows=len(keys), target=target)
+    front, plain = CachedFields(cache, fields), FieldTables(hosts[1], fields)
+    _, there = cache.device.device.borrow(grad)
+    rates = []
+    for one, gradient in ((front, there), (plain, grad)):
+
+        def train(one: CachedFields | FieldTables = one, gradient: object = gradient) -> None:
+            one.forward(offsets, keys, batch)
+            one.backward(gradient)  # type: ignore[arg-type]
+
+        rates.append(batch / seconds(cache.device.device, train, repeats))
+    workload = f"{FIELDS} fields, batch {batch:,}, K = {WIDE.dim}, AdaGrad, keys copied from the host"
+    where = "all cores of the host" if target is CudaDevice else "the host's table"
+    return [row("tables of a training step", workload, "samples/s", rates[0], peer_name=where, peer=rates[1])]
+
+
+def sampled(rng: np.random.Generator, known: int, count: int) -> npt.NDArray[np.int64]:
+    """Keys among the first `known`."""
+    return (rng.integers(0, known, count).astype(np.uint64) * GOLDEN).view(np.int64)
+
+
+def _against_hkv(figure: str, workload: str, rate: float, goal: float) -> dict[str, object]:
+    return row(figure, workload, "keys/s", rate, peer_name="HierarchicalKV's find, published for an H100 NVL",
+               peer=HIERARCHICAL_KV, goal=goal / HIERARCHICAL_KV)  # fmt: skip

@@ -1,0 +1,32 @@
+"""Timing what a device's queue does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from kernels.device import CudaDevice, Device, EmulatedDevice
+
+Target = type[CudaDevice] | type[EmulatedDevice]
+
+
+def once(call: Callable[[], object]) -> float:
+    """Seconds of a call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def seconds(device: Device, call: Callable[[], object], repeats: int) -> float:
+    """Median seconds of a call with all that it queued, after one that warms up."""
+    call()
+    device.synchronize()
+    took = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        device.synchronize()
+        took.append(time.perf_counter() - start)
+    return float(np.median(took))

@@ -32,18 +32,17 @@ KERNEL(place_cells) {
 
 // out: the values of each cell's keys, summed in their order; one item a part of a cell.
 KERNEL(pool_cells) {
-    using Row = Lanes<Layout::D>;
-    each(block, p.n * Row::COUNT, [&](int64_t item) {
-        const int64_t cell = item / Row::COUNT, part = item % Row::COUNT;
-        typename Row::Part sum{};
+    each(block, p.n * Lanes::COUNT, [&](int64_t item) {
+        const int64_t cell = item / Lanes::COUNT, part = item % Lanes::COUNT;
+        Lanes::Part sum{};
         for (int32_t i = p.offsets[cell]; i < p.offsets[cell + 1]; ++i) {
-            const typename Row::Part values = Row::of(device_floats(p.slabs, p.rows[p.id_of[i]]), part);
+            const Lanes::Part values = Lanes::read(p.slabs, p.rows[p.id_of[i]], part);
             if (i == p.offsets[cell]) {
                 sum = values;
             } else {
-                for (int lane = 0; lane < Row::WIDTH; ++lane) sum.values[lane] += values.values[lane];
+                for (int lane = 0; lane < Lanes::WIDTH; ++lane) sum.values[lane] += values.values[lane];
             }
         }
-        Row::of(p.out + int64_t(p.cell_places[cell]) * Layout::D, part) = sum;
+        Lanes::write(p.out + int64_t(p.cell_places[cell]) * Layout::D, part, sum);
     });
 }

@@ -1,8 +1,8 @@
 // Rows in a GPU's memory: slabs that never move, so that growing copies nothing. The first slabs double, from
-// 2^SLAB_LOW rows; from 2^SLAB_HIGH on all have that size. A slab holds the floats of its rows, each at a multiple of
-// 32 bytes (a sector), then their headers. kernels/device_table.py gives SLAB_LOW, SLAB_HIGH and ROW_PITCH.
+// 2^SLAB_LOW rows; from 2^SLAB_HIGH on all have that size. A slab holds its stored rows (row_values.cuh), each at a
+// multiple of 32 bytes (a sector), then their headers. kernels/device_store.py gives SLAB_LOW, SLAB_HIGH and ROW_PITCH.
 #pragma once
-#include "shim.cuh"
+#include "row_values.cuh"
 
 constexpr uint32_t FREE_ROW = 0xFFFFFFFFu;
 
@@ -29,9 +29,17 @@ static __device__ __forceinline__ RowPlace row_place(char* const* slabs, uint32_
     return {slabs[top - SLAB_LOW + 1], row ^ (1u << top), 1u << top};
 }
 
-static __device__ __forceinline__ float* device_floats(char* const* slabs, uint32_t row) {
+static __device__ __forceinline__ char* stored_row(char* const* slabs, uint32_t row) {
     const RowPlace at = row_place(slabs, row);
-    return reinterpret_cast<float*>(at.slab + int64_t(at.place) * ROW_PITCH);
+    return at.slab + int64_t(at.place) * ROW_PITCH;
+}
+
+static __device__ __forceinline__ Layout::Value* device_values(char* const* slabs, uint32_t row) {
+    return reinterpret_cast<Layout::Value*>(stored_row(slabs, row));
+}
+
+static __device__ __forceinline__ char* device_state(char* const* slabs, uint32_t row) {
+    return stored_row(slabs, row) + VALUE_BYTES;
 }
 
 static __device__ __forceinline__ DeviceHeader* device_header(char* const* slabs, uint32_t row) {
@@ -39,16 +47,36 @@ static __device__ __forceinline__ DeviceHeader* device_header(char* const* slabs
     return reinterpret_cast<DeviceHeader*>(at.slab + int64_t(at.rows) * ROW_PITCH) + at.place;
 }
 
-// As many floats as one load or store moves, where rows of N floats allow it.
-template <int N>
+// From float[STRIDE].
+static __device__ __forceinline__ void write_device_row(char* const* slabs, uint32_t row, const float* floats) {
+    write_values(device_values(slabs, row), floats);
+    memcpy(device_state(slabs, row), floats + Layout::D, STATE_BYTES);
+}
+
+// The D values of a row in parts, each as much as one load or store moves: D = WIDTH * COUNT.
 struct Lanes {
-    static constexpr int WIDTH = N % 4 == 0 ? 4 : 1, COUNT = N / WIDTH;
+    static constexpr int WIDTH = Layout::D % 4 == 0 ? 4 : 1, COUNT = Layout::D / WIDTH;
     struct alignas(4 * WIDTH) Part {
         float values[WIDTH];
     };
-    // Part i of a row of floats.
-    static __device__ __forceinline__ Part& of(float* row, int64_t i) { return reinterpret_cast<Part*>(row)[i]; }
-    static __device__ __forceinline__ const Part& of(const float* row, int64_t i) {
-        return reinterpret_cast<const Part*>(row)[i];
+    struct alignas(sizeof(Layout::Value) * WIDTH) Stored {
+        Layout::Value values[WIDTH];
+    };
+
+    static __device__ __forceinline__ float widened(float value) { return value; }
+    template <typename Value>
+    static __device__ __forceinline__ float widened(Value value) {
+        return value.widen();
+    }
+
+    static __device__ __forceinline__ Part read(char* const* slabs, uint32_t row, int64_t part) {
+        const Stored stored = reinterpret_cast<const Stored*>(stored_row(slabs, row))[part];
+        Part values;
+        for (int lane = 0; lane < WIDTH; ++lane) values.values[lane] = widened(stored.values[lane]);
+        return values;
+    }
+    // to[D]
+    static __device__ __forceinline__ void write(float* to, int64_t part, const Part& values) {
+        reinterpret_cast<Part*>(to)[part] = values;
     }
 };

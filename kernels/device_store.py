@@ -4,7 +4,7 @@ Rows take another slab when they need one, and nothing moves. The index is rehas
 when more than 9 of 10 of its slots were used. At 10 million rows that reads 0.2 GB, clears 0.3 GB and writes
 10 million slots and digests at random, 0.6 GB in sectors of 32 bytes: 1.1 GB, at half of an H100's 3.35 TB/s
 under 1 ms, and a few ms with the allocation. (An estimate by bytes; bench/gpu.py measures it.) Bytes a row:
-24 + 4 stride rounded up to 32, and 19 to 38 for the index.
+24, its stored values and state rounded up to 32, and 19 to 38 for the index.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MEMBERS = (
     *(("uint32_t*", "cell_places"), ("uint32_t*", "cells_out")),
 )
 KERNELS = (
-    *("find_rows", "read_values", "read_rows", "initial_rows", "read_headers"),
+    *("find_rows", "read_values_of", "read_rows", "initial_rows", "read_headers"),
     *("group_claim", "group_count", "group_sums", "group_number", "group_spread"),
     *("find_groups", "missing_sums", "list_distinct", "list_missing", "insert_missing", "spread_rows"),
     *("list_occurrences", "find_starts", "sum_gradients", "update_rows", "assign_rows"),
@@ -69,7 +69,7 @@ Target = Callable[[str, Sequence[str]], Device]
 
 @dataclass(frozen=True)
 class Slabs:
-    """Sizes: 2^low rows in the first slab, at most 2^high in any; a row's floats every `pitch` bytes."""
+    """Sizes: 2^low rows in the first slab, at most 2^high in any; a row every `pitch` bytes."""
 
     pitch: int
     low: int
@@ -77,7 +77,7 @@ class Slabs:
 
     @classmethod
     def of(cls, layout: RowLayout) -> Slabs:
-        pitch = -(-4 * layout.stride // 32) * 32
+        pitch = -(-layout.stored_bytes // 32) * 32
         low, high = (
             ((size // (pitch + HEADER_BYTES)) | 1).bit_length() - 1
             for size in (LEAST_SLAB_BYTES, MOST_SLAB_BYTES)
@@ -228,7 +228,7 @@ class DeviceStore:
         self.launch({"n": n, "row_of": rows}, ("release_rows", n))
         self._free_count += n
 
-    @staticmethod
-    def parts(floats: int) -> int:
-        """Lanes<floats>::COUNT of device_rows.cuh."""
-        return floats // 4 if floats % 4 == 0 else floats
+    @property
+    def parts(self) -> int:
+        """Lanes::COUNT of device_rows.cuh: parts of a row's values."""
+        return self.layout.dim // 4 if self.layout.dim % 4 == 0 else self.layout.dim

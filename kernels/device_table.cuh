@@ -28,21 +28,31 @@ KERNEL(find_rows) {
     each(block, p.n, [&](int64_t i) { p.row_of[i] = find_place(index_of(p), table_at(p, i), p.keys[i]).row; });
 }
 
-// Copies N floats of each row of row_of[n] to out[n, N]; one item a part of a row. Those of no row become 0.
-template <int N>
-static __device__ __forceinline__ void copy_rows(const Plan& p, const ThreadBlock& block) {
-    using Row = Lanes<N>;
-    each(block, p.n * Row::COUNT, [&](int64_t item) {
-        const int64_t i = item / Row::COUNT, part = item % Row::COUNT;
+// out[n, D]: the values of row_of[n], 0 of no row; one item a part of a row.
+KERNEL(read_values_of) {
+    each(block, p.n * Lanes::COUNT, [&](int64_t item) {
+        const int64_t i = item / Lanes::COUNT, part = item % Lanes::COUNT;
         const uint32_t row = p.row_of[i];
-        typename Row::Part values{};
-        if (row != NO_ROW) values = Row::of(device_floats(p.slabs, row), part);
-        Row::of(p.out + i * N, part) = values;
+        Lanes::Part values{};
+        if (row != NO_ROW) values = Lanes::read(p.slabs, row, part);
+        Lanes::write(p.out + i * Layout::D, part, values);
     });
 }
 
-KERNEL(read_values) { copy_rows<Layout::D>(p, block); }
-KERNEL(read_rows) { copy_rows<Layout::STRIDE>(p, block); }
+// out[n, STRIDE]: the rows row_of[n]; one item a float.
+KERNEL(read_rows) {
+    each(block, p.n * Layout::STRIDE, [&](int64_t item) {
+        const int64_t i = item / Layout::STRIDE, f = item % Layout::STRIDE;
+        const uint32_t row = p.row_of[i];
+        float value;
+        if (f < Layout::D) {
+            value = Lanes::widened(device_values(p.slabs, row)[f]);
+        } else {
+            memcpy(&value, device_state(p.slabs, row) + 4 * (f - Layout::D), 4);
+        }
+        p.out[item] = value;
+    });
+}
 
 // out[n, D]: the initial values of keys without a row.
 KERNEL(initial_rows) {
@@ -154,12 +164,13 @@ KERNEL(insert_missing) {
             p.rows[id] = row;
             insert_slot(index_of(p), BucketSlot{key, row, table});
             *device_header(p.slabs, row) = {key, table, uint32_t(p.source ? 0 : p.generation), uint32_t(p.step), 0};
-            float* const floats = device_floats(p.slabs, row);
             if (p.source) {
-                for (int f = 0; f < Layout::STRIDE; ++f) floats[f] = p.source[rank * Layout::STRIDE + f];
+                write_device_row(p.slabs, row, p.source + rank * Layout::STRIDE);
             } else {
+                float floats[Layout::STRIDE];
                 Layout::values(floats, initial_stream(p.seeds[table], key), hyper_of(p, table));
                 Layout::state(floats, hyper_of(p, table));
+                write_device_row(p.slabs, row, floats);
             }
         });
 }
@@ -203,19 +214,19 @@ KERNEL(update_rows) {
     each(block, p.distinct, [&](int64_t id) {
         const uint32_t row = p.rows[id];
         DeviceHeader* const header = device_header(p.slabs, row);
-        const float* const hyper = hyper_of(p, header->table);
-        Layout::update(device_floats(p.slabs, row), p.sums + id * Layout::D, hyper);
+        const uint64_t stream = sizeof(Layout::Value) == 4 ? 0 : initial_stream(p.seeds[header->table], header->key);
+        update_values(device_values(p.slabs, row), device_state(p.slabs, row), p.sums + id * Layout::D, stream,
+                      hyper_of(p, header->table));
         header->generation = uint32_t(p.generation);
     });
 }
 
 // Of equal keys the last of source[n, STRIDE] counts.
 KERNEL(assign_rows) {
-    each(block, p.distinct * Layout::STRIDE, [&](int64_t item) {
-        const int64_t id = item / Layout::STRIDE, f = item % Layout::STRIDE;
+    each(block, p.distinct, [&](int64_t id) {
         const uint32_t row = p.rows[id], last = uint32_t(p.order[p.starts[id + 1] - 1]);
-        device_floats(p.slabs, row)[f] = p.source[int64_t(last) * Layout::STRIDE + f];
-        if (f == 0) device_header(p.slabs, row)->generation = uint32_t(p.generation);
+        write_device_row(p.slabs, row, p.source + int64_t(last) * Layout::STRIDE);
+        device_header(p.slabs, row)->generation = uint32_t(p.generation);
     });
 }
 

@@ -87,7 +87,7 @@ class DeviceTable(DeviceStore):
         batch = self.group(at, n, table=table)
         self.insert(batch)
         source = {"source": self.work.upload("source", rows)}
-        self._in_order(batch, source, ("assign_rows", batch.distinct * self.layout.stride))
+        self._in_order(batch, source, ("assign_rows", batch.distinct))
         self.work.synchronize()
         return batch.distinct
 
@@ -146,7 +146,7 @@ class DeviceTable(DeviceStore):
     ) -> None:
         """`lookup`; rows: room for uint32[n]."""
         plan = {"n": n, "keys": keys, "row_of": rows, "table": table, "out": out}
-        kernels = [("find_rows", n), ("read_values", n * self.parts(self.layout.dim))]
+        kernels = [("find_rows", n), ("read_values_of", n * self.parts)]
         self.launch(plan, *kernels, *([("initial_rows", n)] if missing == "initial" else []))
 
     def find_or_insert_at(self, keys: int, n: int, rows: int, table: int = 0) -> None:
@@ -257,7 +257,7 @@ class DeviceTable(DeviceStore):
         plan = {"n": n, "row_of": rows, "since": since, "out": work.memory("out", 4 * n * stride)}
         plan |= {"keys_out": work.memory("keys_out", 8 * n), "tables_out": work.memory("tables_out", 4 * n)}
         plan["changed_out"] = work.memory("changed_out", 4 * n)
-        self.launch(plan, ("read_headers", n), ("read_rows", n * self.parts(stride)))
+        self.launch(plan, ("read_headers", n), ("read_rows", n * stride))
         keys = work.download(plan["keys_out"], (n,), np.int64)
         tables = work.download(plan["tables_out"], (n,), np.uint32)
         changed = work.download(plan["changed_out"], (n,), np.uint32)

@@ -235,7 +235,7 @@ class CachedFields:
                 "id_of": batch.plan["id_of"],
                 "out": out.address,
             }
-            table.launch(plan, ("pool_cells", placed.plan["n"] * table.parts(self.dim)))
+            table.launch(plan, ("pool_cells", placed.plan["n"] * table.parts))
             table.work.synchronize()
             self._last = batch, placed
             return tuple(table.device.array(out, shape, np.float32, 4 * at) for at, shape in placed.results)

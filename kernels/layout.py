@@ -143,6 +143,12 @@ class RowLayout:
         states = sum(segment.optimiser.state_floats(segment.dim) for segment in self.segments)
         return self.dim + states + (self.values != "fp32")
 
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of a stored row (row_values.cuh), without header and padding."""
+        size = 4 if self.values == "fp32" else 2
+        return -(-size * self.dim // 4) * 4 + 4 * (self.stride - self.dim)
+
     def slice(self, name: str) -> slice:
         """Where the values of segment `name` are in [0, D)."""
         first = 0

@@ -7,7 +7,7 @@
 // of 2 bytes take 2 * D less.
 #pragma once
 #include "index.cuh"
-#include "payload.cuh"
+#include "row_values.cuh"
 
 struct RowHeader {
     int64_t key;
@@ -18,8 +18,6 @@ struct RowHeader {
 constexpr uint32_t ERASED = 1u << 31;  // the row is free
 constexpr uint32_t CLEAN = 1u << 30;   // put back unchanged; the generation only says whose list has the row
 constexpr int64_t INDEX_BYTES = 37;  // of a key, at most (a slot at a load of 0.44)
-constexpr int64_t VALUE_BYTES = (sizeof(Layout::Value) * Layout::D + 3) / 4 * 4;
-constexpr int64_t STATE_BYTES = 4 * (Layout::STRIDE - Layout::D);
 constexpr int64_t ROW_BYTES = (sizeof(RowHeader) + VALUE_BYTES + STATE_BYTES + 7) / 8 * 8;
 
 static __host__ __device__ constexpr int slab_shift() {
@@ -46,24 +44,6 @@ static __device__ __forceinline__ char* row_state(const RowsView& view, uint32_t
     return reinterpret_cast<char*>(row_header(view, row) + 1) + VALUE_BYTES;
 }
 
-// What follows is overloaded for values of 4 and of 2 bytes.
-
-// The values of a row: where they are, or in `buffer[D]`.
-static __device__ __forceinline__ const float* read_values(const float* values, float*) { return values; }
-template <typename Value>
-static __device__ __forceinline__ const float* read_values(const Value* values, float* buffer) {
-    for (int i = 0; i < Layout::D; ++i) buffer[i] = values[i].widen();
-    return buffer;
-}
-
-static __device__ __forceinline__ void write_values(float* values, const float* row) {
-    memcpy(values, row, 4 * Layout::D);
-}
-template <typename Value>
-static __device__ __forceinline__ void write_values(Value* values, const float* row) {
-    for (int i = 0; i < Layout::D; ++i) values[i] = Value::nearest(row[i]);
-}
-
 static __device__ __forceinline__ void write_row(const RowsView& view, uint32_t row, const float* floats) {
     write_values(row_values(view, row), floats);
     memcpy(row_state(view, row), floats + Layout::D, STATE_BYTES);
@@ -78,27 +58,6 @@ static __device__ __forceinline__ void begin_row(const RowsView& view, uint32_t 
 }
 
 // Optimiser step of a row with the summed gradient float[D].
-static __device__ __forceinline__ void update_values(float* row, char*, const float* gradient, uint64_t, const float* h) {
-    Layout::update(row, gradient, h);
-}
-template <typename Value>
-static __device__ __forceinline__ void update_values(Value* values, char* state, const float* gradient, uint64_t stream,
-                                                     const float* h) {
-    float floats[Layout::STRIDE];
-    read_values(values, floats);
-    memcpy(floats + Layout::D, state, STATE_BYTES);
-    Layout::update(floats, gradient, h);
-    float& updates = floats[Layout::STRIDE - 1];
-    const uint64_t chance = mix64(stream ^ (0x5EED0F2B17E5ull + static_cast<uint64_t>(updates)));
-    updates = updates < 16777215.0f ? updates + 1.0f : 0.0f;
-    uint16_t random[(Layout::D + 3) / 4 * 4];
-    for (int i = 0; i < Layout::D; i += 4) {
-        const uint64_t four = mix64(chance + i * 0x9E3779B97F4A7C15ull);
-        memcpy(random + i, &four, 8);
-    }
-    for (int i = 0; i < Layout::D; ++i) values[i] = Value::random(floats[i], random[i]);
-    memcpy(state, floats + Layout::D, STATE_BYTES);
-}
 static __device__ __forceinline__ void update_row(const RowsView& view, uint32_t row, const float* gradient,
                                                   uint64_t table_seed, const float* h) {
     const uint64_t stream = sizeof(Layout::Value) == 4 ? 0 : initial_stream(table_seed, row_header(view, row)->key);

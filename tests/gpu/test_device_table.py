@@ -9,14 +9,16 @@ import torch
 from kernels.device import CudaDevice, EmulatedDevice
 from kernels.device_table import DeviceTable
 from kernels.gpu_cache import CachedFields, GpuCache
+from kernels.layout import Values
 from kernels.table import DynamicTable, FieldTables
 from tests.kernels import device_table_checks as checks
 
 TestDeviceTableIsADict = checks.table_is_a_dict(CudaDevice, 20)
 
 
-def test_equals_the_host_table() -> None:
-    checks.equals_the_host_table(CudaDevice, size=100_000)
+@pytest.mark.parametrize("values", ["fp32", "bf16", "fp16"])
+def test_equals_the_host_table(values: Values) -> None:
+    checks.equals_the_host_table(CudaDevice, values, size=100_000)
 
 
 def test_grows_at_a_load_of_nine_tenths() -> None:

@@ -11,16 +11,19 @@ from kernels.device_store import HEADER_BYTES, KERNELS, Slabs, table_source
 from kernels.device_table import DeviceTable
 from kernels.errors import ConfigError
 from kernels.gpu_cache import GpuCache
-from kernels.layout import AdaGrad, RowLayout, Segment
+from kernels.layout import AdaGrad, RowLayout, Segment, Values
 from kernels.table import DynamicTable
 from tests.kernels import device_table_checks as checks
+
+HALF = RowLayout((Segment("v", 16, AdaGrad()),), "bf16")
 
 TestDeviceTableIsADict = checks.table_is_a_dict(EmulatedDevice, 20)
 TestReversedDeviceTableIsADict = checks.table_is_a_dict(checks.reversed_device, 5)
 
 
-def test_equals_the_host_table() -> None:
-    checks.equals_the_host_table(EmulatedDevice)
+@pytest.mark.parametrize("values", ["fp32", "bf16", "fp16"])
+def test_equals_the_host_table(values: Values) -> None:
+    checks.equals_the_host_table(EmulatedDevice, values)
 
 
 def test_grows_at_a_load_of_nine_tenths() -> None:
@@ -71,7 +74,7 @@ def test_without_a_gpu_it_says_so() -> None:
         DeviceTable(checks.LAYOUT, ["t"], seed=1)
 
 
-@pytest.mark.parametrize("layout", [checks.LAYOUT, checks.ALL], ids=["D=5", "D=15"])
+@pytest.mark.parametrize("layout", [checks.LAYOUT, checks.ALL, HALF], ids=["D=5", "D=15", "D=16, bf16"])
 def test_every_kernel_compiles_for_sm_90(layout: RowLayout) -> None:
     cubin = compile_cubin(table_source(layout))
     assert all(f".text.{kernel}".encode() + b"\0" in cubin for kernel in KERNELS)

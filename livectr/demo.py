@@ -1,6 +1,6 @@
 """`livectr demo`: the whole path on one machine, for real, and an account of it.
 
-    simulator ─► log (files or Kafka) ─► trainer (torchrun for N ranks) ─► Redis ─► rank, pre-rank ◄─ clients
+    simulator ─► log (files or Kafka) ─► trainer (N ranks) ─► Redis ─► rank, pre-rank ◄─ clients
 
     1  Redis-protocol server, broker
     2  simulator, which writes the look-up tables and waits
@@ -239,15 +239,10 @@ class _Demo:
         return part
 
     def _start_trainer(self) -> Part:
-        ranks = self.options.ranks
-        python = [sys.executable]
-        if ranks > 1:
-            python += ["-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
-            python += [f"--nproc-per-node={ranks}"]
-        return self._part(
+        return self._livectr(
             "trainer",
-            *python,
-            *("-m", "livectr", "train", "--pipeline", str(self.pipeline), "--source", self.source),
+            *("train", "--pipeline", str(self.pipeline), "--source", self.source),
+            *("--ranks", str(self.options.ranks)),
             *("--publish", self.redis_url, "--checkpoint", str(self.work / "checkpoint")),
             *("--until-idle-s", str(UNTIL_IDLE_S), "--window-s", str(WINDOW_S)),
             # Threads that wait for each other at every operation lose on cores that many processes share.

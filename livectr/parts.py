@@ -99,7 +99,7 @@ class Part:
             ) from None
 
     def stop(self, grace_s: float = 10.0) -> None:
-        """SIGTERM, and SIGKILL after `grace_s`, to it and to all that it started (torchrun's ranks live in
+        """SIGTERM, and SIGKILL after `grace_s`, to it and to all that it started (a trainer's ranks live in
         sessions of their own)."""
         family = [self.pid, *descendants(self.pid)]
         if self._process.stdin:

@@ -31,8 +31,9 @@ from livectr.ports import free_ports
 from trainer.process import stop_signals
 
 LOG = logging.getLogger(__name__)
-END_S = 3.0
-"""How long ranks that lost another one have to say so."""
+END_S = 5.0
+"""How long the others have to say how they end after one ended with an error: theirs may be a user's
+mistake. One that a signal killed made none; then nobody is waited for."""
 POLL_S = 0.02
 MISTAKE = 2
 LONGEST_PAUSE_S = 30.0
@@ -77,7 +78,7 @@ def supervise(run: Supervision) -> int:
 
 
 def _run_once(run: Supervision, stop: Callable[[], bool]) -> list[int]:
-    """Exit codes of the ranks, by rank; once one ends badly the others have END_S."""
+    """Exit codes of the ranks, by rank: 0 also for those that had to be ended because of another."""
     ranks = _start(run)
     deadline: float | None = None
     told = False
@@ -87,8 +88,9 @@ def _run_once(run: Supervision, stop: Callable[[], bool]) -> list[int]:
                 told = True
                 for rank in ranks:
                     rank.terminate()
-            if deadline is None and any(rank.poll() for rank in ranks):
-                deadline = time.monotonic() + END_S
+            bad = [code for code in (rank.poll() for rank in ranks) if code]
+            if bad and deadline is None:
+                deadline = time.monotonic() + (END_S if min(bad) > 0 or stop() else 0)
             if deadline is not None and time.monotonic() > deadline:
                 break
             time.sleep(POLL_S)

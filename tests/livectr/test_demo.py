@@ -69,7 +69,7 @@ def test_ctrl_c_stops_every_part(tmp_path: Path) -> None:
         while "prerank server ready" not in process.stdout.readline():
             assert process.poll() is None
         family = psutil.Process(process.pid).children(recursive=True)
-        assert len(family) >= 8  # simulator, Redis and its parent, torchrun, two ranks, two servers, clients
+        assert len(family) >= 8  # simulator, Redis and its parent, two ranks and theirs, two servers, clients
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=90)
     finally:

@@ -84,12 +84,28 @@ def test_progress_is_not_given_up(tmp_path: Path) -> None:
 
 
 def test_ranks_that_hang_without_the_dead_one_are_killed(tmp_path: Path) -> None:
-    body = "if starts == 0:\n    time.sleep(600) if rank == '0' else os.abort()"
+    body = "if starts == 0:\n    time.sleep(600) if rank == '0' else sys.exit(1)"
     began = time.monotonic()
     assert supervise(supervision(tmp_path, body, restarts=1)) == 0
     assert END_S < time.monotonic() - began < END_S + 60
     assert starts(tmp_path, 0) == starts(tmp_path, 1) == 2
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in (p.info["cmdline"] or [])]
+
+
+def test_nobody_waits_for_ranks_that_lost_a_killed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("livectr.supervise.END_S", 500.0)
+    body = "if starts == 0:\n    time.sleep(600) if rank == '0' else os.kill(os.getpid(), signal.SIGKILL)"
+    began = time.monotonic()
+    assert supervise(supervision(tmp_path, body, restarts=1)) == 0
+    assert time.monotonic() - began < 60
+
+
+def test_a_mistake_that_is_told_after_another_rank_s_error(tmp_path: Path) -> None:
+    body = "time.sleep(1 - int(rank))\nsys.exit(2 - int(rank))"
+    assert supervise(supervision(tmp_path, body, restarts=5)) == MISTAKE
+    assert starts(tmp_path) == 1
 
 
 WAITING = """

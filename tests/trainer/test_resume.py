@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -154,6 +155,30 @@ def test_ranks_killed_and_resumed_by_another_number_of_ranks(
             break
     finish(start(1, options))
     assert_close(Result(root), unbroken)
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory, source: str) -> Path:
+    """The checkpoint of two ranks in the middle of the log."""
+    root = tmp_path_factory.mktemp("half")
+    finish(start(2, {**OPTIONS, "source": source, "checkpoint": str(root), "max_steps": 40}))
+    manifest = newest_manifest(root)
+    assert manifest is not None and (manifest.world, manifest.step) == (2, 40)
+    return root
+
+
+@pytest.mark.parametrize("world", [1, 3, 4])
+def test_two_ranks_resumed_by_another_number(
+    tmp_path: Path, source: str, unbroken: Result, half: Path, world: int
+) -> None:
+    """DES §5's f mod N puts every row on another rank, where it is found and goes on."""
+    root = shutil.copytree(half, tmp_path / "checkpoint")
+    finish(start(world, {**OPTIONS, "source": source, "checkpoint": str(root)}))
+    assert_close(Result(root), unbroken)
+    manifest = newest_manifest(root)
+    assert manifest is not None and manifest.world == world
+    assert manifest.field_keys["ad"] == IMPRESSIONS  # those of both runs and all ranks
+    assert manifest.table_rows == {name: len(keys) for name, (keys, _) in unbroken.tables.items()}
 
 
 def kill_one_rank(pid: int) -> None:

@@ -1,4 +1,4 @@
-// The unique rows of a batch and, for each, the chain of its occurrences in the order of the batch: the
+// The unique rows of a batch and, for each, the cells of its occurrences in the order of the batch: the
 // gradients of a row are summed in that order and its optimiser runs once, whatever the threads do.
 #pragma once
 #include "table.cuh"
@@ -17,15 +17,13 @@ class Batch {
 
     // One more occurrence: `row` was read for the gradient row `cell`.
     void add(const RowsView& view, uint32_t row, uint32_t cell) {
-        const uint32_t at = occurrences_.size();
-        occurrences_.push_back({cell, NONE});
         uint32_t& mark = row_header(view, row)->mark;
-        if (mark < unique_.size() && unique_[mark].row == row) {
-            occurrences_[std::exchange(unique_[mark].last, at)].next = at;
-        } else {
+        if (mark >= unique_.size() || unique_[mark].row != row) {
             mark = unique_.size();
-            unique_.push_back({row, at, at});
+            unique_.push_back({row, 0});
         }
+        ++unique_[mark].end;
+        occurrences_.push_back({mark, cell});
     }
 
     // Adds n occurrences with cells first, first + 1, ...
@@ -34,6 +32,16 @@ class Batch {
             if (i + AHEAD < n) prefetch(row_header(view, rows[i + AHEAD]));
             add(view, rows[i], i);
         }
+        group();
+    }
+
+    // After the last occurrence: puts the cells of each unique row side by side, in the order they came (a counting
+    // sort, which moves each row's `end` from its count over its first place to its end).
+    void group() {
+        uint32_t first = 0;
+        for (Unique& unique : unique_) first += std::exchange(unique.end, first);
+        cells_.resize(occurrences_.size());
+        for (const Occurrence& one : occurrences_) cells_[unique_[one.unique].end++] = one.cell;
     }
 
     // Notes the use of each unique row, if the table keeps track of it. A use is a change: it must reach a checkpoint.
@@ -64,16 +72,16 @@ class Batch {
         for (int64_t u = begin; u < end; ++u) {
             if (u + AHEAD < end) {
                 prefetch_row(view, unique_[u + AHEAD].row, ROW_BYTES);
-                const float* const ahead = grad_of(grads, unique_[u + AHEAD].first);
-                for (int d = 0; d < Layout::D; d += 16) prefetch(ahead + d);
+                prefetch_grad(grads, cells_[first_of(u + AHEAD)]);
             }
-            const uint32_t row = unique_[u].row;
-            const float* grad = grad_of(grads, unique_[u].first);
+            const uint32_t row = unique_[u].row, first = first_of(u), last = unique_[u].end;
+            const float* grad = grad_of(grads, cells_[first]);
             float sum[Layout::D];
-            if (unique_[u].first != unique_[u].last) {
+            if (last - first > 1) {
                 std::copy_n(grad, Layout::D, sum);
-                for (uint32_t at = unique_[u].first; (at = occurrences_[at].next) != NONE;) {
-                    const float* const more = grad_of(grads, at);
+                for (uint32_t at = first + 1; at < last; ++at) {
+                    if (at + AHEAD < last) prefetch_grad(grads, cells_[at + AHEAD]);
+                    const float* const more = grad_of(grads, cells_[at]);
                     for (int d = 0; d < Layout::D; ++d) sum[d] += more[d];
                 }
                 grad = sum;
@@ -91,7 +99,7 @@ class Batch {
         for (int64_t u = begin; u < end; ++u) {
             if (u + AHEAD < end) prefetch_row(view, unique_[u + AHEAD].row, ROW_BYTES);
             const uint32_t row = unique_[u].row;
-            const int64_t cell = occurrences_[unique_[u].last].cell;
+            const int64_t cell = cells_[unique_[u].end - 1];
             write_row(view, row, source + cell * Layout::STRIDE);
             if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
         }
@@ -104,19 +112,21 @@ class Batch {
     static constexpr int64_t AHEAD = 8;
 
   private:
-    static constexpr uint32_t NONE = 0xFFFFFFFFu;
     struct Unique {
-        uint32_t row, first, last;
+        uint32_t row, end;  // its cells: from the end of the one before to `end`
     };
     struct Occurrence {
-        uint32_t cell, next;
+        uint32_t unique, cell;
     };
     std::vector<Unique> unique_;
     std::vector<Occurrence> occurrences_;
+    std::vector<uint32_t> cells_;
     std::vector<uint32_t> touched_, touched_counts_;  // by chunk: rows that changed first in this generation
 
-    const float* grad_of(const float* grads, uint32_t at) const {
-        return grads + int64_t{occurrences_[at].cell} * Layout::D;
+    uint32_t first_of(int64_t u) const { return u ? unique_[u - 1].end : 0; }
+    static const float* grad_of(const float* grads, uint32_t cell) { return grads + int64_t{cell} * Layout::D; }
+    static void prefetch_grad(const float* grads, uint32_t cell) {
+        for (int d = 0; d < Layout::D; d += 16) prefetch(grad_of(grads, cell) + d);
     }
 };
 

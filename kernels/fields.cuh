@@ -57,18 +57,17 @@ class Fields {
     // Rows missing from the tables are inserted, if they are admitted. Remembers the batch for `backward`.
     void forward(const Shape& shape, const int32_t* offsets, const int64_t* keys, float* out) {
         found_.resize(offsets[shape.cells()]);
-        const int64_t count = blocks(shape.most());
+        const int64_t count = blocks(shape.most(), WIDE);
         livectr::parallel_for(fields() * count, [&](int64_t task) {
-            const auto [first, last] = range(shape[task / count], task % count);
+            const auto [first, last] = range(shape[task / count], task % count, WIDE);
             const int32_t begin = offsets[first], end = offsets[last];
             find_rows(table(task / count).index(), keys + begin, end - begin, found_.data() + begin);
         });
         livectr::parallel_for(tables_.size(), [&](int64_t t) { group(shape, t, offsets, keys); });
-        livectr::parallel_for(count, [&](int64_t block) {
-            for (int64_t f = 0; f < fields(); ++f) {
-                const auto [first, last] = range(shape[f], block);
-                pool(table(f), keys, found_.data(), offsets, first, last, shape[f], false, out);
-            }
+        livectr::parallel_for(count * fields(), [&](int64_t task) {
+            const int64_t f = task % fields();
+            const auto [first, last] = range(shape[f], task / fields(), WIDE);
+            pool(table(f), keys, found_.data(), offsets, first, last, shape[f], false, out);
         });
     }
 
@@ -91,10 +90,10 @@ class Fields {
 
     // As forward, but inserts nothing: a missing row counts as zeros or as its initial values.
     void infer(const Shape& shape, const int32_t* offsets, const int64_t* keys, bool zeros, float* out) const {
-        livectr::parallel_for(blocks(shape.most()), [&](int64_t block) {
+        livectr::parallel_for(blocks(shape.most(), BLOCK), [&](int64_t block) {
             std::vector<uint32_t> found;
             for (int64_t f = 0; f < fields(); ++f) {
-                const auto [first, last] = range(shape[f], block);
+                const auto [first, last] = range(shape[f], block, BLOCK);
                 const int32_t begin = offsets[first], end = offsets[last];
                 found.resize(end - begin);
                 find_rows(table(f).index(), keys + begin, end - begin, found.data());
@@ -104,7 +103,8 @@ class Fields {
     }
 
   private:
-    static constexpr int64_t BLOCK = 128;  // rows of a task: their results fit the L2 cache
+    static constexpr int64_t BLOCK = 128;  // rows of a task of `infer`: small requests, split over threads
+    static constexpr int64_t WIDE = 1024;  // and of `forward`: hot rows of a table are met often before the next table
     static constexpr int64_t AHEAD = 12;
     std::vector<Table*> tables_;
     std::vector<int32_t> table_of_;
@@ -112,11 +112,11 @@ class Fields {
     std::vector<uint32_t> found_;   // row of every key of the batch
 
     Table& table(int64_t f) const { return *tables_[table_of_[f]]; }
-    static int64_t blocks(int64_t rows) { return (rows + BLOCK - 1) / BLOCK; }
+    static int64_t blocks(int64_t rows, int64_t size) { return (rows + size - 1) / size; }
 
     // First and last cell of a block of a field's rows.
-    static std::pair<int64_t, int64_t> range(const Shape::Place& field, int64_t block) {
-        return {field.first + std::min(field.rows, block * BLOCK), field.first + std::min(field.rows, (block + 1) * BLOCK)};
+    static std::pair<int64_t, int64_t> range(const Shape::Place& field, int64_t block, int64_t size) {
+        return {field.first + std::min(field.rows, block * size), field.first + std::min(field.rows, (block + 1) * size)};
     }
 
     // Inserts the missing keys of all fields of table t, then lists its unique rows.
@@ -147,6 +147,7 @@ class Fields {
                 }
             }
         }
+        batch.group();
         batch.use(*tables_[t]);
     }
 
@@ -177,7 +178,7 @@ class Fields {
         for (int64_t cell = first; cell < last; ++cell) {
             float* const target = out + (field.base + (cell - field.first) * field.stride) * Layout::D;
             const int32_t begin = offsets[cell];
-            if (begin == offsets[cell + 1]) std::fill_n(target, Layout::D, 0.0f);
+            float sum[Layout::D] = {};  // in registers; `target` may not be, since it might be a row
             for (int32_t i = begin; i < offsets[cell + 1]; ++i) {
                 if (i + AHEAD < end && found[i + AHEAD] != NO_ROW) {
                     prefetch_row(view, found[i + AHEAD], sizeof(RowHeader) + VALUE_BYTES);
@@ -185,11 +186,12 @@ class Fields {
                 float buffer[Layout::D];
                 const float* const values = table.values(keys[i], found[i], zeros, buffer);
                 if (i == begin) {
-                    memcpy(target, values, 4 * Layout::D);
+                    memcpy(sum, values, sizeof(sum));
                 } else {
-                    for (int d = 0; d < Layout::D; ++d) target[d] += values[d];
+                    for (int d = 0; d < Layout::D; ++d) sum[d] += values[d];
                 }
             }
+            memcpy(target, sum, sizeof(sum));
         }
     }
 };

@@ -113,8 +113,8 @@ class Table {
     int64_t bytes() const {
         int64_t total = index_.bytes() + int64_t{next_row_} * ROW_BYTES + 4 * free_.capacity() + usage_.bytes() +
                         admission_.bytes();
-        for (const auto& list : changed_) total += 4 * list.capacity();
-        for (const auto& list : erased_) total += 8 * list.capacity();
+        for (const auto& list : changed_) total += 4 * list.size();
+        for (const auto& list : erased_) total += 8 * list.size();
         return total;
     }
 
@@ -264,8 +264,10 @@ class Table {
     uint32_t next_row_ = 0;
     std::vector<std::pair<uint32_t, int64_t>> born_;  // rows of the running insert_missing
     uint32_t closed_ = 0;                             // generations up to here are forgotten
-    std::deque<std::vector<uint32_t>> changed_{{}};   // rows changed in generation closed_ + 1, ...
-    std::deque<std::vector<int64_t>> erased_{{}};     // keys erased in generation closed_ + 1, ...
+    // of generation closed_ + 1, ...: the rows that changed and the keys that were erased. Their lists are deques,
+    // since a vector of millions copies itself when it grows, and that would be a pause.
+    std::deque<std::deque<uint32_t>> changed_{{}};
+    std::deque<std::deque<int64_t>> erased_{{}};
     Usage usage_;
     Admission admission_;
 

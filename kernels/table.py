@@ -7,6 +7,7 @@ LIVECTR_THREADS threads; equal calls give equal bits with any number of them.
 
 import hashlib
 import math
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
@@ -242,6 +243,9 @@ class FieldTables:
             raise ValueError(f"blocks must name a block for each of {len(fields)} fields, not {blocks}")
         self._count = int(self._blocks.max(initial=0)) + 1
         self._shapes: tuple[tuple[int, ...], ...] | None = None
+        # Memory of forward's results, used again once nobody holds them: new pages are cleared by the kernel,
+        # which takes as long as a tenth of a forward.
+        self._spare: Floats = np.empty(0, np.float32)
         if used:
             self._library = tables[used[0]].library
             handles = np.array([tables[name].handle for name in used], np.uintp)
@@ -257,7 +261,12 @@ class FieldTables:
         offsets: int32[cells + 1] over the fields in order, field f with rows[blocks[f]] cells.
         keys: int64[nnz]. Remembers the rows for `backward`. Raises ValueError for offsets that do not fit.
         """
-        offsets, keys, counts, out = self._prepare(offsets, keys, rows)
+        offsets, keys, counts, cells = self._prepare(offsets, keys, rows)
+        if (
+            self._spare.size < cells * self.dim or sys.getrefcount(self._spare) > 2
+        ):  # here, and as an argument
+            self._spare = np.empty(cells * self.dim, np.float32)
+        out = self._spare[: cells * self.dim]
         self._shapes = None
         if self.fields:
             checked(
@@ -293,7 +302,8 @@ class FieldTables:
         self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int, missing: Missing = "initial"
     ) -> tuple[Floats, ...]:
         """As forward, but stores nothing and may run in several threads at once."""
-        offsets, keys, counts, out = self._prepare(offsets, keys, rows)
+        offsets, keys, counts, cells = self._prepare(offsets, keys, rows)
+        out = np.empty(cells * self.dim, np.float32)
         if self.fields:
             checked(
                 self._library.fields_infer(
@@ -312,7 +322,7 @@ class FieldTables:
 
     def _prepare(
         self, offsets: npt.ArrayLike, keys: npt.ArrayLike, rows: tuple[int, ...]
-    ) -> tuple[npt.NDArray[np.int32], Keys, npt.NDArray[np.int64], Floats]:
+    ) -> tuple[npt.NDArray[np.int32], Keys, npt.NDArray[np.int64], int]:
         counts = np.array(rows, np.int64)
         if len(counts) < self._count:
             raise ValueError(f"fields are in {self._count} blocks, but rows are told of {len(counts)}")
@@ -321,7 +331,7 @@ class FieldTables:
             contiguous(offsets, np.int32, (cells + 1,)),
             contiguous(keys, np.int64, (None,)),
             counts,
-            np.empty(cells * self.dim, np.float32),
+            cells,
         )
 
     def _widths(self, blocks: int) -> npt.NDArray[np.int64]:

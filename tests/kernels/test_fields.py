@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 
 from kernels.compiler import KERNELS
 from kernels.layout import FTRL, AdaGrad, Adam, RowLayout, Segment
@@ -128,6 +129,20 @@ def by_key(table: DynamicTable) -> tuple[Keys, np.ndarray]:
     keys, rows = table.export()
     order = np.argsort(keys)
     return keys[order], rows[order]
+
+
+def test_results_that_are_held_stay() -> None:
+    """forward takes the memory of results that are gone, and of no others."""
+    fields = FieldTables(tables(), [("user", "user")])
+    results = [fields.forward([0, 1], [key], 1)[0] for key in range(4)]
+    tensor = torch.from_numpy(fields.forward([0, 1], [4], 1)[0])
+    part = fields.forward([0, 1], [5], 1)[0][0, 0, 3:]
+    addresses = {fields.forward([0, 1], [6], 1)[0].ctypes.data for _ in range(3)}
+    assert len(addresses) == 1
+    for key, result in enumerate(results):
+        np.testing.assert_array_equal(result[0, 0], initial_row(LAYOUT, "user", 4, key)[: LAYOUT.dim])
+    np.testing.assert_array_equal(tensor[0, 0], initial_row(LAYOUT, "user", 4, 4)[: LAYOUT.dim])
+    np.testing.assert_array_equal(part, initial_row(LAYOUT, "user", 4, 5)[3 : LAYOUT.dim])
 
 
 def test_infer_stores_nothing() -> None:

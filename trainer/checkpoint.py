@@ -377,12 +377,9 @@ class Restored:
         read = [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("source")]
         return [{name: part.tobytes() for name, part in tensors.items()} for tensors in read]
 
-    def policies(self) -> dict[str, npt.NDArray[Any]]:
-        """State of all ranks' table policies together."""
-        found: dict[str, npt.NDArray[Any]] = {}
-        for entry in self._files("policies"):
-            found.update(safetensors.numpy.load((self.root / entry.path).read_bytes()))
-        return found
+    def policies(self) -> list[dict[str, npt.NDArray[Any]]]:
+        """State of the table policies of each rank that had some, in the order of the ranks."""
+        return [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("policies")]
 
     def statistics(self) -> dict[str, npt.NDArray[Any]]:
         """Name → state of the running statistics."""

@@ -10,12 +10,16 @@ and to Redis (DynamicTable.erased).
 
 The event time of a batch is the median of its examples' and never goes back: a wrong clock in one record
 moves nothing. In a log without event times each batch counts as a second.
+
+A table that is split by key over the ranks shares its budget evenly, and each rank counts the sightings of
+its own keys: what stays then depends on the number of ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,18 +48,25 @@ class Policies:
         tables: this rank's, empty.
         policies: of all tables (ingest.pipeline.Pipeline.table_policies).
         timed: whether the log has event times.
+        rank, parts: this rank, and over how many ranks a table's rows are, where they are split by key.
 
     Raises:
         ConfigError: a budget without room for a row, or a policy for a table that spills to SSD.
     """
 
     def __init__(
-        self, tables: Mapping[str, DynamicTable], policies: Mapping[str, TablePolicy], *, timed: bool
+        self,
+        tables: Mapping[str, DynamicTable],
+        policies: Mapping[str, TablePolicy],
+        *,
+        timed: bool,
+        rank: int = 0,
+        parts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.now = 0
-        self._timed = timed
+        self._timed, self._rank = timed, rank
         own = (name for name in tables if name in policies)
-        self._kept = {name: _Kept.of(tables[name], policies[name]) for name in own}
+        self._kept = {name: _Kept.of(tables[name], policies[name], parts.get(name, 1)) for name in own}
 
     @property
     def tracked(self) -> frozenset[str]:
@@ -83,7 +94,7 @@ class Policies:
             kept.account()
 
     def state(self) -> State:
-        """What a checkpoint holds beside the rows; of all ranks together, whichever has the tables then."""
+        """What a checkpoint holds beside the rows."""
         state: State = {}
         for name, kept in self._kept.items():
             state[f"{name}/clock"] = np.array([self.now, kept.looked], np.int64)
@@ -92,14 +103,21 @@ class Policies:
                 state[f"{name}/sketch"], state[f"{name}/seen"] = cells, np.array([seen], np.int64)
         return state
 
-    def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on from all ranks' `state` put together. Raises MismatchError for that of other policies."""
+    def load(self, states: Sequence[Mapping[str, npt.NDArray[Any]]]) -> None:
+        """Go on from the ranks' `state`, in their order. Raises MismatchError for that of other policies."""
         for name, kept in self._kept.items():
+            found = [state for state in states if f"{name}/clock" in state]
+            if len(found) == kept.parts > 1:
+                found = [found[self._rank]]
             try:
-                now, kept.looked = (int(stamp) for stamp in state[f"{name}/clock"])
+                now, kept.looked = (int(stamp) for stamp in found[0][f"{name}/clock"])
                 if not kept.table.admits_all:
-                    kept.table.load_sketch(state[f"{name}/sketch"], int(state[f"{name}/seen"][0]))
-            except (KeyError, ValueError) as error:
+                    kept.table.load_sketch(
+                        *_merged(
+                            [(state[f"{name}/sketch"], int(state[f"{name}/seen"][0])) for state in found]
+                        )
+                    )
+            except (IndexError, KeyError, ValueError) as error:
                 raise MismatchError(
                     f"the checkpoint was written without the policies of table {name!r} ({error}); use the "
                     "pipeline that wrote it, or another --checkpoint directory"
@@ -116,11 +134,12 @@ class _Kept:
     table: DynamicTable
     policy: TablePolicy
     budget: int | None
+    parts: int
     looked: int = 0
     counted: tuple[int, int] = (0, 0)
 
     @staticmethod
-    def of(table: DynamicTable, policy: TablePolicy) -> _Kept:
+    def of(table: DynamicTable, policy: TablePolicy, parts: int) -> _Kept:
         if policy.tracks:
             if table.tracks:
                 raise ConfigError(
@@ -130,7 +149,8 @@ class _Kept:
             table.track(policy.half_life_s)
         if policy.admit_after is not None:
             table.admit_after(policy.admit_after, policy.sketch_bytes)
-        return _Kept(table, policy, policy.row_budget(table.row_bytes))
+        budget = policy.row_budget(table.row_bytes)
+        return _Kept(table, policy, None if budget is None else max(1, budget // parts), parts)
 
     def move_to(self, now: int) -> None:
         if self.policy.tracks:
@@ -161,3 +181,14 @@ class _Kept:
     def _drop(self, keys: Keys, metric: Counter) -> None:
         if len(keys):
             metric.labels(self.table.name).inc(self.table.erase(keys))
+
+
+def _merged(sketches: Sequence[tuple[npt.NDArray[np.uint8], int]]) -> tuple[npt.NDArray[np.uint8], int]:
+    """The sketch of parts whose number changed: what all of them saw, halved until it is as full as one."""
+    if len(sketches) == 1:
+        return sketches[0]
+    cells = np.sum([cells for cells, _ in sketches], axis=0, dtype=np.int64)
+    seen = sum(seen for _, seen in sketches)
+    while seen >= cells.shape[1] // 2:
+        cells, seen = cells // 2, seen // 2
+    return np.minimum(cells, 255).astype(np.uint8), seen

@@ -149,6 +149,64 @@ def test_a_resumed_run_keeps_and_learns_the_same(tmp_path: Path, world: int) -> 
         assert all((ours[part] == theirs[part]).all() for part in theirs)
 
 
+class Parts:
+    """A table that is split by key over ranks."""
+
+    def __init__(self, world: int, states: list[dict[str, np.ndarray]] | None = None) -> None:
+        self.tables = [DynamicTable(LAYOUT, name="ad", seed=1) for _ in range(world)]
+        self.policies = [
+            Policies({"ad": table}, {"ad": EVERYTHING}, timed=True, rank=rank, parts={"ad": world})
+            for rank, table in enumerate(self.tables)
+        ]
+        self.fronts = [FieldTables({"ad": table}, [("ad", "ad")]) for table in self.tables]
+        for policies in self.policies if states is not None else ():
+            policies.load(states)
+
+    def learn(self, keys: np.ndarray, time_ms: int) -> None:
+        for rank, (policies, front) in enumerate(zip(self.policies, self.fronts, strict=True)):
+            mine = keys[keys % len(self.tables) == rank]
+            policies.before(np.array([time_ms]))
+            (out,) = front.forward(np.arange(len(mine) + 1), mine, len(mine))
+            front.backward(out)
+            policies.after()
+
+    def take(self, others: "Parts") -> None:
+        """The rows of other parts, with their use."""
+        for table in others.tables:
+            keys, rows = table.export()
+            for rank, mine in enumerate(self.tables):
+                at = keys % len(self.tables) == rank
+                mine.assign(keys[at], rows[at])
+                mine.set_usage(keys[at], *table.usage(keys[at]))
+
+    def held(self) -> list[list[int]]:
+        return [sorted(table.export()[0].tolist()) for table in self.tables]
+
+
+def test_parts_of_a_table_share_its_budget_and_go_on(world: int = 3) -> None:
+    """On as many ranks exactly; on fewer, what was seen once is still known. No part is over its share."""
+    batches = stream(60, 3)
+    whole, other = Parts(world), Parts(world)
+    for batch in batches[:30]:
+        whole.learn(*batch)
+        other.learn(*batch)
+    states = [policies.state() for policies in other.policies]
+    same, fewer = Parts(world, states), Parts(2, states)
+    same.take(other)
+    fewer.take(other)
+    known, time_ms = int(np.setdiff1d(batches[29][0], np.concatenate(other.held()))[0]), batches[29][1]
+    for batch in batches[30:]:
+        whole.learn(*batch)
+        same.learn(*batch)
+    assert same.held() == whole.held()
+    assert all(0 < len(keys) <= 20 for keys in same.held())
+    fewer.learn(np.array([known]), time_ms)
+    assert known in fewer.held()[known % 2]
+    for batch in batches[30:]:
+        fewer.learn(*batch)
+    assert all(0 < len(keys) <= 30 for keys in fewer.held())
+
+
 @pytest.mark.parametrize("evict", ["lru", "lfu"])
 def test_memory_is_bounded_under_ever_new_keys(evict: str) -> None:
     """A byte budget holds for all that the table takes, but for a batch's rows; keys that recur stay."""
@@ -217,7 +275,7 @@ def test_mistakes_are_told(plain: DynamicTable) -> None:
         Rank(TablePolicy(max_bytes=10, evict="lru"))
     policies = Policies({"ad": plain}, {"ad": EVERYTHING}, timed=True)
     with pytest.raises(MismatchError, match="without the policies of table 'ad'"):
-        policies.load({})
+        policies.load([])
     with pytest.raises(ConfigError, match="spills to SSD"):
         Policies({"ad": plain}, {"ad": EVERYTHING}, timed=True)
 

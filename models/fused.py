@@ -39,6 +39,7 @@ class _FieldSums(torch.autograd.Function):
     def forward(
         ctx: Any, values: Tensor, weight: Tensor, x: Tensor | None, x_weight: Tensor | None, u: Tensor | None
     ) -> Tensor:
+        values = values.contiguous()  # models of several roles share a row
         fields, width = values.shape[1:]
         hidden = weight.shape[2]
         padded = torch.nn.functional.pad(weight, (0, 0, 1, 0)).view(fields * width, hidden)

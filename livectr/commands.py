@@ -39,6 +39,9 @@ def _flags(given: argparse.Namespace) -> dict[str, Any]:
 
 def train(given: argparse.Namespace) -> int:
     """`livectr train`: by itself, as a rank under torchrun, or as what starts and watches the ranks."""
+    from trainer.process import share_cores
+
+    share_cores()
     from trainer.options import TrainOptions
 
     _log_to_stderr()

@@ -52,7 +52,7 @@ from trainer.monitor import Monitor
 from trainer.options import Report, TrainOptions, summed
 from trainer.policies import Policies
 from trainer.predictions import PredictionLog, records
-from trainer.process import metrics_server, stop_signals
+from trainer.process import keep_memory, metrics_server, stop_signals
 from trainer.publish import Cursor, Publisher, Push
 from trainer.redis_store import RedisStore
 from trainer.snapshot import Boundary, Snapshotter
@@ -89,6 +89,7 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
     threads = options.threads_here()
     os.environ.setdefault("LIVECTR_THREADS", str(threads))
     torch.set_num_threads(threads)
+    keep_memory()
     with connect() as collectives, stop_signals() as stop, ExitStack() as resources:
         training = Training(pipeline, options, collectives, stop, resources)
         report = training.run()

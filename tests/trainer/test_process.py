@@ -1,0 +1,54 @@
+"""How a trainer's process shares cores and memory, each in a process of its own."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+STEPS = 20
+
+FAULTS = f"""
+import resource
+import numpy as np
+from trainer.process import keep_memory
+
+keep_memory()
+
+def step():
+    arrays = [np.ones(2_000_000, np.float32) for _ in range(6)]
+
+step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range({STEPS}):
+    step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+POLICY = """
+import sys
+from trainer.process import share_cores
+
+share_cores()
+assert "torch" not in sys.modules, "it would come too late"
+import torch
+"""
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    unset = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=unset | environment, capture_output=True, text=True, check=True
+    )
+
+
+def test_memory_of_a_step_is_there_for_the_next() -> None:
+    """Without it every step faults in its 12,000 pages again."""
+    assert int(run(FAULTS).stdout) < 1000 * STEPS
+
+
+@pytest.mark.parametrize(("given", "wanted"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_waiting_threads_sleep_unless_told_otherwise(given: dict[str, str], wanted: str) -> None:
+    """The OpenMP runtime that torch brings says what it took from the environment."""
+    said = run(POLICY, OMP_DISPLAY_ENV="true", **given).stderr
+    assert f"OMP_WAIT_POLICY = '{wanted}'" in said

@@ -294,7 +294,8 @@ class FieldTables:
         if self._shapes is None:
             raise RuntimeError("backward needs a forward before it")
         parts = [contiguous(grad, np.float32, shape) for grad, shape in zip(grads, self._shapes, strict=True)]
-        whole = parts[0] if len(parts) == 1 else np.concatenate([part.ravel() for part in parts])
+        some = [part.ravel() for part in parts if part.size]
+        whole = some[0] if len(some) == 1 else np.concatenate([*some, np.empty(0, np.float32)])
         self._shapes = None
         return checked(self._library.fields_backward(self._handle, address(whole))) if self.fields else 0
 

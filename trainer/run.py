@@ -40,6 +40,7 @@ from ingest.examples import ExampleSource
 from ingest.pipeline import Pipeline
 from ingest.state import SourceState
 from ingest.statistics import Statistics
+from kernels.errors import ConfigError
 from protos.store import Keyspace
 from trainer import telemetry
 from trainer.batcher import Batcher, Cut, Flags, Round
@@ -86,6 +87,10 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
         CheckpointError: no generation of the checkpoint is whole.
     """
     options.check_files()
+    if options.placement != "mod":
+        raise ConfigError(
+            "training places fields by mod; placement balanced is shown by livectr inspect only"
+        )
     threads = options.threads_here()
     os.environ.setdefault("LIVECTR_THREADS", str(threads))
     torch.set_num_threads(threads)

@@ -22,11 +22,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+
+from models.settings import check_fields, check_settings
 
 PRIOR = (1.0, 19.0)
 """Clicks and misses that a model believes to have seen before its first example: 5 %, held loosely."""
@@ -212,26 +214,7 @@ class ModelConfig(ABC):
             raise ValueError(
                 f"{type(self).__name__}: schedule is {self.schedule!r}, but must be a Schedule, as by decay()"
             )
-        for name in ("dim", "out", "layers", "heads", "state"):
-            value = getattr(self, name, 1)
-            if not _is_width(value):
-                raise ValueError(
-                    f"{type(self).__name__}: {name} is {value!r}, but must be a whole number above 0"
-                )
-        for name in ("hidden", "cin", "attention", "deep"):
-            widths = getattr(self, name, (1,))
-            enough = isinstance(widths, tuple) and (widths or name == "deep")
-            if not enough or not all(map(_is_width, widths)):
-                raise ValueError(
-                    f"{type(self).__name__}: {name} is {widths!r}, but must be "
-                    f"{'some' if name == 'deep' else 'one or more'} widths, as in (64, 32)"
-                )
-        for name in ("dense_lr", "init_scale"):
-            value = getattr(self, name, 0.0)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise ValueError(
-                    f"{type(self).__name__}: {name} is {value!r}, but must be a number of at least 0"
-                )
+        check_settings(self)
 
     @property
     @abstractmethod
@@ -275,29 +258,6 @@ class ModelConfig(ABC):
     def width(self) -> int:
         """D_model: float32 values per table row."""
         return sum(segment.dim for segment in self.segments())
-
-
-def _is_width(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def check_names(config: ModelConfig, *settings: str) -> None:
-    """Raises ValueError for a setting that is not one or more names of features."""
-    for setting in settings:
-        names = getattr(config, setting)
-        if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names):
-            raise ValueError(
-                f"{type(config).__name__}: {setting} is {names!r}, but must be one or more names of "
-                'features, as in ("ad",)'
-            )
-
-
-def check_fields(config: ModelConfig, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raises ValueError for the first name that is not among the known ones."""
-    there = sorted(set(known))
-    for name in names:
-        if name not in there:
-            raise ValueError(f"{type(config).__name__} names {name!r}, the pipeline has {', '.join(there)}")
 
 
 def whole(gathered: Gathered | None) -> Gathered:

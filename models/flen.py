@@ -32,10 +32,10 @@ from models.base import (
     Part,
     SegmentSpec,
     adagrad,
-    check_fields,
     ftrl,
 )
-from models.layers import MLP, FieldLinear, first_order, first_order_sum, matrix, some
+from models.layers import MLP, FieldLinear, first_order, first_order_sum, matrix
+from models.settings import check_fields
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,9 @@ class FLENModel(CTRModel):
         within: r_mm, f32[M]; it starts at ½, FM's weight
         between: r_mn + r_nm, f32[M, M], of which the upper triangle is used; it starts at 1
         output: u, f32[K, 1]
-        member: f32[F_local, M], 1 where a field is in a group
     """
 
     linear: nn.Parameter | None
-    member: Tensor
 
     def __init__(self, config: FLEN, part: Part) -> None:
         super().__init__()
@@ -104,22 +102,27 @@ class FLENModel(CTRModel):
         self.within = nn.Parameter(torch.full((self.groups,), 0.5))
         self.between = nn.Parameter(torch.ones(self.groups, self.groups))
         self.output = matrix(part.seed, "output", config.dim, 1)
-        member = [[float(field in group) for group in config.groups] for field in part.local]
-        self.register_buffer(
-            "member", torch.tensor(member).reshape(len(part.local), self.groups), persistent=False
+        self._members = tuple(
+            frozenset(i for i, field in enumerate(part.local) if field in group) for group in config.groups
         )
         self.local_axes = self.first.local_axes | {"linear": part.local_dense}
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ v W, Σ w, e_m, Σ v ∘ v of each group] f32[B, S]."""
         vectors = values[..., 1:]
-        member = (self.member if columns is None else some(self.member, columns.fields)).T
         wide = values[..., 0].sum(dim=1, keepdim=True)
         if self.linear is not None and dense is not None:
             wide = wide + first_order_sum(dense, self.linear, columns)
         deep = self.first(vectors, dense, columns)
-        sums, squares = member @ vectors, member @ vectors.square()
-        return torch.cat([deep, wide, sums.flatten(1), squares.flatten(1)], dim=1)
+        groups = [self._of(group, vectors, columns) for group in self._members]
+        sums = [group.sum(dim=1) for group in groups]
+        return torch.cat([deep, wide, *sums, *(group.square().sum(dim=1) for group in groups)], dim=1)
+
+    def _of(self, group: frozenset[int], vectors: Tensor, columns: Columns | None) -> Tensor:
+        """The vectors of a group's own fields: products with 0 and 1 would round them in bf16."""
+        fields = range(vectors.shape[1]) if columns is None else columns.fields
+        places = [place for place, field in enumerate(fields) if field in group]
+        return vectors.index_select(1, torch.tensor(places, dtype=torch.long, device=vectors.device))
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, S] → logits f32[B]."""

@@ -31,10 +31,10 @@ from models.base import (
     Ragged,
     SegmentSpec,
     adagrad,
-    check_names,
     whole,
 )
 from models.layers import MLP, SomeFieldsLinear, generator, glorot
+from models.settings import check_names
 
 
 @dataclass(frozen=True)

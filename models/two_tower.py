@@ -27,10 +27,9 @@ from models.base import (
     Part,
     SegmentSpec,
     adagrad,
-    check_fields,
-    check_names,
 )
 from models.layers import MLP, SomeFieldsLinear
+from models.settings import check_fields, check_names
 
 SOFT = 0.1
 """Length at which a tower's output begins to count as a direction. A plain ‖y‖ has gradients of γ / ‖y‖,

@@ -1,0 +1,59 @@
+"""What a model's settings may hold; a function raises ValueError with a sentence that says what to change.
+
+A setting has one meaning in all models, and is checked by its name wherever a configuration has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+NUMBERS = ("dim", "out", "layers", "heads", "state")
+WIDTHS = ("hidden", "cin", "attention", "deep")
+RATES = ("dense_lr", "init_scale")
+OPTIONAL = ("deep",)
+"""Widths of which there may be none."""
+
+
+def check_settings(config: object) -> None:
+    """Whole numbers above 0, widths, and rates of at least 0."""
+    kind = type(config).__name__
+    for name in NUMBERS:
+        value = getattr(config, name, 1)
+        if not _is_width(value):
+            raise ValueError(f"{kind}: {name} is {value!r}, but must be a whole number above 0")
+    for name in WIDTHS:
+        widths = getattr(config, name, (1,))
+        enough = isinstance(widths, tuple) and (widths or name in OPTIONAL)
+        if not enough or not all(map(_is_width, widths)):
+            raise ValueError(
+                f"{kind}: {name} is {widths!r}, but must be "
+                f"{'some' if name in OPTIONAL else 'one or more'} widths, as in (64, 32)"
+            )
+    for name in RATES:
+        value = getattr(config, name, 0.0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise ValueError(f"{kind}: {name} is {value!r}, but must be a number of at least 0")
+
+
+def check_names(config: object, *settings: str) -> None:
+    """Settings that are one or more names of features."""
+    for setting in settings:
+        names = getattr(config, setting)
+        if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names):
+            raise ValueError(
+                f"{type(config).__name__}: {setting} is {names!r}, but must be one or more names of "
+                'features, as in ("ad",)'
+            )
+
+
+def check_fields(config: object, names: Iterable[str], known: Iterable[str]) -> None:
+    """Names that are among the known ones."""
+    there = sorted(set(known))
+    for name in names:
+        if name not in there:
+            raise ValueError(f"{type(config).__name__} names {name!r}, the pipeline has {', '.join(there)}")
+
+
+def _is_width(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

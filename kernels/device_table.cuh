@@ -199,13 +199,22 @@ static __device__ __forceinline__ int64_t cell_of(const Plan& p, int64_t at) {
     return p.cells ? p.cells[i] : i;
 }
 
-// sums[distinct, D]; one item a float.
+// sums[distinct, D]; one item a float. A frequent key's gradients are loaded eight at a time, since the loads take
+// long, and added one by one, in their order.
 KERNEL(sum_gradients) {
+    constexpr int AHEAD = 8;
     each(block, p.distinct * Layout::D, [&](int64_t item) {
         const int64_t id = item / Layout::D, d = item % Layout::D;
         const int64_t end = p.starts[id + 1];
-        float sum = p.grads[cell_of(p, p.starts[id]) * Layout::D + d];
-        for (int64_t at = p.starts[id] + 1; at < end; ++at) sum += p.grads[cell_of(p, at) * Layout::D + d];
+        int64_t at = p.starts[id];
+        float sum = p.grads[cell_of(p, at) * Layout::D + d];
+        for (++at; at < end; at += AHEAD) {
+            float ahead[AHEAD];
+            for (int j = 0; j < AHEAD; ++j) {
+                ahead[j] = at + j < end ? p.grads[cell_of(p, at + j) * Layout::D + d] : 0.0f;
+            }
+            for (int j = 0; j < AHEAD; ++j) sum = at + j < end ? sum + ahead[j] : sum;
+        }
         p.sums[item] = sum;
     });
 }

@@ -1,7 +1,7 @@
 """One-pass AUC on planted logs: each batch is scored before it is learned, and the last half of it counts.
 
 1 DeepFM on TorchRec's table (fused row-wise Adagrad): the same log, batches and widths, both with rates
-  chosen on another seed. Ours is to reach its mean over five seeds, and ours with the dense part in bf16 fp32's.
+  chosen on another seed. Ours is to reach its mean over five seeds, and ours in bf16 that of ours in fp32.
 2 An asynchronous parameter server on four ranks (`bench.mesh`), each with batches of its own of the same
   size, as in the paper's Tables 5 and 6; ours trains on the same batches one after the other, and learns the
   same on any number of ranks.

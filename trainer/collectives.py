@@ -33,7 +33,7 @@ from torch import Tensor
 from kernels.errors import InternalError
 from trainer import telemetry
 
-Words = NDArray[np.int64]
+U8 = NDArray[np.uint8]
 Wire = Literal["fp32", "bf16"]
 
 
@@ -172,21 +172,37 @@ class Collectives:
         return [part.numpy().view(kind) for part in torch.split(received, list(sizes))]
 
     def all_to_all(
-        self, outgoing: Sequence[Words], incoming: Sequence[int], sent: Mapping[str, int]
-    ) -> list[Words]:
-        """Sends `outgoing[r]` to rank r and returns what came: `incoming[r]` words of 8 bytes from rank r.
+        self, outgoing: Sequence[U8], incoming: Sequence[int], sent: Mapping[str, int]
+    ) -> list[U8]:
+        """Bytes `outgoing[r]` to rank r → what came: `incoming[r]` bytes from rank r.
 
-        `sent` tells the bytes to others by operator; they travel together.
+        sent: the bytes to others by operator; they travel together. The own message is not sent.
         """
         if self.world == 1:
             return list(outgoing)
-        received = torch.empty(sum(incoming), dtype=torch.int64)
-        packed = torch.from_numpy(np.concatenate(outgoing))
+        others = [0 if r == self.rank else 1 for r in range(self.world)]
+        sizes = [n * other for n, other in zip(incoming, others, strict=True)]
+        received = torch.empty(sum(sizes), dtype=torch.uint8)
+        packed = torch.from_numpy(
+            np.concatenate([m for m, other in zip(outgoing, others, strict=True) if other])
+        )
         with self.timed(next(iter(sent))):
-            dist.all_to_all_single(received, packed, list(incoming), [len(words) for words in outgoing])
+            dist.all_to_all_single(
+                received, packed, sizes, [len(m) * other for m, other in zip(outgoing, others, strict=True)]
+            )
         for operator, nbytes in sent.items():
             self.count(operator, nbytes)
-        return [part.numpy() for part in torch.split(received, list(incoming))]
+        parts = [part.numpy() for part in torch.split(received, sizes)]
+        # Aligned, so that 4-byte numbers at a message's front can be read in place.
+        return [
+            outgoing[r] if r == self.rank else np.ascontiguousarray(_aligned(part))
+            for r, part in enumerate(parts)
+        ]
+
+
+def _aligned(message: U8) -> U8:
+    """The message, at an address that is a multiple of 4."""
+    return message if message.ctypes.data % 4 == 0 else message.copy()
 
 
 class _Aggregate(torch.autograd.Function):

@@ -3,7 +3,7 @@
 Each rank extracts features of its own Kafka partitions. One small all-gather tells sizes, then one all-to-all
 carries, from each rank to each other (see `trainer.route`):
 
-    the keys of the other's fields, of all own examples, and the numbers of keys where a row has not just one;
+    the keys of the other's fields, of all own examples, deduplicated (`trainer.keycode`);
     the unique keys of the other's tables, of own examples' fields that travel as rows;
     where every rank finishes every example: labels, and the dense features to the rank that holds them.
 
@@ -15,7 +15,9 @@ The global batch is rank-major: rank 0's rows, then rank 1's, and so on; groups 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +25,8 @@ from numpy.typing import NDArray
 from ingest.common import CommonFeatures
 from ingest.features import Features
 from kernels.unique import unique_segments
-from trainer.collectives import Collectives, Words
+from trainer.collectives import Collectives
+from trainer.keycode import U8, Segments, decode, encode, measure
 from trainer.route import Route
 
 I32 = NDArray[np.int32]
@@ -31,6 +34,7 @@ I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
 
 UNGROUPED = -1
+_NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -84,31 +88,20 @@ class GlobalBatch:
 
 @dataclass(frozen=True)
 class _Share:
-    """What one rank gives: its rows and groups (or UNGROUPED), keys per field, which fields need their
-    numbers of keys per row, and how many unique keys it asks of each row table."""
+    """What one rank gives: its rows, its groups (or UNGROUPED), and a header (trainer.keycode) for each
+    segment of its messages: for each rank in turn, the rank's far fields and then its row tables."""
 
     rows: int
     groups: int
-    counts: I64
-    ragged: NDArray[np.bool_]
-    asks: I64
+    segments: I64
 
-    def header(self) -> Words:
-        """rows, groups, then per field its number of keys n, or ~n where every row has exactly one; asks."""
-        sizes = np.where(self.ragged, self.counts, ~self.counts)
-        header: Words = np.r_[self.rows, self.groups, sizes, self.asks].astype(np.int64)
+    def header(self) -> I64:
+        header: I64 = np.r_[self.rows, self.groups, self.segments].astype(np.int64)
         return header
 
     @staticmethod
-    def read(header: Words, fields: int) -> _Share:
-        sizes = header[2 : 2 + fields]
-        return _Share(
-            int(header[0]),
-            int(header[1]),
-            np.where(sizes < 0, ~sizes, sizes),
-            sizes >= 0,
-            header[2 + fields :],
-        )
+    def read(header: I64) -> _Share:
+        return _Share(int(header[0]), int(header[1]), header[2:])
 
     @property
     def grouped(self) -> bool:
@@ -121,11 +114,12 @@ class _Share:
 
 
 @dataclass(frozen=True)
-class _Columns:
-    """Features by field: number of keys of each cell, i32[cells], and keys; and the dense features."""
+class _Mine:
+    """Own features: keys by field, dense numbers without the common ones and the common ones, groups."""
 
-    lengths: list[I32]
+    offsets: list[I32]
     keys: list[I64]
+    segments: Segments
     dense: F32
     common: F32
     index: I32 | None
@@ -138,101 +132,123 @@ class Exchange:
         self.route = route
         self.collectives = collectives
         self.rank = collectives.rank
-        self.far = route.far(self.rank)
         self.dense_width = dense_width
         self._fields = len(route.travel)
-        self._common_dense = list(route.common.dense)
+        self._is_common = np.isin(np.arange(self._fields), route.common.fields)
         self._own_dense = [d for d in range(dense_width) if d not in route.common.dense]
         self._owners = [route.owner(table) for table in route.row_tables]
         self._numbers = [route.row_tables.index(route.tables[f]) for f in route.rows]
+        self._far = [route.far(r) for r in range(route.world)]
+        tables = np.arange(len(self._owners))
+        self._asked = [tables[np.array(self._owners, int) == r] for r in range(route.world)]
+        sizes = [len(far) + len(asked) for far, asked in zip(self._far, self._asked, strict=True)]
+        self._bounds = np.cumsum([0, *sizes])
+        self._order = np.concatenate(
+            [np.r_[far, self._fields + asked] for far, asked in zip(self._far, self._asked, strict=True)]
+        ).astype(np.int64)
 
     def __call__(self, features: Features | CommonFeatures, label: F32) -> GlobalBatch:
         """Own examples (all F fields, label f32[b]; b may be 0) → what this rank has to do for all."""
-        columns = self._columns(features)
-        near, wanted = self._unique(columns)
-        mine = _Share(
-            features.rows,
-            features.groups if isinstance(features, CommonFeatures) else UNGROUPED,
-            np.array([len(keys) for keys in columns.keys], np.int64),
-            np.array([(lengths != 1).any() for lengths in columns.lengths], bool),
-            np.array([len(keys) for keys in wanted], np.int64),
-        )
+        groups = features.groups if isinstance(features, CommonFeatures) else UNGROUPED
+        if self.collectives.world == 1 and isinstance(features, Features):
+            return self._alone(self._split(features), _Share(features.rows, groups, _NONE), features, label)
+        mine = self._read(features)
         if self.collectives.world == 1:
-            return self._alone(columns, mine, near, label)
-        headers = self.collectives.all_gather(mine.header(), "sizes")
-        shares = [_Share.read(header, self._fields) for header in headers]
-        outgoing = [self._pack(r, mine, columns, wanted, label) for r in range(len(shares))]
-        incoming = [self._words(self.rank, share) for share in shares]
-        sent = {"keys": 0, "labels": 0, "dense": 0}
-        for r, words in enumerate(outgoing):
+            return self._alone(mine, _Share(features.rows, groups, _NONE), None, label)
+        near, wanted = self._unique(mine)
+        own = np.zeros(len(self._order), bool)
+        own[self._bounds[self.rank] : self._bounds[self.rank + 1]] = True
+        segments = Segments.concat([mine.segments, _lists(wanted)]).take(self._order).plain(own)
+        encoded = encode(segments)
+        share = _Share(features.rows, groups, encoded.header)
+        shares = [_Share.read(header) for header in self.collectives.all_gather(share.header(), "sizes")]
+        outgoing, sent = [], {"keys": 0, "labels": 0, "dense": 0}
+        for r in range(len(shares)):
+            parts = self._numbers_to(r, mine, share, label)
+            first, last = encoded.bounds[self._bounds[r]], encoded.bounds[self._bounds[r + 1]]
+            outgoing.append(
+                np.concatenate([*(part.view(np.uint8) for part in parts), encoded.payload[first:last]])
+            )
             if r != self.rank:
-                labels, dense = 4 * self._labels(mine), 4 * self._dense_to(r, mine)
+                labels, dense = 4 * self._labels(share), 4 * self._dense_to(r, share)
                 sent["labels"] += labels
                 sent["dense"] += dense
-                sent["keys"] += words.nbytes - labels - dense
-        received = self.collectives.all_to_all(outgoing, incoming, sent)
-        return self._merge(shares, received, columns, near, label)
+                sent["keys"] += outgoing[r].nbytes - labels - dense
+        halves = [self._halves(self.rank, one) for one in shares]
+        measured = [self._measure(one) for one in shares]
+        incoming = [4 * n + int(sizes.sum()) for n, (_, _, sizes) in zip(halves, measured, strict=True)]
+        messages = self.collectives.all_to_all(outgoing, incoming, sent)
+        return self._merge(shares, messages, measured, mine, near, label)
 
     # ── the own share ──
 
-    def _columns(self, features: Features | CommonFeatures) -> _Columns:
-        lengths: list[I32] = [np.empty(0, np.int32)] * self._fields
-        keys = [np.empty(0, np.int64)] * self._fields
-        common = self.route.common
-        if isinstance(features, Features):
-            sides = [(features, tuple(range(self._fields)))]
-            dense = features.dense
-            numbers = dense[:, self._common_dense], dense[:, self._own_dense] if self._common_dense else dense
-        else:
-            own = tuple(f for f in range(self._fields) if f not in common.fields)
-            sides = [(features.common, common.fields), (features.own, own)]
-            numbers = features.common.dense, features.own.dense
-        for side, fields in sides:
-            if not side.rows:
-                continue
-            for f, row in zip(fields, side.lengths, strict=True):
-                lengths[f] = row
-            bounds = side.offsets[:: side.rows]
-            for i, f in enumerate(fields):
-                keys[f] = side.keys[bounds[i] : bounds[i + 1]]
-        index = features.index if isinstance(features, CommonFeatures) else None
-        return _Columns(lengths, keys, numbers[1], numbers[0], index)
+    def _split(self, features: Features) -> _Mine:
+        """Dense features by whether they are common; nothing else is looked at."""
+        dense, common = features.dense, list(self.route.common.dense)
+        own = np.ascontiguousarray(dense[:, self._own_dense]) if common else dense
+        return _Mine([], [], Segments.empty(0), own, np.ascontiguousarray(dense[:, common]), None)
 
-    def _unique(self, columns: _Columns) -> tuple[Near, list[I64]]:
+    def _read(self, features: Features | CommonFeatures) -> _Mine:
+        if isinstance(features, Features):
+            split = self._split(features)
+            sides = [(features, tuple(range(self._fields)))]
+            numbers, index = (split.common, split.dense), None
+        else:
+            common = self.route.common.fields
+            own = tuple(f for f in range(self._fields) if f not in common)
+            sides = [(features.common, common), (features.own, own)]
+            numbers, index = (features.common.dense, features.own.dense), features.index
+        offsets = [np.zeros(1, np.int32)] * self._fields
+        keys = [np.empty(0, np.int64)] * self._fields
+        parts: list[Segments] = []
+        order: list[int] = []
+        for side, fields in sides:
+            order += fields
+            if not side.rows:
+                parts.append(Segments.empty(len(fields)))
+                continue
+            parts.append(Segments.of(side.offsets, side.keys, side.rows))
+            for i, f in enumerate(fields):
+                offsets[f] = side.offsets[i * side.rows : (i + 1) * side.rows + 1]
+                keys[f] = side.keys[offsets[f][0] : offsets[f][-1]]
+        segments = Segments.concat(parts).take(np.argsort(order))
+        return _Mine(offsets, keys, segments, numbers[1], numbers[0], index)
+
+    def _unique(self, mine: _Mine) -> tuple[Near, list[I64]]:
         """What the rows of own examples need, and the unique keys of each row table."""
         fields = self.route.rows
-        lengths = [columns.lengths[f] for f in fields]
         if not fields:
-            return Near(lengths, np.empty(0, np.int64), (0,) * self.collectives.world), []
-        keys = np.concatenate([columns.keys[f] for f in fields])
-        sizes = np.bincount(
-            self._numbers, [len(columns.keys[f]) for f in fields], minlength=len(self._owners)
-        )
-        unique = unique_segments(keys, np.r_[0, np.cumsum(sizes)].astype(np.int64))
-        wanted = [unique.keys[a:b] for a, b in zip(unique.bounds, unique.bounds[1:], strict=False)]
+            return Near([], np.empty(0, np.int64), (0,) * self.collectives.world), []
+        keys = [mine.keys[f] for f in fields]
+        sizes = np.zeros(len(self._owners), np.int64)
+        np.add.at(sizes, self._numbers, [len(one) for one in keys])
+        unique = unique_segments(np.concatenate(keys), np.r_[0, np.cumsum(sizes)])
+        wanted = [unique.keys[a:b] for a, b in itertools.pairwise(unique.bounds)]
         # Rows come rank by rank, and from each in the order of its tables.
         order = np.argsort(self._owners, kind="stable")
         counts = np.diff(unique.bounds)
         first = np.empty_like(counts)
         first[order] = np.cumsum(counts[order]) - counts[order]
-        index = unique.index + np.repeat(first, sizes.astype(np.int64))
+        index = unique.index + np.repeat(first, sizes)
         coming = np.bincount(self._owners, counts, minlength=self.collectives.world).astype(int)
+        lengths = [np.diff(mine.offsets[f]) for f in fields]
         return Near(lengths, index.astype(np.int64), tuple(coming.tolist())), wanted
 
-    def _alone(self, columns: _Columns, mine: _Share, near: Near, label: F32) -> GlobalBatch:
+    def _alone(self, mine: _Mine, share: _Share, whole: Features | None, label: F32) -> GlobalBatch:
         """The batch of a single rank."""
+        lengths = [np.diff(offsets) for offsets in mine.offsets]
         return GlobalBatch(
-            (mine.rows,),
-            (mine.cells,),
-            _offsets(columns.lengths),
-            np.concatenate([*columns.keys, np.empty(0, np.int64)]),
-            columns.index,
-            columns.index,
+            (share.rows,),
+            (share.cells,),
+            whole.offsets if whole is not None else _offsets(lengths),
+            whole.keys if whole is not None else np.concatenate([*mine.keys, np.empty(0, np.int64)]),
+            mine.index,
+            mine.index,
             [],
-            near,
+            Near([], np.empty(0, np.int64), (0,)),
             label,
-            columns.dense if self.dense_width else None,
-            columns.common if self._common_dense else None,
+            mine.dense if self.dense_width else None,
+            mine.common if self.route.common.dense else None,
         )
 
     # ── messages ──
@@ -242,9 +258,8 @@ class Exchange:
 
     def _needs_index(self, rank: int) -> bool:
         """Whether something of a group is computed on a rank for all examples."""
-        common, route = self.route.common, self.route
-        dense = bool(common.dense) and self._has_dense(rank)
-        return dense or any(f in common.fields for f in route.far(rank))
+        dense = bool(self.route.common.dense) and self._has_dense(rank)
+        return dense or bool(self._is_common[list(self._far[rank])].any())
 
     def _has_dense(self, rank: int) -> bool:
         """Whether a rank gets the dense features of all examples."""
@@ -254,101 +269,94 @@ class Exchange:
         """Dense numbers from `share` to `rank`."""
         if not self._has_dense(rank):
             return 0
-        return share.rows * len(self._own_dense) + share.cells * len(self._common_dense)
-
-    def _cells(self, field: int, share: _Share) -> int:
-        return share.cells if field in self.route.common.fields else share.rows
+        return share.rows * len(self._own_dense) + share.cells * len(self.route.common.dense)
 
     def _halves(self, rank: int, share: _Share) -> int:
-        """32-bit numbers from `share` to `rank`: numbers of keys, groups, labels, dense features."""
-        ragged = (f for f in self.route.far(rank) if share.ragged[f])
+        """32-bit numbers from `share` to `rank`: groups, labels, dense features."""
         index = share.rows * (share.grouped and self._needs_index(rank))
-        return (
-            sum(self._cells(f, share) for f in ragged)
-            + index
-            + self._labels(share)
-            + self._dense_to(rank, share)
-        )
+        return index + self._labels(share) + self._dense_to(rank, share)
 
-    def _asks(self, rank: int, share: _Share) -> list[int]:
-        """How many unique keys `share` asks of each row table of `rank`."""
-        return [int(n) for n, owner in zip(share.asks, self._owners, strict=True) if owner == rank]
-
-    def _words(self, rank: int, share: _Share) -> int:
-        keys = int(share.counts[list(self.route.far(rank))].sum()) + sum(self._asks(rank, share))
-        return keys + (self._halves(rank, share) + 1) // 2
-
-    def _pack(self, rank: int, mine: _Share, columns: _Columns, wanted: list[I64], label: F32) -> Words:
-        """Message to `rank`: keys by field, unique keys by table, then 32-bit numbers."""
-        words = np.zeros(self._words(rank, mine), np.int64)
-        fields = self.route.far(rank)
-        keys = [columns.keys[f] for f in fields]
-        keys += [asked for asked, owner in zip(wanted, self._owners, strict=True) if owner == rank]
-        total = sum(map(len, keys))
-        np.concatenate([*keys, np.empty(0, np.int64)], out=words[:total])
-        parts = [columns.lengths[f] for f in fields if mine.ragged[f]]
-        if columns.index is not None and self._needs_index(rank):
-            parts.append(columns.index)
+    def _numbers_to(self, rank: int, mine: _Mine, share: _Share, label: F32) -> list[NDArray[Any]]:
+        """What `_halves` counts."""
+        parts: list[NDArray[Any]] = []
+        if mine.index is not None and self._needs_index(rank):
+            parts.append(mine.index)
         if not self.route.scatter:
-            parts.append(label.view(np.int32))
-        if self._dense_to(rank, mine):
-            blocks = (columns.common, columns.dense)
-            parts += [np.ascontiguousarray(block).view(np.int32).ravel() for block in blocks]
-        halves = words[total:].view(np.int32)[: self._halves(rank, mine)]
-        np.concatenate([*parts, np.empty(0, np.int32)], out=halves)
-        return words
+            parts.append(label)
+        if self._dense_to(rank, share):
+            parts += [np.ascontiguousarray(block).ravel() for block in (mine.common, mine.dense)]
+        return parts
+
+    def _measure(self, share: _Share) -> tuple[I64, I64, I64]:
+        """Headers, cells and bytes of the segments from `share` to this rank."""
+        header = share.segments[self._bounds[self.rank] : self._bounds[self.rank + 1]]
+        far = np.array(self._far[self.rank], np.int64)
+        cells = np.where(self._is_common[far], share.cells, share.rows)
+        cells = np.r_[cells, np.ones(len(self._asked[self.rank]), np.int64)].astype(np.int64)
+        return header, cells, measure(header, cells)[1]
 
     def _merge(
-        self, shares: list[_Share], messages: list[Words], columns: _Columns, near: Near, label: F32
+        self,
+        shares: list[_Share],
+        messages: list[U8],
+        measured: list[tuple[I64, I64, I64]],
+        mine: _Mine,
+        near: Near,
+        label: F32,
     ) -> GlobalBatch:
-        keys: list[list[I64]] = [[] for _ in self.far]
-        lengths: list[list[I32]] = [[] for _ in self.far]
-        own_tables = sum(owner == self.rank for owner in self._owners)
-        asked: list[list[I64]] = [[] for _ in range(own_tables)]
         index: list[I32] = []
         labels: list[F32] = []
-        dense: list[F32] = []
-        common: list[F32] = []
+        blocks: tuple[list[F32], list[F32]] = [], []
         groups = 0
         grouped = any(share.grouped for share in shares)
-        for share, words in zip(shares, messages, strict=True):
-            at = 0
-            for i, f in enumerate(self.far):
-                keys[i].append(words[at : at + share.counts[f]])
-                at += int(share.counts[f])
-            for t, size in enumerate(self._asks(self.rank, share)):
-                asked[t].append(words[at : at + size])
-                at += size
-            halves = _Reader(words[at:].view(np.int32))
-            for i, f in enumerate(self.far):
-                cells = self._cells(f, share)
-                lengths[i].append(halves.take(cells) if share.ragged[f] else np.ones(cells, np.int32))
+        for share, message in zip(shares, messages, strict=True):
+            halves = _Reader(message[: 4 * self._halves(self.rank, share)].view(np.int32))
             if grouped and self._needs_index(self.rank):
                 own = halves.take(share.rows) if share.grouped else np.arange(share.rows, dtype=np.int32)
                 index.append(own + np.int32(groups))
                 groups += share.cells
             labels.append(halves.take(self._labels(share)).view(np.float32))
             if self._has_dense(self.rank):
-                for into, count, width in (
-                    (common, share.cells, len(self._common_dense)),
-                    (dense, share.rows, len(self._own_dense)),
-                ):
+                shapes = (share.cells, len(self.route.common.dense)), (share.rows, len(self._own_dense))
+                for into, (count, width) in zip(blocks, shapes, strict=True):
                     into.append(halves.take(count * width).view(np.float32).reshape(count, width))
+        common, dense = blocks
         if self.route.scatter:
-            labels, dense, common = [label], [columns.dense], [columns.common]
+            labels, common, dense = [label], [mine.common], [mine.dense]
+        offsets, keys, asked = self._keys(shares, messages, measured)
         return GlobalBatch(
             tuple(share.rows for share in shares),
             tuple(share.cells for share in shares),
-            _offsets([part for field in lengths for part in field]),
-            np.concatenate([*(part for field in keys for part in field), np.empty(0, np.int64)]),
+            offsets,
+            keys,
             np.concatenate(index) if index else None,
-            columns.index,
+            mine.index,
             asked,
             near,
             np.concatenate(labels),
             np.concatenate(dense) if dense and self.dense_width else None,
-            np.concatenate(common) if common and self._common_dense else None,
+            np.concatenate(common) if common and self.route.common.dense else None,
         )
+
+    def _keys(
+        self, shares: list[_Share], messages: list[U8], measured: list[tuple[I64, I64, I64]]
+    ) -> tuple[I32, I64, list[list[I64]]]:
+        """Offsets and keys of own far fields, field-major, and what each rank asks of each own row table."""
+        header, cells, sizes = (np.stack(parts, axis=1) for parts in zip(*measured, strict=True))
+        first = np.array([4 * self._halves(self.rank, share) for share in shares])
+        start = first + np.cumsum(sizes, axis=0) - sizes
+        message = np.broadcast_to(np.arange(len(shares)), header.shape)
+        far = len(self._far[self.rank])
+
+        def decoded(at: slice) -> tuple[I32, I64]:
+            flat = [array[at].reshape(-1) for array in (header, cells, message, start)]
+            return decode(flat[0], flat[1], messages, flat[2], flat[3])
+
+        offsets, keys = decoded(slice(0, far))
+        ends, asked = decoded(slice(far, None))
+        lists = [asked[a:b] for a, b in itertools.pairwise(ends)]
+        world = len(shares)
+        return offsets, keys, [lists[i : i + world] for i in range(0, len(lists), world)]
 
 
 class _Reader:
@@ -360,6 +368,13 @@ class _Reader:
     def take(self, count: int) -> I32:
         self._at += count
         return self._halves[self._at - count : self._at]
+
+
+def _lists(lists: list[I64]) -> Segments:
+    """Each list as a segment of one cell."""
+    sizes = np.array([len(one) for one in lists], np.int32)
+    bounds = [np.array([0, n], np.int32) for n in sizes]
+    return Segments.concat([Segments.of(o, k, 1) for o, k in zip(bounds, lists, strict=True)])
 
 
 def _offsets(lengths: list[I32]) -> I32:

@@ -89,7 +89,8 @@ class GlobalBatch:
 @dataclass(frozen=True)
 class _Share:
     """What one rank gives: its rows, its groups (or UNGROUPED), and a header (trainer.keycode) for each
-    segment of its messages: for each rank in turn, the rank's far fields and then its row tables."""
+    segment of its messages: for each rank in turn, the rank's far fields, its row tables, and the group of
+    each row where the rank needs it."""
 
     rows: int
     groups: int
@@ -141,24 +142,27 @@ class Exchange:
         self._far = [route.far(r) for r in range(route.world)]
         tables = np.arange(len(self._owners))
         self._asked = [tables[np.array(self._owners, int) == r] for r in range(route.world)]
-        sizes = [len(far) + len(asked) for far, asked in zip(self._far, self._asked, strict=True)]
-        self._bounds = np.cumsum([0, *sizes])
-        self._order = np.concatenate(
-            [np.r_[far, self._fields + asked] for far, asked in zip(self._far, self._asked, strict=True)]
-        ).astype(np.int64)
+        last = self._fields + len(self._owners)
+        parts = [
+            np.r_[far, self._fields + asked, [last] * self._needs_index(r)].astype(np.int64)
+            for r, (far, asked) in enumerate(zip(self._far, self._asked, strict=True))
+        ]
+        self._bounds = np.cumsum([0, *map(len, parts)])
+        self._order = np.concatenate(parts)
 
     def __call__(self, features: Features | CommonFeatures, label: F32) -> GlobalBatch:
         """Own examples (all F fields, label f32[b]; b may be 0) → what this rank has to do for all."""
         groups = features.groups if isinstance(features, CommonFeatures) else UNGROUPED
         if self.collectives.world == 1 and isinstance(features, Features):
             return self._alone(self._split(features), _Share(features.rows, groups, _NONE), features, label)
-        mine = self._read(features)
+        mine = self.read(features)
         if self.collectives.world == 1:
             return self._alone(mine, _Share(features.rows, groups, _NONE), None, label)
         near, wanted = self._unique(mine)
         own = np.zeros(len(self._order), bool)
         own[self._bounds[self.rank] : self._bounds[self.rank + 1]] = True
-        segments = Segments.concat([mine.segments, _lists(wanted)]).take(self._order).plain(own)
+        index = mine.index.astype(np.int64) if mine.index is not None else np.empty(0, np.int64)
+        segments = Segments.concat([mine.segments, _lists([*wanted, index])]).take(self._order).plain(own)
         encoded = encode(segments)
         share = _Share(features.rows, groups, encoded.header)
         shares = [_Share.read(header) for header in self.collectives.all_gather(share.header(), "sizes")]
@@ -188,7 +192,8 @@ class Exchange:
         own = np.ascontiguousarray(dense[:, self._own_dense]) if common else dense
         return _Mine([], [], Segments.empty(0), own, np.ascontiguousarray(dense[:, common]), None)
 
-    def _read(self, features: Features | CommonFeatures) -> _Mine:
+    def read(self, features: Features | CommonFeatures) -> _Mine:
+        """Own features by field."""
         if isinstance(features, Features):
             split = self._split(features)
             sides = [(features, tuple(range(self._fields)))]
@@ -272,15 +277,12 @@ class Exchange:
         return share.rows * len(self._own_dense) + share.cells * len(self.route.common.dense)
 
     def _halves(self, rank: int, share: _Share) -> int:
-        """32-bit numbers from `share` to `rank`: groups, labels, dense features."""
-        index = share.rows * (share.grouped and self._needs_index(rank))
-        return index + self._labels(share) + self._dense_to(rank, share)
+        """32-bit numbers from `share` to `rank`: labels, dense features."""
+        return self._labels(share) + self._dense_to(rank, share)
 
     def _numbers_to(self, rank: int, mine: _Mine, share: _Share, label: F32) -> list[NDArray[Any]]:
         """What `_halves` counts."""
         parts: list[NDArray[Any]] = []
-        if mine.index is not None and self._needs_index(rank):
-            parts.append(mine.index)
         if not self.route.scatter:
             parts.append(label)
         if self._dense_to(rank, share):
@@ -292,7 +294,8 @@ class Exchange:
         header = share.segments[self._bounds[self.rank] : self._bounds[self.rank + 1]]
         far = np.array(self._far[self.rank], np.int64)
         cells = np.where(self._is_common[far], share.cells, share.rows)
-        cells = np.r_[cells, np.ones(len(self._asked[self.rank]), np.int64)].astype(np.int64)
+        lists = len(self._asked[self.rank]) + self._needs_index(self.rank)
+        cells = np.r_[cells, np.ones(lists, np.int64)].astype(np.int64)
         return header, cells, measure(header, cells)[1]
 
     def _merge(
@@ -304,17 +307,10 @@ class Exchange:
         near: Near,
         label: F32,
     ) -> GlobalBatch:
-        index: list[I32] = []
         labels: list[F32] = []
         blocks: tuple[list[F32], list[F32]] = [], []
-        groups = 0
-        grouped = any(share.grouped for share in shares)
         for share, message in zip(shares, messages, strict=True):
             halves = _Reader(message[: 4 * self._halves(self.rank, share)].view(np.int32))
-            if grouped and self._needs_index(self.rank):
-                own = halves.take(share.rows) if share.grouped else np.arange(share.rows, dtype=np.int32)
-                index.append(own + np.int32(groups))
-                groups += share.cells
             labels.append(halves.take(self._labels(share)).view(np.float32))
             if self._has_dense(self.rank):
                 shapes = (share.cells, len(self.route.common.dense)), (share.rows, len(self._own_dense))
@@ -323,15 +319,16 @@ class Exchange:
         common, dense = blocks
         if self.route.scatter:
             labels, common, dense = [label], [mine.common], [mine.dense]
-        offsets, keys, asked = self._keys(shares, messages, measured)
+        offsets, keys, lists = self._keys(shares, messages, measured)
+        index = self._index(shares, lists.pop()) if self._needs_index(self.rank) else None
         return GlobalBatch(
             tuple(share.rows for share in shares),
             tuple(share.cells for share in shares),
             offsets,
             keys,
-            np.concatenate(index) if index else None,
+            index,
             mine.index,
-            asked,
+            lists,
             near,
             np.concatenate(labels),
             np.concatenate(dense) if dense and self.dense_width else None,
@@ -341,7 +338,8 @@ class Exchange:
     def _keys(
         self, shares: list[_Share], messages: list[U8], measured: list[tuple[I64, I64, I64]]
     ) -> tuple[I32, I64, list[list[I64]]]:
-        """Offsets and keys of own far fields, field-major, and what each rank asks of each own row table."""
+        """Offsets and keys of own far fields, field-major, and each further list of every rank: what it asks
+        of each own row table, and its groups."""
         header, cells, sizes = (np.stack(parts, axis=1) for parts in zip(*measured, strict=True))
         first = np.array([4 * self._halves(self.rank, share) for share in shares])
         start = first + np.cumsum(sizes, axis=0) - sizes
@@ -353,10 +351,21 @@ class Exchange:
             return decode(flat[0], flat[1], messages, flat[2], flat[3])
 
         offsets, keys = decoded(slice(0, far))
-        ends, asked = decoded(slice(far, None))
-        lists = [asked[a:b] for a, b in itertools.pairwise(ends)]
+        ends, more = decoded(slice(far, None))
+        lists = [more[a:b] for a, b in itertools.pairwise(ends)]
         world = len(shares)
         return offsets, keys, [lists[i : i + world] for i in range(0, len(lists), world)]
+
+    def _index(self, shares: list[_Share], told: list[I64]) -> I32 | None:
+        """Group of each row i32[B]; None where no rank has grouped."""
+        if not any(share.grouped for share in shares):
+            return None
+        first = np.cumsum([0, *(share.cells for share in shares)])
+        parts = [
+            base + (own if share.grouped else np.arange(share.rows))
+            for base, share, own in zip(first, shares, told, strict=False)
+        ]
+        return np.concatenate(parts).astype(np.int32)
 
 
 class _Reader:

@@ -17,11 +17,13 @@ class Networks:
 
     far: the own fields that travel as partial results, and `finish`. near: the near fields and all dense
     features, on every rank; what it shares with `far` (all that is not of a field) is `far`'s own. There is
-    none where every rank finishes every sample.
+    none where every rank finishes every sample. parameters: how many belong to each field of the
+    pipeline, where that is asked for.
     """
 
     far: dict[str, CTRModel]
     near: dict[str, CTRModel]
+    parameters: tuple[int, ...]
 
 
 def build_networks(
@@ -41,7 +43,8 @@ def build_networks(
         for role, config in configs.items()
     }
     if not route.scatter:
-        return Networks(far, {})
+        return Networks(far, {}, ())
+    sizes = tuple(_parameters(configs, fields, field) for field in fields)
     local = [fields[f] for f in route.near[0] + route.near[1]]
     near = {
         role: config.build(fields, local, dense_names, True, seed).to(device)
@@ -49,7 +52,13 @@ def build_networks(
     }
     for role, model in near.items():
         _share(model, far[role])
-    return Networks(far, near)
+    return Networks(far, near, sizes)
+
+
+def _parameters(configs: Mapping[str, ModelConfig], fields: Sequence[str], field: str) -> int:
+    """Parameters that belong to one field."""
+    models = (config.build(fields, [field], (), False, 0) for config in configs.values())
+    return sum(tensor.numel() for model in models for tensor in model.local_state().values())
 
 
 def _share(model: CTRModel, with_: CTRModel) -> None:

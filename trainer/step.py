@@ -47,19 +47,23 @@ from models.base import Columns, CTRModel, ModelConfig, prior_log_odds, role_sli
 from models.two_tower import TwoTowerModel
 from trainer import telemetry
 from trainer.collectives import Collectives
+from trainer.cost import CostModel
 from trainer.dense import DenseAdam
 from trainer.exchange import Exchange, GlobalBatch
 from trainer.far import FarFields
+from trainer.measure import measure_batch
 from trainer.near import NearSamples
 from trainer.networks import build_networks
 from trainer.placement import place
 from trainer.reading import Leaves, Reading
-from trainer.route import Mode, Travel, gathered, route
+from trainer.route import TRAVELS, Mode, Travel, gathered, route
 from trainer.tiers import Ahead, Tiers
 
 F32 = NDArray[np.float32]
 LOG = logging.getLogger(__name__)
 
+WAYS = "des.travel"
+"""Name, in a checkpoint, of the number of ranks and every field's travel."""
 ITEM_CHUNK = 65_536
 """Items per round of `DesStep.item_vectors`, so that its memory does not grow with the number of items."""
 
@@ -165,6 +169,8 @@ class DesStep:
             self._gathers = {role: config.gathers(self.fields) for role, config in self.configs.items()}
             self._gathered = gathered(self.configs, self.fields)
             travel = settings.travel
+            self._undecided = travel == "auto" and settings.aggregate == "reducescatter" and world > 1
+            self._loaded: Mapping[str, Tensor] | None = None
             self._build(None if travel == "auto" else self._travels(travel))
         except ValueError as error:
             raise ConfigError(f"Pipeline: {error}") from None
@@ -178,6 +184,25 @@ class DesStep:
                 f"travel names {unknown[0]!r}, which is no field; fields: {', '.join(self.fields)}"
             )
         return [travel.get(name, "partial") for name in self.fields]
+
+    def _choose(self, features: Features | CommonFeatures) -> None:
+        """Measures the first batch and takes the cheapest way of every field. Collective."""
+        measured = measure_batch(self.exchange, features)
+        if not measured.samples:
+            return
+        self._undecided = False
+        gathered_fields = {*self.route.pooled, *self.route.sequences}
+        self._build(self.cost.cheapest(measured, gathered_fields))
+        if self._loaded is not None:
+            self.dense.load(self._loaded)
+            self._loaded = None
+
+    @property
+    def cost(self) -> CostModel:
+        """Bytes of a step by what travels."""
+        partial = sum(model.partial_size for model in self.models.values())
+        width = 2 if self.collectives.wire == "bf16" else 4
+        return CostModel(self.placement.world, partial, self.layout.dim, self._parameters, width)
 
     def _build(self, travel: Sequence[Travel] | None) -> None:
         """Networks, optimiser and ways of the fields."""
@@ -195,6 +220,7 @@ class DesStep:
             self.configs, self.route, self.rank, self.fields, self.dense_names, self.seed, self.device
         )
         self.models, self._near_models = networks.far, networks.near
+        self._parameters = networks.parameters
         self.exchange = Exchange(self.route, width, self.collectives)
         self.reading = Reading(self.tables, self.fields, self.route, self.rank, self.device)
         self._far = FarFields(self.route, self.models, self.slices, width, self.collectives)
@@ -216,6 +242,8 @@ class DesStep:
     def take(self, features: Features | CommonFeatures, label: F32) -> Taken:
         """The first half of `step`, which another batch's `learn` may follow: keys go to their ranks, and
         rows that are not in memory begin to be read. Collective."""
+        if self._undecided:
+            self._choose(features)
         batch = self.exchange(features, label)
         return Taken(batch, None if self.tiers is None else self.tiers.prefetch(self.reading.keys(batch)))
 
@@ -360,11 +388,24 @@ class DesStep:
         return {n: t.cpu().clone() for n, t in self.dense.weights(shared=self.rank == 0).items()}
 
     def state_dense(self) -> dict[str, Tensor]:
-        """`weights` with Adam's state; all ranks' dictionaries put together restore any number of ranks."""
-        return {n: t.cpu().clone() for n, t in self.dense.state(shared=self.rank == 0).items()}
+        """`weights` with Adam's state, and the ways of the fields; all ranks' dictionaries put together
+        restore any number of ranks."""
+        state = {n: t.cpu().clone() for n, t in self.dense.state(shared=self.rank == 0).items()}
+        if self.rank == 0 and self.route.scatter and not self._undecided:
+            ways = [self.placement.world, *(TRAVELS.index(way) for way in self.route.travel)]
+            state[WAYS] = torch.tensor(ways, dtype=torch.int16)
+        return state
 
     def load_dense(self, state: Mapping[str, Tensor]) -> None:
-        """Restores from all ranks' `state_dense` put together; raises MismatchError for another model's."""
+        """Restores from all ranks' `state_dense` put together; raises MismatchError for another model's.
+
+        With as many ranks as before, fields travel as they did, so that a resumed run has the same bits.
+        """
+        ways = state[WAYS].tolist() if WAYS in state else []
+        if self._undecided and ways and ways[0] == self.placement.world:
+            self._build([TRAVELS[way] for way in ways[1:]])
+            self._undecided = False
+        self._loaded = state if self._undecided else None
         self.dense.load(state)
 
     def shared_checksum(self) -> int:

@@ -30,7 +30,8 @@ from bench.rows import row
 from ingest.features import Features
 from models import DNN, FM, LR, ModelConfig
 from trainer.collectives import Collectives, connect
-from trainer.step import DesStep, StepSettings
+from trainer.step import DesStep
+from trainer.step_settings import StepSettings
 
 WORLD, FIELDS, SINGLE, KEYS, K, H = 4, 600, 530, 950, 8, 256
 MODELS: dict[str, ModelConfig] = {"LR": LR(), "FM": FM(dim=K), "DNN": DNN(dim=K, hidden=(H, 128))}

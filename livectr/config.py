@@ -164,6 +164,18 @@ class Settings:
         "compute once what a batch's examples of one user have in common",
         commands=TRAIN,
     )
+    aggregate: str = setting(
+        T.aggregate,
+        "how ranks put partial results together: reducescatter or allreduce",
+        commands=TRAIN,
+    )
+    travel: str = setting(
+        T.travel,
+        "what of a field crosses ranks: auto, partial, vectors, rows, or of fields, user=rows,ad=vectors",
+        commands=TRAIN,
+    )
+    wire: str = setting(T.wire, "how numbers cross ranks: fp32 or bf16", commands=TRAIN)
+    precision: str = setting(T.precision, "how networks multiply: fp32 or bf16", commands=TRAIN)
     dead_letters: str | None = setting(
         T.dead_letters,
         "where records go that cannot be read (default: the source's own place)",

@@ -36,8 +36,9 @@ class DenseAdam:
         for role, model in models.items():
             lr = configs[role].dense_lr
             network = [p for n, p in model.named_parameters() if n != "bias"]
-            groups.append({"params": [*network, *self._near(role)], "lr": lr})
-            groups.append({"params": [model.bias], "lr": lr * self.BIAS_SPEED})
+            groups.append({"params": [*network, *self._near(role)], "lr": lr, "base": lr, "role": role})
+            speed = lr * self.BIAS_SPEED
+            groups.append({"params": [model.bias], "lr": speed, "base": speed, "role": role})
         self._clock = next(iter(models.values())).bias  # a parameter that learns in every step
         self.parameters = [p for group in groups for p in group["params"]]  # type: ignore[attr-defined]
         self.adam = torch.optim.Adam([g for g in groups if g["params"]], fused=True)
@@ -55,6 +56,12 @@ class DenseAdam:
     def steps(self) -> int:
         """Updates so far, those before a restore included."""
         return int(self.adam.state[self._clock]["step"].item())
+
+    def set_rate(self, role: str, factor: float) -> None:
+        """From here on, a role's network learns at `factor` times its rate."""
+        for group in self.adam.param_groups:
+            if group["role"] == role:
+                group["lr"] = group["base"] * factor
 
     @property
     def finite(self) -> bool:

@@ -5,9 +5,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from kernels.errors import ConfigError
+from models.precision import Precision
+from trainer.collectives import Wire
+from trainer.route import Mode, parse_travel
+from trainer.step_settings import StepSettings
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class TrainOptions:
         SSD. None: all rows are in memory. Both or neither.
     device: where features are extracted. gpu_budget: bytes of GPU memory that they may take; None: all.
     common_features: compute, send and pool what a batch's examples of one user have in common once.
+    aggregate, travel, wire, precision: how a step is run; see trainer.step.StepSettings. travel may name
+        fields, "user=rows,ad=vectors".
     metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none.
     threads: CPU threads of this process; None: the cores shared by the ranks of this machine.
     max_steps: end after so many steps; None: no limit.
@@ -62,6 +68,10 @@ class TrainOptions:
     device: Literal["cpu", "gpu"] = "cpu"
     gpu_budget: int | None = None
     common_features: bool = True
+    aggregate: Mode = "reducescatter"
+    travel: str = "auto"
+    wire: Wire = "fp32"
+    precision: Precision = "fp32"
     metrics_port: int = 0
     threads: int | None = None
     max_steps: int | None = None
@@ -80,8 +90,17 @@ class TrainOptions:
             raise ConfigError(
                 "spill needs dram_bytes: how much memory the rows may take before others go there"
             )
+        for name, known in (("aggregate", Mode), ("wire", Wire), ("precision", Precision)):
+            if (value := getattr(self, name)) not in get_args(known):
+                raise ConfigError(f"{name} is {value!r}; it must be {' or '.join(get_args(known))}")
+        _ = self.step_settings
         if self.publish_interval_s <= 0:
             raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
+
+    @property
+    def step_settings(self) -> StepSettings:
+        """How steps are run. Raises ConfigError for a travel that there is not."""
+        return StepSettings(self.aggregate, parse_travel(self.travel), self.precision)
 
     @property
     def logged(self) -> bool:

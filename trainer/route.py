@@ -97,6 +97,23 @@ class Route:
         return common, tuple(f for f in ordered if f not in self.common.fields)
 
 
+def parse_travel(text: str) -> Travel | Literal["auto"] | dict[str, Travel]:
+    """ "auto", a travel, or "field=travel,…" as text. Raises ConfigError."""
+    words: dict[str, Travel | Literal["auto"]] = {"auto": "auto", **{way: way for way in TRAVELS}}
+    if text in words:
+        return words[text]
+    ways: dict[str, Travel] = {}
+    for part in text.split(","):
+        name, _, way = part.partition("=")
+        if way not in TRAVELS:
+            raise ConfigError(
+                f"travel is {text!r}; it must be auto, {', '.join(TRAVELS)}, or ways of fields as in "
+                "user=rows,ad=vectors"
+            )
+        ways[name.strip()] = TRAVELS[TRAVELS.index(way)]
+    return ways
+
+
 def gathered(configs: Mapping[str, ModelConfig], fields: Sequence[str]) -> Gathers:
     """What the models of a pipeline gather, put together. Raises ValueError for a field that is missing."""
     wanted = [config.gathers(fields) for config in configs.values()]

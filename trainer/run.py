@@ -95,7 +95,7 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
     os.environ.setdefault("LIVECTR_THREADS", str(threads))
     torch.set_num_threads(threads)
     keep_memory()
-    with connect() as collectives, stop_signals() as stop, ExitStack() as resources:
+    with connect(wire=options.wire) as collectives, stop_signals() as stop, ExitStack() as resources:
         training = Training(pipeline, options, collectives, stop, resources)
         report = training.run()
         if options.report is not None and collectives.rank == 0:
@@ -131,7 +131,13 @@ class Training:
             self.tiers = Tiers(Path(options.spill), options.dram_bytes, rank)
             resources.callback(self.tiers.close)
         self.step = DesStep(
-            pipeline, rank=rank, world=world, seed=options.seed, collectives=collectives, tiers=self.tiers
+            pipeline,
+            rank=rank,
+            world=world,
+            seed=options.seed,
+            collectives=collectives,
+            settings=options.step_settings,
+            tiers=self.tiers,
         )
         timed = pipeline.log.impressions.time is not None
         self.policies = Policies(self.step.tables, pipeline.table_policies, timed=timed)

@@ -28,7 +28,6 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -44,6 +43,7 @@ from kernels.layout import RowLayout
 from kernels.rows import row_layout
 from kernels.table import DynamicTable, FieldTables
 from models.base import Columns, CTRModel, ModelConfig, prior_log_odds, role_slices, row_segments
+from models.precision import precision
 from models.two_tower import TwoTowerModel
 from trainer import telemetry
 from trainer.collectives import Collectives
@@ -56,7 +56,8 @@ from trainer.near import NearSamples
 from trainer.networks import build_networks
 from trainer.placement import place
 from trainer.reading import Leaves, Reading
-from trainer.route import TRAVELS, Mode, Travel, gathered, route
+from trainer.route import TRAVELS, Travel, gathered, route
+from trainer.step_settings import StepSettings
 from trainer.tiers import Ahead, Tiers
 
 F32 = NDArray[np.float32]
@@ -66,18 +67,6 @@ WAYS = "des.travel"
 """Name, in a checkpoint, of the number of ranks and every field's travel."""
 ITEM_CHUNK = 65_536
 """Items per round of `DesStep.item_vectors`, so that its memory does not grow with the number of items."""
-
-
-@dataclass(frozen=True)
-class StepSettings:
-    """How a step is run; none of it changes the model but for rounding.
-
-    aggregate: how ⊕ is run. travel: what of every field travels, "auto", one for all or by field name; see
-        `trainer.route`.
-    """
-
-    aggregate: Mode = "reducescatter"
-    travel: Travel | Literal["auto"] | Mapping[str, Travel] = "auto"
 
 
 @dataclass(frozen=True)
@@ -143,7 +132,7 @@ class DesStep:
         world: int,
         seed: int,
         collectives: Collectives | None = None,
-        settings: StepSettings = StepSettings(),
+        settings: StepSettings = StepSettings(),  # noqa: B008, frozen
         tiers: Tiers | None = None,
     ) -> None:
         self.configs = model_configs(pipeline)
@@ -249,12 +238,16 @@ class DesStep:
 
     def learn(self, taken: Taken) -> StepResult:
         """The second half of `step`, in the order of `take`. Collective."""
-        batch = taken.batch
-        if not len(batch):
+        if not len(taken.batch):
             none = np.empty(0, np.float32)
-            return StepResult(dict.fromkeys(self.models, none), none, 0.0, batch.rows)
+            return StepResult(dict.fromkeys(self.models, none), none, 0.0, taken.batch.rows)
         if self.tiers is not None and taken.ahead is not None:
             self.tiers.bring(taken.ahead)
+        with precision(self.settings.precision):
+            return self._learn(taken.batch)
+
+    def _learn(self, batch: GlobalBatch) -> StepResult:
+        self._set_rates()
         # 1 forward: rows → sub-operators → ⊕ → the rest, of all samples or of the own ones
         leaves = self.reading.forward(batch)
         logits = self._forward(leaves, batch)
@@ -275,6 +268,14 @@ class DesStep:
         if self.tiers is not None:
             self.tiers.settle()
         return StepResult(scores, labels, _loss(scores, labels, shift), batch.rows)
+
+    def _set_rates(self) -> None:
+        """Every role's learning rates, as its schedule has them after so many batches."""
+        for role, config in self.configs.items():
+            factor = config.schedule.factor(self.dense.steps)
+            self.dense.set_rate(role, factor)
+            for table in self.tables.values():
+                table.set_rate(factor, f"{role}.")
 
     def _forward(self, leaves: Leaves, batch: GlobalBatch) -> dict[str, Tensor]:
         """Role → logits of all samples f32[B], or of the own ones f32[b]."""

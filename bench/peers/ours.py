@@ -9,7 +9,8 @@ from bench.peers.workloads import Batch, Workload
 from bench.planted import pipeline
 from models import DeepFM
 from trainer.collectives import Collectives, Wire
-from trainer.step import DesStep, StepResult, StepSettings
+from trainer.step import DesStep, StepResult
+from trainer.step_settings import StepSettings
 
 
 @dataclass(frozen=True)

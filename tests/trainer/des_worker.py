@@ -16,7 +16,8 @@ from bench.planted import pipeline
 from ingest.features import Features
 from models import FM, LR, DeepFM, ModelConfig, TwoTower
 from trainer.collectives import Collectives, connect
-from trainer.step import DesStep, StepSettings
+from trainer.step import DesStep
+from trainer.step_settings import StepSettings
 
 FIELDS, DENSE, STEPS, ITEMS = 6, 3, 6, 11
 TOWERS = TwoTower(user=("C1", "C3", "C5", "I1"), item=("C2", "C4"), dim=4, hidden=(8,), out=6)

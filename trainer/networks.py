@@ -44,7 +44,7 @@ def build_networks(
     }
     if not route.scatter:
         return Networks(far, {}, ())
-    sizes = tuple(_parameters(configs, fields, field) for field in fields)
+    sizes = tuple(_parameters(configs, fields, dense_names, field) for field in fields)
     local = [fields[f] for f in route.near[0] + route.near[1]]
     near = {
         role: config.build(fields, local, dense_names, True, seed).to(device)
@@ -55,9 +55,11 @@ def build_networks(
     return Networks(far, near, sizes)
 
 
-def _parameters(configs: Mapping[str, ModelConfig], fields: Sequence[str], field: str) -> int:
+def _parameters(
+    configs: Mapping[str, ModelConfig], fields: Sequence[str], dense_names: Sequence[str], field: str
+) -> int:
     """Parameters that belong to one field."""
-    models = (config.build(fields, [field], (), False, 0) for config in configs.values())
+    models = (config.build(fields, [field], dense_names, False, 0) for config in configs.values())
     return sum(tensor.numel() for model in models for tensor in model.local_state().values())
 
 

@@ -65,7 +65,7 @@ class _FieldSums(torch.autograd.Function):
             slope = -of_first.repeat(1, width)
             slope[:, 0] = 0.0
             of_values = torch.addcmul(of_sums.unsqueeze(1), slope.unsqueeze(1), values)
-            of_values.view(len(values), -1).addmm_(of_products, padded.t())
+            of_values.view(len(values), fields * width).addmm_(of_products, padded.t())
         if ctx.needs_input_grad[1]:
             of_weight = (values.flatten(1).t() @ of_products).view(fields, width, hidden)[:, 1:]
         if x is not None:

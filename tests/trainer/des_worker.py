@@ -14,7 +14,8 @@ from safetensors.torch import save_file
 
 from bench.planted import pipeline
 from ingest.features import Features
-from models import FM, LR, DeepFM, ModelConfig, TwoTower
+from models import DIN, DeepFM, ModelConfig, TwoTower
+from tests.models.examples import EXAMPLES, SHARED
 from trainer.collectives import Collectives, connect
 from trainer.step import DesStep
 from trainer.step_settings import StepSettings
@@ -22,11 +23,9 @@ from trainer.step_settings import StepSettings
 FIELDS, DENSE, STEPS, ITEMS = 6, 3, 6, 11
 TOWERS = TwoTower(user=("C1", "C3", "C5", "I1"), item=("C2", "C4"), dim=4, hidden=(8,), out=6)
 ROLES: dict[str, tuple[ModelConfig, TwoTower | None]] = {
-    "LR": (LR(), None),
-    "FM": (FM(dim=4), None),
-    "DeepFM": (DeepFM(dim=4, hidden=(16, 8)), None),
-    "TwoTower": (TOWERS, None),
+    **{name: (config, None) for name, (config, _) in EXAMPLES.items()},
     "both": (DeepFM(dim=4, hidden=(16, 8)), TOWERS),
+    "both, gathered": (DIN(target=("C2",), behaviours=("C6",), dim=4, hidden=(8,), attention=(6,)), TOWERS),
 }
 WAYS = {
     "allreduce": StepSettings("allreduce"),
@@ -37,8 +36,12 @@ WAYS = {
     "auto": StepSettings(),
 }
 """How ⊕ is run, and what of the fields travels."""
-SHARED = [(6, 2)]
-"""C6 (a list field) reads the table of C2."""
+ADDITIVE = ("LR", "FM", "DeepFM", "TwoTower", "both")
+CASES = [(name, way) for name in ROLES for way in ("allreduce", "auto")]
+CASES += [
+    (name, way) for name in (*ADDITIVE, "xDeepFM", "AutoInt+") for way in WAYS if (name, way) not in CASES
+]
+"""Every model in both ways of ⊕, some in every way."""
 
 
 def batch(rng: np.random.Generator, rows: int) -> tuple[Features, NDArray[np.float32]]:
@@ -106,8 +109,8 @@ def main() -> None:
     """Every model in every way, one after the other; one rank alone knows but one way."""
     torch.set_num_threads(1)
     with connect(timeout_s=120) as shared:
-        for name in ROLES:
-            for way in WAYS if shared.world > 1 else ("auto",):
+        for name, way in CASES:
+            if shared.world > 1 or way == "auto":
                 train(name, way, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
 
 

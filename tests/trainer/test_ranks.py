@@ -13,7 +13,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.trainer.des_worker import ROLES, STEPS, WAYS
+from tests.trainer.des_worker import ADDITIVE, CASES, STEPS
+from trainer.step import WAYS
 
 ROOT = Path(__file__).parents[2]
 WORLDS = (2, 4)
@@ -61,10 +62,10 @@ def facts(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ROLES)
+@pytest.mark.parametrize(("name", "way"), CASES)
 def test_n_ranks_equal_one(runs: dict[int, Path], name: str, way: str, world: int) -> None:
     one, many = merged(runs[1], f"{name}.auto"), merged(runs[world], f"{name}.{way}")
+    assert (many.pop(f"dense.{WAYS}", None) is None) is (way == "allreduce")
     assert one.keys() == many.keys()
     for key, tensor in one.items():
         if key.startswith("keys."):
@@ -76,8 +77,7 @@ def test_n_ranks_equal_one(runs: dict[int, Path], name: str, way: str, world: in
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ROLES)
+@pytest.mark.parametrize(("name", "way"), CASES)
 def test_replicas_stay_bitwise_equal(runs: dict[int, Path], name: str, way: str, world: int) -> None:
     ranks = facts(runs[world], f"{name}.{way}")
     assert len(ranks) == world
@@ -86,7 +86,7 @@ def test_replicas_stay_bitwise_equal(runs: dict[int, Path], name: str, way: str,
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("name", ROLES)
+@pytest.mark.parametrize("name", ADDITIVE)
 def test_only_partial_results_cross(runs: dict[int, Path], name: str, world: int) -> None:
     """⊕ sends 2 (N − 1) / N · B · S · 4 bytes; besides it keys, labels, dense features; nothing back."""
     rows = sum(len(t) for k, t in merged(runs[1], f"{name}.auto").items() if k.startswith("logits.rank."))
@@ -98,7 +98,7 @@ def test_only_partial_results_cross(runs: dict[int, Path], name: str, world: int
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("name", ROLES)
+@pytest.mark.parametrize("name", ADDITIVE)
 def test_gradients_of_partial_results_go_back(runs: dict[int, Path], name: str, world: int) -> None:
     """A reduce-scatter sends as much as an all-reduce: half of it there, half of it back. Of tables nothing
     crosses: no weight and no gradient of a sparse row."""
@@ -124,7 +124,7 @@ def test_gradients_of_partial_results_go_back(runs: dict[int, Path], name: str, 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("way", ["vectors", "rows"])
 def test_what_travels_is_what_was_chosen(runs: dict[int, Path], way: str, world: int) -> None:
-    for name in ROLES:
+    for name in ADDITIVE:
         for rank in facts(runs[world], f"{name}.{way}"):
             assert rank["bytes"][way] > 0
             assert not rank["bytes"].keys() & ({"sum", "vectors", "rows"} - {way})

@@ -27,6 +27,7 @@ NAMES = (
     "allocation",
     "gpu",
     "tables",
+    "tiers",
     "train",
     "peers",
     "common",

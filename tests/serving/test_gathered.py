@@ -16,6 +16,7 @@ from tests.models.one_rank import OneRank
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import HISTORY, NOW_MS, SEED, World
 from tests.serving.publication import Publication
+from trainer.step import DesStep
 
 Serve = Callable[..., App]
 ADS = [*range(100, 140), 987654321]
@@ -34,14 +35,14 @@ CONFIGS: dict[str, ModelConfig] = {
 
 
 class Trained:
-    """A model of the display pipeline's features, some batches old."""
+    """A step of the display pipeline's features, some batches old, and its model on its tables without it."""
 
     def __init__(self, config: ModelConfig) -> None:
         self.world = World(object())  # type: ignore[arg-type]  # its users and ads; no step of its own
         self.pipeline = Pipeline(pipeline.log, sparse=pipeline.sparse, dense=pipeline.dense, rank=config)
         tables = {spec.name: spec.table for spec in self.pipeline.fields}
         dense = tuple(self.pipeline.plan.dense_names)
-        self.rank = OneRank(config, table_of=tables, dense=dense, seed=SEED)
+        self.step = DesStep(self.pipeline, rank=0, world=1, seed=SEED)
         rng = np.random.default_rng(0)
         for _ in range(20):
             batch = self.world.columns(
@@ -50,7 +51,13 @@ class Trained:
                 rng.integers(0, 5, 64).tolist(),
                 history=rng.choice(list(self.world.ads), int(rng.integers(0, 5))).tolist(),
             )
-            self.rank.step(self.world.extract(batch), (rng.random(64) < 0.3).astype(np.float32))
+            self.step.step(self.world.extract(batch), (rng.random(64) < 0.3).astype(np.float32))
+
+        self.rank = OneRank(config, table_of=tables, dense=dense, seed=SEED)
+        for name, table in self.step.tables.items():
+            self.rank.tables[name].assign(*table.export())
+        model = self.step.models["rank"]
+        self.rank.model.load(model.local_state() | model.shared_state())
 
     def publish(self, url: str) -> Publication:
         config = self.rank.config
@@ -60,8 +67,8 @@ class Trained:
         out.facts("ads", self.world.ads)
         out.history(HISTORY, 3, SEEN, [NOW_MS - 5000 + i for i in range(len(SEEN))])
         out.publish(
-            {name: table.export(state=False) for name, table in self.rank.tables.items()},
-            {name: tensor.clone() for name, tensor in self.rank.adam.weights(shared=True).items()},
+            {name: table.export(state=False) for name, table in self.step.tables.items()},
+            self.step.weights(),
         )
         return out
 

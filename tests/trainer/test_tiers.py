@@ -1,20 +1,26 @@
 """Tables in DRAM and on SSD against tables in DRAM alone: the same rows, bit for bit."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bench.planted import pipeline
 from kernels.errors import ConfigError, UserError
 from kernels.layout import AdaGrad, RowLayout, Segment, Values
 from kernels.table import MISSING_ROW, DynamicTable, FieldTables
+from tests.trainer import des_worker
+from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED
 from trainer.spill import SpillStore
+from trainer.step import DesStep, Taken
 from trainer.tiers import SLACK, Ahead, Tiers
 
 LAYOUT = RowLayout((Segment("v", 4, AdaGrad(), 0.1),))
 ROW_BYTES = DynamicTable(LAYOUT, name="t", seed=1, track=True).row_bytes
 Rows = dict[int, bytes]
+BOTH = ROLES["both"]
 
 
 @pytest.fixture
@@ -98,6 +104,36 @@ def test_ten_times_the_budget_trains_the_same_table(tiers: Tiers, prefetch: bool
     total = sum(map(len, pair.tiered.values()))
     assert total > 10 * tiers.budget_rows
     assert sum(table.above for table in pair.tiered.values()) <= tiers.budget_rows
+
+
+def test_steps_taken_ahead_and_item_vectors_have_the_same_bits(tmp_path: Path) -> None:
+    def run(tiers: Tiers | None) -> tuple[list[np.ndarray], dict[str, Rows]]:
+        built = pipeline(BOTH[0], prerank=BOTH[1], fields=FIELDS, dense=DENSE, shared=SHARED)
+        des = DesStep(built, rank=0, world=1, seed=5, tiers=tiers)
+        rng = np.random.default_rng(2)
+        told: list[np.ndarray] = []
+        held: Taken | None = None
+        for n in range(30):
+            features, label = des_worker.batch(rng, 20)
+            features = replace(features, keys=rng.integers(0, 900, len(features.keys)))
+            taken = des.take(features, label)
+            if held is not None:
+                told += des.learn(held).logits.values()
+            held = taken
+            if n % 10 == 9:
+                items = des_worker.batch(rng, 60)[0]
+                told.append(des.item_vectors(replace(items, keys=rng.integers(0, 900, len(items.keys)))))
+        if tiers is not None:
+            assert sum(table.below for table in tiers.tables.values()) > 5 * tiers.budget_rows
+        return told, {name: rows_of(table) for name, table in des.tables.items()}
+
+    tiers = Tiers(tmp_path, 60_000, 0)
+    (told, rows), (ours, tiered) = run(None), run(tiers)
+    tiers.close()
+    assert len(told) == len(ours) == 2 * 29 + 3
+    for a, b in zip(told, ours, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert rows == tiered
 
 
 def test_a_row_read_ahead_that_changes_meanwhile_is_read_again(tiers: Tiers) -> None:

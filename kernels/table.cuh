@@ -131,28 +131,11 @@ class Table {
 
     // Fills the places of `rows` that are NO_ROW, in order, with new rows for their keys.
     void insert_missing(const int64_t* keys, uint32_t* rows, int64_t n) {
-        constexpr int64_t AHEAD = 16;
-        born_.clear();
-        const int64_t missing = std::count(rows, rows + n, NO_ROW);
-        if (missing == 0) return;
-        born_.reserve(missing);
-        for (int64_t i = 0; i < n; ++i) {
-            if (i + AHEAD < n && rows[i + AHEAD] == NO_ROW) {
-                const uint64_t hash = index_hash(index(), keys[i + AHEAD]);
-                const Segment* const segment = segment_of(index(), hash);
-                prefetch(segment->slots + home_slot(hash));
-                prefetch(&segment->count);
-            }
-            if (rows[i] == NO_ROW) rows[i] = insert(keys[i]);
+        if (std::find(rows, rows + n, NO_ROW) == rows + n) return;
+        // in parts, so that what one thread finds a place for is still in the cache when all threads fill it
+        for (int64_t at = 0; at < n; at += INSERT_PART) {
+            insert_part(keys + at, rows + at, std::min(INSERT_PART, n - at));
         }
-        const RowsView view = this->rows();
-        livectr::parallel_chunks(born_.size(), GRAIN, [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i) {
-                const auto [row, key] = born_[i];
-                *row_header(view, row) = {key, generation(), 0};
-                begin_row(view, row, initial_stream(seed_, key), hyper());
-            }
-        });
     }
 
     // Puts back the rows of keys that are not there, as no change; source: float[n, STRIDE].
@@ -271,6 +254,30 @@ class Table {
     Usage usage_;
     Admission admission_;
 
+    static constexpr int64_t INSERT_PART = 1 << 15;
+
+    void insert_part(const int64_t* keys, uint32_t* rows, int64_t n) {
+        constexpr int64_t AHEAD = 16;
+        born_.clear();
+        for (int64_t i = 0; i < n; ++i) {
+            if (i + AHEAD < n && rows[i + AHEAD] == NO_ROW) {
+                const uint64_t hash = index_hash(index(), keys[i + AHEAD]);
+                const Segment* const segment = segment_of(index(), hash);
+                prefetch(segment->slots + home_slot(hash));
+                prefetch(&segment->count);
+            }
+            if (rows[i] == NO_ROW) rows[i] = insert(keys[i]);
+        }
+        const RowsView view = this->rows();
+        livectr::parallel_chunks(born_.size(), GRAIN, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+                const auto [row, key] = born_[i];
+                *row_header(view, row) = {key, generation(), 0};
+                begin_row(view, row, initial_stream(seed_, key), hyper());
+            }
+        });
+    }
+
     // The key's row, and whether it is new; a new row's header is still that of the key before, if any.
     std::pair<uint32_t, bool> place(int64_t key) {
         const uint32_t fresh = free_.empty() ? next_row_ : free_.back();
@@ -291,11 +298,15 @@ class Table {
     }
 
     uint32_t insert(int64_t key) {
+        const uint32_t used = next_row_;
         const auto [row, fresh] = place(key);
         if (!fresh) return row;
         born_.emplace_back(row, key);
-        // erased and born again within a generation: already listed
-        if ((row_header(rows(), row)->generation & ~(ERASED | CLEAN)) != generation()) changed(&row, 1);
+        // Erased and born again within a generation: already listed. The header of a row that was never used is not
+        // read: its page is left to the thread that fills it.
+        const bool listed =
+            row < used && (row_header(rows(), row)->generation & ~(ERASED | CLEAN)) == generation();
+        if (!listed) changed_.back().push_back(row);
         return row;
     }
 };

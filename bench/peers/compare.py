@@ -78,7 +78,25 @@ def rows(quick: bool) -> list[dict[str, object]]:
             "bench.peers.contest", contest.work.name, *["--quick"] * quick, world=contest.world, python=peers
         )
         found += contest_rows(contest, result)
-    return found
+    return found + map_rows(launch("bench.peers.pruned_map", *["--quick"] * quick, world=1, python=peers))
+
+
+def map_rows(found: Found) -> list[dict[str, object]]:
+    """Finding and inserting beside FBGEMM's map of ids."""
+    goals = {"find": 1.5, "insert": 3.0}
+    return [
+        row(
+            figure,
+            "1,000,000 random ids below 2³¹, one call",
+            "Mkeys/s",
+            found[figure]["ours"],
+            peer_name="FBGEMM PrunedMapCPU",
+            peer=found[figure]["peer"],
+            better="more",
+            goal=goal,
+        )
+        for figure, goal in goals.items()
+    ]
 
 
 def contest_rows(contest: Contest, found: Found) -> list[dict[str, object]]:

@@ -29,7 +29,7 @@ LOG = Workload(
     hidden=(64, 32),
     batch=512,
 )
-SEEDS, BATCHES = 5, 400
+SEEDS, BATCHES = 5, 240
 DENSE_RATE = 4e-3
 """With AdaGrad's own 0.05, the best of nine for DeepFM on the log of another seed."""
 MODELS: dict[str, ModelConfig] = {

@@ -64,7 +64,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     work = {"P": P, "W": W}[name]
-    steps, rounds = (3, 2) if quick else (20, 7) if work is P else (4, 7)
+    steps, rounds = (3, 2) if quick else (20, 5) if work is P else (4, 5)
     batches = work.batches(rank, world, steps)
 
     def run(step: Contestant) -> None:

@@ -5,9 +5,9 @@ What a rank sends for the model in a step, U unique keys of its own B / N sample
 
     partial   8 (N − 1)/N · B · S                  partial results, and their gradients back
     vectors   8 (N − 1)/N² · B · F · D             every field's vector, and its gradient back
-    rows      8 (N − 1)/N · U · (1 + D)            keys, rows, and their gradients back
+    rows      8 (N − 1)/N · U · D                  rows, and their gradients back
 
-Keys (for partial and vectors), labels, scores and the network's gradients come on top: "all bytes".
+Keys, labels, scores and the network's gradients come on top: "all bytes".
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bench.peers.workloads import Batch, Workload
 from bench.rows import row
 from trainer.collectives import Collectives, connect
 from trainer.route import TRAVELS, Travel
-from trainer.step import StepSettings
+from trainer.step_settings import StepSettings
 
 HIDDEN, IDS = (64, 32), 20_000
 
@@ -58,7 +58,7 @@ class Point:
         sizes = {
             "partial": self.b * (HIDDEN[0] + width),
             "vectors": self.b * self.f * width / self.n,
-            "rows": unique * (1 + width),
+            "rows": unique * width,
         }
         return 8 * share * sizes[travel]
 
@@ -105,7 +105,7 @@ class Found:
     @property
     def model(self) -> float:
         """Bytes that the formulas speak of."""
-        own = {"partial": ("sum",), "vectors": ("vectors",), "rows": ("rows", "keys")}[self.travel]
+        own = {"partial": ("sum",), "vectors": ("vectors",), "rows": ("rows",)}[self.travel]
         return sum(self.bytes.get(operator, 0.0) for operator in own)
 
 

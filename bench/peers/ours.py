@@ -25,8 +25,8 @@ class Ours:
         return Collectives(rank, world, wire=self.wire)
 
 
-OURS = {"fp32": Ours(), "bf16": Ours(wire="bf16")}
-"""Contestants by name."""
+OURS = {"fp32": Ours(), "bf16": Ours(wire="bf16", settings=StepSettings(precision="bf16"))}
+"""Contestants by name; bf16 is floats on the wire and products of the network, not the tables."""
 
 
 def trainer(

@@ -55,7 +55,7 @@ def test_formulas_by_hand(travel: str) -> None:
     by_hand = {
         "partial": 8 * 0.75 * 8 * (64 + 2),
         "vectors": 8 * 3 / 16 * 8 * 3 * 2,
-        "rows": 8 * 0.75 * 5 * 3,
+        "rows": 8 * 0.75 * 5 * 2,
     }
     assert point.predicted(travel, 5) == pytest.approx(by_hand[travel])  # type: ignore[arg-type]
 

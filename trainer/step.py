@@ -231,6 +231,9 @@ class DesStep:
     def take(self, features: Features | CommonFeatures, label: F32) -> Taken:
         """The first half of `step`, which another batch's `learn` may follow: keys go to their ranks, and
         rows that are not in memory begin to be read. Collective."""
+        if not ((label == 0) | (label == 1)).all():
+            wrong = label[(label != 0) & (label != 1)][0]
+            raise ValueError(f"labels must be 0 or 1, not {wrong}")
         if self._undecided:
             self._choose(features)
         batch = self.exchange(features, label)

@@ -9,9 +9,10 @@ import torch
 from bench.planted import Planted, pipeline
 from ingest.features import Features
 from kernels.errors import ConfigError, MismatchError
-from models import FM, LR, DeepFM, ModelConfig, TwoTower
+from models import FM, LR, DeepFM, ModelConfig, TwoTower, decay
 from models.base import prior_log_odds
 from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED, batch
+from trainer import telemetry
 from trainer.dense import DenseAdam
 from trainer.metrics import auc, calibration, logloss
 from trainer.step import DesStep
@@ -213,3 +214,45 @@ def test_one_pass_learns_what_was_planted(
     logit, label, truth = (np.concatenate(column)[-40_000:] for column in zip(*seen, strict=True))
     assert (auc(logit, label) - 0.5) / (auc(truth, label) - 0.5) > share
     assert calibration(logit, label) == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_batch_whose_gradients_are_not_finite_is_scored_and_not_learned() -> None:
+    des, rng = step_of(*BOTH), np.random.default_rng(0)
+    skipped = telemetry.SKIPPED_BATCHES._value.get()
+    for first in (True, False):
+        features, label = batch(rng, 60)
+        features.dense[7, 1] = np.nan
+        des.front.forward(features.offsets, features.keys, features.rows)  # so that no row is new
+        before = [des.state_dense(), *(table.export()[1] for table in des.tables.values())]
+        result = des.step(features, label)
+        assert np.isnan(result.logits["rank"]).any()
+        after = [des.state_dense(), *(table.export()[1] for table in des.tables.values())]
+        assert all(torch.equal(before[0][name], after[0][name]) for name in before[0])
+        for one, other in zip(before[1:], after[1:], strict=True):
+            np.testing.assert_array_equal(one, other)
+        if first:
+            assert np.isfinite(des.step(*batch(rng, 60)).loss)
+    assert telemetry.SKIPPED_BATCHES._value.get() == skipped + 2
+
+
+@pytest.mark.parametrize("wrong", [0.5, -1.0, 2.0, np.nan])
+def test_a_label_is_0_or_1(wrong: float) -> None:
+    features, label = batch(np.random.default_rng(0), 10)
+    label[3] = wrong
+    with pytest.raises(ValueError, match="labels must be 0 or 1"):
+        step_of(LR()).step(features, label)
+
+
+def test_learning_rates_follow_the_schedule() -> None:
+    """A factor of a millionth after two batches: tables and network all but stand still."""
+    des = step_of(DeepFM(dim=4, hidden=(8,), schedule=decay(1e-6, every=2)))
+    features, label = batch(np.random.default_rng(0), 60)
+    moved = []
+    for _ in range(3):
+        before = [des.state_dense()["rank.mlp.weights.0"], des.tables["C1"].export(state=False)[1]]
+        des.step(features, label)
+        after = [des.state_dense()["rank.mlp.weights.0"], des.tables["C1"].export(state=False)[1]]
+        if len(before[1]) == len(after[1]):
+            moved.append([float(abs(a - b).max()) for a, b in zip(after, before, strict=True)])
+    assert min(moved[0]) > 1e-4
+    assert max(moved[1]) < 1e-6

@@ -1,0 +1,64 @@
+"""One rank of test_cost.py: what a step sends in each way, and what the cost model says: OUT/rank<r>.json."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bench.planted import Planted, pipeline
+from models import DeepFM
+from trainer.collectives import Collectives, Wire, connect
+from trainer.measure import measure_batch
+from trainer.route import TRAVELS
+from trainer.step import DesStep
+from trainer.step_settings import StepSettings
+
+FIELDS, DENSE, ROWS = 9, 2, 3_000
+CARDINALITY = np.geomspace(10, 20_000, FIELDS).astype(int).tolist()
+CONFIG = DeepFM(dim=8, hidden=(32, 16))
+MIXED = {"C1": "rows", "C2": "rows", "C9": "vectors"}
+
+
+def main() -> None:
+    """Every way over both wires, and what is chosen."""
+    torch.set_num_threads(1)
+    source, found = Planted(CARDINALITY, DENSE), []
+    with connect(timeout_s=120) as shared:
+        features, label, _ = source.batch(np.random.default_rng(0), ROWS)
+        mine = np.array_split(np.arange(ROWS), shared.world)[shared.rank]
+        wires: tuple[Wire, ...] = ("fp32", "bf16")
+        for wire in wires:
+            for travel in (*TRAVELS, MIXED, "auto"):
+                counted = Collectives(shared.rank, shared.world, wire=wire)
+                des = DesStep(
+                    pipeline(CONFIG, fields=FIELDS, dense=DENSE),
+                    rank=shared.rank,
+                    world=shared.world,
+                    seed=1,
+                    collectives=counted,
+                    settings=StepSettings("reducescatter", travel),  # type: ignore[arg-type]
+                )
+                measured = measure_batch(des.exchange, features.take(mine))
+                counted.bytes.clear()
+                logits = des.step(features.take(mine), label[mine]).logits["rank"]
+                logits = des.step(features.take(mine), label[mine]).logits["rank"]
+                network = sum(t.numel() for n, t in des.dense.replicated().items() if "/C" not in n)
+                found.append(
+                    {
+                        "wire": wire,
+                        "travel": travel,
+                        "chosen": des.route.travel,
+                        "bytes": dict(counted.bytes),
+                        "network": network,
+                        "predicted": des.cost.bytes(measured, des.route.travel),
+                        "ways": [des.cost.bytes(measured, [way] * FIELDS) for way in TRAVELS],
+                        "logits": logits.tolist(),
+                    }
+                )
+        Path(sys.argv[1], f"rank{shared.rank}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -99,11 +99,11 @@ class XDeepFMModel(CTRModel):
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, 1 + H₁] → logits f32[B]."""
-        x_0 = whole(gathered).pooled[..., 1:]
+        x_0 = whole(gathered).pooled[..., 1:].transpose(1, 2).contiguous()  # f32[B, K, m]
         x, sums = x_0, []
-        for weight in self.cin:
-            products = (x.unsqueeze(2) * x_0.unsqueeze(1)).flatten(1, 2)
-            x = weight.T @ products
-            sums.append(x.sum(dim=2))
+        for weight in self.cin:  # one product of B·K rows, in place of B small ones
+            products = (x.unsqueeze(3) * x_0.unsqueeze(2)).flatten(2)
+            x = products @ weight
+            sums.append(x.sum(dim=1))
         deep: Tensor = (self.mlp(aggregated[:, 1:]) + torch.cat(sums, dim=1) @ self.output).squeeze(1)
         return aggregated[:, 0] + deep + self.bias

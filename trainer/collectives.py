@@ -161,15 +161,25 @@ class Collectives:
 
     def tell(self, own: NDArray[Any], sizes: Sequence[int], operator: str) -> list[NDArray[Any]]:
         """Own numbers of 4 bytes, [n], to all ranks as they are → each rank's, sizes[r] numbers."""
+        return self.begin_to_tell(own, sizes, operator)()
+
+    def begin_to_tell(
+        self, own: NDArray[Any], sizes: Sequence[int], operator: str
+    ) -> Callable[[], list[NDArray[Any]]]:
+        """As `tell`, while other things are done: the numbers are there when the result is called."""
         if self.world == 1:
-            return [own]
-        kind = own.dtype
+            return lambda: [own]
         mine = torch.from_numpy(np.tile(own.view(np.int32), self.world))
         received = torch.empty(sum(sizes), dtype=torch.int32)
-        with self.timed(operator):
-            dist.all_to_all_single(received, mine, list(sizes), [len(own)] * self.world)
+        work = dist.all_to_all_single(received, mine, list(sizes), [len(own)] * self.world, async_op=True)
         self.count(operator, (self.world - 1) * own.nbytes)
-        return [part.numpy().view(kind) for part in torch.split(received, list(sizes))]
+
+        def wait() -> list[NDArray[Any]]:
+            with self.timed(operator):
+                work.wait()
+            return [part.numpy().view(own.dtype) for part in torch.split(received, list(sizes))]
+
+        return wait
 
     def all_to_all(
         self, outgoing: Sequence[U8], incoming: Sequence[int], sent: Mapping[str, int]

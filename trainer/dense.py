@@ -69,8 +69,8 @@ class DenseAdam:
         grads = [p.grad.sum() for p in self.parameters if p.grad is not None]
         return not grads or bool(torch.isfinite(torch.stack(grads)).all())
 
-    def reduce(self, all_reduce: Callable[[Tensor], Tensor]) -> None:
-        """Sums the gradients of all parameters that every rank has, in one piece."""
+    def reduce(self, all_reduce: Callable[[Tensor], Tensor], vote: float) -> float:
+        """Sums the gradients of all parameters that every rank has, in one piece; returns the sum of votes."""
         replicated = [
             p
             for role, model in self.models.items()
@@ -80,9 +80,11 @@ class DenseAdam:
             )
         ]
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in replicated]
-        flat = all_reduce(torch.cat([grad.reshape(-1) for grad in grads]))
-        for p, part in zip(replicated, torch.split(flat, [p.numel() for p in replicated]), strict=True):
+        flat = all_reduce(torch.cat([*(grad.reshape(-1) for grad in grads), grads[0].new_tensor([vote])]))
+        parts = torch.split(flat, [*(p.numel() for p in replicated), 1])
+        for p, part in zip(replicated, parts, strict=False):
             p.grad = part.view_as(p)
+        return float(parts[-1])
 
     def clear(self) -> None:
         """Forget the gradients."""

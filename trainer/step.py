@@ -24,9 +24,10 @@ A batch whose gradients are not finite is scored, counted and not learned: no ta
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -254,9 +255,9 @@ class DesStep:
         # 1 forward: rows → sub-operators → ⊕ → the rest, of all samples or of the own ones
         leaves = self.reading.forward(batch)
         logits = self._forward(leaves, batch)
-        scores, labels = self._scores(logits, batch)
+        scores = self._scores(logits, batch)
         # 2 backward
-        shift = self._first_shift(labels)
+        shift = 0.0 if self.dense.steps else self._first_shift(scores()[1])
         target = torch.from_numpy(batch.label).to(self.device)
         losses = [
             binary_cross_entropy_with_logits(z + shift, target, reduction="sum") for z in logits.values()
@@ -270,7 +271,8 @@ class DesStep:
             self._skip(shift)
         if self.tiers is not None:
             self.tiers.settle()
-        return StepResult(scores, labels, _loss(scores, labels, shift), batch.rows)
+        told, labels = scores()
+        return StepResult(told, labels, _loss(told, labels, shift), batch.rows)
 
     def _set_rates(self) -> None:
         """Every role's learning rates, as its schedule has them after so many batches."""
@@ -294,23 +296,27 @@ class DesStep:
             for (role, model), part in zip(self.models.items(), found, strict=True)
         }
 
-    def _scores(self, logits: Mapping[str, Tensor], batch: GlobalBatch) -> tuple[dict[str, F32], F32]:
-        """Role → logits f32[B], and labels f32[B], on every rank."""
+    def _scores(
+        self, logits: Mapping[str, Tensor], batch: GlobalBatch
+    ) -> Callable[[], tuple[dict[str, F32], F32]]:
+        """What tells, on every rank, role → logits f32[B], and labels f32[B]; they travel meanwhile."""
         own = {role: z.detach().cpu().numpy() for role, z in logits.items()}
         if not self.route.scatter:
-            return own, batch.label
+            return lambda: (own, batch.label)
         columns = [*own.values(), batch.label]
-        told = self.collectives.tell(
-            np.concatenate(columns), [len(columns) * rows for rows in batch.rows], "scores"
-        )
-        parts = [part.reshape(len(columns), n) for part, n in zip(told, batch.rows, strict=True)]
-        whole = np.concatenate(parts, axis=1)
-        return dict(zip(own, whole[:-1], strict=True)), whole[-1]
+        sizes = [len(columns) * rows for rows in batch.rows]
+        wait = self.collectives.begin_to_tell(np.concatenate(columns), sizes, "scores")
+
+        @functools.cache
+        def told() -> tuple[dict[str, F32], F32]:
+            parts = zip(wait(), batch.rows, strict=True)
+            whole = np.concatenate([part.reshape(len(columns), n) for part, n in parts], axis=1)
+            return dict(zip(own, whole[:-1], strict=True)), whole[-1]
+
+        return told
 
     def _first_shift(self, label: F32) -> float:
-        """Moves every bias by what the first batch's CTR says, and returns by how much; 0 in later steps."""
-        if self.dense.steps:
-            return 0.0
+        """Moves every bias by what the first batch's CTR says, and returns by how much."""
         clicks = float(label.sum(dtype=np.float64))
         shift = prior_log_odds(clicks, len(label) - clicks) - prior_log_odds()
         self._move_bias(shift)
@@ -324,11 +330,10 @@ class DesStep:
     def _agree(self, leaves: Leaves) -> bool:
         """Whether all ranks may learn the batch: all gradients are finite. Sums the gradients of replicated
         parameters over the ranks where each has those of its own samples."""
-        finite = leaves.finite and self.dense.finite
-        flag = torch.tensor([0.0 if finite else 1.0])
+        against = 0.0 if leaves.finite and self.dense.finite else 1.0
         if self.route.scatter:
-            self.dense.reduce(lambda flat: self.collectives.all_reduce(flat, "networks"))
-        return float(self.collectives.all_reduce(flag, "check")) == 0.0
+            return self.dense.reduce(lambda flat: self.collectives.all_reduce(flat, "networks"), against) == 0
+        return float(self.collectives.all_reduce(torch.tensor([against]), "check")) == 0
 
     def _skip(self, shift: float) -> None:
         self._move_bias(-shift)

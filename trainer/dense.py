@@ -70,7 +70,7 @@ class DenseAdam:
         return not grads or bool(torch.isfinite(torch.stack(grads)).all())
 
     def reduce(self, all_reduce: Callable[[Tensor], Tensor], vote: float) -> float:
-        """Sums the gradients of all parameters that every rank has, in one piece; returns the sum of votes."""
+        """Sums the gradients of all parameters that every rank has, in one piece; returns the votes' sum."""
         replicated = [
             p
             for role, model in self.models.items()

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from bench.peer import Peer
+from bench.peers.compare import MCH, MCH_INTERVAL
 from bench.peers.ours import OURS, trainer
 from bench.peers.tables import PeerStep, managed, sharded, tbe
 from bench.peers.workloads import Batch, P, W, Workload
@@ -38,7 +39,7 @@ def contestants(work: Workload, world: int) -> dict[str, Contestant]:
     if world == 1:
         for kind, rowwise in (("row-wise Adagrad", True), ("Adagrad", False)):
             found[f"FBGEMM TBE, fused {kind}"] = PeerStep(work, partial(tbe, rowwise=rowwise), raw=False).step
-        found["TorchRec MCH"] = PeerStep(work, managed, raw=True).step
+        found[MCH] = PeerStep(work, partial(managed, interval=MCH_INTERVAL), raw=True).step
         found["torch EmbeddingBag, hash-mod"] = plain(work)
     return found
 

@@ -63,13 +63,13 @@ def sharded(work: Workload, width: int, sharding: Sharding) -> Embed:
     return _embed(work, _parallel(work, collection, sharder, sharding))
 
 
-def managed(work: Workload, width: int, interval: int = 20) -> Embed:
+def managed(work: Workload, width: int, interval: int) -> Embed:
     """TorchRec's managed collision: any 64-bit id, mapped to a row of a table that can hold all of them.
 
     The map stands before `tbe`: TorchRec's own sharded module cannot evict on a CPU, where FBGEMM has no
     `reset_weight_momentum`. A row is not cleared when it gets another id, which saves the peer that work.
 
-    interval: batches between evictions, when new ids get their rows.
+    interval: batches between evictions, when new ids get their rows; until then they have none.
     """
     configs = _configs(work, width)
     maps = {

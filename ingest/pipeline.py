@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from ingest.plan import FeaturePlan
 from ingest.policies import TablePolicy, by_table
 from ingest.streams import Lookup, Stream, Table, View, roots_of
 from kernels.errors import ConfigError, UserError
+from kernels.layout import Values
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,8 @@ class Pipeline:
     items     the look-up table of what is ranked (the ads); needed by pre-rank
     policies  which rows embedding tables take in and let go: one TablePolicy for all of them, or one by the
               name of the table; None: all stay
+    row_values  how tables store their values: "fp32", or in half of the memory "fp16" or "bf16"; optimisers'
+              state is fp32, and updates are rounded at random, so that small ones are not lost
     settings  settings that the pipeline file fixes; checked by the command line's configuration
 
     Raises ConfigError, one sentence, for what cannot work.
@@ -65,6 +68,7 @@ class Pipeline:
     prerank: object | None = None
     items: Table | None = None
     policies: TablePolicy | Mapping[str, TablePolicy] | None = None
+    row_values: Values = "fp32"
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -90,6 +94,10 @@ class Pipeline:
             )
         self._check_towers()
         _ = self.table_policies
+        if self.row_values not in get_args(Values):
+            raise ConfigError(
+                f"Pipeline: row_values is {self.row_values!r}; it must be {' or '.join(get_args(Values))}"
+            )
         self._check_models()
 
     # What it computes
@@ -130,6 +138,7 @@ class Pipeline:
             self.log,
             self.items,
             sorted(self.table_policies.items()),
+            self.row_values,
         )
         return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
 

@@ -78,7 +78,7 @@ def show_placement(
     from trainer.step import model_configs
 
     check_placement(placement, rank_memory)
-    layout = row_layout(row_segments(model_configs(pipeline)))
+    layout = row_layout(row_segments(model_configs(pipeline)), pipeline.row_values)
     each = row_bytes(layout)
     fields = pipeline.fields
     tables = [field.table for field in fields]

@@ -87,7 +87,7 @@ class NearCache:
     """
 
     def __init__(self, tables: Sequence[str], layout: RowLayout, *, seed: int, max_rows: int) -> None:
-        if layout.stride != layout.dim:
+        if any(segment.optimiser.state_floats(segment.dim) for segment in layout.segments):
             raise ValueError("the near-cache holds values only: its layout must have no optimiser state")
         self.tables = {name: DynamicTable(layout, name=name, seed=seed) for name in tables}
         self._max_rows = max_rows
@@ -110,7 +110,7 @@ class NearCache:
             if found:
                 self._make_room(sum(len(keys) for keys, _ in found.values()))
                 for table, (keys, rows) in found.items():
-                    self.tables[table].assign(keys, rows)
+                    self._assign(table, keys, rows)
                 metrics.NEARCACHE_ROWS.set(len(self))
             missing = self._missing(batch)
             if missing:
@@ -137,7 +137,13 @@ class NearCache:
         """Drops stale i64[m], then adds rows f32[n, D] of keys i64[n]."""
         with self._lock.write():
             self.tables[table].erase(stale)
-            self.tables[table].assign(keys, rows)
+            self._assign(table, keys, rows)
+
+    def _assign(self, table: str, keys: I64, rows: F32) -> None:
+        layout = self.tables[table].layout
+        if layout.stride > layout.dim:  # rows of 16-bit values count their updates; here there are none
+            rows = np.pad(rows, ((0, 0), (0, layout.stride - layout.dim)))
+        self.tables[table].assign(keys, rows)
 
     def _front(self, batch: Batch) -> FieldTables:
         front = self._fronts.get((batch.fields, batch.sequences))

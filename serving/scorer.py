@@ -15,7 +15,7 @@ from torch import Tensor
 from ingest.pipeline import Pipeline
 from ingest.statistics import Statistics
 from kernels.errors import ConfigError, MismatchError
-from kernels.layout import SGD, RowLayout, Segment
+from kernels.layout import SGD, RowLayout, Segment, Values
 from models.base import CTRModel, Gathered, ModelConfig, Ragged, role_slices, row_segments
 from models.two_tower import TwoTower, TwoTowerModel, is_named
 from protos.store import F32, FEATURES, VersionManifest
@@ -40,9 +40,11 @@ def sequence_fields(pipeline: Pipeline) -> tuple[str, ...]:
     return model_configs(pipeline)["rank"].gathers(pipeline.plan.fields).sequences
 
 
-def value_layout(configs: Mapping[str, ModelConfig]) -> RowLayout:
-    """The values of a published row: the trainer's segments without their optimisers' state."""
-    return RowLayout(tuple(Segment(s.name, s.dim, SGD(), s.init_scale) for s in row_segments(configs)))
+def value_layout(configs: Mapping[str, ModelConfig], values: Values = "fp32") -> RowLayout:
+    """The values of a published row: the trainer's segments without their optimisers' state. They are stored
+    as the trainer stores them, so that rows that nobody has stored begin alike."""
+    made = tuple(Segment(s.name, s.dim, SGD(), s.init_scale) for s in row_segments(configs))
+    return RowLayout(made, values)
 
 
 def near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionManifest, rows: int) -> NearCache:
@@ -50,7 +52,7 @@ def near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionManif
 
     Raises MismatchError when the published rows are laid out differently.
     """
-    layout = value_layout(model_configs(pipeline))
+    layout = value_layout(model_configs(pipeline), pipeline.row_values)
     published = tuple(manifest.segments)
     if published != tuple((s.name, s.dim) for s in layout.segments):
         raise MismatchError(f"version {manifest.version} has rows of {published}: another pipeline's")

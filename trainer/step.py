@@ -146,7 +146,7 @@ class DesStep:
         self.placement = place(self._table_of, world)
         self.own = self.placement.fields_of(rank)
         self._common = Common.of(pipeline)
-        self.layout: RowLayout = row_layout(row_segments(self.configs))
+        self.layout: RowLayout = row_layout(row_segments(self.configs), pipeline.row_values)
         self.slices = role_slices(self.configs)
         self.tiers = tiers
         new_table = DynamicTable if tiers is None else tiers.table

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from kernels.layout import Values
 from serving.client import PreRankClient, RankClient
 from serving.serve import App
 from tests.serving.display_pipeline import pipeline
@@ -44,20 +47,22 @@ def write_logs(root: Path, world: World, impressions: int) -> dict[int, list[int
     return clicks
 
 
+@pytest.mark.parametrize("values", ["fp32", "bf16"])
 def test_what_was_trained_is_served(
-    tmp_path: Path, redis_url: str, world: World, serve: Callable[..., App]
+    tmp_path: Path, redis_url: str, world: World, serve: Callable[..., App], values: Values
 ) -> None:
+    served = replace(pipeline, row_values=values)
     clicks = write_logs(tmp_path / "logs", world, 2_000)
     options = TrainOptions(
         f"file:{tmp_path / 'logs'}", until_end=True, batch_size=64, seed=SEED, publish=redis_url
     )
     with connect() as collectives, ExitStack() as resources:
-        training = Training(pipeline, options, collectives, lambda: False, resources)
+        training = Training(served, options, collectives, lambda: False, resources)
         report = training.run()
         assert report.examples_trained == 2_000
         trained = World(training.step)
         now_ms = NOW_MS + 3_000_000
-        rank, prerank = serve("rank"), serve("prerank")
+        rank, prerank = serve("rank", served), serve("prerank", served)
         assert rank.view.peek().version == report.published_versions  # type: ignore[union-attr]
         ads = [*range(100, 150), 777]  # 777: nobody has seen it
         position = [i % 5 for i in range(len(ads))]

@@ -1,6 +1,7 @@
 """The step of one rank: the order of things, state, bad input, and that models learn what was planted."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from bench.planted import Planted, pipeline
 from ingest.features import Features
 from kernels.errors import ConfigError, MismatchError
+from kernels.layout import Values
 from models import FM, LR, DeepFM, ModelConfig, TwoTower, decay
 from models.base import prior_log_odds
 from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED, batch
@@ -256,3 +258,21 @@ def test_learning_rates_follow_the_schedule() -> None:
             moved.append([float(abs(a - b).max()) for a, b in zip(after, before, strict=True)])
     assert min(moved[0]) > 1e-4
     assert max(moved[1]) < 1e-6
+
+
+def test_rows_of_half_the_size_learn_as_well() -> None:
+    """bfloat16 values with fp32 state: the AUC of one pass is within 0.005 of fp32's."""
+    source = Planted([50, 800, 3_000, 100], dense=1, strength=(0.8, 0.6, 0.3), seed=3)
+    found = {}
+    values: tuple[Values, ...] = ("fp32", "bf16")
+    for kept in values:
+        built = replace(pipeline(DeepFM(dim=8, hidden=(32, 16)), fields=4, dense=1), row_values=kept)
+        des, rng, seen = DesStep(built, rank=0, world=1, seed=1), np.random.default_rng(0), []
+        for _ in range(120):
+            features, label, _ = source.batch(rng, 500)
+            seen.append((des.step(features, label).logits["rank"], label))
+        logit, label = (np.concatenate(column)[-30_000:] for column in zip(*seen, strict=True))
+        found[kept] = auc(logit, label)
+        exported = des.tables["C2"].export(state=False)[1]
+        assert bool((exported.view(np.uint32) & 0xFFFF).any()) is (kept == "fp32")
+    assert found["bf16"] == pytest.approx(found["fp32"], abs=0.005)

@@ -215,6 +215,11 @@ def gpu_available() -> bool:
         return False
 
 
+def free_memory() -> int:
+    """Bytes of the current GPU's memory that nobody has taken. Raises ConfigError where there is none."""
+    return int(require_gpu().cuda.runtime.memGetInfo()[0])
+
+
 def require_gpu() -> Any:
     """CuPy. Raises ConfigError where it, or a GPU, is missing."""
     try:

@@ -39,6 +39,7 @@ class GpuCache:
     distinct keys must fit. note_uses: whether host tables note the use of rows that the device has too, which
     asks the host for every distinct key of a batch; None: where they keep track of use. Policies that choose
     rows by their use need it; to choose what lies in DRAM or below, the device's misses are enough.
+    A table may begin to keep track later on.
 
     Calls of several threads take turns. Raises ConfigError without a GPU, and for tables with admission.
     """
@@ -66,7 +67,7 @@ class GpuCache:
         #: rows that came before their batch, so far
         self.prefetched = 0
         self._hosts = list(self.tables.values())
-        self._notes = [table.tracks if note_uses is None else note_uses for table in self._hosts]
+        self._note_uses = note_uses
         self._rates = 0
         self._step = 1
         self._flushed = 0
@@ -92,14 +93,15 @@ class GpuCache:
             )
         self.hits += batch.distinct - batch.missing
         self.misses += batch.missing
-        if any(self._notes):
+        notes = [table.tracks if self._note_uses is None else self._note_uses for table in self._hosts]
+        if any(notes):
             asked, of, missing = self.device.distinct(batch)
         elif batch.missing:
             asked, of = self.device.missing(batch)
             missing = np.ones(batch.missing, bool)
         else:
             return batch
-        rows = self._fetched(asked, of, missing)
+        rows = self._fetched(asked, of, missing, notes)
         if batch.missing:
             self._make_room(batch.missing)
             self.device.insert(batch, self.device.work.upload("source", rows))
@@ -159,11 +161,11 @@ class GpuCache:
             self.device.erase(keys, list(self.tables).index(name))
             return self.tables[name].erase(keys)
 
-    def _fetched(self, keys: Keys, of: Rows, missing: npt.NDArray[np.bool_]) -> Floats:
+    def _fetched(self, keys: Keys, of: Rows, missing: npt.NDArray[np.bool_], notes: Sequence[bool]) -> Floats:
         """float32[missing, stride] rows of the missing keys; new ones are inserted, uses are noted."""
         out = np.empty((len(keys), self.device.layout.stride), np.float32)
         for number, host in enumerate(self._hosts):
-            mine = of == number if self._notes[number] else (of == number) & missing
+            mine = of == number if notes[number] else (of == number) & missing
             if mine.any():
                 numbers = host.find_or_insert(keys[mine])
                 wanted = missing[mine]

@@ -125,7 +125,9 @@ class Settings:
         T.spill, "folder on an SSD for embedding rows beyond dram_bytes", commands=TRAIN, example="DIR"
     )
     device: str = setting(
-        T.device, "where features are extracted: cpu or gpu (needs livectr[gpu])", commands=TRAIN
+        T.device,
+        "where features are extracted and tables trained: cpu or gpu (needs livectr[gpu])",
+        commands=TRAIN,
     )
     gpu_budget: int | None = setting(
         T.gpu_budget,
@@ -133,6 +135,14 @@ class Settings:
         commands=TRAIN + INSPECT,
         least=0,
         example="BYTES",
+    )
+    gpu_rows: int | None = setting(
+        T.gpu_rows,
+        "most rows of a rank's tables on its GPU; the others are in host memory (0: all there; "
+        "default: what half of the GPU memory holds that is free at the start)",
+        commands=TRAIN,
+        least=0,
+        example="ROWS",
     )
     max_steps: int | None = setting(T.max_steps, "stop after so many steps", commands=TRAIN, least=1)
     window_s: float = setting(

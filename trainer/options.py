@@ -35,7 +35,9 @@ class TrainOptions:
         limit.
     dram_bytes: memory for the rows of a rank's embedding tables; the rest is kept in `spill`, a folder on an
         SSD. None: all rows are in memory. Both or neither.
-    device: where features are extracted. gpu_budget: bytes of GPU memory that they may take; None: all.
+    device: where features are extracted and tables are trained. gpu_budget: bytes of GPU memory that features
+        may take; None: all. gpu_rows: most rows of a rank's tables on the GPU, the others are in host memory;
+        0: all are there; None: see trainer.gpu_tables.FREE_SHARE.
     common_features: compute, send and pool what a batch's examples of one user have in common once.
     aggregate, travel, wire, precision: how a step is run; see trainer.step.StepSettings. travel may name
         fields, "user=rows,ad=vectors".
@@ -67,6 +69,7 @@ class TrainOptions:
     spill: str | None = None
     device: Literal["cpu", "gpu"] = "cpu"
     gpu_budget: int | None = None
+    gpu_rows: int | None = None
     common_features: bool = True
     aggregate: Mode = "reducescatter"
     travel: str = "auto"
@@ -83,6 +86,12 @@ class TrainOptions:
             raise ConfigError(f"batch_interval_ms is {self.batch_interval_ms}; it must be at least 1")
         if self.device not in ("cpu", "gpu"):
             raise ConfigError(f"device is {self.device!r}; it must be cpu or gpu")
+        if self.gpu_rows is not None and self.gpu_rows < 0:
+            raise ConfigError(
+                f"gpu_rows is {self.gpu_rows}; it must be at least 0 (0: tables in host memory)"
+            )
+        if self.gpu_rows and self.device == "cpu":
+            raise ConfigError(f"gpu_rows is {self.gpu_rows}, but device is cpu: set device to gpu")
         check_placement(self.placement, self.rank_memory)
         if self.dram_bytes is not None and self.spill is None:
             raise ConfigError("dram_bytes needs spill: name a folder on an SSD for the rows that do not fit")

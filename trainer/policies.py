@@ -17,7 +17,7 @@ its own keys: what stays then depends on the number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -48,6 +48,8 @@ class Policies:
         tables: this rank's, empty.
         policies: of all tables (ingest.pipeline.Pipeline.table_policies).
         timed: whether the log has event times.
+        erase: what forgets keys of a table, and returns how many were there; None: DynamicTable.erase. Where
+            rows lie on a GPU too, both places must.
         rank, parts: this rank, and over how many ranks a table's rows are, where they are split by key.
 
     Raises:
@@ -60,13 +62,14 @@ class Policies:
         policies: Mapping[str, TablePolicy],
         *,
         timed: bool,
+        erase: Callable[[str, Keys], int] | None = None,
         rank: int = 0,
         parts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.now = 0
         self._timed, self._rank = timed, rank
         own = (name for name in tables if name in policies)
-        self._kept = {name: _Kept.of(tables[name], policies[name], parts.get(name, 1)) for name in own}
+        self._kept = {name: _Kept.of(tables[name], policies[name], parts.get(name, 1), erase) for name in own}
 
     @property
     def tracked(self) -> frozenset[str]:
@@ -135,11 +138,14 @@ class _Kept:
     policy: TablePolicy
     budget: int | None
     parts: int
+    erase: Callable[[str, Keys], int] | None
     looked: int = 0
     counted: tuple[int, int] = (0, 0)
 
     @staticmethod
-    def of(table: DynamicTable, policy: TablePolicy, parts: int) -> _Kept:
+    def of(
+        table: DynamicTable, policy: TablePolicy, parts: int, erase: Callable[[str, Keys], int] | None
+    ) -> _Kept:
         if policy.tracks:
             if table.tracks:
                 raise ConfigError(
@@ -150,7 +156,7 @@ class _Kept:
         if policy.admit_after is not None:
             table.admit_after(policy.admit_after, policy.sketch_bytes)
         budget = policy.row_budget(table.row_bytes)
-        return _Kept(table, policy, None if budget is None else max(1, budget // parts), parts)
+        return _Kept(table, policy, None if budget is None else max(1, budget // parts), parts, erase)
 
     def move_to(self, now: int) -> None:
         if self.policy.tracks:
@@ -180,7 +186,8 @@ class _Kept:
 
     def _drop(self, keys: Keys, metric: Counter) -> None:
         if len(keys):
-            metric.labels(self.table.name).inc(self.table.erase(keys))
+            name = self.table.name
+            metric.labels(name).inc(self.table.erase(keys) if self.erase is None else self.erase(name, keys))
 
 
 def _merged(sketches: Sequence[tuple[npt.NDArray[np.uint8], int]]) -> tuple[npt.NDArray[np.uint8], int]:

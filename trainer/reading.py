@@ -6,6 +6,8 @@
 
 One call reads all of them and one trains them: a row that is read in several ways learns once a step, from
 the sum of its gradients.
+
+With a cache, rows and gradients cross between tables and networks on the device, without a host copy.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kernels.gpu_cache import CachedFields, GpuCache
 from kernels.table import DynamicTable, FieldTables
 from trainer.exchange import GlobalBatch
 from trainer.route import Route
@@ -45,7 +48,10 @@ class Leaves:
 
 
 class Reading:
-    """Reads and trains one rank's tables for the whole batch."""
+    """Reads and trains one rank's tables for the whole batch.
+
+    cache: that of the tables, where they are on a GPU. device: where the networks run.
+    """
 
     def __init__(
         self,
@@ -54,6 +60,7 @@ class Reading:
         route: Route,
         rank: int,
         device: torch.device,
+        cache: GpuCache | None = None,
     ) -> None:
         self.far = route.far(rank)
         self.sequences = () if route.scatter else tuple(f for f in route.sequences if f in self.far)
@@ -65,8 +72,12 @@ class Reading:
         fields += [(table, table) for table in self.row_tables]
         extra = len(fields) - len(self.far)
         blocks = [*(int(not common) for common in self.common), *range(2, 2 + extra)]
-        used = {table: tables[table] for _, table in fields}
-        self._front = FieldTables(used, fields, blocks)
+        self._front: FieldTables | CachedFields
+        if cache is None:
+            self._front = FieldTables({table: tables[table] for _, table in fields}, fields, blocks)
+        else:
+            self._front = CachedFields(cache, fields, blocks)
+        self._rows_on = torch.device("cpu")
 
     def keys(self, batch: GlobalBatch) -> dict[str, NDArray[np.int64]]:
         """Table → the keys that a batch reads, i64[n], repeated ones included."""
@@ -103,7 +114,9 @@ class Reading:
             offsets = np.r_[offsets, np.arange(start + 1, start + added + 1, dtype=np.int32)]
             keys = np.concatenate([keys, *more])
         results = self._front.forward(offsets, keys, groups, rows, *map(len, more))
-        leaves = [torch.from_numpy(array).to(self.device) for array in results]
+        values = [torch.from_dlpack(array) for array in results]
+        self._rows_on = values[0].device
+        leaves = [one.to(self.device) for one in values]
         singles = [leaf.squeeze(1).requires_grad_() for leaf in leaves[2:]]
         count = len(self.sequences)
         return Leaves(
@@ -119,6 +132,6 @@ class Reading:
         grads = []
         for leaf in leaves:
             grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-            array = grad.cpu().numpy()
-            grads.append(array if array.ndim == 3 else array[:, None])
+            grad = (grad if grad.ndim == 3 else grad[:, None]).to(self._rows_on)
+            grads.append(grad if grad.is_cuda else grad.numpy())
         return self._front.backward(*grads)

@@ -48,6 +48,7 @@ from trainer.checkpoint import Checkpointer, Commit, Restored, identity_of
 from trainer.collectives import Collectives, connect
 from trainer.control import Control
 from trainer.feed import Batch, Feed
+from trainer.gpu_tables import gpu_tables
 from trainer.measured import field_keys
 from trainer.monitor import Monitor
 from trainer.options import Report, TrainOptions, summed
@@ -138,9 +139,12 @@ class Training:
             collectives=collectives,
             settings=options.step_settings,
             tiers=self.tiers,
+            gpu=gpu_tables(options),
         )
         timed = pipeline.log.impressions.time is not None
-        self.policies = Policies(self.step.tables, pipeline.table_policies, timed=timed)
+        self.policies = Policies(
+            self.step.tables, pipeline.table_policies, timed=timed, erase=self.step.erase
+        )
         self._held: tuple[Batch, Taken] | None = None
         """A batch that waits for its rows from SSD while the one before is learned; none without tiers."""
         compile_plan = compiler(options.device, budget_bytes=options.gpu_budget, rows=options.batch_size)
@@ -415,6 +419,7 @@ class Training:
             return None
         manifest = restored.manifest
         restored.load_tables(self.step.tables)
+        self.step.drop()
         self.policies.load(restored.policies())
         self.step.load_dense(restored.dense())
         self.steps, self.examples = manifest.step, manifest.examples

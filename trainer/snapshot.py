@@ -36,7 +36,8 @@ class Boundary:
 
     @staticmethod
     def mark(step: DesStep, source: ExampleSource) -> "Boundary":
-        """Mark the present."""
+        """Mark the present, once the host's tables have all of it."""
+        step.flush()
         tables = {name: table.mark() for name, table in step.tables.items()}
         mark = source.mark()
         return Boundary(tables, mark, mark)
@@ -56,6 +57,7 @@ class Snapshotter:
 
     def take(self, steps: int, since: Boundary | None) -> Snapshot:
         """What changed after `since`, or everything (None), as it is after `steps` steps. Collective."""
+        self.step.flush()
         rows = {
             name: table.export(since.tables[name] if since else 0, state=False)
             for name, table in self.step.tables.items()

@@ -40,6 +40,7 @@ from ingest.common import Common, CommonFeatures
 from ingest.features import Features
 from ingest.pipeline import Pipeline
 from kernels.errors import ConfigError
+from kernels.gpu_cache import CachedFields, GpuCache
 from kernels.layout import RowLayout
 from kernels.rows import row_layout
 from kernels.table import DynamicTable, FieldTables
@@ -52,6 +53,7 @@ from trainer.cost import CostModel
 from trainer.dense import DenseAdam
 from trainer.exchange import Exchange, GlobalBatch
 from trainer.far import FarFields
+from trainer.gpu_tables import GpuTables
 from trainer.measure import measure_batch
 from trainer.near import NearSamples
 from trainer.networks import build_networks
@@ -117,7 +119,8 @@ class DesStep:
     """A rank's tables, networks and optimisers, and the step that trains them together with the other ranks.
 
     Attributes:
-        tables: table name → this rank's tables
+        tables: table name → this rank's tables, those of the host; read them after a `flush`
+        cache: their rows on the GPU; None where tables are in host memory, or this rank has none
         models: role → network of this rank's fields, with `finish`
         placement: which rank holds which field
     """
@@ -135,7 +138,13 @@ class DesStep:
         collectives: Collectives | None = None,
         settings: StepSettings = StepSettings(),  # noqa: B008, frozen
         tiers: Tiers | None = None,
+        gpu: GpuTables | None = None,
     ) -> None:
+        if gpu is not None and tiers is not None:
+            raise ConfigError(
+                "rows cannot lie on a GPU and on an SSD at once: leave out dram_bytes and spill, or set "
+                "gpu_rows to 0, so that tables are in host memory"
+            )
         self.configs = model_configs(pipeline)
         self.settings, self.seed, self.rank = settings, seed, rank
         self.collectives = collectives or Collectives(rank, world)
@@ -154,7 +163,15 @@ class DesStep:
             table: new_table(self.layout, name=table, seed=seed)
             for table in dict.fromkeys(self._table_of[f] for f in self.own)
         }
-        self.front = FieldTables(self.tables, [(self.fields[f], self._table_of[f]) for f in self.own])
+        self.cache: GpuCache | None = None
+        if gpu is not None:
+            self.cache = gpu.cache(self.tables, pipeline.table_policies, self.device)
+        fields = [(self.fields[f], self._table_of[f]) for f in self.own]
+        self.front: FieldTables | CachedFields
+        if self.cache is None:
+            self.front = FieldTables(self.tables, fields)
+        else:
+            self.front = CachedFields(self.cache, fields)
         try:
             self._gathers = {role: config.gathers(self.fields) for role, config in self.configs.items()}
             self._gathered = gathered(self.configs, self.fields)
@@ -212,7 +229,7 @@ class DesStep:
         self.models, self._near_models = networks.far, networks.near
         self._parameters = networks.parameters
         self.exchange = Exchange(self.route, width, self.collectives)
-        self.reading = Reading(self.tables, self.fields, self.route, self.rank, self.device)
+        self.reading = Reading(self.tables, self.fields, self.route, self.rank, self.device, self.cache)
         self._far = FarFields(self.route, self.models, self.slices, width, self.collectives)
         self._near = NearSamples(
             self.route, self._near_models, self.slices, width, self.layout.dim, self.collectives
@@ -249,6 +266,20 @@ class DesStep:
             self.tiers.bring(taken.ahead)
         with precision(self.settings.precision):
             return self._learn(taken.batch)
+
+    def flush(self) -> None:
+        """Brings the host's tables up to date, before they are marked or read."""
+        if self.cache is not None:
+            self.cache.flush()
+
+    def drop(self) -> None:
+        """To be called when the host's tables were filled from elsewhere: they are what counts."""
+        if self.cache is not None:
+            self.cache.drop()
+
+    def erase(self, table: str, keys: NDArray[np.int64]) -> int:
+        """Forgets keys of an own table wherever they lie; returns how many were there."""
+        return self.tables[table].erase(keys) if self.cache is None else self.cache.erase(table, keys)
 
     def _learn(self, batch: GlobalBatch) -> StepResult:
         self._set_rates()

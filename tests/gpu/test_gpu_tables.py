@@ -1,0 +1,37 @@
+"""Training with tables on a real GPU: the checks of the emulated device. `make test-gpu` runs them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernels.device import CudaDevice
+from kernels.errors import ConfigError
+from tests.trainer import gpu_tables_checks as checks
+from trainer.gpu_tables import GpuTables
+
+
+@pytest.mark.parametrize("case", checks.CASES)
+def test_cached_training_equals_the_host(case: str) -> None:
+    """Both train networks on the GPU: tables there or in host memory, the bits are the same."""
+    checks.cached_training_equals_the_host(CudaDevice, "cuda:0", case)
+
+
+def test_a_resumed_step_goes_on() -> None:
+    checks.a_resumed_step_goes_on(CudaDevice, "cuda:0")
+
+
+def test_rows_never_pass_the_host() -> None:
+    """What a step reads are tensors on the GPU, whose gradients are there too."""
+    step = checks.step_of("both", "cuda:0", GpuTables())
+    assert step.cache is not None and step.cache.budget_rows > 1_000_000
+    features, label = next(checks.batches("both", 0))
+    leaves = step.reading.forward(step.take(features, label).batch)
+    assert all(leaf.is_cuda and leaf.is_leaf for leaf in leaves)
+    for leaf in leaves:
+        leaf.sum().backward()
+    assert step.reading.backward(leaves) == len(step.cache) > 0
+
+
+def test_networks_on_the_cpu_are_refused() -> None:
+    with pytest.raises(ConfigError, match="need a PyTorch that sees it"):
+        checks.step_of("both", "cpu", GpuTables(100))

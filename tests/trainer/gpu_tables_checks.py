@@ -1,0 +1,141 @@
+"""What holds of training with tables on a device, emulated or real: tests/trainer and tests/gpu run these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bench.planted import pipeline
+from ingest.common import CommonFeatures
+from ingest.features import Features
+from ingest.pipeline import Pipeline
+from kernels.device_store import Target
+from models import DIN
+from tests.kernels.device_table_checks import same_tables
+from tests.trainer import common_worker, des_worker
+from trainer.collectives import Collectives
+from trainer.gpu_tables import GpuTables
+from trainer.step import DesStep
+from trainer.step_settings import StepSettings
+
+Examples = tuple[Features | CommonFeatures, NDArray[np.float32]]
+BUDGET = 400
+"""Rows: a batch's distinct keys fit, the tables' do not."""
+ROWS, STEPS = 60, 12
+CASES = ("both", "both, gathered", "grouped", "grouped, gathered")
+
+
+def pipeline_of(case: str) -> Pipeline:
+    """Rows written out, or in groups of a user's; with and without lists whose every vector is gathered."""
+    if case.startswith("grouped"):
+        models = common_worker.ROLES["both"]
+        if case.endswith("gathered"):
+            din = DIN(target=("ad",), behaviours=("liked",), dim=4, hidden=(8,), attention=(6,))
+            models = (din, models[1])
+        return common_worker.pipeline(*models)
+    rank, prerank = des_worker.ROLES[case]
+    return pipeline(
+        rank, prerank=prerank, fields=des_worker.FIELDS, dense=des_worker.DENSE, shared=des_worker.SHARED
+    )
+
+
+def batches(case: str, seed: int) -> Iterator[Examples]:
+    """Batches out of a few hundred keys each; one of rows that are written out is empty."""
+    rng = np.random.default_rng(seed)
+    for step in range(STEPS):
+        if case.startswith("grouped"):
+            yield common_worker.batch(rng, ROWS, ROWS // 5)
+        else:
+            yield des_worker.batch(rng, 0 if step == 4 else ROWS)
+
+
+def step_of(case: str, device: str, gpu: GpuTables | None) -> DesStep:
+    """A single rank."""
+    one = Collectives(device=device)
+    return DesStep(pipeline_of(case), rank=0, world=1, seed=5, collectives=one, gpu=gpu)
+
+
+def same_steps(one: DesStep, other: DesStep, examples: Iterator[Examples]) -> None:
+    """Trains both, and compares all that they say and become, bit for bit."""
+    one.flush()
+    other.flush()
+    marks = same_tables(one.tables, other.tables, dict.fromkeys(one.tables, 0))
+    for number, (features, label) in enumerate(examples):
+        got, expected = one.step(features, label), other.step(features, label)
+        assert got.loss == expected.loss
+        for role, logits in expected.logits.items():
+            np.testing.assert_array_equal(got.logits[role], logits)
+        if number == 2:
+            one.flush()
+            other.flush()
+            marks = same_tables(one.tables, other.tables, marks)
+        if number == 9 and isinstance(features, Features):
+            np.testing.assert_array_equal(one.item_vectors(features), other.item_vectors(features))
+    one.flush()
+    other.flush()
+    same_tables(one.tables, other.tables, marks)
+    same_tables(one.tables, other.tables, dict.fromkeys(one.tables, 0))
+    state = other.state_dense()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in one.state_dense().items())
+
+
+def fewer_rows_than_tables_have(step: DesStep, budget: int) -> None:
+    """Rows went to and fro."""
+    cache = step.cache
+    assert cache is not None
+    assert cache.evicted > 0 and cache.written_back > 0 and cache.hits > 0
+    assert len(cache) <= budget < sum(map(len, step.tables.values()))
+
+
+def cached_training_equals_the_host(target: Target, device: str, case: str) -> None:
+    """Steps with fewer rows on the device than the tables have."""
+    make = partial(step_of, case, device)
+    plain, cached = make(None), make(GpuTables(BUDGET, target))
+    same_steps(plain, cached, batches(case, 0))
+    fewer_rows_than_tables_have(cached, BUDGET)
+
+
+def a_resumed_step_goes_on(target: Target, device: str) -> None:
+    """Rows and networks are put into a step whose device held others; it goes on as the one they are of."""
+    unbroken, resumed = (step_of("both", device, GpuTables(BUDGET, target)) for _ in range(2))
+    for step, seed in ((unbroken, 1), (resumed, 2)):
+        for features, label in batches("both", seed):
+            step.step(features, label)
+    unbroken.flush()
+    for name, table in unbroken.tables.items():
+        resumed.tables[name].clear()
+        resumed.tables[name].assign(*table.export())
+    resumed.drop()
+    resumed.load_dense(unbroken.state_dense())
+    same_steps(unbroken, resumed, batches("both", 3))
+    fewer_rows_than_tables_have(resumed, BUDGET)
+
+
+def ranks_train_alike(collectives: Collectives, target: Target, way: StepSettings) -> None:
+    """As one of several ranks: with tables on a device or not, the same bits on this rank."""
+    rank, world = collectives.rank, collectives.world
+    make = partial(
+        DesStep, pipeline_of("both, gathered"), rank=rank, world=world, seed=5, collectives=collectives
+    )
+    plain, cached = make(settings=way), make(settings=way, gpu=GpuTables(BUDGET, target))
+
+    def mine() -> Iterator[Examples]:
+        for step, (features, label) in enumerate(batches("both", 0)):
+            cuts = des_worker.shares(np.random.default_rng(step), len(label), world, step)
+            at = np.arange(cuts[rank], cuts[rank + 1])
+            assert isinstance(features, Features)
+            yield features.take(at), label[at]
+
+    marks = dict.fromkeys(plain.tables, 0)
+    for features, label in mine():
+        one, other = plain.step(features, label), cached.step(features, label)
+        for role, logits in one.logits.items():
+            np.testing.assert_array_equal(logits, other.logits[role])
+    cached.flush()
+    same_tables(plain.tables, cached.tables, marks)
+    if cached.cache is not None:
+        assert cached.cache.hits > 0

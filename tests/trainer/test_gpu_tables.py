@@ -1,0 +1,112 @@
+"""Training with tables on the emulated device: the bits of host tables; tests/gpu runs the same on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import redis
+import torch
+
+import trainer.run
+from ingest.policies import TablePolicy
+from kernels.device import EmulatedDevice
+from kernels.errors import ConfigError
+from protos.store import Keyspace, RowStatus, VersionManifest, decode_rows, key_of
+from tests.trainer import gpu_tables_checks as checks
+from tests.trainer.ad_logs import ad_pipeline, write_files
+from tests.trainer.test_resume import Result, assert_same
+from trainer.gpu_tables import FREE_SHARE, GpuTables, gpu_tables, row_bytes
+from trainer.options import TrainOptions
+from trainer.run import train
+from trainer.tiers import Tiers
+
+IMPRESSIONS = 2_000
+RUN_BUDGET = 160
+"""Rows on the device of a whole run; a batch of 32 has fewer keys."""
+
+
+@pytest.mark.parametrize("case", checks.CASES)
+def test_cached_training_equals_the_host(case: str) -> None:
+    checks.cached_training_equals_the_host(EmulatedDevice, "cpu", case)
+
+
+def test_a_resumed_step_goes_on() -> None:
+    checks.a_resumed_step_goes_on(EmulatedDevice, "cpu")
+
+
+@pytest.mark.parametrize("policy", [None, TablePolicy(max_age="10s", max_rows=25, evict="lfu")])
+def test_a_run_with_checkpoints_and_versions_equals_the_host(
+    policy: TablePolicy | None, tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Begun, stopped and resumed: checkpoints, predictions and what Redis holds are those of host tables."""
+    pipeline = replace(ad_pipeline(), policies=policy)
+    source = write_files(tmp_path / "logs", IMPRESSIONS)
+    common = dict(batch_size=32, publish_interval_s=0.1, threads=1, until_end=True)
+    train(pipeline, TrainOptions(source, checkpoint=str(tmp_path / "host"), **common))  # type: ignore[arg-type]
+    made: list[GpuTables] = []
+
+    def emulated(options: TrainOptions) -> GpuTables:
+        made.append(GpuTables(RUN_BUDGET, EmulatedDevice))
+        return made[-1]
+
+    monkeypatch.setattr(trainer.run, "gpu_tables", emulated)
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    cached = TrainOptions(source, checkpoint=str(tmp_path / "gpu"), publish=redis_url, **common)  # type: ignore[arg-type]
+    train(pipeline, replace(cached, max_steps=20))
+    report = train(pipeline, cached)
+    assert len(made) == 2 and report.steps > 40 and report.published_versions > 1
+    result = Result(tmp_path / "gpu")
+    assert_same(result, Result(tmp_path / "host"))
+    if policy is None:
+        assert sum(report.table_rows.values()) > RUN_BUDGET
+    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    assert manifest.step == result.step
+    for name, (keys, rows) in result.tables.items():
+        found = list(client.scan_iter(f"{Keyspace().namespace}:{{??}}:{manifest.ns}:{name}:*"))
+        served, status = decode_rows(client.mget(found) if found else [], manifest.version, manifest.dim)
+        values = {
+            key_of(key): row
+            for key, row, s in zip(found, served, status, strict=True)
+            if s == RowStatus.FOUND
+        }
+        assert values.keys() == set(keys.tolist()), name
+        for key, row in zip(keys.tolist(), rows, strict=True):
+            np.testing.assert_array_equal(values[key], row[: manifest.dim])
+
+
+def test_what_cannot_be_together_is_refused(tmp_path: Path) -> None:
+    gpu = GpuTables(100, EmulatedDevice)
+    one = dict(rank=0, world=1, seed=1)
+    admitting = replace(ad_pipeline(), policies=TablePolicy(admit_after=2))
+    with pytest.raises(ConfigError, match="has admit_after, which tables on a GPU do not know"):
+        checks.DesStep(admitting, gpu=gpu, **one)  # type: ignore[arg-type]
+    tiers = Tiers(tmp_path, 1 << 20, 0)
+    with pytest.raises(ConfigError, match="on a GPU and on an SSD at once"):
+        checks.DesStep(ad_pipeline(), gpu=gpu, tiers=tiers, **one)  # type: ignore[arg-type]
+    tiers.close()
+    with pytest.raises(ConfigError, match="need a PyTorch that sees it"):
+        checks.DesStep(ad_pipeline(), gpu=GpuTables(100), **one)  # type: ignore[arg-type]
+
+
+def test_settings() -> None:
+    with pytest.raises(ConfigError, match="gpu_rows is -1; it must be at least 0"):
+        TrainOptions("file:x", device="gpu", gpu_rows=-1)
+    with pytest.raises(ConfigError, match="gpu_rows is 7, but device is cpu"):
+        TrainOptions("file:x", gpu_rows=7)
+    assert gpu_tables(TrainOptions("file:x")) is None
+    assert gpu_tables(TrainOptions("file:x", device="gpu", gpu_rows=0)) is None
+    assert gpu_tables(TrainOptions("file:x", device="gpu", gpu_rows=7)) == GpuTables(7)
+    assert gpu_tables(TrainOptions("file:x", device="gpu")) == GpuTables(None)
+
+
+def test_without_a_number_rows_take_a_share_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.gpu_tables.free_memory", lambda: 1 << 30)
+    step = checks.step_of("both", "cpu", None)
+    cache = GpuTables(None, EmulatedDevice).cache(step.tables, {}, torch.device("cpu"))
+    assert cache is not None
+    taken = cache.budget_rows * row_bytes(step.layout)
+    assert taken <= FREE_SHARE * 2**30 < taken + row_bytes(step.layout)

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from kernels.gpu_cache import CachedFields, GpuCache
 from kernels.table import DynamicTable, FieldTables
@@ -114,7 +115,7 @@ class Reading:
             offsets = np.r_[offsets, np.arange(start + 1, start + added + 1, dtype=np.int32)]
             keys = np.concatenate([keys, *more])
         results = self._front.forward(offsets, keys, groups, rows, *map(len, more))
-        values = [torch.from_dlpack(array) for array in results]
+        values = [from_dlpack(array) for array in results]
         self._rows_on = values[0].device
         leaves = [one.to(self.device) for one in values]
         singles = [leaf.squeeze(1).requires_grad_() for leaf in leaves[2:]]

@@ -147,7 +147,7 @@ class NearSamples:
         for f, one in self._lists(batch).items():
             lists[f not in self.route.common.fields].append(one)
         values = [
-            torch.cat([_pooled(rows, some, count), *vectors], dim=1)
+            _beside([_pooled(rows, some, count), *vectors])
             for some, vectors, count in zip(lists, (common, own), counts, strict=True)
         ]
         numbers = [
@@ -182,15 +182,21 @@ class NearSamples:
         return Whole(pooled, sequences, dense)
 
 
+def _beside(parts: list[Tensor]) -> Tensor:
+    """f32[n, Σ F, D] of parts f32[n, F, D]; a single one as it is."""
+    filled = [part for part in parts if part.shape[1]]
+    return filled[0] if len(filled) == 1 else torch.cat(parts, dim=1)
+
+
 def _pooled(rows: Tensor, lists: list[tuple[I32, I64]], cells: int) -> Tensor:
     """Sums of rows f32[U, D] over the lists of each field → f32[cells, F, D]."""
     if not lists:
         return rows.new_zeros(cells, 0, rows.shape[1])
     lengths = np.concatenate([one for one, _ in lists])
-    index = torch.from_numpy(np.concatenate([one for _, one in lists])).to(rows.device)
     if (lengths == 1).all():
-        sums = rows.index_select(0, index)
-    else:
-        starts = torch.from_numpy(np.cumsum(lengths, dtype=np.int64) - lengths).to(rows.device)
-        sums = embedding_bag(index, rows, starts, mode="sum")
+        by_cell = torch.from_numpy(np.stack([one for _, one in lists], axis=1).reshape(-1)).to(rows.device)
+        return rows.index_select(0, by_cell).view(cells, len(lists), rows.shape[1])
+    index = torch.from_numpy(np.concatenate([one for _, one in lists])).to(rows.device)
+    starts = torch.from_numpy(np.cumsum(lengths, dtype=np.int64) - lengths).to(rows.device)
+    sums = embedding_bag(index, rows, starts, mode="sum")
     return sums.view(len(lists), cells, rows.shape[1]).transpose(0, 1)

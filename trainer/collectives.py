@@ -93,10 +93,8 @@ class Collectives:
         flat = tensor.view(-1)
         sizes = [len(part) for part in flat.tensor_split(self.world)]
         mine = sizes[self.rank]
-        came = self._swap(list(torch.split(flat, sizes)), [mine] * self.world)
-        total = torch.stack([part.to(torch.float32) for part in came]).sum(dim=0)
-        told = self._swap([total] * self.world, sizes)
-        torch.cat([part.to(torch.float32) for part in told], out=flat)
+        total = self._send(flat, sizes, [mine] * self.world).view(self.world, mine).sum(dim=0)
+        flat.copy_(self._send(total.repeat(self.world), [mine] * self.world, sizes))
         width = 2 if self.wire == "bf16" else 4
         self.count(operator, width * (flat.numel() - mine + (self.world - 1) * mine))
         return tensor
@@ -119,21 +117,23 @@ class Collectives:
             torch.cat([part.reshape(-1) for part in outgoing]),
             [part.numel() for part in outgoing],
             list(incoming),
-            lambda parts, sizes: self._timed_swap(parts, sizes, name),
+            lambda numbers, there, back: self._timed_send(numbers, there, back, name),
         )
         return list(torch.split(flat, list(incoming)))
 
-    def _timed_swap(self, parts: Sequence[Tensor], sizes: Sequence[int], operator: str) -> Tensor:
+    def _timed_send(
+        self, flat: Tensor, outgoing: Sequence[int], incoming: Sequence[int], operator: str
+    ) -> Tensor:
         with self.timed(operator):
-            return torch.cat([part.to(torch.float32) for part in self._swap(parts, sizes)])
+            return self._send(flat, outgoing, incoming)
 
-    def _swap(self, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
-        """Sends float32 parts[r] to rank r; the own part, too, takes the precision of the wire."""
+    def _send(self, flat: Tensor, outgoing: Sequence[int], incoming: Sequence[int]) -> Tensor:
+        """float32 `flat`, outgoing[r] numbers of it to rank r → what came, incoming[r] numbers from rank r.
+        What stays here, too, takes the precision of the wire."""
         kind = torch.bfloat16 if self.wire == "bf16" else torch.float32
-        packed = torch.cat([part.reshape(-1) for part in parts]).to(kind)
-        received = torch.empty(sum(sizes), dtype=kind, device=packed.device)
-        dist.all_to_all_single(received, packed, list(sizes), [part.numel() for part in parts])
-        return list(torch.split(received, list(sizes)))
+        received = torch.empty(sum(incoming), dtype=kind, device=flat.device)
+        dist.all_to_all_single(received, flat.to(kind), list(incoming), list(outgoing))
+        return received.to(torch.float32)
 
     def everywhere(self, own: Tensor, sizes: Sequence[int], operator: str) -> list[Tensor]:
         """With autograd: own f32[n] to all ranks → each rank's, sizes[r] numbers, in order of the ranks.
@@ -143,7 +143,9 @@ class Collectives:
         if self.world == 1:
             return [own]
         flat: Tensor = _Everywhere.apply(  # type: ignore[no-untyped-call]
-            own, sum(sizes[: self.rank]), lambda x: self._timed_swap([x] * self.world, sizes, operator)
+            own,
+            sum(sizes[: self.rank]),
+            lambda x: self._timed_send(x.repeat(self.world), [x.numel()] * self.world, sizes, operator),
         )
         self.count(operator, (2 if self.wire == "bf16" else 4) * (self.world - 1) * own.numel())
         return list(torch.split(flat, list(sizes)))
@@ -236,15 +238,15 @@ class _Swap(torch.autograd.Function):
         flat: Tensor,
         outgoing: list[int],
         incoming: list[int],
-        swap: Callable[[Sequence[Tensor], Sequence[int]], Tensor],
+        send: Callable[[Tensor, Sequence[int], Sequence[int]], Tensor],
     ) -> Tensor:
-        ctx.outgoing, ctx.incoming, ctx.swap = outgoing, incoming, swap  # type: ignore[attr-defined]
-        return swap(torch.split(flat, outgoing), incoming)
+        ctx.outgoing, ctx.incoming, ctx.send = outgoing, incoming, send  # type: ignore[attr-defined]
+        return send(flat, outgoing, incoming)
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        parts = torch.split(grads[0], ctx.incoming)  # type: ignore[attr-defined]
-        return ctx.swap(parts, ctx.outgoing), None, None, None  # type: ignore[attr-defined]
+        back = ctx.send(grads[0].contiguous(), ctx.incoming, ctx.outgoing)  # type: ignore[attr-defined]
+        return back, None, None, None
 
 
 class _Everywhere(torch.autograd.Function):

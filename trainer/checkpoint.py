@@ -44,6 +44,7 @@ from ingest.pipeline import Pipeline
 from kernels.errors import CheckpointError, MismatchError, UserError
 from trainer.control import Control
 from trainer.options import summed
+from trainer.placement import owners_by_key
 
 LOG = logging.getLogger(__name__)
 KEPT_GENERATIONS = 2
@@ -350,20 +351,31 @@ class Restored:
     root: Path
     manifest: Manifest
 
-    def load_tables(self, tables: Mapping[str, Table]) -> None:
-        """Fill empty tables, whichever rank wrote them: each base first, then its deltas in order."""
+    def load_tables(
+        self, tables: Mapping[str, Table], split: Collection[str] = (), *, rank: int = 0, world: int = 1
+    ) -> None:
+        """Fill empty tables, whichever rank wrote them: each base first, then its deltas in order.
+
+        Those in `split` get the keys that are this rank's (trainer.placement.owners_by_key).
+        """
         for entry in self._files("tables"):
             with safetensors.safe_open(str(self.root / entry.path), framework="numpy") as file:
                 held = set(file.keys())
                 for name, table in tables.items():
                     if f"{name}/erased" in held:
                         table.erase(file.get_tensor(f"{name}/erased"))
-                    if f"{name}/keys" in held:
-                        keys = file.get_tensor(f"{name}/keys")
-                        table.assign(keys, file.get_tensor(f"{name}/rows"))
-                        if table.tracks and f"{name}/stamps" in held:
-                            columns = (file.get_tensor(f"{name}/{c}") for c in ("stamps", "counts"))
-                            table.set_usage(keys, *columns)
+                    if f"{name}/keys" not in held:
+                        continue
+                    tracked = table.tracks and f"{name}/stamps" in held
+                    names = ("keys", "rows", "stamps", "counts") if tracked else ("keys", "rows")
+                    columns = [file.get_tensor(f"{name}/{column}") for column in names]
+                    if name in split:
+                        own = owners_by_key(columns[0], world) == rank
+                        columns = [column[own] for column in columns]
+                    keys, rows, *usage = columns
+                    table.assign(keys, rows)
+                    if usage:
+                        table.set_usage(keys, *usage)
 
     def dense(self) -> dict[str, torch.Tensor]:
         """Dense weights and optimiser state of all ranks together; their names differ."""

@@ -4,7 +4,8 @@ Each rank extracts features of its own Kafka partitions. One small all-gather te
 carries, from each rank to each other (see `trainer.route`):
 
     the keys of the other's fields, of all own examples, deduplicated (`trainer.keycode`);
-    the unique keys of the other's tables, of own examples' fields that travel as rows;
+    the unique keys of the other's tables, of own examples' fields that travel as rows; of a table that is
+    split by key, those that are the other's;
     where every rank finishes every example: labels, and the dense features to the rank that holds them.
 
 What examples of a user have in common (ingest.common) travels once a group, with the group of each row. Each
@@ -27,6 +28,7 @@ from ingest.features import Features
 from kernels.unique import unique_segments
 from trainer.collectives import Collectives
 from trainer.keycode import U8, Segments, decode, encode, measure
+from trainer.placement import owners_by_key
 from trainer.route import Route
 
 I32 = NDArray[np.int32]
@@ -63,7 +65,7 @@ class GlobalBatch:
         keys: i64[nnz], field-major
         index: i32[B], the group of each row; None where no rows are grouped, or nothing of a group is here
         own_index: i32[b], the own rows' group among the own ones; None where they are not grouped
-        asked: for each own table of `Route.row_tables`: the keys that each rank wants
+        asked: for each own table of `Route.asks`: the keys that each rank wants
         near: what this rank asked for
         label: f32[B], or f32[b] of the own examples where a rank finishes only these
         dense, common: f32[·, Dd - Dc] and f32[·, Dc], the dense features of the same examples, and the common
@@ -89,8 +91,8 @@ class GlobalBatch:
 @dataclass(frozen=True)
 class _Share:
     """What one rank gives: its rows, its groups (or UNGROUPED), and a header (trainer.keycode) for each
-    segment of its messages: for each rank in turn, the rank's far fields, its row tables, and the group of
-    each row where the rank needs it."""
+    segment of its messages: for each rank in turn, the rank's far fields, what is asked of it, and the group
+    of each row where the rank needs it."""
 
     rows: int
     groups: int
@@ -137,11 +139,13 @@ class Exchange:
         self._fields = len(route.travel)
         self._is_common = np.isin(np.arange(self._fields), route.common.fields)
         self._own_dense = [d for d in range(dense_width) if d not in route.common.dense]
-        self._owners = [route.owner(table) for table in route.row_tables]
-        self._numbers = [route.row_tables.index(route.tables[f]) for f in route.rows]
+        self._owners = [rank for _, rank in route.asks]
+        tables = [table for table, _ in route.asks]
+        self._asks = [tables.index(route.tables[f]) for f in route.rows]
+        self._split = [route.tables[f] in route.placement.split for f in route.rows]
         self._far = [route.far(r) for r in range(route.world)]
-        tables = np.arange(len(self._owners))
-        self._asked = [tables[np.array(self._owners, int) == r] for r in range(route.world)]
+        asks = np.arange(len(self._owners))
+        self._asked = [asks[np.array(self._owners, int) == r] for r in range(route.world)]
         last = self._fields + len(self._owners)
         parts = [
             np.r_[far, self._fields + asked, [last] * self._needs_index(r)].astype(np.int64)
@@ -154,7 +158,9 @@ class Exchange:
         """Own examples (all F fields, label f32[b]; b may be 0) → what this rank has to do for all."""
         groups = features.groups if isinstance(features, CommonFeatures) else UNGROUPED
         if self.collectives.world == 1 and isinstance(features, Features):
-            return self._alone(self._split(features), _Share(features.rows, groups, _NONE), features, label)
+            return self._alone(
+                self._numbers_of(features), _Share(features.rows, groups, _NONE), features, label
+            )
         mine = self.read(features)
         if self.collectives.world == 1:
             return self._alone(mine, _Share(features.rows, groups, _NONE), None, label)
@@ -186,7 +192,7 @@ class Exchange:
 
     # ── the own share ──
 
-    def _split(self, features: Features) -> _Mine:
+    def _numbers_of(self, features: Features) -> _Mine:
         """Dense features by whether they are common; nothing else is looked at."""
         dense, common = features.dense, list(self.route.common.dense)
         own = np.ascontiguousarray(dense[:, self._own_dense]) if common else dense
@@ -195,7 +201,7 @@ class Exchange:
     def read(self, features: Features | CommonFeatures) -> _Mine:
         """Own features by field."""
         if isinstance(features, Features):
-            split = self._split(features)
+            split = self._numbers_of(features)
             sides = [(features, tuple(range(self._fields)))]
             numbers, index = (split.common, split.dense), None
         else:
@@ -220,24 +226,43 @@ class Exchange:
         return _Mine(offsets, keys, segments, numbers[1], numbers[0], index)
 
     def _unique(self, mine: _Mine) -> tuple[Near, list[I64]]:
-        """What the rows of own examples need, and the unique keys of each row table."""
+        """What the rows of own examples need, and the unique keys of each of `Route.asks`."""
         fields = self.route.rows
         if not fields:
             return Near([], np.empty(0, np.int64), (0,) * self.collectives.world), []
-        keys = [mine.keys[f] for f in fields]
-        sizes = np.zeros(len(self._owners), np.int64)
-        np.add.at(sizes, self._numbers, [len(one) for one in keys])
-        unique = unique_segments(np.concatenate(keys), np.r_[0, np.cumsum(sizes)])
+        keys = np.concatenate([mine.keys[f] for f in fields])
+        order, sizes = self._by_ask([mine.keys[f] for f in fields])
+        asked = keys if order is None else keys[order]
+        unique = unique_segments(asked, np.r_[0, np.cumsum(sizes)])
         wanted = [unique.keys[a:b] for a, b in itertools.pairwise(unique.bounds)]
         # Rows come rank by rank, and from each in the order of its tables.
-        order = np.argsort(self._owners, kind="stable")
+        by_rank = np.argsort(self._owners, kind="stable")
         counts = np.diff(unique.bounds)
         first = np.empty_like(counts)
-        first[order] = np.cumsum(counts[order]) - counts[order]
-        index = unique.index + np.repeat(first, sizes)
+        first[by_rank] = np.cumsum(counts[by_rank]) - counts[by_rank]
+        places = (unique.index + np.repeat(first, sizes)).astype(np.int64)
+        index = places
+        if order is not None:
+            index = np.empty_like(places)
+            index[order] = places
         coming = np.bincount(self._owners, counts, minlength=self.collectives.world).astype(int)
         lengths = [np.diff(mine.offsets[f]) for f in fields]
-        return Near(lengths, index.astype(np.int64), tuple(coming.tolist())), wanted
+        return Near(lengths, index, tuple(coming.tolist())), wanted
+
+    def _by_ask(self, keys: list[I64]) -> tuple[I64 | None, I64]:
+        """How the keys of `Route.rows` are put in the order of `Route.asks` (None: they are), and how many
+        each of these has."""
+        count = len(self._owners)
+        if not any(self._split):
+            sizes = np.zeros(count, np.int64)
+            np.add.at(sizes, self._asks, [len(one) for one in keys])
+            return None, sizes
+        asks = [
+            ask + owners_by_key(one, self.route.world) if split else np.full(len(one), ask)
+            for ask, split, one in zip(self._asks, self._split, keys, strict=True)
+        ]
+        ask = np.concatenate(asks).astype(np.min_scalar_type(count))
+        return np.argsort(ask, kind="stable"), np.bincount(ask, minlength=count)
 
     def _alone(self, mine: _Mine, share: _Share, whole: Features | None, label: F32) -> GlobalBatch:
         """The batch of a single rank."""
@@ -339,7 +364,7 @@ class Exchange:
         self, shares: list[_Share], messages: list[U8], measured: list[tuple[I64, I64, I64]]
     ) -> tuple[I32, I64, list[list[I64]]]:
         """Offsets and keys of own far fields, field-major, and each further list of every rank: what it asks
-        of each own row table, and its groups."""
+        of each own table, and its groups."""
         header, cells, sizes = (np.stack(parts, axis=1) for parts in zip(*measured, strict=True))
         first = np.array([4 * self._halves(self.rank, share) for share in shares])
         start = first + np.cumsum(sizes, axis=0) - sizes

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kernels.errors import ConfigError
 
 
@@ -30,6 +33,14 @@ class Placement:
         """The fields of a rank, ascending."""
         return tuple(f for f, r in enumerate(self.owner) if r == rank)
 
+    def split_fields(self, tables: Sequence[str]) -> tuple[int, ...]:
+        """The fields of tables that are split, given each field's table, ascending."""
+        return tuple(f for f, table in enumerate(tables) if table in self.split)
+
+    def held(self, tables: Sequence[str], rank: int) -> tuple[int, ...]:
+        """The fields of which a rank has rows, given each one's table, ascending."""
+        return tuple(sorted({*self.fields_of(rank), *self.split_fields(tables)}))
+
 
 def place(tables: Sequence[str], world: int) -> Placement:
     """Deals the fields, given each one's table name, to `world` ranks.
@@ -43,3 +54,12 @@ def place(tables: Sequence[str], world: int) -> Placement:
             f"start at most {len(order)} ranks."
         )
     return Placement(tuple(order[table] % world for table in tables), len(order) % world, world)
+
+
+def owners_by_key(keys: NDArray[np.int64], world: int) -> NDArray[np.int64]:
+    """Rank of each key i64[n] of a table that is split by key: its mixed bits modulo N."""
+    mixed = keys.view(np.uint64).copy()
+    mixed ^= mixed >> np.uint64(33)
+    mixed *= np.uint64(0xFF51AFD7ED558CCD)
+    mixed ^= mixed >> np.uint64(33)
+    return (mixed % np.uint64(world)).astype(np.int64)

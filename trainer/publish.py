@@ -37,6 +37,7 @@ from protos.store import (
 )
 from trainer import telemetry
 from trainer.control import Control
+from trainer.options import summed
 from trainer.redis_store import FencedError, LostError, RedisStore, Values, name_space
 
 LOG = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class Snapshot:
     """A rank's share of a version: copies, taken at a step boundary.
 
     rows: table → (keys i64[m], serving values f32[m, D]) that changed, or all of them.
-    table_rows: rows of each of this rank's tables.
+    table_rows: rows of each of this rank's tables; a table may be on several.
     dense: the rank's dense weights as safetensors.
     values: look-up rows and histories.
     items: (ids i64[n], vectors f32[n, dim]) of rank 0, or None.
@@ -190,7 +191,7 @@ class Publisher:
         version, ns = self._version + 1, self._next_ns()
         told = {"rows": dict(snapshot.table_rows), "written": sum(len(k) for k, _ in snapshot.rows.values())}
         shares = self.control.gather_json(told)
-        tables = {name: rows for share in shares for name, rows in share["rows"].items()}
+        tables = summed([share["rows"] for share in shares])
         epoch, world = self.store.epoch, self.control.world
         self._unpublished = self._unpublished.merged(self._since_begin)
         self._since_begin = Freshness()

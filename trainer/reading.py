@@ -2,7 +2,7 @@
 
     fields of `Route.far`     common f32[G, Fc, D], own f32[B, Fo, D]
     gathered sequences        f32[nnz, D] each, every key by itself; only where a rank finishes all samples
-    keys that ranks ask for   f32[U, D] of each own row table, rank by rank
+    keys that ranks ask for   f32[U, D] of each table that they ask this rank for, rank by rank
 
 One call reads all of them and one trains them: a row that is read in several ways learns once a step, from
 the sum of its gradients.
@@ -65,7 +65,7 @@ class Reading:
     ) -> None:
         self.far = route.far(rank)
         self.sequences = () if route.scatter else tuple(f for f in route.sequences if f in self.far)
-        self.row_tables = tuple(t for t in route.row_tables if route.owner(t) == rank)
+        self.row_tables = route.asked(rank)
         self.common = [f in route.common.fields for f in self.far]
         self._far_tables = [route.tables[f] for f in self.far]
         self.device = device

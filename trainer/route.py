@@ -9,6 +9,9 @@ are partial (those that a model gathers besides send their vectors to all). With
 finishes its own samples; fields that a model gathers are then vectors or rows, and the other fields what
 `trainer.cost` finds cheapest.
 
+The rows of a table that is split by key are on all ranks: its fields travel as rows, and what a rank asks for
+goes to the owner of each key.
+
 A field that is not partial is *near*: its part of the first layer is on every rank, as shared parameters are.
 """
 
@@ -18,9 +21,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ingest.common import Common
 from kernels.errors import ConfigError
@@ -84,9 +84,20 @@ class Route:
         """The tables of `rows`, in its order."""
         return tuple(dict.fromkeys(self.tables[f] for f in self.rows))
 
-    def owner(self, table: str) -> int:
-        """The rank of a table."""
-        return self.placement.owner[self.tables.index(table)]
+    @cached_property
+    def asks(self) -> tuple[tuple[str, int], ...]:
+        """Of whom rows of `row_tables` are asked for, in that order: (table, rank); a table that is split by
+        key is there once for each rank."""
+        return tuple((table, rank) for table in self.row_tables for rank in self._holders(table))
+
+    def asked(self, rank: int) -> tuple[str, ...]:
+        """The tables of `asks` of a rank, in that order."""
+        return tuple(table for table, holder in self.asks if holder == rank)
+
+    def _holders(self, table: str) -> Sequence[int]:
+        if table in self.placement.split:
+            return range(self.world)
+        return (self.placement.owner[self.tables.index(table)],)
 
     @cached_property
     def near(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -137,9 +148,9 @@ def route(
     """The route of a pipeline's fields.
 
     travel: of each field; None: partial wherever that is possible. Fields that are gathered travel as rows
-    where `travel` would make them partial, and sequences always do.
+    where `travel` would make them partial; sequences, and fields of tables that are split by key, always do.
 
-    Raises ConfigError for a travel that the mode does not know.
+    Raises ConfigError for a travel or a placement that the mode does not know.
     """
     scatter = mode == "reducescatter" and placement.world > 1
     at = {name: f for f, name in enumerate(fields)}
@@ -151,18 +162,16 @@ def route(
             "with aggregate='allreduce' every field travels as partial results; "
             "vectors and rows need aggregate='reducescatter'"
         )
+    if not scatter and placement.split and placement.world > 1:
+        raise ConfigError(
+            f"table {min(placement.split)!r} is split by key over the ranks, which aggregate='allreduce' "
+            "cannot do; use aggregate='reducescatter', or raise rank_memory"
+        )
     if not scatter:
         chosen = ["partial"] * len(fields)
     else:
         for f in (*pooled, *sequences):
             chosen[f] = "rows" if f in sequences or chosen[f] == "partial" else chosen[f]
+        for f in placement.split_fields(tables):
+            chosen[f] = "rows"
     return Route(placement, tuple(tables), tuple(chosen), scatter, sequences, pooled, gathers.dense, common)
-
-
-def owners_by_key(keys: NDArray[np.int64], world: int) -> NDArray[np.int64]:
-    """Rank of each key i64[n] of a table that is split by key: its mixed bits modulo N."""
-    mixed = keys.view(np.uint64).copy()
-    mixed ^= mixed >> np.uint64(33)
-    mixed *= np.uint64(0xFF51AFD7ED558CCD)
-    mixed ^= mixed >> np.uint64(33)
-    return (mixed % np.uint64(world)).astype(np.int64)

@@ -40,7 +40,6 @@ from ingest.examples import ExampleSource
 from ingest.pipeline import Pipeline
 from ingest.state import SourceState
 from ingest.statistics import Statistics
-from kernels.errors import ConfigError
 from protos.store import Keyspace
 from trainer import telemetry
 from trainer.batcher import Batcher, Cut, Flags, Round
@@ -52,6 +51,7 @@ from trainer.gpu_tables import gpu_tables
 from trainer.measured import field_keys
 from trainer.monitor import Monitor
 from trainer.options import Report, TrainOptions, summed
+from trainer.placing import measured_placement
 from trainer.policies import Policies
 from trainer.predictions import PredictionLog, records
 from trainer.process import keep_memory, metrics_server, stop_signals
@@ -88,10 +88,6 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
         CheckpointError: no generation of the checkpoint is whole.
     """
     options.check_files()
-    if options.placement != "mod":
-        raise ConfigError(
-            "training places fields by mod; placement balanced is shown by livectr inspect only"
-        )
     threads = options.threads_here()
     os.environ.setdefault("LIVECTR_THREADS", str(threads))
     torch.set_num_threads(threads)
@@ -131,6 +127,16 @@ class Training:
         if options.spill is not None and options.dram_bytes is not None:
             self.tiers = Tiers(Path(options.spill), options.dram_bytes, rank)
             resources.callback(self.tiers.close)
+        self.checkpoint: Checkpointer | None = None
+        restored: Restored | None = None
+        if options.checkpoint is not None:
+            identity = identity_of(pipeline, options.seed)
+            self.checkpoint = Checkpointer(Path(options.checkpoint), control, identity)
+            resources.callback(self.checkpoint.close)
+            restored = self.checkpoint.restore()
+        placement = None
+        if options.placement == "balanced":
+            placement = measured_placement(pipeline, rank, world, restored, rank_bytes=options.rank_memory)
         self.step = DesStep(
             pipeline,
             rank=rank,
@@ -140,10 +146,17 @@ class Training:
             settings=options.step_settings,
             tiers=self.tiers,
             gpu=gpu_tables(options),
+            placement=placement,
         )
+        split = self.step.placement.split
         timed = pipeline.log.impressions.time is not None
         self.policies = Policies(
-            self.step.tables, pipeline.table_policies, timed=timed, erase=self.step.erase
+            self.step.tables,
+            pipeline.table_policies,
+            timed=timed,
+            erase=self.step.erase,
+            rank=rank,
+            parts=dict.fromkeys(split, world),
         )
         self._held: tuple[Batch, Taken] | None = None
         """A batch that waits for its rows from SSD while the one before is learned; none without tiers."""
@@ -151,13 +164,6 @@ class Training:
         self.extract = compile_plan(pipeline.plan)
         self.track = Track.open(pipeline, options.basic, compile_plan)
         resources.callback(self.track.close)
-        self.checkpoint: Checkpointer | None = None
-        restored: Restored | None = None
-        if options.checkpoint is not None:
-            identity = identity_of(pipeline, options.seed)
-            self.checkpoint = Checkpointer(Path(options.checkpoint), control, identity)
-            resources.callback(self.checkpoint.close)
-            restored = self.checkpoint.restore()
         state, statistics = None, Statistics(pipeline.plan)
         if restored is not None:
             state = SourceState.merge(SourceState.from_parts(parts) for parts in restored.sources())
@@ -418,7 +424,8 @@ class Training:
                 self.log.truncate(0)
             return None
         manifest = restored.manifest
-        restored.load_tables(self.step.tables)
+        split, world = self.step.placement.split, self.control.world
+        restored.load_tables(self.step.tables, split, rank=self.rank, world=world)
         self.step.drop()
         self.policies.load(restored.policies())
         self.step.load_dense(restored.dense())

@@ -28,7 +28,7 @@ import functools
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -57,7 +57,7 @@ from trainer.gpu_tables import GpuTables
 from trainer.measure import measure_batch
 from trainer.near import NearSamples
 from trainer.networks import build_networks
-from trainer.placement import place
+from trainer.placement import Placement, owners_by_key, place
 from trainer.reading import Leaves, Reading
 from trainer.route import TRAVELS, Travel, gathered, route
 from trainer.step_settings import StepSettings
@@ -119,7 +119,8 @@ class DesStep:
     """A rank's tables, networks and optimisers, and the step that trains them together with the other ranks.
 
     Attributes:
-        tables: table name → this rank's tables, those of the host; read them after a `flush`
+        tables: table name → this rank's tables, those of the host; read them after a `flush`. Of one that is
+            split by key, this rank's keys
         cache: their rows on the GPU; None where tables are in host memory, or this rank has none
         models: role → network of this rank's fields, with `finish`
         placement: which rank holds which field
@@ -139,6 +140,7 @@ class DesStep:
         settings: StepSettings = StepSettings(),  # noqa: B008, frozen
         tiers: Tiers | None = None,
         gpu: GpuTables | None = None,
+        placement: Placement | None = None,
     ) -> None:
         if gpu is not None and tiers is not None:
             raise ConfigError(
@@ -152,8 +154,8 @@ class DesStep:
         self.fields = tuple(spec.name for spec in pipeline.fields)
         self._table_of = tuple(spec.table for spec in pipeline.fields)
         self.dense_names = tuple(pipeline.plan.dense_names)
-        self.placement = place(self._table_of, world)
-        self.own = self.placement.fields_of(rank)
+        self.placement = placement or place(self._table_of, world)
+        self.held = self.placement.held(self._table_of, rank)
         self._common = Common.of(pipeline)
         self.layout: RowLayout = row_layout(row_segments(self.configs), pipeline.row_values)
         self.slices = role_slices(self.configs)
@@ -161,12 +163,12 @@ class DesStep:
         new_table = DynamicTable if tiers is None else tiers.table
         self.tables = {
             table: new_table(self.layout, name=table, seed=seed)
-            for table in dict.fromkeys(self._table_of[f] for f in self.own)
+            for table in dict.fromkeys(self._table_of[f] for f in self.held)
         }
         self.cache: GpuCache | None = None
         if gpu is not None:
             self.cache = gpu.cache(self.tables, pipeline.table_policies, self.device)
-        fields = [(self.fields[f], self._table_of[f]) for f in self.own]
+        fields = [(self.fields[f], self._table_of[f]) for f in self.held]
         self.front: FieldTables | CachedFields
         if self.cache is None:
             self.front = FieldTables(self.tables, fields)
@@ -198,8 +200,8 @@ class DesStep:
         if not measured.samples:
             return
         self._undecided = False
-        gathered_fields = {*self.route.pooled, *self.route.sequences}
-        self._build(self.cost.cheapest(measured, gathered_fields))
+        split = self.placement.split_fields(self._table_of)
+        self._build(self.cost.cheapest(measured, {*self.route.pooled, *self.route.sequences, *split}))
         if self._loaded is not None:
             self.dense.load(self._loaded)
             self._loaded = None
@@ -393,8 +395,8 @@ class DesStep:
         )
 
     def _item_partial(self, model: TwoTowerModel, items: Features) -> Tensor:
-        """The item tower's partial results f32[n, H₁] of the fields and dense features that live here."""
-        own = items.select_fields(self.own)
+        """The item tower's partial results f32[n, H₁] of the rows and dense features that live here."""
+        own = self._held_keys(items)
         if self.tiers is not None:
             self._bring_items(self.tiers, own)
         (rows,) = self.front.infer(own.offsets, own.keys, own.rows)
@@ -404,22 +406,33 @@ class DesStep:
         dense = torch.from_numpy(own.dense).to(self.device)
         here = self.placement.dense_owner == self.rank
         summed, near = self.route.summed(self.rank), self.route.near[0] + self.route.near[1]
-        at = [self.own.index(f) for f in summed]
+        at = [self.held.index(f) for f in summed]
         found = model.item.partial(values[:, at], dense if here and not self.route.scatter else None)
         if not self.route.scatter:
             return found
         other = self._near_models["prerank"]
         assert isinstance(other, TwoTowerModel)
-        mine = sorted((near.index(f), self.own.index(f)) for f in self.own if f in near)
+        mine = sorted((near.index(f), self.held.index(f)) for f in self.held if f in near)
         columns = Columns(tuple(i for i, _ in mine), tuple(range(dense.shape[1])) if here else ())
         return found + other.item.partial(
             values[:, [i for _, i in mine]], dense[:, list(columns.dense)], columns
         )
 
+    def _held_keys(self, items: Features) -> Features:
+        """The fields of which rows are here, those of tables that are split with this rank's keys only."""
+        held = items.select_fields(self.held)
+        kept = np.ones(len(held.keys), bool)
+        for i, f in enumerate(self.held):
+            if self._table_of[f] in self.placement.split:
+                at = slice(held.offsets[i * held.rows], held.offsets[(i + 1) * held.rows])
+                kept[at] = owners_by_key(held.keys[at], self.placement.world) == self.rank
+        before = np.r_[0, np.cumsum(kept)].astype(np.int32)
+        return replace(held, offsets=before[held.offsets], keys=held.keys[kept])
+
     def _bring_items(self, tiers: Tiers, own: Features) -> None:
         """The rows of items into memory, as far as they are stored."""
         parts: dict[str, list[NDArray[np.int64]]] = {}
-        for i, f in enumerate(self.own):
+        for i, f in enumerate(self.held):
             parts.setdefault(self._table_of[f], []).append(own.field(i)[1])
         tiers.bring(tiers.prefetch({table: np.concatenate(keys) for table, keys in parts.items()}))
 

@@ -17,6 +17,7 @@ from ingest.features import Features
 from models import DIN, DeepFM, ModelConfig, TwoTower
 from tests.models.examples import EXAMPLES, SHARED
 from trainer.collectives import Collectives, connect
+from trainer.placement import Placement
 from trainer.step import DesStep
 from trainer.step_settings import StepSettings
 
@@ -64,13 +65,23 @@ def shares(rng: np.random.Generator, rows: int, world: int, step: int) -> NDArra
     return np.r_[0, np.sort(cuts), rows]
 
 
-def train(name: str, way: str, collectives: Collectives, out: Path) -> None:
+def train(
+    name: str, way: str, collectives: Collectives, out: Path, placement: Placement | None = None
+) -> None:
     """Trains one model in one way and writes logits, tables, dense state and what the collectives sent."""
     rank, world = collectives.rank, collectives.world
     roles = ROLES[name]
     built = pipeline(roles[0], prerank=roles[1], fields=FIELDS, dense=DENSE, shared=SHARED)
     settings = WAYS[way]
-    des = DesStep(built, rank=rank, world=world, seed=5, collectives=collectives, settings=settings)
+    des = DesStep(
+        built,
+        rank=rank,
+        world=world,
+        seed=5,
+        collectives=collectives,
+        settings=settings,
+        placement=placement,
+    )
     rng, tensors, checksums, losses = np.random.default_rng(0), {}, [], []
     for step in range(STEPS):
         rows = 0 if step == 4 else int(rng.integers(20, 200))

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from ingest.common import Common, CommonFeatures
 from ingest.features import Features
 from kernels.errors import ConfigError
-from tests.trainer.ad_logs import ad_pipeline
 from trainer.balance import SLACK, FieldStats, balance, loads
 from trainer.measured import batch_counts, field_keys, stats_of_batch
-from trainer.run import TrainOptions, train
 
 NUMBERS = st.one_of(st.integers(0, 5), st.integers(0, 10_000))
 
@@ -146,11 +144,6 @@ def test_more_ranks_than_tables() -> None:
     with pytest.raises(ConfigError, match="at most 2 ranks, or set rank_memory below"):
         balance(stats, 3)
     assert balance(stats, 3, rank_bytes=19).split == {"b"}
-
-
-def test_a_setting_that_training_does_not_keep_is_refused() -> None:
-    with pytest.raises(ConfigError, match="places fields by mod"):
-        train(ad_pipeline(), TrainOptions("file:x", placement="balanced"))
 
 
 def features(lists: list[list[list[int]]]) -> Features:

@@ -20,6 +20,7 @@ from protos.store import Keyspace, VersionManifest, decode_rows
 from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
 from tests.trainer.processes import TRAIN_ONCE, finish, start
 from trainer.checkpoint import Restored, newest_manifest
+from trainer.measured import row_bytes
 from trainer.predictions import RECORD
 from trainer.step import DesStep
 
@@ -179,6 +180,40 @@ def test_two_ranks_resumed_by_another_number(
     assert manifest is not None and manifest.world == world
     assert manifest.field_keys["ad"] == IMPRESSIONS  # those of both runs and all ranks
     assert manifest.table_rows == {name: len(keys) for name, (keys, _) in unbroken.tables.items()}
+
+
+def test_balanced_ranks_resumed_by_another_number(
+    tmp_path: Path, source: str, unbroken: Result, half: Path, redis_url: str
+) -> None:
+    """Resumed, a run places by what was measured; with hardly room for all rows, tables are split by key.
+    Their rows find their ranks again, and all of them are published."""
+    root = shutil.copytree(half, tmp_path / "checkpoint")
+    options = {**OPTIONS, "source": source, "checkpoint": str(root), "placement": "balanced"}
+    manifest = newest_manifest(root)
+    assert manifest is not None
+    each = row_bytes(DesStep(ad_pipeline(), rank=0, world=1, seed=1).layout)
+    total = sum(manifest.table_rows.values()) * each
+    told = finish(
+        start(4, {**options, "rank_memory": manifest.table_rows["user"] * each - 1, "max_steps": 50})
+    )
+    assert "split by key: user" in told
+    told = finish(start(3, {**options, "rank_memory": total // 3 + 1, "max_steps": 60}))
+    assert "split by key: " in told
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    told = finish(start(2, {**options, "rank_memory": total // 2 + 1, "publish": redis_url}))
+    assert "placement balanced: the rank with most keys has 1." in told and "split by key: " in told
+    assert_close(Result(root), unbroken)
+    rows = {name: len(keys) for name, (keys, _) in unbroken.tables.items()}
+    manifest = newest_manifest(root)
+    assert manifest is not None and manifest.table_rows == rows
+    version = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    assert (version.step, version.tables) == (unbroken.step, rows)
+    for name, (keys, _) in unbroken.tables.items():
+        _, status = decode_rows(
+            client.mget(Keyspace().rows(version.ns, name, keys)), version.version, version.dim
+        )
+        assert not status.any()
 
 
 def kill_one_rank(pid: int) -> None:

@@ -1,0 +1,52 @@
+"""One rank of test_split.py: models on placements that are not f mod N, one of them with tables split by key.
+
+Started by torchrun; writes OUT/<model>.<way>.<placement>.rank<r>.safetensors as des_worker does.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from tests.trainer.des_worker import train
+from trainer.collectives import Collectives, connect
+from trainer.placement import Placement, place
+
+TABLES = ("C1", "C2", "C3", "C4", "C5", "C2")
+SPLIT = frozenset({"C1", "C2"})
+"""C2 is C6's table, too."""
+CASES = [
+    ("DeepFM", "auto", "elsewhere"),
+    ("DeepFM", "allreduce", "elsewhere"),
+    ("DeepFM", "partial", "split"),
+    ("DeepFM", "vectors", "split"),
+    ("xDeepFM", "auto", "split"),
+    ("both", "rows", "split"),
+    ("both", "mixed", "split"),
+    ("both, gathered", "partial", "split"),
+]
+"""Model, way, placement."""
+
+
+def placed(kind: str, world: int) -> Placement:
+    """elsewhere: the deal turned round, with other neighbours; split: whole tables on the last ranks, so that
+    the first of several has rows of split tables only."""
+    if kind == "elsewhere":
+        dealt = place(TABLES, world)
+        return Placement(tuple(world - 1 - r for r in dealt.owner), 0, world)
+    owner = {"C1": world - 1, "C2": 0, "C3": world - 1, "C4": world // 2, "C5": world - 1}
+    return Placement(tuple(owner[table] for table in TABLES), 0, world, SPLIT)
+
+
+def main() -> None:
+    """All cases, one after the other."""
+    torch.set_num_threads(1)
+    with connect(timeout_s=120) as shared:
+        for name, way, kind in CASES:
+            out = Path(sys.argv[1]) / kind
+            out.mkdir(exist_ok=True)
+            train(name, way, Collectives(shared.rank, shared.world), out, placed(kind, shared.world))
+
+
+if __name__ == "__main__":
+    main()

@@ -20,8 +20,8 @@ from kernels.errors import ConfigError
 class Placement:
     """`owner[f]` is the rank of field f, `dense_owner` that of the dense features.
 
-    The rows of a table in `split` are on all ranks, that of a key on rank mix64(key) mod N
-    (kernels/hash.cuh); the owner of its fields holds what else they have, such as weights in a network.
+    The rows of a table in `split` are on all ranks, that of a key on the one that
+    `owners_by_key` says; the owner of its fields holds what else they have, such as weights in a network.
     """
 
     owner: tuple[int, ...]

@@ -191,11 +191,15 @@ class _Kept:
 
 
 def _merged(sketches: Sequence[tuple[npt.NDArray[np.uint8], int]]) -> tuple[npt.NDArray[np.uint8], int]:
-    """The sketch of parts whose number changed: what all of them saw, halved until it is as full as one."""
+    """The sketch of parts whose number changed, halved until it is as full as one.
+
+    A cell is the largest of the parts': all sightings of a key are in its owner's sketch, so that no estimate
+    falls, and what parts have in common, from a table that was whole before, is not counted again.
+    """
     if len(sketches) == 1:
         return sketches[0]
-    cells = np.sum([cells for cells, _ in sketches], axis=0, dtype=np.int64)
+    cells = np.max([cells for cells, _ in sketches], axis=0)
     seen = sum(seen for _, seen in sketches)
     while seen >= cells.shape[1] // 2:
         cells, seen = cells // 2, seen // 2
-    return np.minimum(cells, 255).astype(np.uint8), seen
+    return cells, seen

@@ -27,9 +27,13 @@ EVERYTHING = TablePolicy(
 class Rank:
     """One rank that trains one table on keys, as trainer.run does."""
 
-    def __init__(self, policy: TablePolicy, *, timed: bool = True, name: str = "ad") -> None:
+    def __init__(
+        self, policy: TablePolicy, *, timed: bool = True, name: str = "ad", rank: int = 0, parts: int = 1
+    ) -> None:
         self.table = DynamicTable(LAYOUT, name=name, seed=1)
-        self.policies = Policies({name: self.table}, {name: policy}, timed=timed)
+        self.policies = Policies(
+            {name: self.table}, {name: policy}, timed=timed, rank=rank, parts={name: parts}
+        )
         self.front = FieldTables({name: self.table}, [(name, name)])
 
     def learn(self, keys: np.ndarray, time_ms: int) -> None:
@@ -205,6 +209,26 @@ def test_parts_of_a_table_share_its_budget_and_go_on(world: int = 3) -> None:
     for batch in batches[30:]:
         fewer.learn(*batch)
     assert all(0 < len(keys) <= 30 for keys in fewer.held())
+
+
+def test_a_sketch_that_is_split_and_put_together_counts_no_sighting_twice() -> None:
+    """A whole table becomes four parts, and these three: a key that was seen once needs as many as before."""
+    policy = TablePolicy(admit_after=4, sketch="64KiB")
+
+    whole = Rank(policy)
+    whole.learn(np.arange(30), 10**12)
+    states = []
+    for rank in range(4):
+        four = Rank(policy, rank=rank, parts=4)
+        four.policies.load([whole.policies.state()])
+        states.append(four.policies.state())
+    three = Rank(policy, rank=1, parts=3)
+    three.policies.load(states)
+    held = []
+    for _ in range(3):
+        three.learn(np.arange(30), 10**12)
+        held.append(len(three.table))
+    assert held == [0, 0, 30]
 
 
 @pytest.mark.parametrize("evict", ["lru", "lfu"])

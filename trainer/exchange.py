@@ -406,9 +406,8 @@ class _Reader:
 
 def _lists(lists: list[I64]) -> Segments:
     """Each list as a segment of one cell."""
-    sizes = np.array([len(one) for one in lists], np.int32)
-    bounds = [np.array([0, n], np.int32) for n in sizes]
-    return Segments.concat([Segments.of(o, k, 1) for o, k in zip(bounds, lists, strict=True)])
+    ends = np.cumsum([0, *map(len, lists)])
+    return Segments.lists(np.concatenate([*lists, np.empty(0, np.int64)]), ends)
 
 
 def _offsets(lengths: list[I32]) -> I32:

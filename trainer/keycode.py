@@ -69,6 +69,16 @@ class Segments:
         return Segments(table, (offsets, keys))
 
     @staticmethod
+    def lists(keys: I64, bounds: I64) -> Segments:
+        """Segments of one cell each: of keys[bounds[s] : bounds[s + 1]]."""
+        keys = contiguous(keys, np.int64, (None,))
+        offsets = np.stack([bounds[:-1], bounds[1:]], axis=1).astype(np.int32)
+        table = np.empty((len(offsets), 4), np.int64)
+        table[:] = keys.ctypes.data, 0, 1, 0
+        table[:, 1] = offsets.ctypes.data + 8 * np.arange(len(offsets))
+        return Segments(table, (keys, offsets))
+
+    @staticmethod
     def empty(count: int) -> Segments:
         """Segments without cells."""
         zero = np.zeros(1, np.int32)

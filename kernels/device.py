@@ -141,7 +141,8 @@ class EmulatedDevice(Device):
 
 
 class CudaDevice(Device):
-    """The current GPU. Memory comes from CuPy's pool; one non-blocking stream.
+    """The GPU that is current where it is made, whichever thread calls later: a thread starts with GPU 0 as
+    its current one. Memory comes from CuPy's pool; one non-blocking stream.
 
     Raises ConfigError where there is no GPU, KernelError when the source does not compile.
     """
@@ -149,14 +150,16 @@ class CudaDevice(Device):
     def __init__(self, source: str, kernels: Sequence[str]) -> None:
         cupy = require_gpu()
         self._cupy, self._runtime = cupy, cupy.cuda.runtime
-        properties = self._runtime.getDeviceProperties(cupy.cuda.Device().id)
+        self._device = cupy.cuda.Device()
+        properties = self._runtime.getDeviceProperties(self._device.id)
         self.name = properties["name"].decode()
-        arch = f"sm_{cupy.cuda.Device().compute_capability}"
+        arch = f"sm_{self._device.compute_capability}"
         module = cupy.RawModule(path=str(cached_cubin(source, arch=arch)))
         self._kernels = {kernel: module.get_function(kernel) for kernel in kernels}
         self._stream = cupy.cuda.Stream(non_blocking=True)
 
     def memory(self, nbytes: int) -> Buffer:
+        self._device.use()
         with self._stream:
             pointer = self._cupy.cuda.alloc(max(nbytes, 1))
         return Buffer(int(pointer.ptr), nbytes, pointer)
@@ -174,6 +177,7 @@ class CudaDevice(Device):
         self._runtime.memcpyAsync(target.ctypes.data, address, target.nbytes, kind, self._stream.ptr)
 
     def clear(self, address: int, nbytes: int) -> None:
+        self._device.use()
         self._runtime.memsetAsync(address, 0, nbytes, self._stream.ptr)
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
@@ -181,6 +185,7 @@ class CudaDevice(Device):
         self._runtime.memcpyAsync(target, source, nbytes, kind, self._stream.ptr)
 
     def sort(self, address: int, count: int) -> None:
+        self._device.use()
         unowned = self._cupy.cuda.UnownedMemory(address, 8 * count, None)
         pointer = self._cupy.cuda.MemoryPointer(unowned, 0)
         with self._stream:
@@ -190,15 +195,19 @@ class CudaDevice(Device):
         return self._cupy.ndarray(shape, dtype, memptr=buffer.owner + at)
 
     def borrow(self, array: Any) -> tuple[int, Any]:
+        self._device.use()
         with self._stream:  # DLPack: the producer makes this stream wait for its own
             if hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == _DLPACK_CUDA:
-                here = self._cupy.ascontiguousarray(self._cupy.from_dlpack(array))
+                source = self._cupy.from_dlpack(array)
+                here = self._cupy.ascontiguousarray(source)
             else:
-                here = self._cupy.asarray(np.ascontiguousarray(array))
-        return int(here.data.ptr), here
+                source = np.ascontiguousarray(array)
+                here = self._cupy.asarray(source)
+        return int(here.data.ptr), (here, source)  # a copy may still be under way
 
     def launch(self, kernel: str, blocks: int, plan: int) -> None:
         self.launches += 1
+        self._device.use()
         self._kernels[kernel]((blocks,), (THREADS,), (np.uintp(plan),), stream=self._stream)
 
     def synchronize(self) -> None:

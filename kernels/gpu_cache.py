@@ -35,10 +35,10 @@ SPARE = 16
 class GpuCache:
     """Rows of host tables on a device.
 
-    tables: name → table, at least one, all of one layout. budget_rows: most rows on the device; a batch's
-    distinct keys must fit. note_uses: whether host tables note the use of rows that the device has too, which
-    asks the host for every distinct key of a batch; None: where they keep track of use. Policies that choose
-    rows by their use need it; to choose what lies in DRAM or below, the device's misses are enough.
+    tables: name → table, at least one, all of one layout and seed. budget_rows: most rows on the device; a
+    batch's distinct keys must fit. note_uses: whether host tables note the use of rows that the device has
+    too, which asks the host for every distinct key of a batch; None: where they keep track of use. Policies
+    that choose rows by their use need it; to choose what lies in DRAM or below, a device's misses suffice.
     A table may begin to keep track later on.
 
     Calls of several threads take turns. Raises ConfigError without a GPU, and for tables with admission.
@@ -52,13 +52,17 @@ class GpuCache:
         note_uses: bool | None = None,
         target: Target = CudaDevice,
     ) -> None:
-        layouts = {table.layout for table in tables.values()}
+        layouts, seeds = ({getattr(t, what) for t in tables.values()} for what in ("layout", "seed"))
         if len(layouts) != 1:
             raise ValueError(f"a cache needs tables of one row layout; {sorted(tables)} have {len(layouts)}")
+        if len(seeds) != 1:
+            raise ValueError(f"a cache needs tables of one seed; {sorted(tables)} have {len(seeds)}")
         if budget_rows < 1:
             raise ConfigError(f"a GPU's budget must be at least 1 row, not {budget_rows}")
         self.tables, self.budget_rows = dict(tables), budget_rows
-        self.device = DeviceTable(layouts.pop(), list(tables), seed=0, target=target)
+        # The device rounds 16-bit values by the bits that the host's tables would take: of seed and name.
+        names = [table.name for table in tables.values()]
+        self.device = DeviceTable(layouts.pop(), names, seed=seeds.pop(), target=target)
         self.lock = threading.RLock()
         #: distinct keys of batches that were on the device, and that were not, so far
         self.hits = self.misses = 0
@@ -89,7 +93,7 @@ class GpuCache:
         if batch.distinct > self.budget_rows:
             raise ConfigError(
                 f"a batch has {batch.distinct} distinct keys, but the GPU may hold {self.budget_rows} rows: "
-                "raise the budget or use smaller batches"
+                "raise that budget (gpu_rows) or use smaller batches"
             )
         self.hits += batch.distinct - batch.missing
         self.misses += batch.missing

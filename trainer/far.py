@@ -83,7 +83,9 @@ class FarFields:
             dense = whole_dense(
                 self._tensor(batch.common), self._tensor(batch.dense), batch.index, route.common
             )
-        return Whole(self._pooled(leaves, batch), self._sequences(leaves, batch), dense)
+        return Whole(
+            self._pooled(leaves, batch), self._sequences(leaves, batch), dense, self.collectives.device
+        )
 
     def _pooled(self, leaves: Leaves, batch: GlobalBatch) -> dict[int, Tensor]:
         route, world = self.route, self.collectives.world
@@ -92,7 +94,7 @@ class FarFields:
         names = [[f for f in route.pooled if route.placement.owner[f] == r] for r in range(world)]
         dim = leaves.own.shape[-1]
         mine = [self._vector(f, leaves, batch) for f in names[self.collectives.rank]]
-        flat = torch.cat([torch.zeros(0, requires_grad=True), *(v.reshape(-1) for v in mine)])
+        flat = torch.cat([self._nothing(), *(v.reshape(-1) for v in mine)])
         sizes = [len(some) * len(batch) * dim for some in names]
         told = self.collectives.everywhere(flat, sizes, "vectors")
         found: dict[int, Tensor] = {}
@@ -122,9 +124,7 @@ class FarFields:
         told = self.collectives.tell(
             np.concatenate([*lengths, np.empty(0, np.int32)]), [len(some) * rows for some in names], "vectors"
         )
-        flat = torch.cat(
-            [torch.zeros(0, requires_grad=True), *(one.values.reshape(-1) for one in mine.values())]
-        )
+        flat = torch.cat([self._nothing(), *(one.values.reshape(-1) for one in mine.values())])
         dim = leaves.own.shape[-1]
         parts = self.collectives.everywhere(flat, [int(part.sum()) * dim for part in told], "vectors")
         found: dict[int, Ragged] = {}
@@ -133,6 +133,10 @@ class FarFields:
             pieces = torch.split(part.view(-1, dim), each.sum(axis=1).tolist())
             found |= {f: ragged(v, n, None) for f, v, n in zip(some, pieces, each, strict=True)}
         return found
+
+    def _nothing(self) -> Tensor:
+        """f32[0], so that a rank without a share has a gradient to take part in."""
+        return torch.zeros(0, requires_grad=True, device=self.collectives.device)
 
     def _tensor(self, array: NDArray[np.float32] | None) -> Tensor | None:
         return (
@@ -143,7 +147,7 @@ class FarFields:
 
 
 def _columns(values: Tensor, at: tuple[int, ...]) -> Tensor:
-    """Some columns of f32[n, F, D]; `values` itself when these are all."""
+    """Some columns of f32[n, F, D], each once; `values` itself when these are all."""
     if len(at) == values.shape[1]:
         return values
-    return values[:, list(at)]
+    return values.index_select(1, torch.tensor(at, dtype=torch.long, device=values.device))

@@ -25,7 +25,7 @@ from trainer.collectives import Collectives
 from trainer.exchange import GlobalBatch
 from trainer.reading import Leaves
 from trainer.route import Route
-from trainer.sides import Side, Whole, columns_of, partials, ragged, spread, whole_dense
+from trainer.sides import Side, Whole, columns_of, partials, ragged, rows_at, spread, whole_dense
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
@@ -82,7 +82,9 @@ class NearSamples:
             torch.split(leaf, [len(part) for part in parts])
             for leaf, parts in zip(leaves.asked, batch.asked, strict=True)
         ]
-        by_rank: list[list[Tensor]] = [[torch.zeros(0, requires_grad=True)] for _ in range(world)]
+        by_rank: list[list[Tensor]] = [
+            [torch.zeros(0, requires_grad=True, device=self.collectives.device)] for _ in range(world)
+        ]
         if partial is not None:
             for r, piece in enumerate(torch.split(partial, list(rows))):
                 by_rank[r].append(piece)
@@ -174,12 +176,12 @@ class NearSamples:
         lists = self._lists(batch)
         for f in route.sequences:
             lengths, places = lists[f]
-            values = rows.index_select(0, torch.from_numpy(places).to(rows.device))
+            values = rows_at(rows, places)
             sequences[f] = ragged(values, lengths, index if f in route.common.fields else None)
         dense = None
         if route.dense:
             dense = whole_dense(sides[0].dense, sides[1].dense, index, route.common)
-        return Whole(pooled, sequences, dense)
+        return Whole(pooled, sequences, dense, self.collectives.device)
 
 
 def _beside(parts: list[Tensor]) -> Tensor:
@@ -194,8 +196,8 @@ def _pooled(rows: Tensor, lists: list[tuple[I32, I64]], cells: int) -> Tensor:
         return rows.new_zeros(cells, 0, rows.shape[1])
     lengths = np.concatenate([one for one, _ in lists])
     if (lengths == 1).all():
-        by_cell = torch.from_numpy(np.stack([one for _, one in lists], axis=1).reshape(-1)).to(rows.device)
-        return rows.index_select(0, by_cell).view(cells, len(lists), rows.shape[1])
+        by_cell = np.stack([one for _, one in lists], axis=1).reshape(-1)
+        return rows_at(rows, by_cell).view(cells, len(lists), rows.shape[1])
     index = torch.from_numpy(np.concatenate([one for _, one in lists])).to(rows.device)
     starts = torch.from_numpy(np.cumsum(lengths, dtype=np.int64) - lengths).to(rows.device)
     sums = embedding_bag(index, rows, starts, mode="sum")

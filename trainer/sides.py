@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from ingest.common import Common
 from models.base import Columns, CTRModel, Gathered, Gathers, Ragged
@@ -75,9 +76,15 @@ def columns_of(fields: Sequence[int], common: Common, dense: int) -> tuple[Colum
     )
 
 
+def rows_at(values: Tensor, index: NDArray[np.int32] | NDArray[np.int64]) -> Tensor:
+    """values[index], f32[m, W] of f32[n, W]. Its backward adds up in order on any device; that of indexing
+    with `index_select` would be atomic adds on a GPU, of other bits every time."""
+    return embedding(torch.from_numpy(index).to(values.device), values)
+
+
 def spread(values: Tensor, index: NDArray[np.int32] | None) -> Tensor:
-    """Of each sample f32[B, …], out of those of its group f32[G, …]."""
-    return values if index is None else values.index_select(0, torch.from_numpy(index).to(values.device))
+    """Of each sample f32[B, W], out of those of its group f32[G, W]."""
+    return values if index is None else rows_at(values, index)
 
 
 def ragged(values: Tensor, lengths: NDArray[np.int32], index: NDArray[np.int32] | None) -> Ragged:
@@ -87,7 +94,7 @@ def ragged(values: Tensor, lengths: NDArray[np.int32], index: NDArray[np.int32] 
         lengths = lengths[index]
         offsets = np.cumsum(lengths) - lengths
         places = np.repeat(starts[index] - offsets, lengths) + np.arange(lengths.sum())
-        values = values.index_select(0, torch.from_numpy(places).to(values.device))
+        values = rows_at(values, places)
     offsets = np.r_[0, np.cumsum(lengths)].astype(np.int64)
     return Ragged(values, torch.from_numpy(offsets).to(values.device))
 
@@ -111,6 +118,7 @@ class Whole:
     pooled: Mapping[int, Tensor]
     sequences: Mapping[int, Ragged]
     dense: Tensor | None
+    device: torch.device
 
     def of(self, gathers: Gathers, at: slice, field: Mapping[str, int]) -> Gathered | None:
         """One role's share; `at`: where its values are in a row, field: numbers of the fields."""
@@ -121,5 +129,6 @@ class Whole:
         for name in gathers.sequences:
             one = self.sequences[field[name]]
             sequences[name] = Ragged(one.values[:, at], one.offsets)
-        stack = torch.stack(pooled, dim=1) if pooled else torch.zeros(0, 0, at.stop - at.start)
+        nothing = torch.zeros(0, 0, at.stop - at.start, device=self.device)
+        stack = torch.stack(pooled, dim=1) if pooled else nothing
         return Gathered(stack, sequences, self.dense if gathers.dense else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -26,7 +27,7 @@ Examples = tuple[Features | CommonFeatures, NDArray[np.float32]]
 BUDGET = 400
 """Rows: a batch's distinct keys fit, the tables' do not."""
 ROWS, STEPS = 60, 12
-CASES = ("both", "both, gathered", "grouped", "grouped, gathered")
+CASES = ("both", "both, gathered", "both in fp16", "grouped", "grouped, gathered")
 
 
 def pipeline_of(case: str) -> Pipeline:
@@ -37,10 +38,12 @@ def pipeline_of(case: str) -> Pipeline:
             din = DIN(target=("ad",), behaviours=("liked",), dim=4, hidden=(8,), attention=(6,))
             models = (din, models[1])
         return common_worker.pipeline(*models)
-    rank, prerank = des_worker.ROLES[case]
-    return pipeline(
+    name, _, values = case.partition(" in ")
+    rank, prerank = des_worker.ROLES[name]
+    built = pipeline(
         rank, prerank=prerank, fields=des_worker.FIELDS, dense=des_worker.DENSE, shared=des_worker.SHARED
     )
+    return replace(built, row_values=values or "fp32")
 
 
 def batches(case: str, seed: int) -> Iterator[Examples]:
@@ -116,26 +119,26 @@ def a_resumed_step_goes_on(target: Target, device: str) -> None:
 
 
 def ranks_train_alike(collectives: Collectives, target: Target, way: StepSettings) -> None:
-    """As one of several ranks: with tables on a device or not, the same bits on this rank."""
+    """As one of several ranks, each with rows of its own: the bits that host tables give on this rank."""
     rank, world = collectives.rank, collectives.world
+    budget = BUDGET // world
     make = partial(
-        DesStep, pipeline_of("both, gathered"), rank=rank, world=world, seed=5, collectives=collectives
+        DesStep,
+        pipeline_of("both, gathered"),
+        rank=rank,
+        world=world,
+        seed=5,
+        collectives=collectives,
+        settings=way,
     )
-    plain, cached = make(settings=way), make(settings=way, gpu=GpuTables(BUDGET, target))
-
-    def mine() -> Iterator[Examples]:
-        for step, (features, label) in enumerate(batches("both", 0)):
-            cuts = des_worker.shares(np.random.default_rng(step), len(label), world, step)
-            at = np.arange(cuts[rank], cuts[rank + 1])
-            assert isinstance(features, Features)
-            yield features.take(at), label[at]
-
-    marks = dict.fromkeys(plain.tables, 0)
-    for features, label in mine():
-        one, other = plain.step(features, label), cached.step(features, label)
+    plain, cached = make(), make(gpu=GpuTables(budget, target))
+    for step, (features, label) in enumerate(batches("both, gathered", 0)):
+        cuts = des_worker.shares(np.random.default_rng(step), len(label), world, step)
+        mine = np.arange(cuts[rank], cuts[rank + 1])
+        examples = features.take(mine), label[mine]
+        one, other = plain.step(*examples), cached.step(*examples)
         for role, logits in one.logits.items():
             np.testing.assert_array_equal(logits, other.logits[role])
     cached.flush()
-    same_tables(plain.tables, cached.tables, marks)
-    if cached.cache is not None:
-        assert cached.cache.hits > 0
+    same_tables(plain.tables, cached.tables, dict.fromkeys(plain.tables, 0))
+    fewer_rows_than_tables_have(cached, budget)

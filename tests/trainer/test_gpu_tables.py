@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +34,16 @@ RUN_BUDGET = 160
 @pytest.mark.parametrize("case", checks.CASES)
 def test_cached_training_equals_the_host(case: str) -> None:
     checks.cached_training_equals_the_host(EmulatedDevice, "cpu", case)
+
+
+def test_two_ranks_train_as_with_host_tables() -> None:
+    """Whatever travels: rows that other ranks ask for come from the device too."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
+    command = [*launch, "--nproc-per-node=2", "-m", "tests.trainer.gpu_tables_worker"]
+    environment = os.environ | {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 def test_a_resumed_step_goes_on() -> None:

@@ -1,0 +1,14 @@
+"""One rank of test_gpu_tables.py: trains in several ways with tables on the emulated device, and compares."""
+
+import torch
+
+from kernels.device import EmulatedDevice
+from tests.trainer.des_worker import WAYS
+from tests.trainer.gpu_tables_checks import ranks_train_alike
+from trainer.collectives import Collectives, connect
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with connect(timeout_s=120) as shared:
+        for name in ("allreduce", "partial", "mixed", "auto"):
+            ranks_train_alike(Collectives(shared.rank, shared.world), EmulatedDevice, WAYS[name])

@@ -1,6 +1,6 @@
 """One rank of test_common.py: trains with users' examples in groups, and with the same rows written out.
 
-Started by torchrun (or alone, as one rank); writes OUT/<model>.<way>.rank<r>.safetensors and .json.
+Started by torchrun (or alone, as one rank); writes OUT/<model>.<form>.<how>.rank<r>.safetensors and .json.
 """
 
 import json
@@ -19,6 +19,7 @@ from ingest.streams import Stream, Table, labelled
 from models import FM, LR, DeepFM, ModelConfig, TwoTower
 from trainer.collectives import Collectives, connect
 from trainer.step import DesStep
+from trainer.step_settings import StepSettings
 
 STEPS, SIZE = 4, 240
 TOWERS = TwoTower(user=("user", "city", "age", "hour"), item=("ad", "price"), dim=4, hidden=(8,), out=6)
@@ -27,8 +28,17 @@ ROLES: dict[str, tuple[ModelConfig, TwoTower | None]] = {
     "FM": (FM(dim=4), None),
     "both": (DeepFM(dim=4, hidden=(16, 8)), TOWERS),
 }
-WAYS = ("plain", "grouped", "some")
+FORMS = ("plain", "grouped", "some")
 """How rows come: written out, in groups, or in groups on some ranks in some steps."""
+SETTINGS = {
+    "allreduce": StepSettings("allreduce"),
+    "partial": StepSettings("reducescatter", "partial"),
+    "near": StepSettings(
+        "reducescatter", {"user": "vectors", "liked": "rows", "ad": "vectors", "words": "rows"}
+    ),
+}
+WAYS = [(form, how) for form in FORMS for how in SETTINGS]
+"""user and liked are common fields, ad and words are not; liked and ad share a table."""
 
 
 def pipeline(rank: ModelConfig, prerank: TwoTower | None = None) -> Pipeline:
@@ -81,12 +91,12 @@ def batch(rng: np.random.Generator, rows: int, groups: int) -> tuple[CommonFeatu
     return CommonFeatures(common, own, index, *nothing), (rng.random(rows) < 0.3).astype(np.float32)
 
 
-def train(name: str, way: str, collectives: Collectives, out: Path) -> None:
+def train(name: str, form: str, how: str, collectives: Collectives, out: Path) -> None:
     """Trains one model and writes logits, tables, dense state and what the collectives sent."""
     rank, world = collectives.rank, collectives.world
     built = pipeline(*ROLES[name])
     common = Common.of(built)
-    des = DesStep(built, rank=rank, world=world, seed=5, collectives=collectives)
+    des = DesStep(built, rank=rank, world=world, seed=5, collectives=collectives, settings=SETTINGS[how])
     rng, tensors, checksums = np.random.default_rng(0), {}, []
     for step in range(STEPS):
         features, label = batch(rng, SIZE, SIZE // 6)
@@ -96,7 +106,7 @@ def train(name: str, way: str, collectives: Collectives, out: Path) -> None:
         mine = np.arange(cuts[rank], cuts[rank + 1])
         own: CommonFeatures | Features = features.take(mine)
         assert isinstance(own, CommonFeatures)
-        if way == "plain" or (way == "some" and (rank + step) % 2):
+        if form == "plain" or (form == "some" and (rank + step) % 2):
             own = own.plain(common)
         result = des.step(own, label[mine])
         np.testing.assert_array_equal(result.label, label)
@@ -110,9 +120,9 @@ def train(name: str, way: str, collectives: Collectives, out: Path) -> None:
             f"rows.{table.name}": torch.from_numpy(values[order]),
         }
     tensors |= {f"dense.{n}": t for n, t in des.state_dense().items()}
-    save_file(tensors, out / f"{name}.{way}.rank{rank}.safetensors")
+    save_file(tensors, out / f"{name}.{form}.{how}.rank{rank}.safetensors")
     facts = {"checksums": checksums, "bytes": dict(collectives.bytes)}
-    (out / f"{name}.{way}.rank{rank}.json").write_text(json.dumps(facts))
+    (out / f"{name}.{form}.{how}.rank{rank}.json").write_text(json.dumps(facts))
 
 
 def main() -> None:
@@ -120,8 +130,9 @@ def main() -> None:
     torch.set_num_threads(1)
     with connect(timeout_s=120) as shared:
         for name in ROLES:
-            for way in WAYS:
-                train(name, way, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
+            for form, how in WAYS:
+                if shared.world > 1 or how == "partial":
+                    train(name, form, how, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

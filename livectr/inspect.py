@@ -105,7 +105,7 @@ def _model_rows(table: Table, role: str, model: object) -> None:
 
 def show_checkpoint(folder: Path) -> None:
     """Every generation, and where the newest would go on. Raises ConfigError for a folder without one."""
-    from trainer.checkpoint import MANIFEST, Manifest  # brings torch along, which the others do without
+    from trainer.manifest import MANIFEST, Manifest  # brings torch along, which the others do without
 
     manifests = sorted(folder.glob(f"gen-*/{MANIFEST}"))
     if not manifests:

@@ -42,7 +42,7 @@ def measured(pipeline: Pipeline, *, checkpoint: Path | None, report: Path | None
                 f"{report} is no report of `livectr train --report` ({type(error).__name__}: {error})."
             ) from None
     elif checkpoint is not None:
-        from trainer.checkpoint import newest_manifest
+        from trainer.manifest import newest_manifest
 
         manifest = newest_manifest(checkpoint)
         if manifest is None:

@@ -28,9 +28,8 @@ import hashlib
 import json
 import logging
 import os
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -40,15 +39,14 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from ingest.pipeline import Pipeline
-from kernels.errors import CheckpointError, MismatchError, UserError
+from kernels.errors import CheckpointError, UserError
 from trainer.control import Control
+from trainer.manifest import MANIFEST, FileEntry, Manifest, check_identity, folder_of, number, verify_file
 from trainer.options import summed
 from trainer.placement import owners_by_key
 
 LOG = logging.getLogger(__name__)
 KEPT_GENERATIONS = 2
-MANIFEST = "MANIFEST.json"
 PART_BYTES = 128 << 20
 """Of a part of the tables: a part is in memory a few times while it is written."""
 
@@ -75,57 +73,6 @@ class Table(Protocol):
     def usage(self, keys: I64) -> tuple[U32, U32]: ...
 
     def set_usage(self, keys: I64, stamps: U32, counts: U32) -> object: ...
-
-
-@dataclass(frozen=True)
-class FileEntry:
-    """A file of a generation: path relative to the checkpoint, what it holds, how to know it is whole."""
-
-    path: str
-    kind: str
-    """tables, policies, dense, source or statistics."""
-    bytes: int
-    sha256: str
-    rows: int = 0
-    """Rows, and keys that were erased."""
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """One generation. `identity` describes the pipeline, `cursor` the version that Redis holds with it."""
-
-    generation: int
-    world: int
-    step: int
-    examples: int
-    predictions: int
-    """Records of the prediction log at this step."""
-    identity: dict[str, Any]
-    cursor: dict[str, Any] | None
-    files: tuple[FileEntry, ...]
-    table_rows: dict[str, int]
-    field_keys: dict[str, int]
-    """Keys of each field that were learned so far (of common features once a group); what `trainer.balance`
-    places by, with the rows."""
-
-    def to_json(self) -> bytes:
-        body = json.dumps(asdict(self), sort_keys=True)
-        return json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body}).encode()
-
-    @staticmethod
-    def from_json(text: bytes) -> "Manifest":
-        """The inverse of `to_json`. Raises CheckpointError when it is torn."""
-        try:
-            outer = json.loads(text)
-            body = outer["body"]
-            if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
-                raise CheckpointError("its digest is wrong")
-            values = json.loads(body)
-            if set(values) != {f.name for f in fields(Manifest)}:
-                raise CheckpointError("it has other fields than this program's")
-            return Manifest(**{**values, "files": tuple(FileEntry(**f) for f in values["files"])})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"it is not a manifest ({error})") from error
 
 
 @dataclass(frozen=True)
@@ -178,7 +125,7 @@ class Checkpointer:
                 raise UserError(
                     f"checkpoints cannot be kept in {root} ({error.strerror}); name another directory"
                 ) from None
-        found = [_number(path) for path in root.glob("gen-*")] if control.rank == 0 else []
+        found = [number(path) for path in root.glob("gen-*")] if control.rank == 0 else []
         self._next = 1 + int(control.broadcast_json(max(found, default=0)))
 
     def commit(self, commit: Commit) -> Manifest:
@@ -207,7 +154,7 @@ class Checkpointer:
         )
         # 4 rank 0 renames the manifest into place
         if self.control.rank == 0:
-            directory = _directory(self.root, generation)
+            directory = folder_of(self.root, generation)
             _sync_directory(directory)
             _write(directory / (MANIFEST + ".new"), manifest.to_json())
             (directory / (MANIFEST + ".new")).replace(directory / MANIFEST)
@@ -226,13 +173,13 @@ class Checkpointer:
             CheckpointError: generations exist, but none is whole.
             MismatchError: the generation belongs to another pipeline.
         """
-        numbers = [_number(p.parent) for p in self.root.glob(f"gen-*/{MANIFEST}")]
+        numbers = [number(p.parent) for p in self.root.glob(f"gen-*/{MANIFEST}")]
         generations = self.control.broadcast_json(sorted(numbers, reverse=True))
         for generation in generations:
             manifest = self._verify(generation)
             if manifest is None:
                 continue
-            _check_identity(self.root, manifest.identity, self.identity)
+            check_identity(self.root, manifest.identity, self.identity)
             self._kept = [manifest]
             return Restored(self.root, manifest)
         if generations:
@@ -249,7 +196,7 @@ class Checkpointer:
 
     def _write_rank(self, generation: int, commit: Commit) -> list[FileEntry]:
         """This rank's files of a generation, older ones of its table chain included."""
-        folder = _directory(self.root, generation) / f"rank-{self.control.rank}"
+        folder = folder_of(self.root, generation) / f"rank-{self.control.rank}"
         folder.mkdir(parents=True, exist_ok=True)
         fresh = not self._chain or sum(f.rows for f in self._chain) > 2 * self._base_rows
         parts = list(self._write_tables(folder, commit, None if fresh else self._marks))
@@ -316,9 +263,9 @@ class Checkpointer:
         reason = ""
         manifest = None
         try:
-            manifest = Manifest.from_json((_directory(self.root, generation) / MANIFEST).read_bytes())
+            manifest = Manifest.from_json((folder_of(self.root, generation) / MANIFEST).read_bytes())
             for entry in manifest.files[self.control.rank :: self.control.world]:
-                _verify_file(self.root, entry)
+                verify_file(self.root, entry)
         except (CheckpointError, OSError) as error:
             reason = str(error)
         reasons = [r for r in self.control.gather_json(reason) if r]
@@ -331,7 +278,7 @@ class Checkpointer:
         """Remove what no kept generation names; manifests go first, so that none names a missing file."""
         kept = {m.generation for m in self._kept}
         named = {self.root / f.path for m in self._kept for f in m.files}
-        old = [d for d in self.root.glob("gen-*") if _number(d) < self._next and _number(d) not in kept]
+        old = [d for d in self.root.glob("gen-*") if number(d) < self._next and number(d) not in kept]
         for directory in old:
             (directory / MANIFEST).unlink(missing_ok=True)
         for directory in old:
@@ -404,48 +351,6 @@ class Restored:
         return (entry for entry in self.manifest.files if entry.kind == kind)
 
 
-def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
-    """What a checkpoint belongs to, part by part, so that a mismatch can be named."""
-    return {
-        "fields": [[spec.name, spec.table] for spec in pipeline.fields],
-        "dense": list(pipeline.plan.dense_names),
-        "rank model": repr(pipeline.rank),
-        "prerank model": repr(pipeline.prerank),
-        "table policies": repr(sorted(pipeline.table_policies.items())),
-        "seed": seed,
-        "fingerprint": pipeline.fingerprint,
-    }
-
-
-def _check_identity(root: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    differ = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
-    if differ:
-        # The fingerprint also covers what is named; alone it means that the features or the logs differ.
-        named = [
-            name + _values(theirs.get(name), ours.get(name)) for name in differ if name != "fingerprint"
-        ] or ["features or logs"]
-        raise MismatchError(
-            f"the checkpoint in {root} belongs to another pipeline, which differs in {', '.join(named)}; "
-            "use the pipeline that wrote it, or another --checkpoint directory"
-        )
-
-
-def _values(theirs: object, ours: object, limit: int = 40) -> str:
-    """The values that differ, where they are short enough to be read."""
-    texts = [json.dumps(value) for value in (theirs, ours)]
-    return f" ({texts[0]} there, {texts[1]} here)" if max(map(len, texts)) <= limit else ""
-
-
-def _verify_file(root: Path, entry: FileEntry) -> None:
-    path = root / entry.path
-    if not path.resolve().is_relative_to(root.resolve()):
-        raise CheckpointError(f"{entry.path} lies outside the checkpoint")
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != entry.sha256:
-        raise CheckpointError(f"{entry.path} is not what was written")
-
-
 def _lock(root: Path) -> BinaryIO:
     file = (root / "LOCK").open("ab")
     try:
@@ -456,15 +361,6 @@ def _lock(root: Path) -> BinaryIO:
             f"another trainer is running on the checkpoint {root}; stop it or name another directory"
         ) from None
     return file
-
-
-def _directory(root: Path, generation: int) -> Path:
-    return root / f"gen-{generation:08d}"
-
-
-def _number(directory: Path) -> int:
-    match = re.fullmatch(r"gen-(\d+)", directory.name)
-    return int(match[1]) if match else 0
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -482,14 +378,3 @@ def _sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def newest_manifest(root: Path) -> Manifest | None:
-    """The newest manifest of a checkpoint that can be read, for `livectr inspect`; None if there is none."""
-    paths: Sequence[Path] = sorted(root.glob(f"gen-*/{MANIFEST}"), reverse=True)
-    for path in paths:
-        try:
-            return Manifest.from_json(path.read_bytes())
-        except CheckpointError as error:
-            LOG.warning("%s is torn: %s", path, error)
-    return None

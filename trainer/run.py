@@ -43,11 +43,12 @@ from ingest.statistics import Statistics
 from protos.store import Keyspace
 from trainer import telemetry
 from trainer.batcher import Batcher, Cut, Flags, Round
-from trainer.checkpoint import Checkpointer, Commit, Restored, identity_of
+from trainer.checkpoint import Checkpointer, Commit, Restored
 from trainer.collectives import Collectives, connect
 from trainer.control import Control
 from trainer.feed import Batch, Feed
 from trainer.gpu_tables import gpu_tables
+from trainer.manifest import identity_of
 from trainer.measured import field_keys
 from trainer.monitor import Monitor
 from trainer.options import Report, TrainOptions, summed

@@ -28,7 +28,7 @@ import functools
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -44,9 +44,8 @@ from kernels.gpu_cache import CachedFields, GpuCache
 from kernels.layout import RowLayout
 from kernels.rows import row_layout
 from kernels.table import DynamicTable, FieldTables
-from models.base import Columns, CTRModel, ModelConfig, prior_log_odds, role_slices, row_segments
+from models.base import CTRModel, ModelConfig, prior_log_odds, role_slices, row_segments
 from models.precision import precision
-from models.two_tower import TwoTowerModel
 from trainer import telemetry
 from trainer.collectives import Collectives
 from trainer.cost import CostModel
@@ -54,10 +53,11 @@ from trainer.dense import DenseAdam
 from trainer.exchange import Exchange, GlobalBatch
 from trainer.far import FarFields
 from trainer.gpu_tables import GpuTables
+from trainer.item_vectors import item_vectors
 from trainer.measure import measure_batch
 from trainer.near import NearSamples
 from trainer.networks import build_networks
-from trainer.placement import Placement, owners_by_key, place
+from trainer.placement import Placement, place
 from trainer.reading import Leaves, Reading
 from trainer.route import TRAVELS, Travel, gathered, route
 from trainer.step_settings import StepSettings
@@ -68,8 +68,6 @@ LOG = logging.getLogger(__name__)
 
 WAYS = "des.travel"
 """Name, in a checkpoint, of the number of ranks and every field's travel."""
-ITEM_CHUNK = 65_536
-"""Items per round of `DesStep.item_vectors`, so that its memory does not grow with the number of items."""
 
 
 @dataclass(frozen=True)
@@ -152,10 +150,10 @@ class DesStep:
         self.collectives = collectives or Collectives(rank, world)
         self.device = self.collectives.device
         self.fields = tuple(spec.name for spec in pipeline.fields)
-        self._table_of = tuple(spec.table for spec in pipeline.fields)
+        self.table_of = tuple(spec.table for spec in pipeline.fields)
         self.dense_names = tuple(pipeline.plan.dense_names)
-        self.placement = placement or place(self._table_of, world)
-        self.held = self.placement.held(self._table_of, rank)
+        self.placement = placement or place(self.table_of, world)
+        self.held = self.placement.held(self.table_of, rank)
         self._common = Common.of(pipeline)
         self.layout: RowLayout = row_layout(row_segments(self.configs), pipeline.row_values)
         self.slices = role_slices(self.configs)
@@ -163,12 +161,12 @@ class DesStep:
         new_table = DynamicTable if tiers is None else tiers.table
         self.tables = {
             table: new_table(self.layout, name=table, seed=seed)
-            for table in dict.fromkeys(self._table_of[f] for f in self.held)
+            for table in dict.fromkeys(self.table_of[f] for f in self.held)
         }
         self.cache: GpuCache | None = None
         if gpu is not None:
             self.cache = gpu.cache(self.tables, pipeline.table_policies, self.device)
-        fields = [(self.fields[f], self._table_of[f]) for f in self.held]
+        fields = [(self.fields[f], self.table_of[f]) for f in self.held]
         self.front: FieldTables | CachedFields
         if self.cache is None:
             self.front = FieldTables(self.tables, fields)
@@ -200,7 +198,7 @@ class DesStep:
         if not measured.samples:
             return
         self._undecided = False
-        split = self.placement.split_fields(self._table_of)
+        split = self.placement.split_fields(self.table_of)
         self._build(self.cost.cheapest(measured, {*self.route.pooled, *self.route.sequences, *split}))
         if self._loaded is not None:
             self.dense.load(self._loaded)
@@ -218,7 +216,7 @@ class DesStep:
         self.route = route(
             self.placement,
             self.fields,
-            self._table_of,
+            self.table_of,
             self._gathered,
             mode=self.settings.aggregate,
             travel=travel,
@@ -228,15 +226,15 @@ class DesStep:
         networks = build_networks(
             self.configs, self.route, self.rank, self.fields, self.dense_names, self.seed, self.device
         )
-        self.models, self._near_models = networks.far, networks.near
+        self.models, self.near_models = networks.far, networks.near
         self._parameters = networks.parameters
         self.exchange = Exchange(self.route, width, self.collectives)
         self.reading = Reading(self.tables, self.fields, self.route, self.rank, self.device, self.cache)
         self._far = FarFields(self.route, self.models, self.slices, width, self.collectives)
         self._near = NearSamples(
-            self.route, self._near_models, self.slices, width, self.layout.dim, self.collectives
+            self.route, self.near_models, self.slices, width, self.layout.dim, self.collectives
         )
-        self.dense = DenseAdam(self.models, self.configs, self._near_models)
+        self.dense = DenseAdam(self.models, self.configs, self.near_models)
 
     def step(self, features: Features | CommonFeatures, label: F32) -> StepResult:
         """Scores and then learns the batch that all ranks' examples make. Collective.
@@ -376,65 +374,9 @@ class DesStep:
             "a batch was not learned: its gradients are not finite numbers (look at its dense features)"
         )
 
-    @torch.no_grad()
     def item_vectors(self, features: Features) -> F32:
-        """Pre-rank vectors f32[n, out] of n items, whose features every rank brings alike. Collective.
-
-        Only the item tower's fields are looked at; items that are not stored get their initial rows.
-        """
-        model = self.models.get("prerank")
-        if not isinstance(model, TwoTowerModel):
-            raise ConfigError("Pipeline: item vectors need prerank=models.TwoTower(...)")
-        parts = []
-        for start in range(0, features.rows, ITEM_CHUNK):
-            chunk = features.take(np.arange(start, min(start + ITEM_CHUNK, features.rows)))
-            partial = self._item_partial(model, chunk)
-            parts.append(model.item.vector(self.collectives.all_reduce(partial, "items")).cpu().numpy())
-        return (
-            np.concatenate(parts) if parts else np.empty((0, model.item.mlp.weights[-1].shape[1]), np.float32)
-        )
-
-    def _item_partial(self, model: TwoTowerModel, items: Features) -> Tensor:
-        """The item tower's partial results f32[n, H₁] of the rows and dense features that live here."""
-        own = self._held_keys(items)
-        if self.tiers is not None:
-            self._bring_items(self.tiers, own)
-        (rows,) = self.front.infer(own.offsets, own.keys, own.rows)
-        if self.tiers is not None:
-            self.tiers.settle()
-        values = torch.from_numpy(rows).to(self.device)[..., self.slices["prerank"]]
-        dense = torch.from_numpy(own.dense).to(self.device)
-        here = self.placement.dense_owner == self.rank
-        summed, near = self.route.summed(self.rank), self.route.near[0] + self.route.near[1]
-        at = [self.held.index(f) for f in summed]
-        found = model.item.partial(values[:, at], dense if here and not self.route.scatter else None)
-        if not self.route.scatter:
-            return found
-        other = self._near_models["prerank"]
-        assert isinstance(other, TwoTowerModel)
-        mine = sorted((near.index(f), self.held.index(f)) for f in self.held if f in near)
-        columns = Columns(tuple(i for i, _ in mine), tuple(range(dense.shape[1])) if here else ())
-        return found + other.item.partial(
-            values[:, [i for _, i in mine]], dense[:, list(columns.dense)], columns
-        )
-
-    def _held_keys(self, items: Features) -> Features:
-        """The fields of which rows are here, those of tables that are split with this rank's keys only."""
-        held = items.select_fields(self.held)
-        kept = np.ones(len(held.keys), bool)
-        for i, f in enumerate(self.held):
-            if self._table_of[f] in self.placement.split:
-                at = slice(held.offsets[i * held.rows], held.offsets[(i + 1) * held.rows])
-                kept[at] = owners_by_key(held.keys[at], self.placement.world) == self.rank
-        before = np.r_[0, np.cumsum(kept)].astype(np.int32)
-        return replace(held, offsets=before[held.offsets], keys=held.keys[kept])
-
-    def _bring_items(self, tiers: Tiers, own: Features) -> None:
-        """The rows of items into memory, as far as they are stored."""
-        parts: dict[str, list[NDArray[np.int64]]] = {}
-        for i, f in enumerate(self.held):
-            parts.setdefault(self._table_of[f], []).append(own.field(i)[1])
-        tiers.bring(tiers.prefetch({table: np.concatenate(keys) for table, keys in parts.items()}))
+        """Pre-rank vectors f32[n, out] of n items, whose features every rank brings alike. Collective."""
+        return item_vectors(self, features)
 
     def weights(self) -> dict[str, Tensor]:
         """Copies of this rank's network parameters, "<role>.<name>"; the replicated ones on rank 0 only."""

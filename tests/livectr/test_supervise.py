@@ -22,7 +22,7 @@ from livectr.supervise import END_S, MISTAKE, Supervision, supervise
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import IMPRESSIONS, OPTIONS, Result, assert_close, generation
-from trainer.checkpoint import newest_manifest
+from trainer.manifest import newest_manifest
 
 ROOT = Path(__file__).parents[2]
 RANK = """

@@ -15,7 +15,8 @@ import redis
 
 from ingest.pipeline import Pipeline, load_pipeline
 from protos.store import Keyspace, VersionManifest, decode_rows
-from trainer.checkpoint import Restored, newest_manifest
+from trainer.checkpoint import Restored
+from trainer.manifest import newest_manifest
 from trainer.step import DesStep
 
 PIPELINE = Path(__file__).with_name("wide_pipeline.py")

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from kernels.errors import CheckpointError, MismatchError, UserError
 from kernels.layout import AdaGrad, RowLayout, Segment
 from kernels.table import DynamicTable
-from trainer.checkpoint import MANIFEST, Checkpointer, Commit, Manifest, Restored
+from trainer.checkpoint import Checkpointer, Commit, Restored
 from trainer.control import Control
+from trainer.manifest import MANIFEST, Manifest
 from trainer.tiers import SLACK, Tiers
 
 LAYOUT = RowLayout((Segment("rank.v", 3, AdaGrad(), 0.1),))

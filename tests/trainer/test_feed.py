@@ -19,9 +19,10 @@ from ingest.statistics import Statistics
 from tests.trainer.ad_logs import ad_pipeline, events, write_files
 from tests.trainer.processes import finish, start
 from trainer.batcher import Batcher, Cut, Flags
-from trainer.checkpoint import Restored, newest_manifest
+from trainer.checkpoint import Restored
 from trainer.control import Control
 from trainer.feed import Feed
+from trainer.manifest import newest_manifest
 from trainer.predictions import RECORD
 from trainer.run import TrainOptions, train
 from trainer.step import DesStep, StepResult

@@ -19,7 +19,8 @@ from kernels.table import DynamicTable
 from protos.store import Keyspace, VersionManifest, decode_rows
 from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
 from tests.trainer.processes import TRAIN_ONCE, finish, start
-from trainer.checkpoint import Restored, newest_manifest
+from trainer.checkpoint import Restored
+from trainer.manifest import newest_manifest
 from trainer.measured import row_bytes
 from trainer.predictions import RECORD
 from trainer.step import DesStep

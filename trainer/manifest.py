@@ -1,0 +1,129 @@
+"""The manifest of a generation: what makes it exist, and what it belongs to."""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ingest.pipeline import Pipeline
+from kernels.errors import CheckpointError, MismatchError
+
+LOG = logging.getLogger(__name__)
+MANIFEST = "MANIFEST.json"
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file of a generation: path relative to the checkpoint, what it holds, how to know it is whole."""
+
+    path: str
+    kind: str
+    """tables, policies, dense, source or statistics."""
+    bytes: int
+    sha256: str
+    rows: int = 0
+    """Rows, and keys that were erased."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One generation. `identity` describes the pipeline, `cursor` the version that Redis holds with it."""
+
+    generation: int
+    world: int
+    step: int
+    examples: int
+    predictions: int
+    """Records of the prediction log at this step."""
+    identity: dict[str, Any]
+    cursor: dict[str, Any] | None
+    files: tuple[FileEntry, ...]
+    table_rows: dict[str, int]
+    field_keys: dict[str, int]
+    """Keys of each field that were learned so far (of common features once a group); what `trainer.balance`
+    places by, with the rows."""
+
+    def to_json(self) -> bytes:
+        body = json.dumps(asdict(self), sort_keys=True)
+        return json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body}).encode()
+
+    @staticmethod
+    def from_json(text: bytes) -> "Manifest":
+        """The inverse of `to_json`. Raises CheckpointError when it is torn."""
+        try:
+            outer = json.loads(text)
+            body = outer["body"]
+            if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
+                raise CheckpointError("its digest is wrong")
+            values = json.loads(body)
+            if set(values) != {f.name for f in fields(Manifest)}:
+                raise CheckpointError("it has other fields than this program's")
+            return Manifest(**{**values, "files": tuple(FileEntry(**f) for f in values["files"])})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"it is not a manifest ({error})") from error
+
+
+def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
+    """What a checkpoint belongs to, part by part, so that a mismatch can be named."""
+    return {
+        "fields": [[spec.name, spec.table] for spec in pipeline.fields],
+        "dense": list(pipeline.plan.dense_names),
+        "rank model": repr(pipeline.rank),
+        "prerank model": repr(pipeline.prerank),
+        "table policies": repr(sorted(pipeline.table_policies.items())),
+        "seed": seed,
+        "fingerprint": pipeline.fingerprint,
+    }
+
+
+def check_identity(root: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    differ = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
+    if differ:
+        # The fingerprint also covers what is named; alone it means that the features or the logs differ.
+        named = [
+            name + _values(theirs.get(name), ours.get(name)) for name in differ if name != "fingerprint"
+        ] or ["features or logs"]
+        raise MismatchError(
+            f"the checkpoint in {root} belongs to another pipeline, which differs in {', '.join(named)}; "
+            "use the pipeline that wrote it, or another --checkpoint directory"
+        )
+
+
+def _values(theirs: object, ours: object, limit: int = 40) -> str:
+    """The values that differ, where they are short enough to be read."""
+    texts = [json.dumps(value) for value in (theirs, ours)]
+    return f" ({texts[0]} there, {texts[1]} here)" if max(map(len, texts)) <= limit else ""
+
+
+def verify_file(root: Path, entry: FileEntry) -> None:
+    path = root / entry.path
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise CheckpointError(f"{entry.path} lies outside the checkpoint")
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != entry.sha256:
+        raise CheckpointError(f"{entry.path} is not what was written")
+
+
+def folder_of(root: Path, generation: int) -> Path:
+    return root / f"gen-{generation:08d}"
+
+
+def number(directory: Path) -> int:
+    match = re.fullmatch(r"gen-(\d+)", directory.name)
+    return int(match[1]) if match else 0
+
+
+def newest_manifest(root: Path) -> Manifest | None:
+    """The newest manifest of a checkpoint that can be read, for `livectr inspect`; None if there is none."""
+    paths: Sequence[Path] = sorted(root.glob(f"gen-*/{MANIFEST}"), reverse=True)
+    for path in paths:
+        try:
+            return Manifest.from_json(path.read_bytes())
+        except CheckpointError as error:
+            LOG.warning("%s is torn: %s", path, error)
+    return None

@@ -29,8 +29,7 @@ from bench.peers.ours import Ours, trainer
 from bench.peers.workloads import Batch, Workload
 from bench.rows import row
 from trainer.collectives import Collectives, connect
-from trainer.route import TRAVELS, Travel
-from trainer.step_settings import StepSettings
+from trainer.step_settings import TRAVELS, StepSettings, Travel
 
 HIDDEN, IDS = (64, 32), 20_000
 

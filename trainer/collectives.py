@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,9 +32,9 @@ from torch import Tensor
 
 from kernels.errors import InternalError
 from trainer import telemetry
+from trainer.step_settings import Wire
 
 U8 = NDArray[np.uint8]
-Wire = Literal["fp32", "bf16"]
 
 
 class Collectives:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.route import Travel
+from trainer.step_settings import Travel
 
 I64 = NDArray[np.int64]
 

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from kernels.errors import ConfigError
-from models.precision import Precision
-from trainer.collectives import Wire
-from trainer.route import Mode, parse_travel
-from trainer.step_settings import StepSettings
+from trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_travel
 
 
 @dataclass(frozen=True)

@@ -20,16 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
 
 from ingest.common import Common
 from kernels.errors import ConfigError
 from models.base import Gathers, ModelConfig
 from trainer.placement import Placement
-
-Mode = Literal["allreduce", "reducescatter"]
-Travel = Literal["partial", "vectors", "rows"]
-TRAVELS: tuple[Travel, ...] = get_args(Travel)
+from trainer.step_settings import Mode, Travel
 
 
 @dataclass(frozen=True)
@@ -106,23 +102,6 @@ class Route:
         ordered = [*self.rows, *(f for r in range(self.world) for f in self.vectors(r))]
         common = tuple(f for f in ordered if f in self.common.fields)
         return common, tuple(f for f in ordered if f not in self.common.fields)
-
-
-def parse_travel(text: str) -> Travel | Literal["auto"] | dict[str, Travel]:
-    """ "auto", a travel, or "field=travel,…" as text. Raises ConfigError."""
-    words: dict[str, Travel | Literal["auto"]] = {"auto": "auto", **{way: way for way in TRAVELS}}
-    if text in words:
-        return words[text]
-    ways: dict[str, Travel] = {}
-    for part in text.split(","):
-        name, _, way = part.partition("=")
-        if way not in TRAVELS:
-            raise ConfigError(
-                f"travel is {text!r}; it must be auto, {', '.join(TRAVELS)}, or ways of fields as in "
-                "user=rows,ad=vectors"
-            )
-        ways[name.strip()] = TRAVELS[TRAVELS.index(way)]
-    return ways
 
 
 def gathered(configs: Mapping[str, ModelConfig], fields: Sequence[str]) -> Gathers:

@@ -59,8 +59,8 @@ from trainer.near import NearSamples
 from trainer.networks import build_networks
 from trainer.placement import Placement, place
 from trainer.reading import Leaves, Reading
-from trainer.route import TRAVELS, Travel, gathered, route
-from trainer.step_settings import StepSettings
+from trainer.route import gathered, route
+from trainer.step_settings import TRAVELS, StepSettings, Travel
 from trainer.tiers import Ahead, Tiers
 
 F32 = NDArray[np.float32]

@@ -1,13 +1,18 @@
-"""How a step is run; none of it changes the model but for rounding."""
+"""How a step is run; none of it changes the model but for rounding. Nothing heavy is imported: see `livectr`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from models.precision import Precision
-from trainer.route import Mode, Travel
+from kernels.errors import ConfigError
+
+Mode = Literal["allreduce", "reducescatter"]
+Travel = Literal["partial", "vectors", "rows"]
+Wire = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16"]
+TRAVELS: tuple[Travel, ...] = get_args(Travel)
 
 
 @dataclass(frozen=True)
@@ -21,3 +26,20 @@ class StepSettings:
     aggregate: Mode = "reducescatter"
     travel: Travel | Literal["auto"] | Mapping[str, Travel] = "auto"
     precision: Precision = "fp32"
+
+
+def parse_travel(text: str) -> Travel | Literal["auto"] | dict[str, Travel]:
+    """ "auto", a travel, or "field=travel,…" as text. Raises ConfigError."""
+    words: dict[str, Travel | Literal["auto"]] = {"auto": "auto", **{way: way for way in TRAVELS}}
+    if text in words:
+        return words[text]
+    ways: dict[str, Travel] = {}
+    for part in text.split(","):
+        name, _, way = part.partition("=")
+        if way not in TRAVELS:
+            raise ConfigError(
+                f"travel is {text!r}; it must be auto, {', '.join(TRAVELS)}, or ways of fields as in "
+                "user=rows,ad=vectors"
+            )
+        ways[name.strip()] = TRAVELS[TRAVELS.index(way)]
+    return ways

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from bench.peers.workloads import Batch, Workload
 from bench.planted import pipeline
 from models import DeepFM
-from trainer.collectives import Collectives, Wire
+from trainer.collectives import Collectives
 from trainer.step import DesStep, StepResult
-from trainer.step_settings import StepSettings
+from trainer.step_settings import StepSettings, Wire
 
 
 @dataclass(frozen=True)

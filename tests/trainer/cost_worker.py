@@ -9,11 +9,10 @@ import torch
 
 from bench.planted import Planted, pipeline
 from models import DeepFM
-from trainer.collectives import Collectives, Wire, connect
+from trainer.collectives import Collectives, connect
 from trainer.measure import measure_batch
-from trainer.route import TRAVELS
 from trainer.step import DesStep
-from trainer.step_settings import StepSettings
+from trainer.step_settings import TRAVELS, StepSettings, Wire
 
 FIELDS, DENSE, ROWS = 9, 2, 3_000
 CARDINALITY = np.geomspace(10, 20_000, FIELDS).astype(int).tolist()

@@ -15,7 +15,8 @@ from models import Gathers
 from tests.trainer.cost_worker import FIELDS, MIXED
 from trainer.cost import CostModel, Measured
 from trainer.placement import place
-from trainer.route import TRAVELS, parse_travel, route
+from trainer.route import route
+from trainer.step_settings import TRAVELS, parse_travel
 
 ROOT = Path(__file__).parents[2]
 WORLDS = (2, 4)

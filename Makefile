@@ -4,6 +4,7 @@ LOG = file
 RANKS = 2
 REPORT = report.json
 ARGS =
+COMPUTING = tests/ingest tests/kernels tests/models  # tests that compile and compute, and wait for nobody
 
 PY = .venv/bin/python
 .DEFAULT_GOAL := help
@@ -21,7 +22,12 @@ demo: setup  ## the whole path, live: make demo [SECONDS=60] [LOG=file|kafka] [R
 	@$(PY) -m livectr demo --seconds $(SECONDS) --log $(LOG) --ranks $(RANKS) --report $(REPORT)
 
 test: setup  ## all tests, with a real Kafka broker, Redis-protocol server, gRPC and processes: make test [ARGS="-k name"]
+ifeq ($(strip $(ARGS)),)
+	@$(PY) -m pytest --numprocesses=2 --dist=loadfile $(COMPUTING)
+	@$(PY) -m pytest $(addprefix --ignore=,$(COMPUTING))
+else
 	@$(PY) -m pytest $(ARGS)
+endif
 
 check: setup  ## formatter, linter, types, import directions
 	@$(PY) -m ruff format --check .

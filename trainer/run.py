@@ -128,6 +128,10 @@ class Training:
         if options.spill is not None and options.dram_bytes is not None:
             self.tiers = Tiers(Path(options.spill), options.dram_bytes, rank)
             resources.callback(self.tiers.close)
+        compile_plan = compiler(options.device, budget_bytes=options.gpu_budget, rows=options.batch_size)
+        self.extract = compile_plan(pipeline.plan)
+        self.track = Track.open(pipeline, options.basic, compile_plan)
+        resources.callback(self.track.close)
         self.checkpoint: Checkpointer | None = None
         restored: Restored | None = None
         if options.checkpoint is not None:
@@ -161,10 +165,6 @@ class Training:
         )
         self._held: tuple[Batch, Taken] | None = None
         """A batch that waits for its rows from SSD while the one before is learned; none without tiers."""
-        compile_plan = compiler(options.device, budget_bytes=options.gpu_budget, rows=options.batch_size)
-        self.extract = compile_plan(pipeline.plan)
-        self.track = Track.open(pipeline, options.basic, compile_plan)
-        resources.callback(self.track.close)
         state, statistics = None, Statistics(pipeline.plan)
         if restored is not None:
             state = SourceState.merge(SourceState.from_parts(parts) for parts in restored.sources())

@@ -25,7 +25,7 @@ from trainer.feed import Feed
 from trainer.manifest import newest_manifest
 from trainer.predictions import RECORD
 from trainer.run import TrainOptions, train
-from trainer.step import DesStep, StepResult
+from trainer.step import DesStep, Taken
 
 IMPRESSIONS, BATCH = 1_500, 64
 FAILING = {3, 4, 700, 701, 702, 1_499}
@@ -102,13 +102,13 @@ def test_features_know_the_batches_before_and_no_other(
 ) -> None:
     """Recomputed from the log in plain Python, batch after batch, with the batches pipelined."""
     seen: list[np.ndarray] = []
-    step = DesStep.step
+    take = DesStep.take
 
-    def noting(self: DesStep, features: Features, label: np.ndarray) -> StepResult:
+    def noting(self: DesStep, features: Features, label: np.ndarray) -> Taken:
         seen.append(features.dense[:, 1:])
-        return step(self, features, label)
+        return take(self, features, label)
 
-    monkeypatch.setattr(DesStep, "step", noting)
+    monkeypatch.setattr(DesStep, "take", noting)
     source = write_files(tmp_path / "logs", IMPRESSIONS)
     options = dict(until_end=True, batch_size=BATCH, predictions=str(tmp_path / "predictions"))
     train(ad_pipeline(), TrainOptions(source, **options))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from ingest.common import Common, CommonFeatures
 from ingest.features import Features
 from kernels.errors import ConfigError
 from trainer.balance import SLACK, FieldStats, balance, loads
-from trainer.measured import batch_counts, field_keys, stats_of_batch
+from trainer.measured import field_keys, stats_of
 
 NUMBERS = st.one_of(st.integers(0, 5), st.integers(0, 10_000))
 
@@ -156,11 +156,10 @@ def features(lists: list[list[list[int]]]) -> Features:
 
 def test_what_a_batch_tells() -> None:
     plain = features([[[1], [1], [2]], [[5, 6], [], [6]], [[3], [4], [5]]])
-    counts = batch_counts(plain, Common(), 3)
-    assert counts.tolist() == [[3, 3, 3], [2, 2, 3]]
-    assert field_keys(plain, Common(), 3).tolist() == [3, 3, 3]
-    stats = stats_of_batch(["a", "b", "a"], counts + counts, 100)
-    assert stats == (FieldStats("a", 6, 1000), FieldStats("b", 6, 400), FieldStats("a", 6, 1000))
+    keys = field_keys(plain, Common(), 3)
+    assert keys.tolist() == [3, 3, 3]
+    stats = stats_of(["a", "b", "a"], keys.tolist(), {"a": 1000})
+    assert stats == (FieldStats("a", 3, 1000), FieldStats("b", 3, 0), FieldStats("a", 3, 1000))
 
 
 def test_what_a_grouped_batch_tells() -> None:
@@ -168,6 +167,6 @@ def test_what_a_grouped_batch_tells() -> None:
     own, common = features([[[1], [1], [2]], [[3], [4], [5]]]), features([[[7, 7], [8]]])
     index = np.array([0, 0, 1], np.int32)
     grouped = CommonFeatures(common, own, index, np.empty((0, 3), np.int64), np.zeros(3, bool))
-    assert batch_counts(grouped, Common((1,)), 3).tolist() == [[3, 3, 3], [2, 2, 3]]
+    assert field_keys(grouped, Common((1,)), 3).tolist() == [3, 3, 3]
     nothing = Features(0, np.zeros(1, np.int32), np.empty(0, np.int64), np.empty((0, 0), np.float32))
-    assert batch_counts(nothing, Common(), 3).tolist() == [[0] * 3] * 2
+    assert field_keys(nothing, Common(), 3).tolist() == [0] * 3

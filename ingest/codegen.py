@@ -286,10 +286,12 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
             yield f"        {values} = reinterpret_cast<decltype({values})>({at});"
     yield "    }"
     yield "    static void load(Plan& p, const ArrowArray& batch, const int32_t* columns, int64_t first,"
-    yield "                     int64_t rows, HostPool& pool) {"
+    yield "                     int64_t rows, HostPool& pool, HostPool& kept) {"
     yield "        first += batch.offset;"
+    outputs = {id(node) for node in plan.sparse.values()}
     for index, node in enumerate(node for node in plan.nodes if node.is_root):
-        array = f"*batch.children[columns[{index}]], first, rows, pool"
+        pool = "kept" if id(node) in outputs else "pool"
+        array = f"*batch.children[columns[{index}]], first, rows, {pool}"
         yield f"        ::load(p.{names.member(node)}, {array}{_fill(node)});"
     yield "    }"
     calls = " ".join(f"run_layer{layer}(p, block);" for layer in range(1, len(plan.layers)))

@@ -5,7 +5,8 @@
 //   FIELDS, LISTS, DENSE, OBSERVED            how many outputs there are (LISTS: fields that are lists)
 //   BYTES_PER_ROW                             of the columns of results
 //   place(Plan&, uint8_t*)                    gives the columns of results their memory
-//   load(Plan&, const ArrowArray&, const int32_t* columns, int64_t first, int32_t rows, HostPool&)    roots
+//   load(Plan&, const ArrowArray&, const int32_t* columns, int64_t first, int32_t rows, HostPool&, HostPool& kept)
+//                                             roots; those that are outputs have their copies in `kept`
 //   run(const Plan&, const RowBlock&)         all layers
 //   output_pool(const Plan&)                  the pool of the outputs that are lists, or null
 //   emit(const Plan&, Emitter&)               every output, in order
@@ -279,9 +280,9 @@ struct Context {
             worker->bytes.reset();
             const int64_t grown = worker->items.grown + worker->bytes.grown;
             Generated::place(worker->plan, worker->columns.get());
-            Generated::load(worker->plan, batch, columns, first, int32_t(count), worker->items);
             BlockKeys& out = blocks[size_t(block)];
             out.memory.reset();
+            Generated::load(worker->plan, batch, columns, first, int32_t(count), worker->items, out.memory);
             out.begin(Generated::LISTS, count);
             const ::Pool* const outputs = Generated::output_pool(worker->plan);
             Generated::run(worker->plan, RowBlock{int32_t(count), failed + first, worker->items, worker->bytes,

@@ -22,7 +22,7 @@ from ingest.pipeline import load_pipeline
 from ingest.plan import FeaturePlan
 from kernels.compiler import compile_cubin
 from kernels.errors import ConfigError
-from tests.ingest.test_operators import EXPRESSIONS, ROOTS, check
+from tests.ingest.test_operators import EXPRESSIONS, L64, ROOTS, check
 
 ROOT = Path(__file__).parents[2]
 ROOT_A, ROOT_S = column(ColumnRef("t", "a"), "int64"), column(ColumnRef("t", "s"), "string")
@@ -255,6 +255,19 @@ def test_rows_are_independent_of_the_batch() -> None:
     batch = rows_of(pipeline, 3000)
     parts = [extractor(batch.slice(start, 700)) for start in range(0, 3000, 700)]
     assert equal(Features.concat(parts), extractor(batch))
+
+
+def test_blocks_do_not_share_memory_of_outputs() -> None:
+    """More blocks than threads, so that threads use their memory again before the outputs are packed."""
+    nodes = [node for name in EXPRESSIONS for node in EXPRESSIONS[name] if "float" not in node.dtype]
+    extractor = FeaturePlan({f"{index}": node for index, node in enumerate(nodes)}).compile()
+    rows, block = 12_000, 500
+    batch = random_batch(random.Random(6), rows)
+    whole = extractor(batch)
+    assert equal(Features.concat([extractor(batch.slice(at, block)) for at in range(0, rows, block)]), whole)
+    field = next(index for index, node in enumerate(nodes) if node is L64)
+    want = [item or 0 for item in batch.column(L64.name).flatten().to_pylist()]
+    assert whole.field(field)[0].tolist() == want
 
 
 @pytest.mark.parametrize("name", [*EXPRESSIONS, "display ads"])

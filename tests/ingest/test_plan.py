@@ -267,7 +267,7 @@ def test_blocks_do_not_share_memory_of_outputs() -> None:
     assert equal(Features.concat([extractor(batch.slice(at, block)) for at in range(0, rows, block)]), whole)
     field = next(index for index, node in enumerate(nodes) if node is L64)
     want = [item or 0 for item in batch.column(L64.name).flatten().to_pylist()]
-    assert whole.field(field)[0].tolist() == want
+    assert whole.field(field)[1].tolist() == want
 
 
 @pytest.mark.parametrize("name", [*EXPRESSIONS, "display ads"])

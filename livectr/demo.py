@@ -39,7 +39,8 @@ from livectr.ports import free_ports
 from livectr.report import account, last_json_line, read_predictions, report
 from livectr.scrape import quantile, scrape, total, value
 from livectr.traffic import TICK_MS
-from protos.store import Keyspace, VersionManifest
+from protos.manifest import VersionManifest
+from protos.store import Keyspace
 from trainer.metrics import auc
 
 LOG = logging.getLogger(__name__)

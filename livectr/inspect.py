@@ -18,7 +18,8 @@ from ingest.pipeline import Pipeline
 from ingest.placement import place
 from kernels.errors import CheckpointError, ConfigError, ConnectError
 from livectr.operators_table import show_operators
-from protos.store import Keyspace, VersionManifest, without_password
+from protos.manifest import VersionManifest
+from protos.store import Keyspace, without_password
 
 PIPED_WIDTH = 160
 """Columns of output that no terminal shows, unless COLUMNS says otherwise."""

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14protos/livectr.proto\x12\nlivectr.v1\"\x18\n\x06Int64s\x12\x0e\n\x06values\x18\x01 \x03(\x03\"\x19\n\x07\x44oubles\x12\x0e\n\x06values\x18\x01 \x03(\x01\"\x17\n\x05\x42ools\x12\x0e\n\x06values\x18\x01 \x03(\x08\"\x19\n\x07Strings\x12\x0e\n\x06values\x18\x01 \x03(\t\"\x17\n\x05\x42ytes\x12\x0e\n\x06values\x18\x01 \x03(\x0c\"\xed\x01\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x04ints\x18\x02 \x01(\x0b\x32\x12.livectr.v1.Int64sH\x00\x12&\n\x07\x64oubles\x18\x03 \x01(\x0b\x32\x13.livectr.v1.DoublesH\x00\x12\"\n\x05\x62ools\x18\x04 \x01(\x0b\x32\x11.livectr.v1.BoolsH\x00\x12&\n\x07strings\x18\x05 \x01(\x0b\x32\x13.livectr.v1.StringsH\x00\x12\"\n\x05\x62ytes\x18\x06 \x01(\x0b\x32\x11.livectr.v1.BytesH\x00\x12\x0f\n\x07offsets\x18\x07 \x03(\rB\x08\n\x06values\"|\n\x0bRankRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x07\x63ontext\x18\x02 \x03(\x0b\x32\x12.livectr.v1.Column\x12&\n\ncandidates\x18\x03 \x03(\x0b\x32\x12.livectr.v1.Column\x12\x0c\n\x04\x62ids\x18\x04 \x03(\x01\"\x7f\n\x0cRankResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\r\n\x05model\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x03(\r\x12\x0c\n\x04pctr\x18\x05 \x03(\x02\x12\x0c\n\x04\x65\x63pm\x18\x06 \x03(\x01\x12\x10\n\x08\x64\x65graded\x18\x07 \x01(\x08\"\xaf\x01\n\x0ePreRankRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x07\x63ontext\x18\x02 \x03(\x0b\x32\x12.livectr.v1.Column\x12!\n\x03ids\x18\x03 \x01(\x0b\x32\x12.livectr.v1.Int64sH\x00\x12$\n\x05names\x18\x04 \x01(\x0b\x32\x13.livectr.v1.StringsH\x00\x12\r\n\x05top_k\x18\x05 \x01(\rB\x0c\n\ncandidates\"\xd8\x01\n\x0fPreRankResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\r\n\x05model\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x03(\r\x12!\n\x03ids\x18\x05 \x01(\x0b\x32\x12.livectr.v1.Int64sH\x00\x12$\n\x05names\x18\x06 \x01(\x0b\x32\x13.livectr.v1.StringsH\x00\x12\r\n\x05score\x18\x07 \x03(\x02\x12\x0f\n\x07unknown\x18\x08 \x01(\r\x12\x10\n\x08\x64\x65graded\x18\t \x01(\x08\x42\x07\n\x05items\"\x11\n\x0f\x44\x65scribeRequest\"e\n\nColumnInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12(\n\tplacement\x18\x03 \x01(\x0e\x32\x15.livectr.v1.Placement\x12\x10\n\x08required\x18\x04 \x01(\x08\"\xb9\x01\n\x10\x44\x65scribeResponse\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x12\n\ncreated_ms\x18\x05 \x01(\x04\x12\'\n\x07\x63olumns\x18\x06 \x03(\x0b\x32\x16.livectr.v1.ColumnInfo\x12\x16\n\x0emax_candidates\x18\x07 \x01(\r\x12\r\n\x05items\x18\x08 \x01(\x04*l\n\tPlacement\x12\x19\n\x15PLACEMENT_UNSPECIFIED\x10\x00\x12\x15\n\x11PLACEMENT_CONTEXT\x10\x01\x12\x17\n\x13PLACEMENT_CANDIDATE\x10\x02\x12\x14\n\x10PLACEMENT_EITHER\x10\x03\x32\x41\n\x04Rank\x12\x39\n\x04Rank\x12\x17.livectr.v1.RankRequest\x1a\x18.livectr.v1.RankResponse2M\n\x07PreRank\x12\x42\n\x07PreRank\x12\x1a.livectr.v1.PreRankRequest\x1a\x1b.livectr.v1.PreRankResponse2N\n\x05Model\x12\x45\n\x08\x44\x65scribe\x12\x1b.livectr.v1.DescribeRequest\x1a\x1c.livectr.v1.DescribeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14protos/livectr.proto\x12\nlivectr.v1\"\x18\n\x06Int64s\x12\x0e\n\x06values\x18\x01 \x03(\x03\"\x19\n\x07\x44oubles\x12\x0e\n\x06values\x18\x01 \x03(\x01\"\x17\n\x05\x42ools\x12\x0e\n\x06values\x18\x01 \x03(\x08\"\x19\n\x07Strings\x12\x0e\n\x06values\x18\x01 \x03(\t\"\x17\n\x05\x42ytes\x12\x0e\n\x06values\x18\x01 \x03(\x0c\"\xed\x01\n\x06\x43olumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x04ints\x18\x02 \x01(\x0b\x32\x12.livectr.v1.Int64sH\x00\x12&\n\x07\x64oubles\x18\x03 \x01(\x0b\x32\x13.livectr.v1.DoublesH\x00\x12\"\n\x05\x62ools\x18\x04 \x01(\x0b\x32\x11.livectr.v1.BoolsH\x00\x12&\n\x07strings\x18\x05 \x01(\x0b\x32\x13.livectr.v1.StringsH\x00\x12\"\n\x05\x62ytes\x18\x06 \x01(\x0b\x32\x11.livectr.v1.BytesH\x00\x12\x0f\n\x07offsets\x18\x07 \x03(\rB\x08\n\x06values\">\n\x0f\x43ontentFeatures\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03ids\x18\x02 \x03(\x03\x12\x10\n\x08\x66\x65\x61tures\x18\x03 \x01(\x0c\"\xaa\x01\n\x0bRankRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x07\x63ontext\x18\x02 \x03(\x0b\x32\x12.livectr.v1.Column\x12&\n\ncandidates\x18\x03 \x03(\x0b\x32\x12.livectr.v1.Column\x12\x0c\n\x04\x62ids\x18\x04 \x03(\x01\x12,\n\x07\x63ontent\x18\x05 \x03(\x0b\x32\x1b.livectr.v1.ContentFeatures\"\x7f\n\x0cRankResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\r\n\x05model\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x03(\r\x12\x0c\n\x04pctr\x18\x05 \x03(\x02\x12\x0c\n\x04\x65\x63pm\x18\x06 \x03(\x01\x12\x10\n\x08\x64\x65graded\x18\x07 \x01(\x08\"\xdd\x01\n\x0ePreRankRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12#\n\x07\x63ontext\x18\x02 \x03(\x0b\x32\x12.livectr.v1.Column\x12!\n\x03ids\x18\x03 \x01(\x0b\x32\x12.livectr.v1.Int64sH\x00\x12$\n\x05names\x18\x04 \x01(\x0b\x32\x13.livectr.v1.StringsH\x00\x12\r\n\x05top_k\x18\x05 \x01(\r\x12,\n\x07\x63ontent\x18\x06 \x03(\x0b\x32\x1b.livectr.v1.ContentFeaturesB\x0c\n\ncandidates\"\xd8\x01\n\x0fPreRankResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\r\n\x05model\x18\x03 \x01(\t\x12\r\n\x05index\x18\x04 \x03(\r\x12!\n\x03ids\x18\x05 \x01(\x0b\x32\x12.livectr.v1.Int64sH\x00\x12$\n\x05names\x18\x06 \x01(\x0b\x32\x13.livectr.v1.StringsH\x00\x12\r\n\x05score\x18\x07 \x03(\x02\x12\x0f\n\x07unknown\x18\x08 \x01(\r\x12\x10\n\x08\x64\x65graded\x18\t \x01(\x08\x42\x07\n\x05items\"\x11\n\x0f\x44\x65scribeRequest\"e\n\nColumnInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12(\n\tplacement\x18\x03 \x01(\x0e\x32\x15.livectr.v1.Placement\x12\x10\n\x08required\x18\x04 \x01(\x08\"K\n\x0b\x43ontentInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x66ields\x18\x02 \x03(\t\x12\r\n\x05width\x18\x03 \x01(\r\x12\x0f\n\x07vectors\x18\x04 \x01(\x04\"\xe3\x01\n\x10\x44\x65scribeResponse\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x04\x12\x12\n\ncreated_ms\x18\x05 \x01(\x04\x12\'\n\x07\x63olumns\x18\x06 \x03(\x0b\x32\x16.livectr.v1.ColumnInfo\x12\x16\n\x0emax_candidates\x18\x07 \x01(\r\x12\r\n\x05items\x18\x08 \x01(\x04\x12(\n\x07\x63ontent\x18\t \x03(\x0b\x32\x17.livectr.v1.ContentInfo*l\n\tPlacement\x12\x19\n\x15PLACEMENT_UNSPECIFIED\x10\x00\x12\x15\n\x11PLACEMENT_CONTEXT\x10\x01\x12\x17\n\x13PLACEMENT_CANDIDATE\x10\x02\x12\x14\n\x10PLACEMENT_EITHER\x10\x03\x32\x41\n\x04Rank\x12\x39\n\x04Rank\x12\x17.livectr.v1.RankRequest\x1a\x18.livectr.v1.RankResponse2M\n\x07PreRank\x12\x42\n\x07PreRank\x12\x1a.livectr.v1.PreRankRequest\x1a\x1b.livectr.v1.PreRankResponse2N\n\x05Model\x12\x45\n\x08\x44\x65scribe\x12\x1b.livectr.v1.DescribeRequest\x1a\x1c.livectr.v1.DescribeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.livectr_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PLACEMENT']._serialized_start=1368
-  _globals['_PLACEMENT']._serialized_end=1476
+  _globals['_PLACEMENT']._serialized_start=1644
+  _globals['_PLACEMENT']._serialized_end=1752
   _globals['_INT64S']._serialized_start=36
   _globals['_INT64S']._serialized_end=60
   _globals['_DOUBLES']._serialized_start=62
@@ -45,24 +45,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BYTES']._serialized_end=164
   _globals['_COLUMN']._serialized_start=167
   _globals['_COLUMN']._serialized_end=404
-  _globals['_RANKREQUEST']._serialized_start=406
-  _globals['_RANKREQUEST']._serialized_end=530
-  _globals['_RANKRESPONSE']._serialized_start=532
-  _globals['_RANKRESPONSE']._serialized_end=659
-  _globals['_PRERANKREQUEST']._serialized_start=662
-  _globals['_PRERANKREQUEST']._serialized_end=837
-  _globals['_PRERANKRESPONSE']._serialized_start=840
-  _globals['_PRERANKRESPONSE']._serialized_end=1056
-  _globals['_DESCRIBEREQUEST']._serialized_start=1058
-  _globals['_DESCRIBEREQUEST']._serialized_end=1075
-  _globals['_COLUMNINFO']._serialized_start=1077
-  _globals['_COLUMNINFO']._serialized_end=1178
-  _globals['_DESCRIBERESPONSE']._serialized_start=1181
-  _globals['_DESCRIBERESPONSE']._serialized_end=1366
-  _globals['_RANK']._serialized_start=1478
-  _globals['_RANK']._serialized_end=1543
-  _globals['_PRERANK']._serialized_start=1545
-  _globals['_PRERANK']._serialized_end=1622
-  _globals['_MODEL']._serialized_start=1624
-  _globals['_MODEL']._serialized_end=1702
+  _globals['_CONTENTFEATURES']._serialized_start=406
+  _globals['_CONTENTFEATURES']._serialized_end=468
+  _globals['_RANKREQUEST']._serialized_start=471
+  _globals['_RANKREQUEST']._serialized_end=641
+  _globals['_RANKRESPONSE']._serialized_start=643
+  _globals['_RANKRESPONSE']._serialized_end=770
+  _globals['_PRERANKREQUEST']._serialized_start=773
+  _globals['_PRERANKREQUEST']._serialized_end=994
+  _globals['_PRERANKRESPONSE']._serialized_start=997
+  _globals['_PRERANKRESPONSE']._serialized_end=1213
+  _globals['_DESCRIBEREQUEST']._serialized_start=1215
+  _globals['_DESCRIBEREQUEST']._serialized_end=1232
+  _globals['_COLUMNINFO']._serialized_start=1234
+  _globals['_COLUMNINFO']._serialized_end=1335
+  _globals['_CONTENTINFO']._serialized_start=1337
+  _globals['_CONTENTINFO']._serialized_end=1412
+  _globals['_DESCRIBERESPONSE']._serialized_start=1415
+  _globals['_DESCRIBERESPONSE']._serialized_end=1642
+  _globals['_RANK']._serialized_start=1754
+  _globals['_RANK']._serialized_end=1819
+  _globals['_PRERANK']._serialized_start=1821
+  _globals['_PRERANK']._serialized_end=1898
+  _globals['_MODEL']._serialized_start=1900
+  _globals['_MODEL']._serialized_end=1978
 # @@protoc_insertion_point(module_scope)

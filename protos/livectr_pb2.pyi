@@ -66,17 +66,29 @@ class Column(_message.Message):
     offsets: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, name: _Optional[str] = ..., ints: _Optional[_Union[Int64s, _Mapping]] = ..., doubles: _Optional[_Union[Doubles, _Mapping]] = ..., bools: _Optional[_Union[Bools, _Mapping]] = ..., strings: _Optional[_Union[Strings, _Mapping]] = ..., bytes: _Optional[_Union[Bytes, _Mapping]] = ..., offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class ContentFeatures(_message.Message):
+    __slots__ = ("name", "ids", "features")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    features: bytes
+    def __init__(self, name: _Optional[str] = ..., ids: _Optional[_Iterable[int]] = ..., features: _Optional[bytes] = ...) -> None: ...
+
 class RankRequest(_message.Message):
-    __slots__ = ("request_id", "context", "candidates", "bids")
+    __slots__ = ("request_id", "context", "candidates", "bids", "content")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     BIDS_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     context: _containers.RepeatedCompositeFieldContainer[Column]
     candidates: _containers.RepeatedCompositeFieldContainer[Column]
     bids: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., candidates: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ...) -> None: ...
+    content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., candidates: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., bids: _Optional[_Iterable[float]] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ...) -> None: ...
 
 class RankResponse(_message.Message):
     __slots__ = ("request_id", "version", "model", "index", "pctr", "ecpm", "degraded")
@@ -97,18 +109,20 @@ class RankResponse(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., degraded: _Optional[bool] = ...) -> None: ...
 
 class PreRankRequest(_message.Message):
-    __slots__ = ("request_id", "context", "ids", "names", "top_k")
+    __slots__ = ("request_id", "context", "ids", "names", "top_k", "content")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     context: _containers.RepeatedCompositeFieldContainer[Column]
     ids: Int64s
     names: Strings
     top_k: int
-    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., top_k: _Optional[int] = ...) -> None: ...
+    content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., top_k: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ...) -> None: ...
 
 class PreRankResponse(_message.Message):
     __slots__ = ("request_id", "version", "model", "index", "ids", "names", "score", "unknown", "degraded")
@@ -148,8 +162,20 @@ class ColumnInfo(_message.Message):
     required: bool
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., placement: _Optional[_Union[Placement, str]] = ..., required: _Optional[bool] = ...) -> None: ...
 
+class ContentInfo(_message.Message):
+    __slots__ = ("name", "fields", "width", "vectors")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    VECTORS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    width: int
+    vectors: int
+    def __init__(self, name: _Optional[str] = ..., fields: _Optional[_Iterable[str]] = ..., width: _Optional[int] = ..., vectors: _Optional[int] = ...) -> None: ...
+
 class DescribeResponse(_message.Message):
-    __slots__ = ("role", "model", "fingerprint", "version", "created_ms", "columns", "max_candidates", "items")
+    __slots__ = ("role", "model", "fingerprint", "version", "created_ms", "columns", "max_candidates", "items", "content")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +184,7 @@ class DescribeResponse(_message.Message):
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     MAX_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     ITEMS_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
     role: str
     model: str
     fingerprint: str
@@ -166,4 +193,5 @@ class DescribeResponse(_message.Message):
     columns: _containers.RepeatedCompositeFieldContainer[ColumnInfo]
     max_candidates: int
     items: int
-    def __init__(self, role: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., created_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., max_candidates: _Optional[int] = ..., items: _Optional[int] = ...) -> None: ...
+    content: _containers.RepeatedCompositeFieldContainer[ContentInfo]
+    def __init__(self, role: _Optional[str] = ..., model: _Optional[str] = ..., fingerprint: _Optional[str] = ..., version: _Optional[int] = ..., created_ms: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[ColumnInfo, _Mapping]]] = ..., max_candidates: _Optional[int] = ..., items: _Optional[int] = ..., content: _Optional[_Iterable[_Union[ContentInfo, _Mapping]]] = ...) -> None: ...

@@ -1,13 +1,13 @@
-"""What a published model looks like in Redis: key names, row slots, the version manifest.
+"""What a published model looks like in Redis: key names, row slots, blobs.
 
 The trainer writes this layout and the servers read it, so both import it from here. Nothing in this
 module talks to Redis: it turns arrays into keys and bytes, and back.
 
     {livectr}:epoch            int     fence: the number of the trainer that may publish
-    {livectr}:manifest         JSON    VersionManifest of the newest complete version (the flip)
+    {livectr}:manifest         JSON    protos.manifest: that of the newest complete version (the flip)
     {livectr}:floor            int     rows erased by this version or before are gone from Redis
     livectr:versions           channel the number of each flipped version
-    livectr:blob:<version>:…   bytes   safetensors: dense weights, changed keys, item vectors
+    livectr:blob:<version>:…   bytes   safetensors: dense weights, changed keys, item and content vectors
     livectr:{bb}:epoch         int     the same fence, once per bucket
     livectr:{bb}:<ns>:<table>:<key>    one embedding row: newest slot, then the slot before it
     livectr:{bb}:fact:<table>:<key>    one look-up row: JSON list of its columns
@@ -29,7 +29,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -42,12 +42,12 @@ KEPT_VERSIONS = 3
 """Blobs of this many versions stay in Redis, so that a reader may lag behind."""
 ERASED = np.uint64(1 << 63)
 """Bit of a slot's version: the row is missing from that version on."""
+CONTENT_CHUNK = 1 << 18
+"""Most ids of a blob of content vectors, so that no command holds up every other client of Redis."""
+CONTENT = "content."
+"""Prefix of the parameters of sub-models in rank 0's dense blob: "content.<name>.<parameter>"."""
 FEATURES = "features."
 """Prefix of features' running statistics in rank 0's dense blob, beside weights that begin with a role."""
-FRESHNESS_BIN_MS = 100
-"""Width of a bin of the event-time histogram that a version carries."""
-FRESHNESS_BINS = 2000
-"""Most bins of it."""
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -268,125 +268,16 @@ def decode_erased(value: bytes) -> dict[str, I64]:
     return {name.removeprefix("erased/"): keys for name, keys in tensors if name.startswith("erased/")}
 
 
-def encode_item_vectors(ids: I64, vectors: F32) -> bytes:
-    """Item ids i64[n] and their vectors f32[n, dim] as safetensors."""
+def encode_vectors(ids: I64, vectors: F32) -> bytes:
+    """Ids i64[n] of items or of content, and their vectors f32[n, dim], as safetensors."""
     blob: bytes = save_tensors({"ids": np.ascontiguousarray(ids), "vectors": np.ascontiguousarray(vectors)})
     return blob
 
 
-def decode_item_vectors(value: bytes) -> tuple[I64, F32]:
-    """The inverse of `encode_item_vectors`."""
+def decode_vectors(value: bytes) -> tuple[I64, F32]:
+    """The inverse of `encode_vectors`."""
     tensors = load_tensors(value)
     return tensors["ids"], tensors["vectors"]
-
-
-# ── the manifest ─────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class Freshness:
-    """Event times of what a version learned: the start of each bin (ms since 1970) and its examples.
-
-    A bin is FRESHNESS_BIN_MS wide; when a version holds so much event time that there were more than
-    FRESHNESS_BINS, neighbours are merged. A server that begins to serve the version observes `now - start`
-    for each bin, `counts` times: the event-to-servable delay, never too small.
-    """
-
-    bin_ms: tuple[int, ...] = ()
-    counts: tuple[int, ...] = ()
-
-    @staticmethod
-    def of(times_ms: I64) -> "Freshness":
-        """The histogram of event times i64[n]."""
-        return Freshness._binned(times_ms, np.ones(len(times_ms), np.int64))
-
-    def plus(self, times_ms: I64) -> "Freshness":
-        """This histogram and event times i64[n] more."""
-        return self.merged(Freshness.of(times_ms))
-
-    def merged(self, other: "Freshness") -> "Freshness":
-        """Both histograms together."""
-        starts = np.array(self.bin_ms + other.bin_ms, np.int64)
-        return Freshness._binned(starts, np.array(self.counts + other.counts, np.int64))
-
-    @staticmethod
-    def _binned(starts: I64, weights: I64) -> "Freshness":
-        width = FRESHNESS_BIN_MS
-        while True:
-            bins, at = np.unique(starts // width, return_inverse=True)
-            if len(bins) <= FRESHNESS_BINS:
-                counts = np.zeros(len(bins), np.int64)
-                np.add.at(counts, at, weights)
-                return Freshness(tuple((bins * width).tolist()), tuple(counts.tolist()))
-            width *= 2
-
-
-@dataclass(frozen=True)
-class VersionManifest:
-    """One published version: everything a server needs to find its parts.
-
-    `dense` and `changed` name one blob for each of `world` ranks. `earlier` holds the `changed` blobs of the
-    versions before it that are still kept and whose rows live under the same `ns`.
-    """
-
-    version: int
-    epoch: int
-    ns: str
-    step: int
-    fingerprint: str
-    world: int
-    created_ms: int
-    dim: int
-    """D: values of a row."""
-    segments: tuple[tuple[str, int], ...]
-    """(name, dim) of each segment of a row, in order."""
-    tables: dict[str, int]
-    """Rows of each table."""
-    dense: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    earlier: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    item_vectors: str | None = None
-    freshness: Freshness = Freshness()
-    seed: int = 1
-    """Of the tables: with it a server gives a row that was never published its initial value."""
-
-    def changed_since(self, version: int, ns: str) -> tuple[str, ...] | None:
-        """Blobs of all keys that changed after `version` of `ns`; None: unknown, so drop every cached row."""
-        if ns != self.ns or version > self.version:
-            return None
-        blobs: list[str] = []
-        for v in range(version + 1, self.version):
-            if v not in self.earlier:
-                return None
-            blobs += self.earlier[v]
-        return (*blobs, *self.changed) if version < self.version else ()
-
-    def to_json(self) -> bytes:
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
-
-    @staticmethod
-    def from_json(text: bytes | str) -> "VersionManifest":
-        """The inverse of `to_json`.
-
-        Raises:
-            ValueError: not JSON, or its fields are not those of this class.
-        """
-        values = json.loads(text)
-        known = {f.name for f in fields(VersionManifest)}
-        if not isinstance(values, dict) or set(values) != known:
-            got = set(values) if isinstance(values, dict) else set()
-            raise ValueError(f"version manifest with unexpected fields: {sorted(got ^ known)}")
-        bins = values.pop("freshness")
-        return VersionManifest(
-            **{
-                **values,
-                "segments": tuple((str(name), int(dim)) for name, dim in values["segments"]),
-                "dense": tuple(values["dense"]),
-                "changed": tuple(values["changed"]),
-                "earlier": {int(v): tuple(keys) for v, keys in values["earlier"].items()},
-                "freshness": Freshness(tuple(bins["bin_ms"]), tuple(bins["counts"])),
-            }
-        )
 
 
 def _cut(matrix: npt.NDArray[np.uint8]) -> list[bytes]:

@@ -18,7 +18,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kernels.errors import ConfigError, ConnectError
-from protos.store import F32, I64, Keyspace, VersionManifest, decode_rows, without_password
+from protos.manifest import VersionManifest
+from protos.store import F32, I64, Keyspace, decode_rows, without_password
 
 U8 = npt.NDArray[np.uint8]
 

@@ -18,7 +18,8 @@ from kernels.errors import ConfigError, MismatchError
 from kernels.layout import SGD, RowLayout, Segment, Values
 from models.base import CTRModel, Gathered, ModelConfig, Ragged, role_slices, row_segments
 from models.two_tower import TwoTower, TwoTowerModel, is_named
-from protos.store import F32, FEATURES, VersionManifest
+from protos.manifest import VersionManifest
+from protos.store import F32, FEATURES
 from serving.nearcache import List, NearCache
 
 _SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")

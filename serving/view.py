@@ -30,7 +30,8 @@ import torch
 from safetensors.torch import load as load_tensors
 
 from kernels.errors import MismatchError
-from protos.store import F32, I64, RowStatus, VersionManifest, decode_changed, decode_item_vectors
+from protos.manifest import VersionManifest
+from protos.store import F32, I64, RowStatus, decode_changed, decode_vectors
 from serving import metrics
 from serving.errors import DeadlineError, NotReadyError
 from serving.items import Items
@@ -198,7 +199,7 @@ class View:
         items = None
         if len(present) > len(manifest.dense):
             before = self._served.items if self._served else None
-            items = Items(*decode_item_vectors(present[-1]), before)
+            items = Items(*decode_vectors(present[-1]), before)
         return Served(manifest, dense, items, self._build(manifest, dense))
 
     def _changed(self, manifest: VersionManifest) -> dict[str, I64] | None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from protos.store import VersionManifest
+from protos.manifest import VersionManifest
 from trainer import telemetry
 from trainer.metrics import Quality, SlidingWindow
 

@@ -27,14 +27,8 @@ import numpy as np
 import numpy.typing as npt
 import redis
 
-from protos.store import (
-    KEPT_VERSIONS,
-    Freshness,
-    VersionManifest,
-    decode_erased,
-    encode_changed,
-    encode_item_vectors,
-)
+from protos.manifest import Freshness, VersionManifest
+from protos.store import KEPT_VERSIONS, decode_erased, encode_changed, encode_vectors
 from trainer import telemetry
 from trainer.control import Control
 from trainer.options import summed
@@ -108,7 +102,7 @@ class Publisher:
     """One rank's part of publishing; `start`, `begin` and `observe` run alike on every rank.
 
     Args:
-        fingerprint, dim, segments, seed: go into every manifest (protos.store.VersionManifest).
+        fingerprint, dim, segments, seed: go into every manifest (protos.manifest.VersionManifest).
     """
 
     def __init__(
@@ -284,7 +278,7 @@ class Publisher:
         changed = encode_changed(written, snapshot.erased)
         self.store.write_blob(manifest.changed[rank], changed)
         if manifest.item_vectors is not None and snapshot.items is not None:
-            self.store.write_blob(manifest.item_vectors, encode_item_vectors(*snapshot.items))
+            self.store.write_blob(manifest.item_vectors, encode_vectors(*snapshot.items))
 
     def _remove_erased(self, manifest: VersionManifest) -> None:
         """Remove from Redis what the version two before erased: its blobs, read back, say what that is."""

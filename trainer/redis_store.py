@@ -21,11 +21,11 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kernels.errors import ConfigError, ConnectError, InternalError, MismatchError, UserError
+from protos.manifest import VersionManifest
 from protos.store import (
     BUCKETS,
     KEPT_VERSIONS,
     Keyspace,
-    VersionManifest,
     by_bucket,
     encode_slots,
     erased_slot,

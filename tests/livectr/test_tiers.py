@@ -14,7 +14,8 @@ import pytest
 import redis
 
 from ingest.pipeline import Pipeline, load_pipeline
-from protos.store import Keyspace, VersionManifest, decode_rows
+from protos.manifest import VersionManifest
+from protos.store import Keyspace, decode_rows
 from trainer.checkpoint import Restored
 from trainer.manifest import newest_manifest
 from trainer.step import DesStep

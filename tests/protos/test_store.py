@@ -8,24 +8,21 @@ from hypothesis.extra.numpy import arrays
 
 from protos.store import (
     BUCKETS,
-    FRESHNESS_BINS,
-    Freshness,
     Keyspace,
     RowStatus,
-    VersionManifest,
     buckets_of,
     by_bucket,
     decode_changed,
     decode_erased,
     decode_facts,
     decode_history,
-    decode_item_vectors,
     decode_rows,
+    decode_vectors,
     encode_changed,
     encode_fact,
     encode_history,
-    encode_item_vectors,
     encode_slots,
+    encode_vectors,
     erased_slot,
     key_of,
 )
@@ -117,43 +114,5 @@ def test_blobs_round_trip() -> None:
     both = encode_changed(changed, {"ad": np.arange(3, 5)})
     assert decode_changed(both)["ad"].tolist() == [3, 4, 0, 1, 2]
     assert {table: keys.tolist() for table, keys in decode_erased(both).items()} == {"ad": [3, 4]}
-    ids, vectors = decode_item_vectors(encode_item_vectors(np.arange(2), np.ones((2, 3), np.float32)))
+    ids, vectors = decode_vectors(encode_vectors(np.arange(2), np.ones((2, 3), np.float32)))
     assert ids.tolist() == [0, 1] and vectors.shape == (2, 3)
-
-
-def manifest(**changes: object) -> VersionManifest:
-    values: dict[str, object] = dict(
-        version=7, epoch=2, ns="2", step=40, fingerprint="f", world=2, created_ms=1, dim=3,
-        segments=(("rank.w", 1), ("rank.v", 2)), tables={"ad": 5}, dense=("d0", "d1"), changed=("c7",),
-        earlier={6: ("c6",), 5: ("c5",)}, item_vectors="iv", freshness=Freshness.of(np.array([250, 299, 10])),
-    )  # fmt: skip
-    return VersionManifest(**{**values, **changes})  # type: ignore[arg-type]
-
-
-def test_manifest_round_trips_and_refuses_other_fields() -> None:
-    assert VersionManifest.from_json(manifest().to_json()) == manifest()
-    assert manifest().freshness == Freshness((0, 200), (1, 2))
-    with pytest.raises(ValueError, match="colour"):
-        VersionManifest.from_json(manifest().to_json().replace(b'"epoch"', b'"colour"'))
-    with pytest.raises(ValueError):
-        VersionManifest.from_json(b"[]")
-
-
-@given(st.lists(st.lists(st.integers(0, 10**7), max_size=30), max_size=5))
-def test_freshness_counts_every_event_in_bounded_space(parts: list[list[int]]) -> None:
-    found = Freshness()
-    for part in parts:
-        found = found.plus(np.array(part, np.int64))
-    times = np.array([t for part in parts for t in part], np.int64)
-    assert found == Freshness.of(times)
-    wide = Freshness.of(np.arange(0, 10**9, 100_000))
-    assert len(wide.bin_ms) <= FRESHNESS_BINS and sum(wide.counts) == 10_000
-
-
-def test_changed_keys_are_known_back_to_the_kept_versions() -> None:
-    assert manifest().changed_since(7, "2") == ()
-    assert manifest().changed_since(6, "2") == ("c7",)
-    assert manifest().changed_since(4, "2") == ("c5", "c6", "c7")
-    assert manifest().changed_since(3, "2") is None
-    assert manifest().changed_since(6, "1") is None
-    assert manifest().changed_since(8, "2") is None

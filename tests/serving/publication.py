@@ -11,14 +11,8 @@ import numpy.typing as npt
 import safetensors.torch
 import torch
 
-from protos.store import (
-    Freshness,
-    VersionManifest,
-    encode_changed,
-    encode_fact,
-    encode_history,
-    encode_item_vectors,
-)
+from protos.manifest import Freshness, VersionManifest
+from protos.store import encode_changed, encode_fact, encode_history, encode_vectors
 from trainer.redis_store import RedisStore, Values
 
 I64 = npt.NDArray[np.int64]
@@ -92,7 +86,7 @@ class Publication:
             encode_changed({table: keys for table, (keys, _) in rows.items()}, erased),
         )
         if items is not None:
-            self.store.write_blob(blob(version, "items"), encode_item_vectors(*items))
+            self.store.write_blob(blob(version, "items"), encode_vectors(*items))
         self.store.flip(manifest.to_json(), version, b"")
         self.version, self.last = version, manifest
         return version

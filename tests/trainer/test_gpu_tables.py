@@ -17,7 +17,8 @@ import trainer.run
 from ingest.policies import TablePolicy
 from kernels.device import EmulatedDevice
 from kernels.errors import ConfigError
-from protos.store import Keyspace, RowStatus, VersionManifest, decode_rows, key_of
+from protos.manifest import VersionManifest
+from protos.store import Keyspace, RowStatus, decode_rows, key_of
 from tests.trainer import gpu_tables_checks as checks
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.test_resume import Result, assert_same

@@ -13,13 +13,8 @@ import pytest
 import redis
 
 from kernels.errors import ConfigError, ConnectError, MismatchError
-from protos.store import (
-    RowStatus,
-    VersionManifest,
-    decode_changed,
-    decode_item_vectors,
-    decode_rows,
-)
+from protos.manifest import VersionManifest
+from protos.store import RowStatus, decode_changed, decode_rows, decode_vectors
 from trainer.control import Control
 from trainer.publish import Cursor, Published, Publisher, Push, Snapshot
 from trainer.redis_store import FencedError, LostError, RedisStore, Values
@@ -115,7 +110,7 @@ def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, traine
     assert (status == RowStatus.FOUND).all() and (rows == rows_at(1, keys)).all()
     assert client.get(manifest.dense[0]) == b"dense 1"
     assert (decode_changed(client.get(manifest.changed[0]))["ad"] == keys).all()
-    assert decode_item_vectors(client.get(manifest.item_vectors))[0].tolist() == [4, 5]
+    assert decode_vectors(client.get(manifest.item_vectors))[0].tolist() == [4, 5]
     assert client.get(facts.names[0]) == b"[7]"
     message = listener.get_message(timeout=5)
     assert message and message["data"] == b"1"

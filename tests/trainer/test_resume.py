@@ -16,7 +16,8 @@ import redis
 
 from ingest.state import SourceState
 from kernels.table import DynamicTable
-from protos.store import Keyspace, VersionManifest, decode_rows
+from protos.manifest import VersionManifest
+from protos.store import Keyspace, decode_rows
 from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
 from tests.trainer.processes import TRAIN_ONCE, finish, start
 from trainer.checkpoint import Restored

@@ -16,14 +16,8 @@ import safetensors.numpy
 from ingest.pipeline import Pipeline
 from kernels.errors import ConfigError, ConnectError, MismatchError
 from models import LR
-from protos.store import (
-    Keyspace,
-    VersionManifest,
-    decode_facts,
-    decode_history,
-    decode_item_vectors,
-    decode_rows,
-)
+from protos.manifest import VersionManifest
+from protos.store import Keyspace, decode_facts, decode_history, decode_rows, decode_vectors
 from tests.trainer.ad_logs import ADS, START_MS, USERS, ad_pipeline, write_files
 from tests.trainer.processes import finish, start
 from trainer.metrics import auc
@@ -100,7 +94,7 @@ def test_what_is_published_is_what_was_trained(
     users = [client.get(name) for name in space.histories("recent(clicks.ad_id,5,3600000)", np.arange(USERS))]
     items, times = decode_history(next(value for value in users if value))
     assert 1 <= len(items) <= 5 and (items < ADS).all() and (times >= START_MS).all()
-    ids, vectors = decode_item_vectors(client.get(manifest.item_vectors))
+    ids, vectors = decode_vectors(client.get(manifest.item_vectors))
     assert sorted(ids.tolist()) == ads.tolist() and vectors.shape[0] == ADS and np.isfinite(vectors).all()
     # the next run, of the same log without a checkpoint, replaces the version
     train(ad_pipeline(), TrainOptions(source, until_end=True, batch_size=128, publish=redis_url, max_steps=2))
@@ -131,7 +125,7 @@ def test_two_ranks_publish_one_version(
     assert sum(value is not None for value in histories) > USERS / 2
     dense = [safetensors.numpy.load(client.get(name)) for name in manifest.dense]
     assert not dense[0].keys() & dense[1].keys()
-    assert decode_item_vectors(client.get(manifest.item_vectors))[1].shape[0] == ADS
+    assert decode_vectors(client.get(manifest.item_vectors))[1].shape[0] == ADS
 
 
 def test_freshness_counts_each_example_once(

@@ -288,9 +288,9 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
     yield "    static void load(Plan& p, const ArrowArray& batch, const int32_t* columns, int64_t first,"
     yield "                     int64_t rows, HostPool& pool, HostPool& kept) {"
     yield "        first += batch.offset;"
-    outputs = {id(node) for node in plan.sparse.values()}
+    kept = {id(node) for node in plan.sparse.values()}
     for index, node in enumerate(node for node in plan.nodes if node.is_root):
-        pool = "kept" if id(node) in outputs else "pool"
+        pool = "kept" if id(node) in kept else "pool"
         array = f"*batch.children[columns[{index}]], first, rows, {pool}"
         yield f"        ::load(p.{names.member(node)}, {array}{_fill(node)});"
     yield "    }"

@@ -15,6 +15,7 @@ from typing import Any, get_args
 import pyarrow as pa
 
 from ingest import dtypes
+from ingest.contents import Content, check_contents
 from ingest.expr import ColumnRef, Expr, RecentRef
 from ingest.plan import FeaturePlan
 from ingest.policies import TablePolicy, by_table
@@ -50,6 +51,9 @@ class Pipeline:
     dense     name → scalar number expression
     rank      configuration of the ranking model (a dataclass of `models`)
     prerank   configuration of the two-tower pre-rank model, or None
+    shadows   name → model that is trained and scored beside the others, on rows of its own, to be compared
+              with them; it is never served
+    content   name → images or texts whose features a sub-model embeds
     items     the look-up table of what is ranked (the ads); needed by pre-rank
     policies  which rows embedding tables take in and let go: one TablePolicy for all of them, or one by the
               name of the table; None: all stay
@@ -66,6 +70,8 @@ class Pipeline:
     dense: Mapping[str, Expr] = field(default_factory=dict)
     rank: object
     prerank: object | None = None
+    shadows: Mapping[str, object] = field(default_factory=dict)
+    content: Mapping[str, Content] = field(default_factory=dict)
     items: Table | None = None
     policies: TablePolicy | Mapping[str, TablePolicy] | None = None
     row_values: Values = "fp32"
@@ -98,6 +104,7 @@ class Pipeline:
             raise ConfigError(
                 f"Pipeline: row_values is {self.row_values!r}; it must be {' or '.join(get_args(Values))}"
             )
+        check_contents(self.content, self.plan.sparse)
         self._check_models()
 
     # What it computes
@@ -139,6 +146,8 @@ class Pipeline:
             self.items,
             sorted(self.table_policies.items()),
             self.row_values,
+            sorted(self.content.items()),
+            list(self.shadows.items()),
         )
         return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
 
@@ -309,13 +318,26 @@ class Pipeline:
 
     def _check_models(self) -> None:
         """The features that a model names exist (`models.ModelConfig.check`, which is not imported here)."""
-        for role, model in (("rank", self.rank), ("prerank", self.prerank)):
+        roles = {"rank": self.rank, "prerank": self.prerank}
+        for name in self.shadows:
+            if name in roles or not name.isidentifier():
+                raise ConfigError(f"Pipeline: a shadow cannot be named {name!r}; take another word")
+        content = {name for one in self.content.values() for name in one.fields}
+        for role, model in (roles | dict(self.shadows)).items():
             check = getattr(model, "check", None)
-            if callable(check):
-                try:
-                    check(self.plan.fields, self.plan.dense_names)
-                except ValueError as error:
-                    raise ConfigError(f"{role}: {error}") from None
+            if not callable(check):
+                continue
+            try:
+                check(self.plan.fields, self.plan.dense_names)
+                wanted = getattr(model, "gathers")(self.plan.fields).content  # noqa: B009
+            except ValueError as error:
+                raise ConfigError(f"{role}: {error}") from None
+            for name in wanted:
+                if name not in content:
+                    raise ConfigError(
+                        f"{role}: {type(model).__name__} wants content of field {name!r}, which no content= "
+                        "of the pipeline names among its fields"
+                    )
 
 
 def _columns_of(roots: Iterable[Expr]) -> tuple[str, ...]:

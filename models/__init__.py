@@ -22,6 +22,7 @@ from models.deepfm import DeepFM
 from models.dien import DIEN
 from models.din import DIN
 from models.dnn import DNN
+from models.embedding import EmbeddingModel, SubModel, TextProjection
 from models.flen import FLEN
 from models.fm import FM
 from models.lr import LR
@@ -42,6 +43,7 @@ __all__ = [
     "AutoInt",
     "CTRModel",
     "DeepFM",
+    "EmbeddingModel",
     "Gathered",
     "Gathers",
     "ModelConfig",
@@ -49,6 +51,8 @@ __all__ = [
     "Ragged",
     "Schedule",
     "SegmentSpec",
+    "SubModel",
+    "TextProjection",
     "TwoTower",
     "WideDeep",
     "XDeepFM",

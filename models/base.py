@@ -168,15 +168,17 @@ class Gathers:
     """What `finish` needs of every sample beside ⊕.
 
     pooled: fields whose sum-pooled vector it needs. sequences: fields whose every key's vector it needs, in
-    the order of the list. dense: whether it needs the dense features.
+    the order of the list. dense: whether it needs the dense features. content: fields whose keys are ids of
+    content (images, texts), of which it needs every vector of the sub-model (`models.embedding`).
     """
 
     pooled: tuple[str, ...] = ()
     sequences: tuple[str, ...] = ()
     dense: bool = False
+    content: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.pooled or self.sequences or self.dense)
+        return bool(self.pooled or self.sequences or self.dense or self.content)
 
 
 @dataclass(frozen=True)
@@ -193,11 +195,12 @@ class Ragged:
 @dataclass(frozen=True)
 class Gathered:
     """What `Gathers` names, of B samples: pooled f32[B, Fp, D_model] in the order of its names, sequences by
-    name, dense f32[B, Dd] if it asks for them."""
+    name, dense f32[B, Dd] if it asks for them, content by name (vectors of the sub-model's `out` numbers)."""
 
     pooled: Tensor
     sequences: Mapping[str, Ragged]
     dense: Tensor | None = None
+    content: Mapping[str, Ragged] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,7 @@ class ModelConfig(ABC):
     def check(self, fields: Sequence[str], dense_names: Sequence[str]) -> None:
         """Raises ValueError when the configuration names a feature that is not among these."""
         wanted = self.gathers(fields)
-        check_fields(self, (*wanted.pooled, *wanted.sequences), fields)
+        check_fields(self, (*wanted.pooled, *wanted.sequences, *wanted.content), fields)
 
     def gathers(self, fields: Sequence[str]) -> Gathers:
         """What `finish` needs whole, out of the pipeline's `fields`."""

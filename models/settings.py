@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-NUMBERS = ("dim", "out", "layers", "heads", "state")
+NUMBERS = ("dim", "out", "layers", "heads", "state", "width", "image_dim")
 WIDTHS = ("hidden", "cin", "attention", "deep")
-RATES = ("dense_lr", "init_scale")
+RATES = ("dense_lr", "init_scale", "lr")
 OPTIONAL = ("deep",)
 """Widths of which there may be none."""
 

@@ -143,6 +143,20 @@ def _simulate(commands: Any) -> None:
         help="time constant of tastes [7d]",
     )
     parser.add_argument(
+        "--own-eye",
+        type=_positive,
+        default=0.1,
+        metavar="SPREAD",
+        help="how far a user's taste in pictures is from that of the age and gender [0.1]",
+    )
+    parser.add_argument(
+        "--tick",
+        type=_duration_s,
+        default=0.1,
+        metavar="DURATION",
+        help="event time made at once; longer ticks for days of thin traffic [100ms]",
+    )
+    parser.add_argument(
         "--label-window",
         type=_duration_s,
         default=2.0,

@@ -130,6 +130,7 @@ def simulate(given: argparse.Namespace) -> int:
             ad_interval_s=given.ad_interval,
             ad_life=given.ad_life,
             drift_s=given.drift,
+            own_eye=given.own_eye,
             seed=given.seed,
         ),
         traffic=TrafficOptions(
@@ -137,6 +138,7 @@ def simulate(given: argparse.Namespace) -> int:
             seconds=given.seconds,
             start_ms=start or int(time.time() * 1000),
             label_window_ms=round(given.label_window * 1000),
+            tick_ms=round(given.tick * 1000),
         ),
         partitions=given.partitions,
         events=given.events,

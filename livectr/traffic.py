@@ -16,7 +16,7 @@ from livectr.truth import APPS, DEVICES, F64, I64, PAGES, POSITIONS, SEARCH, WOR
 TICK_MS = 100
 DELAY_MEAN = 0.2  # mean delay of a click, in label windows
 JITTER_MS = 60  # records of a topic arrive out of order by up to so much
-DRIFT_MS = 1000  # tastes move in steps of this
+DRIFT_MS = 1000  # tastes move in steps of this, or of a tick
 ADS_AHEAD_S = 5.0  # an ad is announced so long before it is first shown
 
 STYLES = ("plain", "shouted", "mistyped")  # how a query is written
@@ -35,6 +35,7 @@ class TrafficOptions:
     """rate: impressions per second of event time, for `seconds` from `start_ms` (epoch).
 
     label_window_ms: clicks that come later than this do not count; the pipeline has to say the same.
+    tick_ms: event time that is made at once; days of thin traffic are made quickly in ticks of many seconds.
     The shares are of impressions or clicks that are sent twice, of clicks that come too late, of records
     that are broken on top of the sound ones.
     """
@@ -43,6 +44,7 @@ class TrafficOptions:
     seconds: float = 60.0
     start_ms: int = 1_700_000_000_000
     label_window_ms: int = 2000
+    tick_ms: int = TICK_MS
     duplicates: float = 0.005
     late: float = 0.02
     broken: float = 0.0005
@@ -125,31 +127,31 @@ class Traffic:
         return cohorts
 
     def __iter__(self) -> Iterator[Tick]:
-        o, step = self.options, TICK_MS / 1000
-        ticks = round(o.seconds / step)
+        tick_ms, step = self.options.tick_ms, self.options.tick_ms / 1000
+        ticks = round(self.options.seconds / step)
         number = 0
         while number < ticks or self._impressions or self._clicks:
-            start = o.start_ms + number * TICK_MS
+            start = self.options.start_ms + number * tick_ms
             shown = self._show(start, number * step) if number < ticks else _nothing()
             number += 1
-            impressions, clicks = self._impressions.take(start + TICK_MS), self._clicks.take(start + TICK_MS)
+            impressions, clicks = self._impressions.take(start + tick_ms), self._clicks.take(start + tick_ms)
             yield Tick(
                 impressions=impressions,
                 clicks=clicks,
                 broken=self._break("impressions", impressions) + self._break("clicks", clicks),
                 new_ads=self._announce(number * step) if number < ticks else [],
                 truth=shown,
-                end_ms=start + TICK_MS,
+                end_ms=start + tick_ms,
             )
 
     def _show(self, start_ms: int, elapsed_s: float) -> Shown:
         """Impressions of one tick and their clicks, put on their way."""
         o, rng, truth = self.options, self._rng, self.truth
-        if start_ms // DRIFT_MS != (start_ms - TICK_MS) // DRIFT_MS:
-            truth.drift(DRIFT_MS / 1000)
+        if start_ms // DRIFT_MS != (start_ms - o.tick_ms) // DRIFT_MS:
+            truth.drift(max(DRIFT_MS, o.tick_ms) / 1000)
         ads = truth.live(elapsed_s)
-        n = int(rng.poisson(o.rate * TICK_MS / 1000))
-        ts = start_ms + np.sort(rng.integers(TICK_MS, size=n))
+        n = int(rng.poisson(o.rate * o.tick_ms / 1000))
+        ts = start_ms + np.sort(rng.integers(o.tick_ms, size=n))
         user = np.searchsorted(self._users, rng.random(n)).clip(max=truth.world.users - 1)
         budget = np.cumsum(ads.budget) / ads.budget.sum()
         ad = np.searchsorted(budget, rng.random(n)).clip(max=len(ads.ad_id) - 1)

@@ -20,7 +20,7 @@ from livectr.ledger import LedgerTail, read_ledger
 from livectr.records import png
 from livectr.simulate import SimulateOptions, simulate
 from livectr.traffic import TrafficOptions
-from livectr.truth import Truth, World, relevance
+from livectr.truth import AGE_BOUNDS, GENDERS, Truth, World, relevance
 from trainer.metrics import auc
 
 WORLD = World(users=300, ads=40, ad_interval_s=2, ad_life=5, drift_s=60)
@@ -124,6 +124,28 @@ def test_the_ledgers_labels_are_those_of_a_brute_force_join(market: tuple[Path, 
     assert {i for i, y in zip(sorted(shown), table["label"].to_pylist(), strict=True) if y} == clicked
     late = counts["clicks"] - len(clicked)
     assert late >= counts["late_clicks"] > 0
+
+
+def test_days_of_thin_traffic_are_made_in_long_ticks(tmp_path: Path) -> None:
+    day = TrafficOptions(rate=0.05, seconds=86_400, label_window_ms=600_000, tick_ms=60_000)
+    world = World(users=300, ads=40, ad_interval_s=21_600, ad_life=4)
+    counts = simulate(options(tmp_path, world=world, traffic=day))
+    table = read_ledger(tmp_path / "ledger.arrows")
+    assert len(table) == counts["impressions"] > 3000
+    ts = table["ts"].to_numpy() - day.start_ms
+    assert 0 <= ts.min() < 600_000 and 85_800_000 < ts.max() < 86_400_000
+    assert len(np.unique(ts % day.tick_ms)) > 3000, "events are all over a tick"
+
+
+def test_a_users_own_eye_is_not_the_segments() -> None:
+    def spread(own_eye: float) -> float:
+        truth = Truth(World(own_eye=own_eye))
+        segment = np.searchsorted(AGE_BOUNDS, truth.age, side="right") * len(GENDERS) + truth.gender
+        eyes = [truth._eye[segment == s] for s in np.unique(segment)]
+        return float(np.sqrt(np.mean(np.concatenate([eye - eye.mean(0) for eye in eyes]) ** 2)))
+
+    assert spread(0.1) == pytest.approx(0.1, rel=0.05)
+    assert spread(0.5) == pytest.approx(0.5, rel=0.05)
 
 
 def test_the_planted_probabilities_explain_the_labels(market: tuple[Path, dict[str, int]]) -> None:

@@ -168,7 +168,7 @@ def _simulate(commands: Any) -> None:
         "--ledger", metavar="FILE", help="write every impression's true click probability here"
     )
     parser.add_argument(
-        "--images", action="store_true", help="also write the ads' pictures (topic ad_images)"
+        "--no-images", action="store_true", help="leave out the ads' pictures (topic ad_images)"
     )
     parser.add_argument(
         "--hold", action="store_true", help="write the tables, then wait for a line on standard input"

@@ -144,7 +144,7 @@ def simulate(given: argparse.Namespace) -> int:
         events=given.events,
         real_time=not given.fast,
         ledger=given.ledger,
-        images=given.images,
+        images=not given.no_images,
         hold=given.hold,
     )
     counts = run(options, progress=lambda some: print(json.dumps(some), file=sys.stderr, flush=True))

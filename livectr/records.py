@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from livectr.traffic import STYLES, Columns
 from livectr.truth import APPS, CATEGORIES, CITIES, DEVICES, F64, GENDERS, I64, PAGES, WORDS, Ads, Truth
@@ -16,6 +17,8 @@ EVENT_TOPICS = ("impressions", "clicks")
 TABLE_TOPICS = ("users", "ads")
 IMAGE_TOPIC = "ad_images"
 IMAGE_SIDE = 32  # pixels
+BROKEN_EVERY = 100  # one picture in so many does not decode
+CLICK_COLUMNS = ["request_id", "user_id", "ad_id", "image_id", "ts", "dwell_ms"]
 
 # The context of an impression is semi-structured: a JSON text in a column.
 CONTEXTS = [json.dumps({"device": {"os": os}, "app": app}) for os in DEVICES for app in APPS]
@@ -54,10 +57,10 @@ def _context(c: Columns) -> I64:
 
 def clicks_json(c: Columns) -> list[bytes]:
     """One JSON line per click."""
-    rows = zip(*(c[n].tolist() for n in ("request_id", "user_id", "ad_id", "ts", "dwell_ms")), strict=True)
+    rows = zip(*(c[name].tolist() for name in CLICK_COLUMNS), strict=True)
     return [
-        f'{{"request_id":{r},"user_id":{u},"ad_id":{a},"ts":{t},"dwell_ms":{d}}}'.encode()
-        for r, u, a, t, d in rows
+        f'{{"request_id":{r},"user_id":{u},"ad_id":{a},"image_id":{i},"ts":{t},"dwell_ms":{d}}}'.encode()
+        for r, u, a, i, t, d in rows
     ]
 
 
@@ -73,8 +76,7 @@ def impressions_arrow(c: Columns) -> pa.RecordBatch:
 
 def clicks_arrow(c: Columns) -> pa.RecordBatch:
     """Clicks as one batch."""
-    names = ["request_id", "user_id", "ad_id", "ts", "dwell_ms"]
-    return pa.RecordBatch.from_arrays([pa.array(c[name]) for name in names], names)
+    return pa.RecordBatch.from_arrays([pa.array(c[name]) for name in CLICK_COLUMNS], CLICK_COLUMNS)
 
 
 JSON_OF: dict[str, Callable[[Columns], list[bytes]]] = {
@@ -118,12 +120,18 @@ def ads_json(ads: Ads) -> list[bytes]:
     ]
 
 
-def images_json(ads: Ads, *, broken_every: int = 100) -> list[bytes]:
-    """The ads' images, base64 PNGs; one in `broken_every` is cut short and does not decode."""
+def broken_images(ads: Ads) -> NDArray[np.bool_]:
+    """bool[A]: which ads' images are cut short and do not decode."""
+    return np.asarray(ads.image_id % BROKEN_EVERY == 0)
+
+
+def images_json(ads: Ads) -> list[bytes]:
+    """The ads' images, base64 PNGs; some are broken."""
     rows = []
+    broken = broken_images(ads)
     for i in range(len(ads.ad_id)):
         image = png(ads.look[i])
-        if int(ads.image_id[i]) % broken_every == 0:
+        if broken[i]:
             image = image[: len(image) // 2]
         rows.append(
             json.dumps({"image_id": int(ads.image_id[i]), "image": b64encode(image).decode()}).encode()

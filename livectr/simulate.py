@@ -19,6 +19,7 @@ from livectr.records import (
     JSON_OF,
     TABLE_TOPICS,
     ads_json,
+    broken_images,
     images_json,
     users_json,
 )
@@ -33,7 +34,7 @@ ARROW_BATCH_MS = 1000  # event time in one Arrow message or file
 class SimulateOptions:
     """to: target URL. partitions: of every topic. events: "json" or "arrow". real_time: pace by the clock.
 
-    ledger: write the truth here. images: also write the ads' images. hold: write the look-up tables, then
+    ledger: write the truth here. images: write the ads' images, too. hold: write the look-up tables, then
     wait for a line on standard input, and start event time with it.
     """
 
@@ -44,7 +45,7 @@ class SimulateOptions:
     events: str = "json"
     real_time: bool = True
     ledger: str | None = None
-    images: bool = False
+    images: bool = True
     hold: bool = False
 
 
@@ -71,6 +72,7 @@ class _Writer:
         self.traffic = Traffic(options.world, options.traffic)
         self.ledger: Ledger | None = None
         self.records = 0
+        self.images = self.broken_images = 0
         user_keys = integer_keys(self.traffic.truth.user_id)  # user u is row u - 1
         self._keys = np.array(user_keys, object)
         self._partition = partitions_of(user_keys, options.partitions)
@@ -118,6 +120,8 @@ class _Writer:
             "late_clicks": c["late_clicks"],
             "duplicates": c["duplicate_impressions"] + c["duplicate_clicks"],
             "broken": sum(n for name, n in c.items() if name.startswith("broken_")),
+            "images": self.images,
+            "broken_images": self.broken_images,
             "seconds": round(wall_s, 3),
             "records_per_second": round(self.records / max(wall_s, 1e-9)),
         }
@@ -174,4 +178,6 @@ class _Writer:
     def _ads(self, ads: Ads) -> None:
         if self.options.images:
             self._rows(IMAGE_TOPIC, images_json(ads), ads.image_id)
+            self.images += len(ads.image_id)
+            self.broken_images += int(broken_images(ads).sum())
         self._rows("ads", ads_json(ads), ads.ad_id)

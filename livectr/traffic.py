@@ -166,6 +166,7 @@ class Traffic:
             "request_id": request,
             "user_id": truth.user_id[user],
             "ad_id": ads.ad_id[ad],
+            "image_id": ads.image_id[ad],
             "ts": ts,
             "position": position,
             "page": page,
@@ -176,7 +177,8 @@ class Traffic:
         }
         self._send("impressions", self._impressions, events)
         clicked = rng.random(n) < probability
-        self._click({name: events[name][clicked] for name in ("request_id", "user_id", "ad_id", "ts")})
+        of = ("request_id", "user_id", "ad_id", "image_id", "ts")
+        self._click({name: events[name][clicked] for name in of})
         return Shown(request, events["user_id"], events["ad_id"], ts, probability * (1 - o.late))
 
     def _search(self, titles: I64, page: I64) -> tuple[I64, I64]:

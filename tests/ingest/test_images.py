@@ -132,7 +132,7 @@ def test_arrow_messages_of_a_stream() -> None:
 def test_the_simulators_pictures(tmp_path: Path) -> None:
     world = World(users=10, ads=250, ad_interval_s=2, ad_life=5)
     traffic = TrafficOptions(rate=10, seconds=0.2)
-    simulate(SimulateOptions(f"file:{tmp_path}", world, traffic, real_time=False, images=True))
+    simulate(SimulateOptions(f"file:{tmp_path}", world, traffic, real_time=False))
     sent = [
         json.loads(line)["image_id"] for path in (tmp_path / "ad_images").iterdir() for line in path.open()
     ]

@@ -218,7 +218,7 @@ def test_another_number_of_partitions_is_refused(broker_url: str, tmp_path: Path
 
 
 def test_images_show_their_look_and_some_do_not_decode(tmp_path: Path) -> None:
-    simulate(options(tmp_path, images=True, traffic=TrafficOptions(rate=10, seconds=0.2)))
+    counts = simulate(options(tmp_path, traffic=TrafficOptions(rate=10, seconds=0.2)))
     good = bad = 0
     for rows in lines(tmp_path, "ad_images").values():
         for row in map(json.loads, rows):
@@ -230,11 +230,21 @@ def test_images_show_their_look_and_some_do_not_decode(tmp_path: Path) -> None:
             except OSError:
                 bad += 1
     assert good > 0
+    assert (counts["images"], counts["broken_images"]) == (good + bad, bad)
     assert bad == sum(1 for i in range(1_000_001, 1_000_001 + good + bad) if i % 100 == 0)
     bright, dark = (
         np.asarray(Image.open(io.BytesIO(png(np.array([0, light, 0, 0]))))).mean() for light in (1.0, -1.0)
     )
     assert bright > dark + 50
+
+
+def test_a_click_names_the_image_of_its_ad(market: tuple[Path, dict[str, int]]) -> None:
+    folder, _ = market
+    image = {
+        ad["ad_id"]: ad["image_id"] for rows in lines(folder, "ads").values() for ad in map(json.loads, rows)
+    }
+    clicks = [e for rows in lines(folder, "clicks").values() for e in sound(rows, "user_id", "ts")]
+    assert clicks and all(image[click["ad_id"]] == click["image_id"] for click in clicks)
 
 
 def test_visitors_of_the_search_page_type_words(market: tuple[Path, dict[str, int]]) -> None:

@@ -186,6 +186,12 @@ class Settings:
     )
     wire: str = setting(T.wire, "how numbers cross ranks: fp32 or bf16", commands=TRAIN)
     precision: str = setting(T.precision, "how networks multiply: fp32 or bf16", commands=TRAIN)
+    content: str | None = setting(
+        T.content,
+        "folders of features of images or texts, images=DIR,texts=DIR2",
+        commands=TRAIN,
+        example="NAME=DIR",
+    )
     dead_letters: str | None = setting(
         T.dead_letters,
         "where records go that cannot be read (default: the source's own place)",

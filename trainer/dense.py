@@ -5,19 +5,21 @@ Gradients arrive as sums over the batch and are averaged here: see `trainer.step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from kernels.errors import MismatchError
 from models.base import CTRModel, ModelConfig, copy_named
+from models.embedding import SubModel, SubNetwork
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class DenseAdam:
-    """Adam over the parameters of several models (role → model).
+    """Adam over the parameters of several models (role → model), and of the sub-models of content (name →
+    configuration and network), which are named "content.<name>.<parameter>".
 
     Where clicks are rare, a bias' gradient is mostly noise, and Adam, which divides by the gradient's size,
     follows the rest slowly. A bias has every example to learn from: it learns `BIAS_SPEED` times faster.
@@ -30,8 +32,10 @@ class DenseAdam:
         models: Mapping[str, CTRModel],
         configs: Mapping[str, ModelConfig],
         near: Mapping[str, CTRModel] = {},
+        content: Mapping[str, tuple[SubModel, SubNetwork]] = {},
     ) -> None:
         self.models, self.near = dict(models), dict(near)
+        self.content = {f"content.{name}": network for name, (_, network) in content.items()}
         groups = []
         for role, model in models.items():
             lr = configs[role].dense_lr
@@ -39,6 +43,9 @@ class DenseAdam:
             groups.append({"params": [*network, *self._near(role)], "lr": lr, "base": lr, "role": role})
             speed = lr * self.BIAS_SPEED
             groups.append({"params": [model.bias], "lr": speed, "base": speed, "role": role})
+        for name, (config, module) in content.items():
+            params = list(module.parameters())
+            groups.append({"params": params, "lr": config.lr, "base": config.lr, "role": f"content.{name}"})
         self._clock = next(iter(models.values())).bias  # a parameter that learns in every step
         self.parameters = [p for group in groups for p in group["params"]]  # type: ignore[attr-defined]
         self.adam = torch.optim.Adam([g for g in groups if g["params"]], fused=True)
@@ -58,7 +65,7 @@ class DenseAdam:
         return int(self.adam.state[self._clock]["step"].item())
 
     def set_rate(self, role: str, factor: float) -> None:
-        """From here on, a role's network learns at `factor` times its rate."""
+        """From here on, a role's network, or "content.<name>", learns at `factor` times its rate."""
         for group in self.adam.param_groups:
             if group["role"] == role:
                 group["lr"] = group["base"] * factor
@@ -79,10 +86,24 @@ class DenseAdam:
                 *self._near(role),
             )
         ]
-        grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in replicated]
-        flat = all_reduce(torch.cat([*(grad.reshape(-1) for grad in grads), grads[0].new_tensor([vote])]))
-        parts = torch.split(flat, [*(p.numel() for p in replicated), 1])
-        for p, part in zip(replicated, parts, strict=False):
+        return self._reduce([*replicated, *self._content()], all_reduce, vote)
+
+    def reduce_content(self, all_reduce: Callable[[Tensor], Tensor], vote: float) -> float:
+        """`reduce` of the sub-models alone, of which each rank has embedded other ids (SERVERUPDATE of DICM's
+        Algorithm 1)."""
+        return self._reduce(self._content(), all_reduce, vote)
+
+    def _content(self) -> list[nn.Parameter]:
+        return [p for network in self.content.values() for p in network.parameters()]
+
+    def _reduce(
+        self, parameters: Sequence[nn.Parameter], all_reduce: Callable[[Tensor], Tensor], vote: float
+    ) -> float:
+        grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
+        told = torch.tensor([vote], device=self._clock.device)
+        flat = all_reduce(torch.cat([*(grad.reshape(-1) for grad in grads), told]))
+        parts = torch.split(flat, [*(p.numel() for p in parameters), 1])
+        for p, part in zip(parameters, parts, strict=False):
             p.grad = part.view_as(p)
         return float(parts[-1])
 
@@ -136,6 +157,9 @@ class DenseAdam:
                     {n: tensors[p] for n, p in near.named_parameters() if n in near.local_axes}
                 )[0]
             named |= {f"{role}.{name}": t for name, t in (local | (replicated if shared else {})).items()}
+        if shared:
+            for role, network in self.content.items():
+                named |= {f"{role}.{name}": tensors[p] for name, p in network.named_parameters()}
         return named
 
     def replicated(self) -> dict[str, Tensor]:

@@ -38,6 +38,7 @@ class TrainOptions:
     common_features: compute, send and pool what a batch's examples of one user have in common once.
     aggregate, travel, wire, precision: how a step is run; see trainer.step.StepSettings. travel may name
         fields, "user=rows,ad=vectors".
+    content: folders of features of the pipeline's content, "images=DIR,texts=DIR2" (ingest.content).
     metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none.
     threads: CPU threads of this process; None: the cores shared by the ranks of this machine.
     max_steps: end after so many steps; None: no limit.
@@ -72,6 +73,7 @@ class TrainOptions:
     travel: str = "auto"
     wire: Wire = "fp32"
     precision: Precision = "fp32"
+    content: str | None = None
     metrics_port: int = 0
     threads: int | None = None
     max_steps: int | None = None

@@ -111,6 +111,7 @@ def gathered(configs: Mapping[str, ModelConfig], fields: Sequence[str]) -> Gathe
         tuple(dict.fromkeys(name for one in wanted for name in one.pooled)),
         tuple(dict.fromkeys(name for one in wanted for name in one.sequences)),
         any(one.dense for one in wanted),
+        tuple(dict.fromkeys(name for one in wanted for name in one.content)),
     )
 
 

@@ -28,7 +28,7 @@ import functools
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -44,9 +44,10 @@ from kernels.gpu_cache import CachedFields, GpuCache
 from kernels.layout import RowLayout
 from kernels.rows import row_layout
 from kernels.table import DynamicTable, FieldTables
-from models.base import CTRModel, ModelConfig, prior_log_odds, role_slices, row_segments
+from models.base import CTRModel, Gathered, ModelConfig, prior_log_odds, role_slices, row_segments
 from models.precision import precision
 from trainer import telemetry
+from trainer.ams import Asked, Features16, ams_of
 from trainer.collectives import Collectives
 from trainer.cost import CostModel
 from trainer.dense import DenseAdam
@@ -95,15 +96,18 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Taken:
-    """A batch on its way into a step: what this rank has to do with it, and its rows that are being read."""
+    """A batch on its way into a step: what this rank has to do with it, its rows that are being read, and the
+    content that it asks for."""
 
     batch: GlobalBatch
     ahead: Ahead | None
+    content: Mapping[str, Asked]
 
 
 def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
-    """Role → configuration, of the models that a pipeline has; raises ConfigError for what is none."""
-    found = {"rank": pipeline.rank, "prerank": pipeline.prerank}
+    """Role → configuration, of the models that a pipeline has: those that are served, then the shadows.
+    Raises ConfigError for what is none."""
+    found = {"rank": pipeline.rank, "prerank": pipeline.prerank, **pipeline.shadows}
     configs: dict[str, ModelConfig] = {}
     for role, config in found.items():
         if isinstance(config, ModelConfig):
@@ -122,6 +126,9 @@ class DesStep:
         cache: their rows on the GPU; None where tables are in host memory, or this rank has none
         models: role → network of this rank's fields, with `finish`
         placement: which rank holds which field
+        ams: the content that models want; None where they want none
+
+    content: name → where the raw features of the pipeline's content are.
     """
 
     tables: dict[str, DynamicTable]
@@ -139,6 +146,7 @@ class DesStep:
         tiers: Tiers | None = None,
         gpu: GpuTables | None = None,
         placement: Placement | None = None,
+        content: Mapping[str, Features16] = {},
     ) -> None:
         if gpu is not None and tiers is not None:
             raise ConfigError(
@@ -175,6 +183,16 @@ class DesStep:
         try:
             self._gathers = {role: config.gathers(self.fields) for role, config in self.configs.items()}
             self._gathered = gathered(self.configs, self.fields)
+            self.ams = ams_of(
+                pipeline.content,
+                content,
+                self.fields,
+                self._gathered.content,
+                seed,
+                self.collectives,
+                scatter=settings.aggregate == "reducescatter",
+                common=self._common,
+            )
             travel = settings.travel
             self._undecided = travel == "auto" and settings.aggregate == "reducescatter" and world > 1
             self._loaded: Mapping[str, Tensor] | None = None
@@ -234,7 +252,9 @@ class DesStep:
         self._near = NearSamples(
             self.route, self.near_models, self.slices, width, self.layout.dim, self.collectives
         )
-        self.dense = DenseAdam(self.models, self.configs, self.near_models)
+        content = {} if self.ams is None else self.ams.contents
+        sub_models = {name: (one.config, one.network) for name, one in content.items()}
+        self.dense = DenseAdam(self.models, self.configs, self.near_models, sub_models)
 
     def step(self, features: Features | CommonFeatures, label: F32) -> StepResult:
         """Scores and then learns the batch that all ranks' examples make. Collective.
@@ -255,7 +275,8 @@ class DesStep:
         if self._undecided:
             self._choose(features)
         batch = self.exchange(features, label)
-        return Taken(batch, None if self.tiers is None else self.tiers.prefetch(self.reading.keys(batch)))
+        ahead = None if self.tiers is None else self.tiers.prefetch(self.reading.keys(batch))
+        return Taken(batch, ahead, {} if self.ams is None else self.ams.take(features))
 
     def learn(self, taken: Taken) -> StepResult:
         """The second half of `step`, in the order of `take`. Collective."""
@@ -265,7 +286,7 @@ class DesStep:
         if self.tiers is not None and taken.ahead is not None:
             self.tiers.bring(taken.ahead)
         with precision(self.settings.precision):
-            return self._learn(taken.batch)
+            return self._learn(taken.batch, taken.content)
 
     def flush(self) -> None:
         """Brings the host's tables up to date, before they are marked or read."""
@@ -281,11 +302,11 @@ class DesStep:
         """Forgets keys of an own table wherever they lie; returns how many were there."""
         return self.tables[table].erase(keys) if self.cache is None else self.cache.erase(table, keys)
 
-    def _learn(self, batch: GlobalBatch) -> StepResult:
+    def _learn(self, batch: GlobalBatch, content: Mapping[str, Asked]) -> StepResult:
         self._set_rates()
         # 1 forward: rows → sub-operators → ⊕ → the rest, of all samples or of the own ones
         leaves = self.reading.forward(batch)
-        logits = self._forward(leaves, batch)
+        logits = self._forward(leaves, batch, content)
         scores = self._scores(logits, batch)
         # 2 backward
         shift = 0.0 if self.dense.steps else self._first_shift(scores()[1])
@@ -312,9 +333,12 @@ class DesStep:
             self.dense.set_rate(role, factor)
             for table in self.tables.values():
                 table.set_rate(factor, f"{role}.")
+        for name, one in ({} if self.ams is None else self.ams.contents).items():
+            self.dense.set_rate(f"content.{name}", one.config.schedule.factor(self.dense.steps))
 
-    def _forward(self, leaves: Leaves, batch: GlobalBatch) -> dict[str, Tensor]:
+    def _forward(self, leaves: Leaves, batch: GlobalBatch, content: Mapping[str, Asked]) -> dict[str, Tensor]:
         """Role → logits of all samples f32[B], or of the own ones f32[b]."""
+        vectors = {} if self.ams is None else self.ams.forward(content)
         partial = self._far.partial(leaves, batch)
         if self.route.scatter:
             mine = None if partial is None else torch.cat(partial, dim=1)
@@ -322,8 +346,15 @@ class DesStep:
         else:
             found, whole = self._far.finish(partial, leaves, batch)
         number = {name: f for f, name in enumerate(self.fields)}
+
+        def of(role: str) -> Gathered | None:
+            wanted = self._gathers[role]
+            seen = whole.of(wanted, self.slices[role], number)
+            names = wanted.content
+            return replace(seen, content={n: vectors[n] for n in names}) if seen and names else seen
+
         return {
-            role: model.finish(part, whole.of(self._gathers[role], self.slices[role], number))
+            role: model.finish(part, of(role))
             for (role, model), part in zip(self.models.items(), found, strict=True)
         }
 
@@ -364,6 +395,13 @@ class DesStep:
         against = 0.0 if leaves.finite and self.dense.finite else 1.0
         if self.route.scatter:
             return self.dense.reduce(lambda flat: self.collectives.all_reduce(flat, "networks"), against) == 0
+        if self.ams is not None:
+            return (
+                self.dense.reduce_content(
+                    lambda flat: self.collectives.all_reduce(flat, "sub-models"), against
+                )
+                == 0
+            )
         return float(self.collectives.all_reduce(torch.tensor([against]), "check")) == 0
 
     def _skip(self, shift: float) -> None:

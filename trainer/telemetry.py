@@ -58,3 +58,17 @@ CHECKPOINT_SECONDS = Histogram(
     "Seconds that a checkpoint held training up.",
     buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
 )
+CONTENT_EMBEDDED = Counter(
+    "livectr_content_embedded",
+    "Unique ids whose content this rank's sub-model embedded in steps.",
+    ["content"],
+)
+CONTENT_ABSENT = Counter(
+    "livectr_content_absent", "Those of them that have no features: the learned absent vector.", ["content"]
+)
+CONTENT_READ_SECONDS = Histogram(
+    "livectr_content_read_seconds",
+    "Time to read a batch's raw features of content.",
+    ["content"],
+    buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2),
+)

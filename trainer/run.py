@@ -45,6 +45,7 @@ from trainer import telemetry
 from trainer.batcher import Batcher, Cut, Flags, Round
 from trainer.checkpoint import Checkpointer, Commit, Restored
 from trainer.collectives import Collectives, connect
+from trainer.contents import open_contents
 from trainer.control import Control
 from trainer.feed import Batch, Feed
 from trainer.gpu_tables import gpu_tables
@@ -58,7 +59,7 @@ from trainer.predictions import PredictionLog, records
 from trainer.process import keep_memory, metrics_server, stop_signals
 from trainer.publish import Cursor, Publisher, Push
 from trainer.redis_store import RedisStore
-from trainer.snapshot import Boundary, Snapshotter, served_segments
+from trainer.snapshot import Boundary, Snapshotter
 from trainer.step import DesStep, Taken
 from trainer.tiers import Tiers
 
@@ -152,6 +153,7 @@ class Training:
             tiers=self.tiers,
             gpu=gpu_tables(options),
             placement=placement,
+            content=open_contents(pipeline, options.content, rank, world),
         )
         split = self.step.placement.split
         timed = pipeline.log.impressions.time is not None
@@ -205,7 +207,8 @@ class Training:
                 store,
                 control,
                 fingerprint=pipeline.fingerprint,
-                segments=served_segments(self.step.layout.segments),
+                dim=self.step.layout.dim,
+                segments=[(segment.name, segment.dim) for segment in self.step.layout.segments],
                 seed=options.seed,
             )
             resources.callback(self.publisher.close)

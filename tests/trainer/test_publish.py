@@ -41,6 +41,7 @@ class Trainer:
             self.store,
             Control(),
             fingerprint="f",
+            dim=DIM,
             segments=(("rank.v", DIM),),
             seed=1,
             **options,

@@ -1,0 +1,170 @@
+"""One rank of test_ams.py: trains models with content and writes what it ended with.
+
+Started by torchrun (or alone, as one rank); writes OUT/<form>.<how>.rank<r>.safetensors and .json. The stores
+are in OUT/images and OUT/texts.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ingest.common import Common, CommonFeatures
+from ingest.content import ContentStore
+from ingest.contents import Content
+from ingest.features import Features
+from ingest.pipeline import Field, Pipeline
+from ingest.streams import Stream, Table, labelled
+from models import EmbeddingModel, Gathered, Gathers, ModelConfig, SegmentSpec, TextProjection, adagrad
+from models.base import Columns, CTRModel, Part, whole
+from models.layers import matrix
+from models.ragged import list_sum
+from tests.trainer.common_worker import SETTINGS, SIZE, STEPS, batch
+from trainer.collectives import Collectives, connect
+from trainer.step import DesStep
+
+IMAGE = EmbeddingModel(width=10, hidden=(6, 5), out=4)
+TEXT = TextProjection(width=7, out=3)
+WAYS = [("plain", how) for how in SETTINGS] + [
+    ("grouped", "near"),
+    ("grouped", "partial"),
+    ("some", "allreduce"),
+]
+IDS = np.arange(1, 9).astype(np.int64) * 0x9E3779B97F4A7C1 - 7
+"""Ids that have features: the most frequent of `batch`; the others have none."""
+
+
+@dataclass(frozen=True)
+class Pictured(ModelConfig):
+    """logit = Σ w + Σ_c u_c · (Σ of a content's vectors)², over the contents' fields."""
+
+    images: tuple[str, ...] = ("ad", "liked")
+    texts: tuple[str, ...] = ("words",)
+    dense_lr: float = 1e-2
+
+    def segments(self) -> tuple[SegmentSpec, ...]:
+        return (SegmentSpec("w", 1, adagrad(), 0.1),)
+
+    def gathers(self, fields: Sequence[str]) -> Gathers:
+        return Gathers(content=(*self.images, *self.texts))
+
+    def network(self, part: Part) -> CTRModel:
+        return PicturedModel(self, part.seed)
+
+
+class PicturedModel(CTRModel):
+    def __init__(self, config: Pictured, seed: int) -> None:
+        super().__init__()
+        self.partial_size = 1
+        widths = {name: IMAGE.out for name in config.images} | {name: TEXT.out for name in config.texts}
+        self.weights = nn.ParameterDict({name: matrix(seed, name, k, 1) for name, k in widths.items()})
+
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
+        return values.sum(dim=1)
+
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
+        content = whole(gathered).content
+        parts = [
+            (list_sum(content[name].values, content[name].offsets) ** 2 @ weight)[:, 0]
+            for name, weight in self.weights.items()
+        ]
+        return aggregated[:, 0] + self.bias + torch.stack(parts).sum(dim=0)
+
+
+def pipeline() -> Pipeline:
+    """Fields user, ad, city, hour, liked, words as in `common_worker`; liked is the users' own."""
+    events = Stream(
+        "events",
+        key="user",
+        columns={"user": "int64", "ad": "int64", "hour": "int32", "words": "list<int64>", "label": "float32"},
+    )
+    users = Table(
+        "users",
+        key="user",
+        columns={"user": "int64", "city": "int64", "liked": "list<int64>", "age": "float32"},
+    )
+    ads = Table("ads", key="ad", columns={"ad": "int64", "price": "float32", "weight": "float32"})
+    log = labelled(events, label="label").lookup(users).lookup(ads)
+    return Pipeline(
+        log,
+        sparse=dict(
+            user=log.user,
+            ad=log.ad,
+            city=users.city,
+            hour=log.hour,
+            liked=Field(users.liked, table="ad"),
+            words=log.words,
+        ),
+        dense=dict(price=ads.price, age=users.age, weight=ads.weight),
+        rank=Pictured(),
+        shadows={"pictures": Pictured(texts=())},
+        content={"images": Content(("ad", "liked"), IMAGE), "texts": Content(("words",), TEXT)},
+    )
+
+
+def make_stores(folder: Path) -> None:
+    """Features of IDS, in several appends."""
+    rng = np.random.default_rng(3)
+    for name, width in (("images", IMAGE.width), ("texts", TEXT.width)):
+        store = ContentStore.create(folder / name, width=width, encoder="random", shards=5)
+        for ids in np.array_split(IDS, 3):
+            values = rng.normal(size=(len(ids), width)).astype(np.float16)
+            store.append(ids, values, np.zeros(len(ids), np.uint64))
+
+
+def train(form: str, how: str, collectives: Collectives, out: Path) -> None:
+    """Trains and writes logits, tables, dense state with that of the sub-models, and vectors of all ids."""
+    rank, world = collectives.rank, collectives.world
+    built = pipeline()
+    common = Common.of(built)
+    stores = {name: ContentStore.open(out / name, shards=range(rank, 5, world)) for name in built.content}
+    des = DesStep(
+        built,
+        rank=rank,
+        world=world,
+        seed=5,
+        collectives=collectives,
+        settings=SETTINGS[how],
+        content=stores,
+    )
+    assert des.ams is not None
+    rng, tensors, checksums = np.random.default_rng(0), {}, []
+    for step in range(STEPS):
+        features, label = batch(rng, SIZE, SIZE // 6)
+        cuts = np.linspace(0, SIZE, world + 1).astype(int)
+        if step == 1 and world > 1:
+            cuts[1] = 0  # rank 0 has no rows
+        mine = np.arange(cuts[rank], cuts[rank + 1])
+        own: CommonFeatures | Features = features.take(mine)
+        assert isinstance(own, CommonFeatures)
+        if form == "plain" or (form == "some" and (rank + step) % 2):
+            own = own.plain(common)
+        result = des.step(own, label[mine])
+        tensors |= {f"logits.{role}.{step}": torch.from_numpy(z) for role, z in result.logits.items()}
+        for name in des.ams.contents:
+            vectors = des.ams.vectors(name, np.r_[IDS, [1, 2]])
+            tensors[f"vectors.{name}.{step}"] = torch.from_numpy(vectors)
+        checksums.append(des.shared_checksum())
+    tensors |= {f"dense.{n}": t for n, t in des.state_dense().items()}
+    save_file(tensors, out / f"{form}.{how}.rank{rank}.safetensors")
+    facts = {"checksums": checksums, "bytes": dict(collectives.bytes)}
+    (out / f"{form}.{how}.rank{rank}.json").write_text(json.dumps(facts))
+
+
+def main() -> None:
+    """Every way, one after the other."""
+    torch.set_num_threads(1)
+    with connect(timeout_s=120) as shared:
+        for form, how in WAYS:
+            if shared.world > 1 or (form, how) == ("plain", "partial"):
+                train(form, how, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""AMS: sub-models whose features are spread over ranks learn what one process learns (DICM §4)."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from ingest.common import Common, CommonFeatures
+from ingest.content import ContentStore
+from kernels.errors import ConfigError
+from models.base import prior_log_odds
+from tests.trainer.common_worker import SIZE, STEPS, batch
+from tests.trainer.content_worker import IDS, IMAGE, TEXT, WAYS, make_stores, pipeline
+from tests.trainer.test_ranks import LOGITS, ROOT, WEIGHTS, facts, merged
+from trainer.step import WAYS as TRAVEL
+from trainer.step import DesStep
+
+WORLDS = (1, 2, 4)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """World size → folder with what its ranks wrote."""
+    folders = {}
+    for world in WORLDS:
+        folders[world] = tmp_path_factory.mktemp(f"world{world}")
+        make_stores(folders[world])
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
+        done = subprocess.run(
+            [*launch, f"--nproc-per-node={world}", "-m", "tests.trainer.content_worker", str(folders[world])],
+            cwd=ROOT,
+            env=os.environ | {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+    return folders
+
+
+@pytest.mark.parametrize("world", WORLDS[1:])
+@pytest.mark.parametrize("way", WAYS)
+def test_n_ranks_equal_one(runs: dict[int, Path], way: tuple[str, str], world: int) -> None:
+    """Logits, vectors, weights of the sub-models, and Adam's first moments, which are sums of gradients."""
+    one, many = merged(runs[1], "plain.partial"), merged(runs[world], ".".join(way))
+    many.pop(f"dense.{TRAVEL}", None)
+    assert one.keys() == many.keys()
+    assert "dense.adam.exp_avg.content.images.weights.0" in one and "dense.content.texts.absent" in one
+    for key, tensor in one.items():
+        tolerance = LOGITS if key.startswith("logits.") else WEIGHTS
+        if ".adam." in key:
+            tolerance = dict(rtol=1e-3, atol=1e-6)
+        torch.testing.assert_close(many[key], tensor, **tolerance, msg=lambda m, k=key: f"{k}: {m}")
+
+
+@pytest.mark.parametrize("world", WORLDS[1:])
+@pytest.mark.parametrize("way", WAYS)
+def test_replicas_stay_bitwise_equal(runs: dict[int, Path], way: tuple[str, str], world: int) -> None:
+    ranks = facts(runs[world], ".".join(way))
+    assert len(ranks) == world
+    assert all(rank["checksums"] == ranks[0]["checksums"] for rank in ranks)
+    assert len(set(ranks[0]["checksums"])) == STEPS
+
+
+def test_what_crosses_are_ids_and_vectors(runs: dict[int, Path]) -> None:
+    """Of each unique id that a rank asks another for: 8 bytes there, a vector back, its gradient there."""
+    common = Common.of(pipeline())
+    rng, world, ids, floats = np.random.default_rng(0), 2, 0, 0
+    for step in range(STEPS):
+        features, _ = batch(rng, SIZE, SIZE // 6)
+        cuts = [0, 0 if step == 1 else SIZE // 2, SIZE]
+        for rank in range(world):
+            own = features.take(np.arange(cuts[rank], cuts[rank + 1])).plain(common)
+            if not own.rows:
+                continue
+            for name, fields, out in (("images", (1, 4), IMAGE.out), ("texts", (5,), TEXT.out)):
+                keys = np.unique(np.concatenate([own.field(f)[1] for f in fields]))
+                store = ContentStore.open(runs[2] / name, shards=())
+                away = int((store.shard_of(keys) % world != rank).sum())
+                ids += away
+                floats += 2 * away * out
+    ranks = facts(runs[2], "grouped.partial")
+    assert sum(rank["bytes"]["content ids"] for rank in ranks) == 8 * ids
+    told = 2 * (world - 1) / world * 4 * (len(IDS) + 2) * (IMAGE.out + TEXT.out) * STEPS  # of all vectors
+    assert sum(rank["bytes"]["content"] for rank in ranks) - world * told == pytest.approx(4 * floats, abs=64)
+
+
+def test_one_process_equals_a_plain_loop(tmp_path: Path) -> None:
+    """Logits and gradients of the first batch against sample by sample PyTorch."""
+    make_stores(tmp_path)
+    built = pipeline()
+    stores = {name: ContentStore.open(tmp_path / name) for name in built.content}
+    des = DesStep(built, rank=0, world=1, seed=5, content=stores)
+    assert des.ams is not None
+    features, label = batch(np.random.default_rng(0), 60, 20)
+    plain = features.plain(Common.of(built))
+    networks = {name: built.content[name].model.network(f"content.{name}", 5) for name in built.content}  # type: ignore[attr-defined]
+    model = des.models["rank"]
+    weights = {name: w.detach().clone() for name, w in model.weights.items()}  # type: ignore[operator, union-attr]
+    rows = {}
+    for name, table in des.tables.items():
+        keys = np.unique(np.concatenate([plain.field(f)[1] for f, t in enumerate(des.table_of) if t == name]))
+        rows[name] = dict(zip(keys.tolist(), table.lookup(keys).tolist(), strict=True))
+    logits = []
+    for b in range(plain.rows):
+        z = torch.zeros(())
+        for f, table in enumerate(des.table_of):
+            offsets, keys = plain.field(f)
+            z = z + sum(rows[table][int(key)][0] for key in keys[offsets[b] : offsets[b + 1]])
+        for field, (name, f) in {"ad": ("images", 1), "liked": ("images", 4), "words": ("texts", 5)}.items():
+            offsets, keys = plain.field(f)
+            total = torch.zeros(len(weights[field]))
+            for key in keys[offsets[b] : offsets[b + 1]]:
+                raw, known = stores[name].read(np.array([key]))
+                assert bool(known[0]) == (key in IDS)
+                total = total + networks[name](torch.from_numpy(raw.copy()), torch.from_numpy(known))[0]
+            z = z + (total**2 @ weights[field])[0]
+        logits.append(z)
+    found = torch.stack(logits)
+    result = des.step(features, label)
+    told = torch.from_numpy(result.logits["rank"]) - prior_log_odds()
+    torch.testing.assert_close(told, found.detach(), rtol=1e-4, atol=1e-5)
+    # Both roles' gradients meet in the sub-model of images; that of texts has the first role's alone.
+    target = torch.from_numpy(label)
+    shift = prior_log_odds(float(label.sum()), float(len(label) - label.sum()))
+    binary_cross_entropy_with_logits(found + shift, target, reduction="mean").backward()  # type: ignore[no-untyped-call]
+    state = des.state_dense()
+    for name, p in networks["texts"].named_parameters():
+        moment = state[f"adam.exp_avg.content.texts.{name}"] / 0.1
+        torch.testing.assert_close(moment, p.grad, rtol=1e-3, atol=1e-7)
+
+
+def test_what_is_missing_is_told(tmp_path: Path) -> None:
+    built = pipeline()
+    with pytest.raises(ConfigError, match=r"content 'images' has no features: say --content images=DIR"):
+        DesStep(built, rank=0, world=1, seed=1)
+    make_stores(tmp_path)
+    wrong = ContentStore.create(tmp_path / "wrong", width=9, encoder="random", shards=5)
+    with pytest.raises(ConfigError, match=r"features have 9 numbers, the sub-model takes 10"):
+        DesStep(built, rank=0, world=1, seed=1, content={"images": wrong, "texts": wrong})
+
+
+def test_features_take_groups(tmp_path: Path) -> None:
+    """Rows in groups and written out give the same bits."""
+    make_stores(tmp_path)
+    built = pipeline()
+    stores = {name: ContentStore.open(tmp_path / name) for name in built.content}
+    features, label = batch(np.random.default_rng(2), 50, 10)
+    assert isinstance(features, CommonFeatures)
+    results = [
+        DesStep(built, rank=0, world=1, seed=5, content=stores).step(f, label).logits["rank"]
+        for f in (features, features.plain(Common.of(built)))
+    ]
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)

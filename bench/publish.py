@@ -35,9 +35,8 @@ def run(quick: bool = False) -> list[dict[str, object]]:
     with ValkeyServer(port=free_ports(1)) as server:
         url = server.connection_url
         client = redis.Redis.from_url(url)
-        publisher = Publisher(
-            RedisStore(url, "bench"), Control(), fingerprint="", dim=LAYOUT.dim, segments=(), seed=1
-        )
+        segments = [(segment.name, segment.dim) for segment in LAYOUT.segments]
+        publisher = Publisher(RedisStore(url, "bench"), Control(), fingerprint="", segments=segments, seed=1)
         publisher.start(None)
         first = _timed(lambda: _publish(publisher, table))
         later, peer = [], []

@@ -155,7 +155,6 @@ def publish(url: str, users: int, ads: int) -> None:
         store,
         Control(),
         fingerprint=pipeline.fingerprint,
-        dim=step.layout.dim,
         segments=[(s.name, s.dim) for s in step.layout.segments],
         seed=1,
     )

@@ -8,7 +8,7 @@ sparse features, too (§7.4). The features are in a ContentStore, which the trai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ingest import dtypes
@@ -64,6 +64,11 @@ class Content:
         """The column of the topic that holds pictures."""
         columns = self.topic.columns if self.topic is not None else {}
         return next((name for name, kind in columns.items() if kind == "image"), None)
+
+
+def content_of(contents: Mapping[str, Content], fields: Collection[str]) -> tuple[str, ...]:
+    """Names of the content to which some of the fields belong."""
+    return tuple(name for name, content in contents.items() if not set(content.fields).isdisjoint(fields))
 
 
 def check_contents(contents: Mapping[str, Content], sparse: Mapping[str, Expr]) -> None:

@@ -21,6 +21,10 @@ class Optimiser:
         """Floats of state beside `dim` values."""
         raise NotImplementedError
 
+    def source(self, dim: int) -> str:
+        """The class of optimisers.cuh for `dim` values."""
+        return f"{type(self).__name__}<{dim}>"
+
     def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
         """Hyper-parameters as optimisers.cuh reads them; the first one, the rate, times `factor`."""
         rate, *others = (float(getattr(self, field.name)) for field in fields(self))
@@ -98,6 +102,40 @@ class FTRL(Optimiser):
 
 
 @dataclass(frozen=True)
+class Adaptive(Optimiser):
+    """Adaptive regularisation of another optimiser's weights: rare keys shrink more than frequent ones.
+
+    Zhou et al. 2017 (DIN, arXiv 1706.06978v1): w <- w - lr (g + l2 w / n), for keys in the batch alone. The
+    sum in brackets is what `base` takes as the gradient, its sums of squares and moments included.
+
+    Deviations: n is the number of batches that the key has occurred in so far, this one included (it stops at
+    2^24), where DIN takes the samples of the whole training set. A stream has no whole; and batches are what
+    every rank agrees on, however gradients were summed on their way. The two are equal for a key that comes
+    once in a batch at most, and those are the ones that l2 is for. With g the *sum* over a batch, as the
+    trainer has it, l2 is DIN's lambda times the batch size.
+    """
+
+    HYPERS: ClassVar[int] = 6  # of a base at most; l2 comes after so many
+
+    base: Optimiser
+    l2: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, SGD | AdaGrad | Adam):
+            raise ValueError(f"{type(self.base).__name__} has no adaptive regularisation")
+
+    def state_floats(self, dim: int) -> int:
+        return self.base.state_floats(dim) + 1
+
+    def source(self, dim: int) -> str:
+        return f"Adaptive<{type(self.base).__name__}, {dim}>"
+
+    def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
+        used = self.base.hyper(factor)
+        return (*used, *[0.0] * (self.HYPERS - len(used)), self.l2)
+
+
+@dataclass(frozen=True)
 class Segment:
     """`dim` values under one optimiser. They start uniform in [-init_scale, init_scale]: a pure
     function of seed, table name, key and place in the row, not of the order of arrival."""
@@ -171,7 +209,7 @@ class RowLayout:
         values, states, updates = [], [], []
         at, state = 0, self.dim
         for number, segment in enumerate(self.segments):
-            kind, h = f"{type(segment.optimiser).__name__}<{segment.dim}>", f"h + {number * self.HYPERS}"
+            kind, h = segment.optimiser.source(segment.dim), f"h + {number * self.HYPERS}"
             values.append(f"initial_values<{segment.dim}>(row, {at}, stream, {h});")
             states.append(f"{kind}::init(row + {at}, row + {state}, {h} + 1);")
             updates.append(f"{kind}::update(row + {at}, row + {state}, gradient + {at}, {h} + 1);")

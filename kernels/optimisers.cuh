@@ -109,3 +109,26 @@ struct FTRL {
         }
     }
 };
+
+// Adaptive regularisation (Zhou et al. 2017, arXiv 1706.06978v1; "mini-batch aware" in its KDD 2018 version, 5.1) of a
+// weight w_i that occurs in the batch: w_i <- w_i - eta (g_i + l2 w_i / n_i). What is in brackets is the gradient that
+// `Base` gets. n_i: batches that the row occurred in, this one included, up to 2^24: layout.py says why not samples.
+// s: Base's, then n; h: Base's, then l2 at L2
+template <template <int> class Base, int N>
+struct Adaptive {
+    static constexpr int STATE = Base<N>::STATE + 1;
+    static constexpr int L2 = 6;  // after the most that a Base has; layout.py pads up to it
+    static __device__ __forceinline__ void init(const float* w, float* s, const float* h) {
+        Base<N>::init(w, s, h);
+        s[STATE - 1] = 0.0f;
+    }
+    static __device__ __forceinline__ void update(float* __restrict__ w, float* __restrict__ s,
+                                                  const float* __restrict__ g, const float* __restrict__ h) {
+        float& n = s[STATE - 1];
+        n += n < 16777216.0f ? 1.0f : 0.0f;
+        const float decay = h[L2] / n;
+        float regularised[N];
+        for (int i = 0; i < N; ++i) regularised[i] = g[i] + decay * w[i];
+        Base<N>::update(w, s, regularised, h);
+    }
+};

@@ -54,12 +54,18 @@ def row_layout(segments: Sequence[SegmentLike], values: Values = "fp32") -> RowL
 
 
 def optimiser(spec: OptimiserLike) -> layout.Optimiser:
-    """The kernels' optimiser of a specification."""
+    """The kernels' optimiser of a specification; an `adaptive_l2` above 0 makes it Adaptive."""
     kind = OPTIMISERS.get(spec.name)
     if kind is None:
         raise ConfigError(f"there is no optimiser {spec.name!r}; there are {', '.join(OPTIMISERS)}")
+    params = dict(spec.params)
+    adaptive_l2 = params.pop("adaptive_l2", 0.0)
     try:
-        return kind(**dict(spec.params))
+        made = kind(**params)
     except TypeError:
         known = ", ".join(kind.__dataclass_fields__)
-        raise ConfigError(f"{spec.name} takes {known}; not {', '.join(dict(spec.params))}") from None
+        raise ConfigError(f"{spec.name} takes {known}; not {', '.join(params)}") from None
+    try:
+        return layout.Adaptive(made, adaptive_l2) if adaptive_l2 else made
+    except ValueError as error:
+        raise ConfigError(f"{error}: leave out adaptive_l2, or take another optimiser") from None

@@ -58,32 +58,33 @@ class OptimiserSpec:
 
 
 OPTIMISERS = {
-    "SGD": ("lr",),
-    "AdaGrad": ("lr", "eps", "initial"),
-    "RowAdaGrad": ("lr", "eps", "initial"),
-    "Adam": ("lr", "beta1", "beta2", "eps"),
+    "SGD": ("lr", "adaptive_l2"),
+    "AdaGrad": ("lr", "eps", "initial", "adaptive_l2"),
+    "RowAdaGrad": ("lr", "eps", "initial", "adaptive_l2"),
+    "Adam": ("lr", "beta1", "beta2", "eps", "adaptive_l2"),
     "FTRL": ("alpha", "beta", "l1", "l2"),
 }
-"""Parameters of the optimisers in `kernels.layout`."""
+"""Parameters of the optimisers in `kernels.layout`; `adaptive_l2` is that of its `Adaptive`, off at 0."""
 
 
 def sgd(**params: float) -> OptimiserSpec:
-    """Stochastic gradient descent: `lr`."""
+    """Stochastic gradient descent: `lr`, `adaptive_l2`."""
     return OptimiserSpec("SGD", tuple(params.items()))
 
 
 def adagrad(**params: float) -> OptimiserSpec:
-    """AdaGrad (Duchi et al. 2011): `lr`, `eps`, `initial`."""
+    """AdaGrad (Duchi et al. 2011): `lr`, `eps`, `initial`, `adaptive_l2`."""
     return OptimiserSpec("AdaGrad", tuple(params.items()))
 
 
 def rowwise_adagrad(**params: float) -> OptimiserSpec:
-    """AdaGrad with one sum a row and segment, of mean squared gradients (FBGEMM): `lr`, `eps`, `initial`."""
+    """AdaGrad with one sum a row and segment, of mean squared gradients (FBGEMM): `lr`, `eps`, `initial`,
+    `adaptive_l2`."""
     return OptimiserSpec("RowAdaGrad", tuple(params.items()))
 
 
 def adam(**params: float) -> OptimiserSpec:
-    """Adam (Kingma & Ba 2014): `lr`, `beta1`, `beta2`, `eps`."""
+    """Adam (Kingma & Ba 2014): `lr`, `beta1`, `beta2`, `eps`, `adaptive_l2`."""
     return OptimiserSpec("Adam", tuple(params.items()))
 
 

@@ -16,7 +16,7 @@ Where every rank finishes every sample (⊕ as an all-reduce), the own samples' 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -64,6 +64,12 @@ class Features16(Protocol):
 
     def refresh(self) -> bool:
         """Takes in what another thread or process has added; whether there was anything."""
+
+    def __len__(self) -> int:
+        """Ids that are there."""
+
+    def chunks(self, rows: int) -> Iterator[tuple[I64, F16]]:
+        """Every id once: i64[k] and features f16[k, width], k ≤ rows."""
 
 
 @dataclass(frozen=True)

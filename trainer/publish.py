@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import chain
 from threading import Event, Thread
 from typing import Any
 
@@ -33,6 +34,7 @@ from trainer import telemetry
 from trainer.control import Control
 from trainer.options import summed
 from trainer.redis_store import FencedError, LostError, RedisStore, Values, name_space
+from trainer.sweep import ContentSweep, StoppedError
 
 LOG = logging.getLogger(__name__)
 SWEEP_AFTER_S = 5.0
@@ -78,6 +80,7 @@ class Snapshot:
     values: look-up rows and histories.
     items: (ids i64[n], vectors f32[n, dim]) of rank 0, or None.
     erased: table → keys i64[m] that left it since the last version; of no concern to a complete one.
+    content: name → what computes the vectors of this rank's ids; of the same names on every rank.
     """
 
     step: int
@@ -87,6 +90,7 @@ class Snapshot:
     values: Sequence[Values] = ()
     items: tuple[I64, F32] | None = None
     erased: Mapping[str, I64] = field(default_factory=dict)
+    content: Mapping[str, ContentSweep] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class Publisher:
     """One rank's part of publishing; `start`, `begin` and `observe` run alike on every rank.
 
     Args:
-        fingerprint, dim, segments, seed: go into every manifest (protos.manifest.VersionManifest).
+        fingerprint, segments, seed: go into every manifest (protos.manifest.VersionManifest).
     """
 
     def __init__(
@@ -111,7 +115,6 @@ class Publisher:
         control: Control,
         *,
         fingerprint: str,
-        dim: int,
         segments: Sequence[tuple[str, int]],
         seed: int,
         sweep_after_s: float = SWEEP_AFTER_S,
@@ -124,7 +127,7 @@ class Publisher:
         self.state = Push.IDLE
         self._constant = {
             "fingerprint": fingerprint,
-            "dim": dim,
+            "dim": sum(dim for _, dim in segments),
             "segments": tuple(segments),
             "seed": seed,
         }
@@ -182,14 +185,24 @@ class Publisher:
 
     def begin(self, snapshot: Snapshot) -> None:
         """5: push this rank's share of the next version in the background. Collective; not while busy."""
-        version, ns = self._version + 1, self._next_ns()
-        told = {"rows": dict(snapshot.table_rows), "written": sum(len(k) for k, _ in snapshot.rows.values())}
+        version, ns, blob = self._version + 1, self._next_ns(), self.store.space.blob
+        told = {
+            "rows": dict(snapshot.table_rows),
+            "written": sum(len(k) for k, _ in snapshot.rows.values()),
+            "content": {name: sweep.blobs for name, sweep in snapshot.content.items()},
+        }
         shares = self.control.gather_json(told)
         tables = summed([share["rows"] for share in shares])
         epoch, world = self.store.epoch, self.control.world
+        content = {
+            name: [
+                [blob(version, f"content-{name}-{epoch}-{r}-{i}") for i in range(share["content"][name])]
+                for r, share in enumerate(shares)
+            ]
+            for name in snapshot.content
+        }
         self._unpublished = self._unpublished.merged(self._since_begin)
         self._since_begin = Freshness()
-        blob = self.store.space.blob
         earlier = self.last if self.last is not None and not self.full else None
         manifest = VersionManifest(
             version=version,
@@ -203,13 +216,15 @@ class Publisher:
             changed=tuple(blob(version, f"changed-{epoch}-{r}") for r in range(world)),
             earlier=_earlier(earlier),
             item_vectors=blob(version, f"items-{epoch}") if snapshot.items is not None else None,
+            content={name: tuple(chain.from_iterable(names)) for name, names in content.items()},
             freshness=self._unpublished,
             **self._constant,  # type: ignore[arg-type]
         )
         rows = sum(share["written"] for share in shares)
         self._pending = _Pending(manifest, manifest.to_json(), rows, self.full)
         full = self.full
-        self._run(lambda: self._push(snapshot, manifest, full), then=Push.PUSHED)
+        own = {name: names[self.control.rank] for name, names in content.items()}
+        self._run(lambda: self._push(snapshot, manifest, own, full), then=Push.PUSHED)
 
     def observe(self, flags: Sequence[int]) -> Published | None:
         """Go on as far as every rank's flags of one header allow; returns a version that has just begun.
@@ -258,8 +273,10 @@ class Publisher:
     def _next_ns(self) -> str:
         return name_space(self.store.epoch, self._number) if self.full else self._ns
 
-    def _push(self, snapshot: Snapshot, manifest: VersionManifest, full: bool) -> None:
-        """The background part of step 5, on this rank's share."""
+    def _push(
+        self, snapshot: Snapshot, manifest: VersionManifest, content: Mapping[str, list[str]], full: bool
+    ) -> None:
+        """The background part of step 5, on this rank's share; content: its blobs of content vectors."""
         if full:
             self.store.claim(self.store.epoch)
         self.store.begin(manifest.version)
@@ -279,6 +296,9 @@ class Publisher:
         self.store.write_blob(manifest.changed[rank], changed)
         if manifest.item_vectors is not None and snapshot.items is not None:
             self.store.write_blob(manifest.item_vectors, encode_vectors(*snapshot.items))
+        for name, sweep in snapshot.content.items():
+            for blob, part in zip(content[name], sweep.run(self._closing.is_set), strict=True):
+                self.store.write_blob(blob, encode_vectors(*part))
 
     def _remove_erased(self, manifest: VersionManifest) -> None:
         """Remove from Redis what the version two before erased: its blobs, read back, say what that is."""
@@ -305,6 +325,8 @@ class Publisher:
                 self.state = Push.LOST
             except redis.RedisError as error:
                 LOG.warning("publishing failed, the next commit repeats it: %s", error)
+                self.state = Push.FAILED
+            except StoppedError:
                 self.state = Push.FAILED
 
         if self._job is not None:
@@ -336,7 +358,7 @@ class Publisher:
         while len(self._recent) > KEPT_VERSIONS:
             old = self._recent.pop(0)
             items = (old.item_vectors,) if old.item_vectors else ()
-            self.store.drop((*old.dense, *old.changed, *items))
+            self.store.drop((*old.dense, *old.changed, *items, *chain.from_iterable(old.content.values())))
 
     def _sweep(self, manifest: VersionManifest) -> None:
         """Remove what earlier trainers and complete publishes left."""

@@ -59,7 +59,7 @@ from trainer.predictions import PredictionLog, records
 from trainer.process import keep_memory, metrics_server, stop_signals
 from trainer.publish import Cursor, Publisher, Push
 from trainer.redis_store import RedisStore
-from trainer.snapshot import Boundary, Snapshotter
+from trainer.snapshot import Boundary, Snapshotter, served_segments
 from trainer.step import DesStep, Taken
 from trainer.tiers import Tiers
 
@@ -207,8 +207,7 @@ class Training:
                 store,
                 control,
                 fingerprint=pipeline.fingerprint,
-                dim=self.step.layout.dim,
-                segments=[(segment.name, segment.dim) for segment in self.step.layout.segments],
+                segments=served_segments(self.step.layout.segments),
                 seed=options.seed,
             )
             resources.callback(self.publisher.close)

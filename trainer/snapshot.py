@@ -1,6 +1,9 @@
-"""What a version holds: copies, at a step boundary, of what this rank has to publish."""
+"""What a version holds: copies, at a step boundary, of what this rank has to publish.
 
-from collections.abc import Iterator
+Of models that are not served (`Pipeline.shadows`) a version has nothing: their values come last in a row.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,19 +12,30 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
+from ingest.contents import content_of
 from ingest.examples import ExampleSource
 from ingest.extractor import Extract
 from ingest.features import Features
 from ingest.pipeline import Pipeline
 from ingest.statistics import Statistics
-from protos.store import FEATURES, Keyspace, buckets_of, encode_fact, encode_history
+from kernels.layout import Segment
+from protos.store import CONTENT, FEATURES, Keyspace, buckets_of, encode_fact, encode_history
 from trainer.control import Control
 from trainer.publish import Snapshot
 from trainer.redis_store import Values
 from trainer.step import DesStep
+from trainer.sweep import ContentSweep
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
+
+SERVED = ("rank", "prerank")
+"""The roles of models that are served; a row begins with their values."""
+
+
+def served_segments(segments: Sequence[Segment]) -> list[tuple[str, int]]:
+    """(name, dim) of the segments of a row that are published."""
+    return [(s.name, s.dim) for s in segments if s.name.partition(".")[0] in SERVED]
 
 
 @dataclass(frozen=True)
@@ -58,10 +72,12 @@ class Snapshotter:
     def take(self, steps: int, since: Boundary | None) -> Snapshot:
         """What changed after `since`, or everything (None), as it is after `steps` steps. Collective."""
         self.step.flush()
-        rows = {
-            name: table.export(since.tables[name] if since else 0, state=False)
+        exported = (
+            (name, *table.export(since.tables[name] if since else 0, state=False))
             for name, table in self.step.tables.items()
-        }
+        )
+        dim = sum(dim for _, dim in served_segments(self.step.layout.segments))
+        rows = {name: (keys, values[:, :dim]) for name, keys, values in exported}
         erased = (
             {name: table.erased(since.tables[name]) for name, table in self.step.tables.items()}
             if since
@@ -72,11 +88,33 @@ class Snapshotter:
             step=steps,
             rows=rows,
             table_rows={name: len(table) for name, table in self.step.tables.items()},
-            dense=safetensors.torch.save({**self.step.weights(), **self._statistics()}),
+            dense=safetensors.torch.save({**self._weights(), **self._statistics()}),
             values=[*self._facts(facts), *self._histories(histories)],
             items=self._items(),
             erased={name: keys for name, keys in erased.items() if len(keys)},
+            content=self._content(),
         )
+
+    def _weights(self) -> dict[str, torch.Tensor]:
+        """This rank's weights of the served models and their sub-models."""
+        kept = (*(f"{role}." for role in SERVED), *(f"{CONTENT}{name}." for name in self._contents))
+        return {name: tensor for name, tensor in self.step.weights().items() if name.startswith(kept)}
+
+    @property
+    def _contents(self) -> tuple[str, ...]:
+        """Content that served models look at."""
+        fields = self.step.fields
+        wanted = [
+            f for r in SERVED if r in self.step.configs for f in self.step.configs[r].gathers(fields).content
+        ]
+        return content_of(self.pipeline.content, wanted)
+
+    def _content(self) -> dict[str, ContentSweep]:
+        """What computes the vectors of the content whose features are on this rank."""
+        ams = self.step.ams
+        if ams is None:
+            return {}
+        return {name: ContentSweep(name, ams.networks[name], ams.stores[name]) for name in self._contents}
 
     def _statistics(self) -> dict[str, torch.Tensor]:
         """Running statistics of features, beside rank 0's weights and under their own prefix."""

@@ -51,6 +51,17 @@ COLLECTIVE_SECONDS = Counter(
 SKIPPED_BATCHES = Counter(
     "livectr_skipped_batches", "Batches that were scored but not learned: their gradients were not finite."
 )
+SWEPT_CONTENT = Counter(
+    "livectr_swept_content",
+    "Ids of content whose vector was computed for a version, on this rank.",
+    ["content"],
+)
+SWEEP_SECONDS = Histogram(
+    "livectr_sweep_seconds",
+    "Seconds that the vectors of a version's content took on this rank.",
+    ["content"],
+    buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300),
+)
 PUBLISHED_VERSION = Gauge("livectr_published_version", "Newest version that servers can use.")
 PUBLISHED_ROWS = Counter("livectr_published_rows", "Table rows written to Redis.")
 CHECKPOINT_SECONDS = Histogram(

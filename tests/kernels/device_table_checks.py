@@ -16,14 +16,17 @@ from kernels.device_store import LOAD, Target
 from kernels.device_table import DeviceTable
 from kernels.errors import ConfigError
 from kernels.gpu_cache import CachedFields, GpuCache
-from kernels.layout import FTRL, SGD, AdaGrad, Adam, RowAdaGrad, RowLayout, Segment, Values
+from kernels.layout import FTRL, SGD, AdaGrad, Adam, Adaptive, RowAdaGrad, RowLayout, Segment, Values
 from kernels.table import MISSING_ROW, DynamicTable, FieldTables
 from tests.kernels.reference import initial_row, updated_row
 from tests.kernels.test_fields import FIELDS, ragged, tables
 from tests.kernels.test_fields import LAYOUT as FIELD_LAYOUT
 
 LAYOUT = RowLayout((Segment("w", 1, FTRL(l1=0.01)), Segment("v", 4, AdaGrad(), 0.1)))
-KINDS = (SGD(lr=0.1), AdaGrad(), RowAdaGrad(), Adam(lr=0.01), FTRL(l1=0.5, l2=0.1))
+KINDS = (
+    *(SGD(lr=0.1), AdaGrad(), RowAdaGrad(), Adam(lr=0.01), FTRL(l1=0.5, l2=0.1)),
+    *(Adaptive(SGD(lr=0.1), 0.3), Adaptive(RowAdaGrad(), 0.3)),
+)
 ALL = RowLayout(tuple(Segment(str(i), 3, kind, 0.3) for i, kind in enumerate(KINDS)))
 EXTREME = [0, -1, 1, 2**63 - 1, -(2**63), 0xFFFFFFFF]
 KEYS = st.lists(st.one_of(st.sampled_from(EXTREME), st.integers(0, 40)), max_size=30)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kernels.layout import FTRL, SGD, AdaGrad, Adam, RowAdaGrad, RowLayout, Values
+from kernels.layout import FTRL, SGD, AdaGrad, Adam, Adaptive, RowAdaGrad, RowLayout, Values
 
 F32 = np.float32
 Row = npt.NDArray[np.float32]
@@ -56,7 +56,7 @@ def initial_row(layout: RowLayout, name: str, seed: int, key: int) -> Row:
         row[at] = nearest(row[at], layout.values)
         size = segment.optimiser.state_floats(segment.dim)
         match segment.optimiser:
-            case AdaGrad(initial=initial):
+            case AdaGrad(initial=initial) | Adaptive(AdaGrad(initial=initial)):
                 row[state : state + size] = initial
             case FTRL(alpha, beta, l1, l2):
                 w = row[at]
@@ -65,6 +65,8 @@ def initial_row(layout: RowLayout, name: str, seed: int, key: int) -> Row:
                 )
                 row[state + 2 * segment.dim] = alpha
         state += size
+        if isinstance(segment.optimiser, Adaptive):
+            row[state - 1] = 0
     return row
 
 
@@ -116,7 +118,12 @@ def updated_row(layout: RowLayout, row: Row, grad: Row, factor: float = 1.0, bas
         at = layout.slice(segment.name)
         size = segment.optimiser.state_floats(segment.dim)
         w, s, g, n = row[at], row[state : state + size], grad[at], segment.dim
-        match segment.optimiser:
+        optimiser = segment.optimiser
+        if isinstance(optimiser, Adaptive):
+            s[-1] += s[-1] < 2**24
+            g = g + F32(optimiser.l2) / s[-1] * w
+            optimiser, s = optimiser.base, s[:-1]
+        match optimiser:
             case SGD(lr):
                 w -= F32(lr * factor) * g
             case RowAdaGrad(lr, eps):

@@ -1,12 +1,28 @@
 """Optimisers of rows against NumPy (bit for bit), and against torch's where torch has them."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
-from kernels.layout import FTRL, SGD, AdaGrad, Adam, Optimiser, RowAdaGrad, RowLayout, Segment
+from kernels.errors import ConfigError
+from kernels.layout import (
+    FTRL,
+    SGD,
+    AdaGrad,
+    Adam,
+    Adaptive,
+    Optimiser,
+    RowAdaGrad,
+    RowLayout,
+    Segment,
+    Values,
+)
+from kernels.rows import optimiser as optimiser_of
 from kernels.table import DynamicTable
-from tests.kernels.reference import initial_row, updated_row
+from models.base import OptimiserSpec, adagrad, adam, ftrl, rowwise_adagrad, sgd
+from tests.kernels.reference import initial_row, stream, updated_row
 
 KINDS: list[Optimiser] = [
     SGD(lr=0.1),
@@ -15,6 +31,10 @@ KINDS: list[Optimiser] = [
     Adam(lr=0.01),
     FTRL(l1=0.5, l2=0.1),
     FTRL(l1=0.0),
+    Adaptive(SGD(lr=0.1), 0.5),
+    Adaptive(AdaGrad(), 0.2),
+    Adaptive(RowAdaGrad(), 0.2),
+    Adaptive(Adam(lr=0.01), 0.1),
 ]
 
 
@@ -147,3 +167,75 @@ def test_rates_of_segments() -> None:
     for factor in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="factor of a learning rate"):
             table.set_rate(factor)
+
+
+def test_adaptive_regularisation_is_the_published_formula() -> None:
+    """DIN: w -= lr (g + l2 w / n) for the keys of a batch, in double precision; others rest."""
+    lr, l2 = 0.1, 0.5
+    table = DynamicTable(RowLayout((Segment("v", 3, Adaptive(SGD(lr), l2), 0.3),)), name="o", seed=1)
+    weights, seen = table.lookup(np.arange(4)).astype(np.float64), np.zeros(4)
+    rng = np.random.default_rng(0)
+    for step in range(60):
+        keys = np.array([0, *([1] if step % 3 == 0 else []), *([2] if step == 7 else [])])
+        grads = rng.normal(size=(len(keys), 3)).astype(np.float32)
+        table.update(keys, grads)
+        seen[keys] += 1
+        weights[keys] -= lr * (grads + l2 * weights[keys] / seen[keys, None])
+    np.testing.assert_allclose(table.lookup(np.arange(4)), weights, rtol=1e-5, atol=1e-6)
+    keys, rows = table.export()
+    np.testing.assert_array_equal(rows[np.argsort(keys), -1], [60, 20, 1])
+
+
+def test_adaptive_regularisation_counts_batches_not_samples() -> None:
+    table = DynamicTable(RowLayout((Segment("v", 3, Adaptive(SGD(0.1), 1.0), 0.3),)), name="o", seed=1)
+    before = table.lookup([5])
+    table.update([5, 5, 5], np.zeros((3, 3), np.float32))
+    np.testing.assert_allclose(table.lookup([5]), 0.9 * before, rtol=1e-6)
+    assert table.export()[1][0, -1] == 1
+
+
+def test_adaptive_regularisation_counts_to_2_to_the_24th() -> None:
+    table = DynamicTable(RowLayout((Segment("v", 3, Adaptive(SGD(0.1), 1.0)),)), name="o", seed=1)
+    table.assign([1, 2], [[1.0, 1.0, 1.0, 2**24 - 1], [1.0, 1.0, 1.0, 2**24]])
+    table.update([1, 2], np.zeros((2, 3), np.float32))
+    np.testing.assert_array_equal(table.export()[1][:, -1], [2**24, 2**24])
+
+
+@pytest.mark.parametrize("values", ["fp32", "fp16", "bf16"])
+def test_adaptive_regularisation_goes_on_with_exported_rows(values: Values) -> None:
+    """A table that is filled from another's rows goes on as that one does, bit for bit, and as NumPy does."""
+    kinds = [SGD(0.1), AdaGrad(), RowAdaGrad(), Adam(0.01)]
+    segments = (Segment(str(i), 3, Adaptive(kind, 0.3), 0.2) for i, kind in enumerate(kinds))
+    layout = RowLayout(tuple(segments), values)
+    tables = [DynamicTable(layout, name="o", seed=1) for _ in range(2)]
+    row = initial_row(layout, "o", 1, 7)
+    rng = np.random.default_rng(0)
+    for step in range(20):
+        grad = rng.normal(size=layout.dim).astype(np.float32)
+        row = updated_row(layout, row, grad, base=stream("o", 1, 7))
+        for table in tables[: 1 if step < 10 else 2]:
+            table.update([7], grad[None])
+        if step == 9:
+            tables[1].assign(*tables[0].export())
+    for table in tables:
+        assert table.export()[1].tobytes() == row.tobytes()
+
+
+@pytest.mark.parametrize("make", [sgd, adagrad, rowwise_adagrad, adam])
+def test_adaptive_l2_of_a_model(make: Callable[..., OptimiserSpec]) -> None:
+    """A parameter of every optimiser but FTRL; without it, or at 0, a row has no state for it."""
+    plain = optimiser_of(make())
+    assert optimiser_of(make(adaptive_l2=0.0)) == plain
+    assert optimiser_of(make(adaptive_l2=0.25)) == Adaptive(plain, 0.25)
+    assert Adaptive(plain, 0.25).state_floats(8) == plain.state_floats(8) + 1
+
+
+def test_ftrl_has_no_adaptive_l2() -> None:
+    with pytest.raises(ValueError, match="FTRL has no parameter 'adaptive_l2'"):
+        ftrl(adaptive_l2=0.1)
+
+    class Spec:
+        name, params = "FTRL", (("adaptive_l2", 0.1),)
+
+    with pytest.raises(ConfigError, match="FTRL has no adaptive regularisation: leave out adaptive_l2"):
+        optimiser_of(Spec())

@@ -41,7 +41,6 @@ class Trainer:
             self.store,
             Control(),
             fingerprint="f",
-            dim=DIM,
             segments=(("rank.v", DIM),),
             seed=1,
             **options,

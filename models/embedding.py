@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from models.base import Schedule, copy_named
+from models.half import half_linear
 from models.layers import generator, glorot, matrix
 from models.settings import check_settings
 
@@ -57,17 +58,16 @@ class SubNetwork(nn.Module):
         self.absent = nn.Parameter(glorot((config.out,), config.out, 1, generator(seed, f"{name}.absent")))
 
     def embed(self, features: Tensor) -> Tensor:
-        """f32[n, width] → f32[n, out]."""
+        """f16 or f32 [n, width] → f32[n, out]."""
         raise NotImplementedError
 
     def forward(self, features: Tensor, known: Tensor) -> Tensor:
         """features f16 or f32 [n, width], known bool[n] → f32[n, out]; rows that are not known are not looked
         at."""
         if bool(known.all()):
-            return self.embed(features.float())
-        at = known.nonzero().squeeze(1)
-        out = torch.where(known.unsqueeze(1), torch.zeros_like(self.absent), self.absent)
-        return out.index_copy(0, at, self.embed(features[at].float())) if len(at) else out
+            return self.embed(features)
+        there = known.unsqueeze(1)
+        return torch.where(there, self.embed(features.masked_fill(~there, 0)), self.absent)
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Copies the parameters by name. Raises KeyError or ValueError naming what does not fit."""
@@ -101,10 +101,10 @@ class EmbeddingNetwork(SubNetwork):
 
     def embed(self, features: Tensor) -> Tensor:
         """See `SubNetwork.embed`."""
-        x = features
-        for i, slope in enumerate(self.slopes):
-            x = nn.functional.prelu(torch.addmm(self.biases[i], x, self.weights[i]), slope)
-        return torch.addmm(self.biases[-1], x, self.weights[-1])
+        x = half_linear(features, self.weights[0], self.biases[0])
+        for i, slope in enumerate(self.slopes, 1):
+            x = torch.addmm(self.biases[i], nn.functional.prelu(x, slope), self.weights[i])
+        return x
 
 
 @dataclass(frozen=True)
@@ -128,4 +128,4 @@ class ProjectionNetwork(SubNetwork):
 
     def embed(self, features: Tensor) -> Tensor:
         """See `SubNetwork.embed`."""
-        return torch.addmm(self.bias, features, self.weight)
+        return half_linear(features, self.weight, self.bias)

@@ -1,0 +1,68 @@
+"""A first layer on float16 features: x W + b, where x is stored as float16 and W is float32.
+
+In fp32 (`models.precision`) x becomes float32, and the product is one of float32. Where products may be
+reduced, x is multiplied as it is stored, by W and by gradients that are rounded to float16 (11 bits of
+mantissa; bf16 has 8), and products of 1,024 rows each are summed in float32: no float32 copy of x is made,
+and CPUs with AMX or AVX512-FP16 multiply several times as fast. Gradients are scaled by a power of two, so
+that they neither vanish nor overflow. CPUs without float16 products compute in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+ROWS = 1024
+"""Rows of a product of gradients: with the largest gradient scaled to ½, its sums stay below float16's
+largest number, 65,504, for features up to 127."""
+
+
+def half_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x f16 or f32 [n, I], weight f32[I, O], bias f32[O] → f32[n, O]; x gets no gradient."""
+    if x.dtype == torch.float16 and len(x) and reduced(x.device):
+        out: Tensor = _HalfLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return out
+    return torch.addmm(bias, x.float(), weight)
+
+
+def reduced(device: torch.device) -> bool:
+    """Whether products are in float16 here: asked for, and the device has them."""
+    if device.type == "cuda":
+        return torch.backends.cuda.matmul.fp32_precision == "tf32"  # type: ignore[no-any-return]
+    asked = torch.backends.mkldnn.matmul.fp32_precision == "bf16"  # type: ignore[attr-defined]
+    return asked and bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+
+
+class _HalfLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        out = (x @ weight.half()).float()
+        if not torch.isfinite(out.sum()):  # a sum beyond float16: as float32
+            out = x.float() @ weight
+        return out.add_(bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, Tensor]:
+        (x,) = ctx.saved_tensors
+        return None, _products(x, grad), grad.sum(0)
+
+
+def _products(x: Tensor, grad: Tensor) -> Tensor:
+    """xᵀ grad: f16[n, I], f32[n, O] → f32[I, O]."""
+    largest = float(grad.abs().max())
+    out = grad.new_zeros(x.shape[1], grad.shape[1])
+    if not 0 < largest < float("inf"):
+        return out if largest == 0 else x.float().t() @ grad  # not finite: the step tells so
+    scale = 2.0 ** -(torch.frexp(torch.tensor(largest)).exponent.item() + 1)
+    for start in range(0, len(x), ROWS):
+        part = slice(start, start + ROWS)
+        product = (x[part].t() @ (grad[part] * scale).half()).float()
+        if not torch.isfinite(product.sum()):
+            product = x[part].float().t() @ (grad[part] * scale)
+        out.add_(product)
+    return out.div_(scale)

@@ -250,6 +250,11 @@ class ContentStore:
         return shard_of(ids, self.shards)
 
     @property
+    def chunk_count(self) -> int:
+        """Files of features of the held shards."""
+        return len(self._chunks)
+
+    @property
     def bytes_on_disk(self) -> int:
         """Of the files of the held shards."""
         folders = (shard_folder(self.root, shard) for shard in self.held)

@@ -76,6 +76,7 @@ class DeadLetters:
     """
 
     def __init__(self, target: str | Path | None, *, writer: int = 0) -> None:
+        self.target = target
         self.counts: Counter[str] = Counter()  # reason → letters of this process
         self._lock = threading.Lock()
         self._sink: _Sink | None = None

@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    first = (_demo, _simulate, _replay, _train, _features, _serve)
+    first = (_demo, _simulate, _replay, _train, _features, _images, _serve)
     for add in (*first, _query, _kafka, _redis, _inspect, _compare, _bench):
         add(commands)
     return parser
@@ -265,6 +265,12 @@ def _features(commands: Any) -> None:
         metavar="A,B,…",
         help="which ones [all that do not depend on running statistics]",
     )
+
+
+def _images(commands: Any) -> None:
+    from livectr.image_arguments import add_images
+
+    add_images(commands)
 
 
 def _serve(commands: Any) -> None:

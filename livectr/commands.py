@@ -83,6 +83,32 @@ def materialize(given: argparse.Namespace) -> int:
     return run(given.pipeline, source=given.source, out=Path(given.out), names=names)
 
 
+def encode_images(given: argparse.Namespace) -> int:
+    """`livectr images encode`."""
+    from livectr.images import EncodeOptions, encode
+
+    options = EncodeOptions(
+        source=given.source,
+        out=Path(given.out),
+        encoder=given.encoder,
+        topic=given.topic,
+        key=given.id_column,
+        image=given.image_column,
+        batch=given.batch,
+        shards=given.shards,
+        device=given.device,
+        dead_letters=given.dead_letters,
+    )
+    return encode(options)
+
+
+def show_images(given: argparse.Namespace) -> int:
+    """`livectr images show`."""
+    from livectr.images import show
+
+    return show(Path(given.folder), as_json=given.json)
+
+
 def serve(given: argparse.Namespace) -> int:
     """`livectr serve rank|prerank`: runs until SIGTERM or Ctrl-C."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write beside our messages

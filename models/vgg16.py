@@ -89,7 +89,7 @@ class VGG16(nn.Module):
                     "VGG16's weights"
                 )
             values[name] = tensor.float().contiguous()
-            if not bool(values[name].isfinite().all()):
+            if not all(end.isfinite() for end in values[name].aminmax()):
                 raise ValueError(f"{name} holds numbers that are not finite: the weights are damaged")
         self.load_state_dict(values, assign=True)
         self.requires_grad_(False)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +17,7 @@ from PIL import Image
 from ingest.deadletter import DeadLetters
 from ingest.decode import Decoder
 from ingest.examples import ExampleSource
-from ingest.images import FORMATS, MAX_PIXELS, complaint
+from ingest.images import FORMATS, MAX_PIXELS, BadPictureError, complaint, decode
 from ingest.keys import key_of
 from ingest.lookup import Lookups
 from ingest.pipeline import Pipeline, load_pipeline
@@ -74,6 +75,102 @@ def test_damaged_pictures_raise_nothing(kind: str, place: int, damage: bytes) ->
     value = picture(kind)
     place %= len(value)
     complaint(value[:place] + damage + value[place + len(damage) :])
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    out = io.BytesIO()
+    image.save(out, kind, **options)  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+def noise(width: int, height: int, channels: int = 3) -> Image.Image:
+    pixels = np.random.default_rng(width).integers(0, 256, (height, width, channels), np.uint8)
+    return Image.fromarray(pixels.squeeze())
+
+
+def test_pixels_are_those_of_the_picture() -> None:
+    image = noise(20, 20)
+    pixels = decode(encoded(image), size=20)
+    assert pixels.dtype == np.uint8 and pixels.shape == (3, 20, 20) and pixels.flags.c_contiguous
+    np.testing.assert_array_equal(pixels, np.asarray(image).transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize(("width", "height"), [(64, 48), (48, 64), (33, 95), (300, 260), (7, 5)])
+def test_the_middle_of_the_resized_picture(width: int, height: int) -> None:
+    """Against an antialiased bilinear resize written out: a triangle as wide as the pixels are reduced."""
+    image = noise(width, height)
+    size, short_side = 24, 30
+    pixels = decode(encoded(image), size=size, short_side=short_side)
+    rows, columns = (
+        triangle(length, int(short_side * length / min(width, height))) for length in (height, width)
+    )
+    whole = np.einsum("yh,hwc,xw->cyx", rows, np.asarray(image, np.float64), columns)
+    top, left = round((whole.shape[1] - size) / 2), round((whole.shape[2] - size) / 2)
+    wanted = whole[:, top : top + size, left : left + size]
+    assert np.abs(pixels - wanted).max() <= 1.51  # Pillow rounds after each direction
+
+
+def triangle(before: int, after: int) -> np.ndarray:
+    scale = before / after
+    centre = (np.arange(after) + 0.5) * scale
+    weights = 1 - np.abs(np.arange(before) + 0.5 - centre[:, None]) / max(scale, 1)
+    weights = weights.clip(0)
+    return np.asarray(weights / weights.sum(1, keepdims=True))
+
+
+def test_what_is_transparent_shows_white() -> None:
+    image = Image.new("RGBA", (4, 4), (255, 0, 0, 0))
+    image.putpixel((1, 2), (0, 0, 200, 255))
+    for kind in ("PNG", "WEBP", "GIF"):
+        options: dict[str, object] = {"lossless": True} if kind == "WEBP" else {}
+        pixels = decode(encoded(image, kind, **options), size=4)
+        assert pixels[:, 0, 0].tolist() == [255, 255, 255], kind
+        assert np.abs(pixels[:, 2, 1].astype(int) - [0, 0, 200]).max() <= 3, kind
+    half = Image.new("LA", (4, 4), (0, 128))
+    assert set(decode(encoded(half), size=4).ravel().tolist()) <= {126, 127, 128}
+
+
+def test_of_an_animation_the_first_frame() -> None:
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("lime", "red")]
+    for kind in ("GIF", "WEBP"):
+        value = encoded(frames[0], kind, save_all=True, append_images=frames[1:], lossless=True)
+        assert decode(value, size=8)[:, 4, 4].tolist() == [0, 255, 0]
+
+
+def test_a_cameras_note_of_how_it_was_held_is_obeyed() -> None:
+    image = Image.new("RGB", (40, 20), "white")
+    image.paste("black", (0, 0, 20, 20))  # the left half
+    notes = Image.Exif()
+    notes[0x0112] = 6  # turn it clockwise: the left half is up
+    pixels = decode(encoded(image, "JPEG", exif=notes, quality=95), size=20)
+    assert pixels[:, :8].max() < 60 and pixels[:, -8:].min() > 190
+    broken = encoded(image, "JPEG", exif=b"Exif\x00\x00nonsense", quality=95)
+    assert decode(broken, size=20).shape == (3, 20, 20)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "CMYK", "I;16", "RGBA", "LA"])
+def test_pictures_of_other_modes(mode: str) -> None:
+    if mode == "I;16":
+        image = Image.fromarray((np.arange(64, dtype=np.uint16) * 1024).reshape(8, 8))
+        wanted = (np.arange(64) * 4).reshape(8, 8)
+    else:
+        grey = np.repeat(np.array([0, 255], np.uint8), 32).reshape(8, 8)
+        image, wanted = Image.fromarray(grey).convert("RGB").convert(mode), grey
+    pixels = decode(encoded(image, "JPEG" if mode == "CMYK" else "PNG"), size=8)
+    assert np.abs(pixels.astype(int) - wanted).max() <= 2
+
+
+def test_a_line_of_pixels_does_not_grow_into_a_wall() -> None:
+    image = Image.new("L", (60_000, 1), 10)
+    image.paste(200, (30_000 - 3, 0, 30_000 + 3, 1))
+    assert decode(encoded(image), size=224, short_side=256).min() > 150
+
+
+@pytest.mark.parametrize("value", [b"", b"hello", picture()[:-30], picture("PNG", (8001, 8000), "1")])
+def test_what_is_no_picture_has_no_pixels(value: bytes) -> None:
+    with pytest.raises(BadPictureError) as error:
+        decode(value, size=8)
+    assert str(error.value) == complaint(value)
 
 
 BAD = {2: b"", 3: picture()[:-30], 5: b"GIF89a"}

@@ -1,0 +1,184 @@
+"""Pictures by id, out of a folder of files or out of a topic, in batches."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ingest.deadletter import DeadLetters
+from ingest.keys import hash_strings, key_of
+from ingest.sources.base import BEGINNING, Chunk, open_source
+from ingest.streams import Table
+from kernels.errors import ConfigError
+
+I64 = npt.NDArray[np.int64]
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp")
+MAX_RECORD_BYTES = 64 << 20
+"""Of a JSON record: pictures are larger than events."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Where a picture comes from: what its dead letter says. name: of the file or the column."""
+
+    topic: str
+    partition: int
+    offset: int
+    index: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Batch:
+    """n pictures: ids int64[n], their bytes, and where they come from."""
+
+    ids: I64
+    values: list[bytes]
+    pictures: list[Picture]
+
+
+class Pictures(ABC):
+    """All pictures of a source, once."""
+
+    @property
+    @abstractmethod
+    def behind(self) -> int:
+        """Pictures that `batches` has not given yet, about."""
+
+    @abstractmethod
+    def batches(self, rows: int) -> Iterator[Batch]:
+        """The pictures, in batches of about `rows`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop reading."""
+
+
+def open_pictures(
+    source: str, *, topic: str | None, key: str, image: str, dead_letters: DeadLetters
+) -> Pictures:
+    """The pictures of a folder, of `file:DIR` or of `kafka://HOST:PORT[/TOPIC]`.
+
+    topic, key, image: of a log, its topic and its columns of ids (`name` or `name:dtype`) and pictures.
+    Raises ConfigError.
+    """
+    if not source.startswith(("file:", "kafka:")):
+        return Folder(Path(source), dead_letters)
+    if source.startswith("kafka:") and (found := re.fullmatch(r"(kafka://[^/]+)/([^/]+)", source)):
+        if topic is not None and topic != found[2]:
+            raise ConfigError(f"{source} names a topic, and so does --topic {topic}; leave one out")
+        source, topic = found[1], found[2]
+    if topic is None:
+        raise ConfigError(f"{source} holds many topics; say which one has the pictures: --topic ad_images")
+    return Topic(source, topic, key, image, dead_letters)
+
+
+class Folder(Pictures):
+    """Picture files below a folder. A file's id is its name without the suffix: that integer, or the 64-bit
+    key of the text (as features have it)."""
+
+    def __init__(self, root: Path, dead_letters: DeadLetters) -> None:
+        if not root.is_dir():
+            raise ConfigError(f"there is no folder {root}; name a folder of pictures, file:DIR or kafka://…")
+        found = [path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES]
+        self._files = sorted(path for path in found if not path.name.startswith(".") and path.is_file())
+        if not self._files:
+            raise ConfigError(f"{root} has no pictures ({' '.join(SUFFIXES)})")
+        self._root = root
+        self._topic = str(root.resolve())
+        dead_letters.resume({(self._topic, 0): BEGINNING})  # those of a run before are there
+        self._ids = ids_of([path.stem for path in self._files])
+        _, first, count = np.unique(self._ids, return_index=True, return_counts=True)
+        if (twice := first[count > 1]).size:
+            one = self._ids[twice[0]]
+            names = [str(self._files[place].relative_to(root)) for place in np.flatnonzero(self._ids == one)]
+            raise ConfigError(f"{' and '.join(names[:2])} in {root} have the same id; keep one of them")
+        # A letter's place is its file's, whatever other files come and go.
+        self._places = hash_strings([str(path.relative_to(root)) for path in self._files]) & (2**63 - 1)
+        self._left = len(self._files)
+
+    @property
+    def behind(self) -> int:
+        return self._left
+
+    def batches(self, rows: int) -> Iterator[Batch]:
+        for start in range(0, len(self._files), rows):
+            part = slice(start, start + rows)
+            files = self._files[part]
+            self._left -= len(files)
+            pictures = [
+                Picture(self._topic, 0, place, 0, str(path.relative_to(self._root)))
+                for path, place in zip(files, self._places[part].tolist(), strict=True)
+            ]
+            yield Batch(self._ids[part], [path.read_bytes() for path in files], pictures)
+
+    def close(self) -> None:
+        pass
+
+
+class Topic(Pictures):
+    """Pictures of a topic, up to the end that it has at the start; letters about records are written while
+    they are read."""
+
+    def __init__(self, url: str, topic: str, key: str, image: str, dead_letters: DeadLetters) -> None:
+        name, _, dtype = key.partition(":")
+        self._key, self._image = name, image
+        table = Table(topic, key=name, columns={name: dtype or "int64", image: "image"})
+        self._source = open_source(
+            url, [table], until_end=True, dead_letters=dead_letters, max_record_bytes=MAX_RECORD_BYTES
+        )
+        self._parts = [(topic, number) for number in self._source.topics()[topic]]
+        self._source.assign(dict.fromkeys(self._parts, BEGINNING))
+        dead_letters.resume(dict.fromkeys(self._parts, BEGINNING))  # those of a run before are there
+        self._source.start()
+
+    @property
+    def behind(self) -> int:
+        return sum(self._source.lag().values())
+
+    def batches(self, rows: int) -> Iterator[Batch]:
+        while True:
+            ended = all(self._source.at_end(*part) for part in self._parts)
+            chunks = self._source.poll(0.0 if ended else 0.1)
+            for chunk in chunks:
+                yield from self._cut(chunk, rows)
+            if ended and not chunks:
+                return
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _cut(self, chunk: Chunk, rows: int) -> Iterator[Batch]:
+        there = np.asarray(chunk.batch[self._image].is_valid().to_numpy(zero_copy_only=False))
+        if chunk.deleted is not None:
+            there &= ~chunk.deleted
+        for start in range(0, len(chunk), rows):
+            at = start + np.flatnonzero(there[start : start + rows])
+            if not len(at):
+                continue
+            batch = chunk.batch.take(at)
+            pictures = [
+                Picture(chunk.topic, chunk.partition, offset, index, f"column {self._image}")
+                for offset, index in zip(chunk.offset[at].tolist(), chunk.index[at].tolist(), strict=True)
+            ]
+            yield Batch(key_of(batch[self._key]), batch[self._image].to_pylist(), pictures)
+
+
+def ids_of(names: list[str]) -> I64:
+    """int64[n]: the integer that a text is, as it would be printed, else the key of the text."""
+    ids = hash_strings(names)
+    for place, name in enumerate(names):
+        if (
+            re.fullmatch(r"-?\d{1,19}", name)
+            and str(number := int(name)) == name
+            and -(2**63) <= number < 2**63
+        ):
+            ids[place] = number
+    return ids

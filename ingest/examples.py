@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ingest import dtypes
 from ingest.deadletter import DeadLetters
-from ingest.label_join import INSTANCE, TIME, USER, lookup_column, required_columns, used_columns
+from ingest.label_join import INSTANCE, ITEM, TIME, USER, lookup_column, required_columns, used_columns
 from ingest.lookup import Lookups, LookupTable
 from ingest.merge import LAST
 from ingest.partition import Partition
@@ -46,8 +46,9 @@ class Examples:
 
     columns: the roots of the pipeline's plan, by name; a look-up's are null where its key is unknown, and
     may be dictionary-encoded.
-    label: float32[b], 0 or 1. user, instance: int64[b], keys of the user and of the join. time_ms: int64[b],
-    event time of the impression. order: int64[b], partition: int32[b]: place in the global sequence.
+    label: float32[b], 0 or 1. user, instance, item: int64[b], keys of the user, of the join and of the item
+    (0 without an items table). time_ms: int64[b], event time of the impression. order: int64[b], partition:
+    int32[b]: place in the global sequence.
     """
 
     columns: pa.RecordBatch
@@ -55,6 +56,7 @@ class Examples:
     user: I64
     instance: I64
     time_ms: I64
+    item: I64
     order: I64
     partition: I32
 
@@ -234,8 +236,10 @@ class ExampleSource:
         label = np.concatenate([part.label for part in parts])
         if len(self._partitions) > 1:
             rows, label = rows.take(pa.array(place)), label[place]
-        user, instance, time_ms = (rows.column(name).to_numpy() for name in (USER, INSTANCE, TIME))
-        return Examples(self._columns(rows), label, user, instance, time_ms, order, partition)
+        user, instance, time_ms, item = (
+            rows.column(name).to_numpy() for name in (USER, INSTANCE, TIME, ITEM)
+        )
+        return Examples(self._columns(rows), label, user, instance, time_ms, item, order, partition)
 
     # State
 
@@ -350,4 +354,5 @@ class ExampleSource:
         empty = np.empty(0, np.int64)
         fields = [(root.name, dtypes.arrow_type(root.dtype)) for root in self.pipeline.plan.roots]
         columns = pa.RecordBatch.from_pylist([], schema=pa.schema(fields))
-        return Examples(columns, np.empty(0, np.float32), empty, empty, empty, empty, np.empty(0, np.int32))
+        label, partition = np.empty(0, np.float32), np.empty(0, np.int32)
+        return Examples(columns, label, empty, empty, empty, empty, empty, partition)

@@ -37,8 +37,8 @@ LEAST_DEDUP_MS = 600_000
 """Keys are known for the label window after their deadline, and for no less than this."""
 PART_ROWS = 16_384
 
-USER, INSTANCE, TIME = "#user", "#instance", "#time"
-"""Columns of an example beside the roots: keys of the user and of the join, and event time."""
+USER, INSTANCE, TIME, ITEM = "#user", "#instance", "#time", "#item"
+"""Columns of an example beside the roots: keys of the user, of the join and of the item, and event time."""
 
 
 def lookup_column(topic: str) -> str:
@@ -103,7 +103,7 @@ def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     view = pipeline.log
     names = [root.params[0].column for root in pipeline.request_roots]
     names += [view.impressions.key, *view.on, *(lookup.on for lookup in pipeline.joined)]
-    names += [name for name in (view.impressions.time, view.label) if name is not None]
+    names += [name for name in (view.impressions.time, view.label, pipeline.item_column) if name is not None]
     used = {view.impressions.topic: tuple(dict.fromkeys(names))}
     if view.clicks is not None:
         names = [view.clicks.key, *view.on, *([view.clicks.time] if view.clicks.time else [])]
@@ -144,16 +144,18 @@ class _Payload:
         fields += [(name, dtypes.arrow_type("list<int64>")) for name in self.histories]
         self.lookups = pipeline.joined
         fields += [(lookup_column(lookup.table.topic), pa.int64()) for lookup in self.lookups]
-        self.schema = pa.schema([*fields, *((name, pa.int64()) for name in (USER, INSTANCE, TIME))])
+        self.item = pipeline.item_column
+        self.schema = pa.schema([*fields, *((name, pa.int64()) for name in (USER, INSTANCE, TIME, ITEM))])
 
     def rows(
         self, batch: pa.RecordBatch, histories: Mapping[str, pa.Array], user: I64, instance: I64, time: I64
     ) -> pa.RecordBatch:
         keys = [key_of(batch.column(lookup.on)) for lookup in self.lookups]
+        item = np.zeros(len(user), np.int64) if self.item is None else key_of(batch.column(self.item))
         arrays = [
             *(batch.column(column) for column in self.roots.values()),
             *(histories[name] for name in self.histories),
-            *(pa.array(values) for values in (*keys, user, instance, time)),
+            *(pa.array(values) for values in (*keys, user, instance, time, item)),
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 

@@ -228,6 +228,12 @@ class Pipeline:
             return None
         return next((lookup for lookup in self.log.lookups if lookup.table.topic == self.items.topic), None)
 
+    @property
+    def item_column(self) -> str | None:
+        """The impressions' column that names the item: what looks the items table up; None without one."""
+        lookup = self._item_lookup
+        return None if lookup is None else lookup.on
+
     @cached_property
     def item_roots(self) -> tuple[Expr, ...]:
         """Roots known from the items table alone: its columns, and the impression column that looks it up."""

@@ -19,12 +19,18 @@ from rich.table import Table
 
 from kernels.errors import ConfigError
 from livectr.paired_auc import Difference, paired_auc
-from livectr.report import read_predictions
-from trainer.metrics import Quality, quality
-from trainer.predictions import RECORD
+from trainer.metrics import LAST, Quality, quality
+from trainer.predictions import read_predictions, roles_of
+from trainer.seen import is_cold
 
-MEASURES = {"auc": "AUC", "gauc": "GAUC", "logloss": "log loss", "calibration": "calibration"}
-LAST = 0.2
+MEASURES = {
+    "auc": "AUC",
+    "gauc": "GAUC",
+    "cold_auc": "cold AUC",
+    "cold_gauc": "cold GAUC",
+    "logloss": "log loss",
+    "calibration": "calibration",
+}
 SIGNIFICANT = 0.05
 Z95 = 1.959964  # half the width of a 95 % interval, in standard errors
 
@@ -85,8 +91,9 @@ def _report(file: Path) -> dict[str, Any]:
 
 
 def _of_reports(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Row]:
-    for model in ("rank", "prerank"):
-        x, y = (run if model == "rank" else run["prerank"] for run in (a, b))
+    shadows = [name for name in a.get("shadows", {}) if name in b.get("shadows", {})]
+    for model in ("rank", "prerank", *shadows):
+        x, y = (_model(run, model) for run in (a, b))
         for of in ("all", "last"):
             left, right = (run if of == "all" else run.get("last_20_percent", {}) for run in (x, y))
             for measure in MEASURES:
@@ -96,12 +103,17 @@ def _of_reports(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Row]:
                     )
 
 
+def _model(report: dict[str, Any], role: str) -> dict[str, Any]:
+    found = report if role == "rank" else report["prerank"] if role == "prerank" else report["shadows"][role]
+    return dict(found)
+
+
 def _matched(files: Sequence[Path]) -> tuple[NDArray[np.void], NDArray[np.void], list[str]]:
     """The examples that both logs hold, in the order of the first, and what has to be said about the others.
 
     An example is an instance id and a label: a late click's correction is an example of its own.
     """
-    logs = [_log(file) for file in files]
+    logs = [read_predictions(file) for file in files]
     places: list[list[NDArray[np.int64]]] = [[], []]
     for label in (0, 1):
         rows = [np.flatnonzero(log["label"] == label) for log in logs]
@@ -122,29 +134,21 @@ def _matched(files: Sequence[Path]) -> tuple[NDArray[np.void], NDArray[np.void],
     return logs[0][left[order]], logs[1][right[order]], said
 
 
-def _log(file: Path) -> NDArray[np.void]:
-    try:
-        if file.stat().st_size % RECORD.itemsize:
-            raise ConfigError(f"{file} is no log of livectr train --predictions.")
-        return read_predictions(file)
-    except FileNotFoundError:
-        raise ConfigError(
-            f"there are no predictions {file}; livectr train --predictions writes them."
-        ) from None
-
-
 def _of_predictions(a: NDArray[np.void], b: NDArray[np.void]) -> Iterator[Row]:
-    """a, b: RECORD[n] of the same examples."""
+    """a, b: records[n] of the same examples (trainer.predictions)."""
     start = int(len(a) * (1 - LAST))
-    for model in ("rank", "prerank"):
-        if np.isnan(a[model]).any() or np.isnan(b[model]).any():
-            continue  # a pipeline without that model
+    for model in (role for role in roles_of(a) if role in roles_of(b)):
         for of, part in (("all", slice(None)), ("last", slice(start, None))):
             label = a["label"][part].astype(np.float32)
             x, y = a[model][part], b[model][part]
-            found = [quality(run["user"][part], run[model][part], label) for run in (a, b)]
+            # Cold: before the first run, so that both are asked about the same examples.
+            cold = is_cold(a["seen"][part])
+            found = [quality(run["user"][part], run[model][part], label, cold) for run in (a, b)]
             errors = {"auc": paired_auc(x, y, label > 0.5), "logloss": _paired_logloss(x, y, label)}
-            yield from (_row(model, of, measure, found, errors.get(measure)) for measure in MEASURES)
+            for measure in MEASURES:
+                row = _row(model, of, measure, found, errors.get(measure))
+                if not np.isnan(row.difference):  # nothing cold, or one class only
+                    yield row
 
 
 def _row(model: str, of: str, measure: str, found: list[Quality], error: Difference | None) -> Row:

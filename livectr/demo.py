@@ -36,12 +36,13 @@ from livectr.ledger import SCHEMA, LedgerTail
 from livectr.live import Screen, State
 from livectr.parts import Part, PartError
 from livectr.ports import free_ports
-from livectr.report import account, last_json_line, read_predictions, report
+from livectr.report import account, last_json_line, report
 from livectr.scrape import quantile, scrape, total, value
 from livectr.traffic import TICK_MS
 from protos.manifest import VersionManifest
 from protos.store import Keyspace
 from trainer.metrics import auc
+from trainer.predictions import read_predictions
 
 LOG = logging.getLogger(__name__)
 ROOT = Path(__file__).resolve().parent.parent

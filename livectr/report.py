@@ -14,20 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livectr.ledger import read_ledger
-from trainer.metrics import auc, quality
-from trainer.predictions import RECORD
+from trainer.metrics import LAST, auc, quality
+from trainer.predictions import roles_of
+from trainer.seen import is_cold
 
-LAST = 0.2
 KEYS = (
     "events", "impressions", "clicks", "examples_trained", "examples_per_second", "auc", "gauc", "logloss",
     "calibration", "bayes_auc", "lost_events", "duplicated_events", "dead_letters", "published_versions",
     "published_rows", "freshness_seconds", "rank", "prerank",
 )  # fmt: skip
-
-
-def read_predictions(path: Path) -> NDArray[np.void]:
-    """The prediction log, in training order."""
-    return np.fromfile(path, RECORD)
 
 
 def account(ledger: Path, predictions: NDArray[np.void]) -> dict[str, Any]:
@@ -66,8 +61,11 @@ def _quality(predictions: NDArray[np.void], probability: NDArray[np.float64]) ->
     known = ~np.isnan(probability)
     predictions, probability = predictions[known], probability[known]
     label = predictions["label"].astype(np.float32)
-    values = quality(predictions["user"], predictions["rank"], label).as_dict()
-    values["prerank_auc"] = _finite(auc(predictions["prerank"], label))
+    cold = is_cold(predictions["seen"])
+    values = quality(predictions["user"], predictions["rank"], label, cold).as_dict()
+    values["prerank_auc"] = None
+    if "prerank" in roles_of(predictions):
+        values["prerank_auc"] = _finite(auc(predictions["prerank"], label))
     values["bayes_auc"] = _finite(auc(np.log(probability / (1 - probability)), label))
     return values
 

@@ -9,6 +9,7 @@
     DIR/gen-00000007/rank-0/dense.safetensors     dense weights and their Adam state
     DIR/gen-00000007/rank-0/source.safetensors    positions, joins, histories: JSON and Arrow
     DIR/gen-00000007/rank-0/statistics.safetensors    running statistics of features; of rank 0 only
+    DIR/gen-00000007/rank-0/items.safetensors         how often each item was learned (trainer.seen); likewise
 
 A generation exists once its manifest does. It may name table files of earlier generations (a base and the
 deltas after it). Two generations are kept; when the newest is torn, restore takes the one before.
@@ -90,6 +91,8 @@ class Commit:
     source: Mapping[str, bytes]
     statistics: Mapping[str, npt.NDArray[Any]]
     """Name → state (ingest.statistics): the same on every rank, so rank 0 writes it."""
+    items: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    """State of trainer.seen.ItemCounts; rank 0 writes it. Empty: nothing is counted."""
     policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """State of this rank's table policies (trainer.policies)."""
     tracked: Collection[str] = ()
@@ -215,6 +218,9 @@ class Checkpointer:
         if self.control.rank == 0:
             kept = safetensors.numpy.save(dict(commit.statistics))
             written.append(self._entry(folder / "statistics.safetensors", "statistics", kept))
+            if commit.items:
+                items = safetensors.numpy.save(dict(commit.items))
+                written.append(self._entry(folder / "items.safetensors", "items", items))
         _sync_directory(folder)
         return [*self._chain, *written]
 
@@ -342,8 +348,15 @@ class Restored:
 
     def statistics(self) -> dict[str, npt.NDArray[Any]]:
         """Name → state of the running statistics."""
+        return self._arrays("statistics")
+
+    def items(self) -> dict[str, npt.NDArray[Any]]:
+        """State of trainer.seen.ItemCounts; {} where nothing was counted."""
+        return self._arrays("items")
+
+    def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
         found: dict[str, npt.NDArray[Any]] = {}
-        for entry in self._files("statistics"):
+        for entry in self._files(kind):
             found.update(safetensors.numpy.load((self.root / entry.path).read_bytes()))
         return found
 

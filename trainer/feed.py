@@ -42,7 +42,7 @@ class Batch:
     """This rank's b rows of a global batch of B, and who the B examples are.
 
     label: f32[b]. sequence: int64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the
-    global sequence. instance, user, time_ms: int64[B], in that sequence.
+    global sequence. instance, user, time_ms, item: int64[B], in that sequence.
     """
 
     features: Features | CommonFeatures
@@ -51,6 +51,7 @@ class Batch:
     instance: I64
     user: I64
     time_ms: I64
+    item: I64
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -111,15 +112,15 @@ class Feed:
             features = flight.features.result()
         own, label = flight.own, flight.own.label
         known = np.concatenate(self._control.gather_ragged(_words(own, features), flight.cut.counts))
-        ok = known[:, 3] == 0
+        ok = known[:, 4] == 0
         rows = flight.cut.sequence[ok[flight.cut.sequence]]
         if features.failed.any():
             self._refuse(own, features.failed)
             features, label = features.take(np.flatnonzero(~features.failed)), label[~features.failed]
-        instance, user, time_ms, _, *observed = np.ascontiguousarray(known[rows].T)
+        instance, user, time_ms, item, _, *observed = np.ascontiguousarray(known[rows].T)
         if observed:
             self.statistics = self.statistics.update(np.stack(observed))
-        return Batch(features, label, np.cumsum(ok)[rows] - 1, instance, user, time_ms)
+        return Batch(features, label, np.cumsum(ok)[rows] - 1, instance, user, time_ms, item)
 
     def close(self) -> None:
         """Wait for the worker; what is in flight is dropped."""
@@ -148,7 +149,7 @@ class Feed:
 
 
 def _words(own: Examples, features: Features | CommonFeatures) -> I64:
-    """What all ranks learn of own examples, int64[b, 4 + S]: instance, user, event time, whether it failed,
-    and what the S statistics observe."""
-    columns = [own.instance, own.user, own.time_ms, features.failed.astype(np.int64), *features.observed]
-    return np.stack(columns, axis=1)
+    """What all ranks learn of own examples, int64[b, 5 + S]: instance, user, event time, item, whether it
+    failed, and what the S statistics observe."""
+    columns = [own.instance, own.user, own.time_ms, own.item, features.failed.astype(np.int64)]
+    return np.stack([*columns, *features.observed], axis=1)

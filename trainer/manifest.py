@@ -22,7 +22,7 @@ class FileEntry:
 
     path: str
     kind: str
-    """tables, policies, dense, source or statistics."""
+    """tables, policies, dense, source, statistics or items."""
     bytes: int
     sha256: str
     rows: int = 0

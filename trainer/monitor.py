@@ -18,6 +18,8 @@ from trainer.metrics import Quality, SlidingWindow
 
 LOG = logging.getLogger(__name__)
 GAUGES_EVERY_S = 5.0
+GAUGES_PAUSE = 30.0
+"""Seconds without new gauges for each second that they took: about 3 % of the time goes into them at most."""
 LOG_EVERY_S = 10.0
 
 I64 = npt.NDArray[np.int64]
@@ -35,42 +37,47 @@ class Monitor:
 
     def __init__(self, tables: Mapping[str, Sized], roles: Iterable[str], window_ms: int) -> None:
         self.tables = tables
-        self.windows = {role: SlidingWindow(window_ms) for role in roles}
-        self._quality: Quality | None = None
+        self.window = SlidingWindow(window_ms, roles)
+        self._quality: dict[str, Quality] = {}
         self._live: Live | None = None
-        if self.windows and sys.stderr.isatty():
+        if self.window.roles and sys.stderr.isatty():
             self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
         self._line_every_s = 0.25 if self._live is not None else LOG_EVERY_S
         self._next_gauges = time.monotonic() + 1.0
         self._next_line = time.monotonic() + self._line_every_s
         self._before = (time.monotonic(), 0)
 
-    def add(self, time_ms: I64, user: I64, logits: Mapping[str, F32], label: F32) -> None:
-        """Take in predictions of a batch of B examples that were learned."""
-        for role, window in self.windows.items():
-            window.add(time_ms, user, logits[role], label)
+    def add(
+        self, time_ms: I64, user: I64, logits: Mapping[str, F32], label: F32, cold: npt.NDArray[np.bool_]
+    ) -> None:
+        """Take in predictions of a batch of B examples that were learned; cold: whether their items were."""
+        self.window.add(time_ms, user, logits, label, cold)
         telemetry.EXAMPLES.inc(len(label))
 
     def gauges(self) -> None:
         """Bring the Prometheus gauges up to date."""
         for name, table in self.tables.items():
             telemetry.TABLE_ROWS.labels(name).set(len(table))
-        for role, window in self.windows.items():
-            quality = window.quality()
+        self._quality = self.window.quality()
+        for role, quality in self._quality.items():
             telemetry.AUC.labels(role).set(quality.auc)
             telemetry.GAUC.labels(role).set(quality.gauc)
+            telemetry.COLD_AUC.labels(role).set(quality.cold_auc)
+            telemetry.COLD_GAUC.labels(role).set(quality.cold_gauc)
             telemetry.LOGLOSS.labels(role).set(quality.logloss)
             telemetry.CALIBRATION.labels(role).set(quality.calibration)
-            if role == "rank":
-                self._quality = quality
+            # The same examples for every model.
+            telemetry.COLD_EXAMPLES.set(quality.cold_examples)
+            telemetry.USERS_LEFT_OUT.set(quality.users_left_out)
 
     def show(self, examples: int, version: VersionManifest | None) -> None:
         """Tell how far the run is, if it is time to; called at every step."""
         now = time.monotonic()
         if now >= self._next_gauges:
-            self._next_gauges = now + GAUGES_EVERY_S
             self.gauges()
-        if not self.windows or now < self._next_line:
+            took_s = time.monotonic() - now
+            self._next_gauges = now + max(GAUGES_EVERY_S, GAUGES_PAUSE * took_s)
+        if not self.window.roles or now < self._next_line:
             return
         self._next_line = now + self._line_every_s
         line = self._line(now, examples, version)
@@ -84,8 +91,15 @@ class Monitor:
         if now - then > 2:
             self._before = (now, examples)
         parts = [f"{examples:,} examples", f"{(examples - held) / max(now - then, 1e-9):,.0f}/s"]
-        if (quality := self._quality) is not None and quality.examples:
-            parts.append(f"AUC {quality.auc:.4f}  GAUC {quality.gauc:.4f}  log loss {quality.logloss:.4f}")
+        for role, quality in self._quality.items():
+            if role == "prerank" or not quality.examples:
+                continue
+            text = f"AUC {quality.auc:.4f}  GAUC {quality.gauc:.4f}"
+            if quality.cold_examples:
+                text += f"  cold GAUC {quality.cold_gauc:.4f}"
+            if role == "rank":
+                text += f"  log loss {quality.logloss:.4f}"
+            parts.append(text if role == "rank" else f"{role}: {text}")
         if version is not None:
             parts.append(f"version {version.version}")
         return "  ·  ".join(parts)

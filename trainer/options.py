@@ -146,6 +146,13 @@ class TrainOptions:
         return max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 
+QUALITY = (
+    "auc", "gauc", "logloss", "calibration", "users_left_out",
+    "cold_examples", "cold_auc", "cold_gauc", "cold_users_left_out",
+)  # fmt: skip
+"""The fields of a report that are those of trainer.metrics.Quality."""
+
+
 @dataclass(frozen=True)
 class Report:
     """What a run did; quality is test-then-train: every example was scored before it was learned.
@@ -167,8 +174,15 @@ class Report:
     gauc: float | None = None
     logloss: float | None = None
     calibration: float | None = None
+    users_left_out: int | None = None
+    cold_examples: int | None = None
+    cold_auc: float | None = None
+    cold_gauc: float | None = None
+    cold_users_left_out: int | None = None
     last_20_percent: dict[str, float | None] = field(default_factory=dict)
     prerank: dict[str, Any] = field(default_factory=dict)
+    shadows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Name → what `prerank` has, of each shadow model."""
     stream: dict[str, Any] = field(default_factory=dict)
     """Counters of the source, summed over ranks."""
     table_rows: dict[str, int] = field(default_factory=dict)

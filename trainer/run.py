@@ -52,13 +52,14 @@ from trainer.gpu_tables import gpu_tables
 from trainer.manifest import identity_of
 from trainer.measured import field_keys
 from trainer.monitor import Monitor
-from trainer.options import Report, TrainOptions, summed
+from trainer.options import QUALITY, Report, TrainOptions, summed
 from trainer.placing import measured_placement
 from trainer.policies import Policies
 from trainer.predictions import PredictionLog, records
 from trainer.process import keep_memory, metrics_server, stop_signals
 from trainer.publish import Cursor, Publisher, Push
 from trainer.redis_store import RedisStore
+from trainer.seen import NOT_COUNTED, ItemCounts, is_cold
 from trainer.snapshot import Boundary, Snapshotter, served_segments
 from trainer.step import DesStep, Taken
 from trainer.tiers import Tiers
@@ -194,7 +195,11 @@ class Training:
         resources.callback(self.feed.close)
         self.log: PredictionLog | None = None
         if rank == 0 and options.logged:
-            self.log = resources.enter_context(PredictionLog(options.prediction_file))
+            self.log = resources.enter_context(PredictionLog(options.prediction_file, self.step.models))
+        self.items: ItemCounts | None = None
+        """Of rank 0, where the pipeline has items."""
+        if rank == 0 and pipeline.items is not None:
+            self.items = ItemCounts()
         self.steps = 0
         self.examples = 0
         self._common = Common.of(pipeline)
@@ -309,10 +314,13 @@ class Training:
             return
         logits = {role: z[batch.sequence] for role, z in result.logits.items()}
         label = result.label[batch.sequence]
+        seen = np.full(len(batch), NOT_COUNTED, np.uint32)
+        if self.items is not None:
+            seen = self.items.seen(batch.item)
         if self.log is not None:
-            named = dict(instance=batch.instance, user=batch.user, time_ms=batch.time_ms)
-            self.log.append(records(**named, logits=logits, label=label))
-        self.monitor.add(batch.time_ms, batch.user, logits, label)
+            named = dict(instance=batch.instance, user=batch.user, item=batch.item, time_ms=batch.time_ms)
+            self.log.append(records(**named, seen=seen, logits=logits, label=label))
+        self.monitor.add(batch.time_ms, batch.user, logits, label, is_cold(seen))
         if self.publisher is not None:
             self.publisher.trained(batch.time_ms)
 
@@ -355,6 +363,7 @@ class Training:
                     marks=boundary.tables,
                     dense=self.step.state_dense(),
                     statistics=self.feed.statistics.state(),
+                    items=self.items.state() if self.items is not None else {},
                     source=self.source.snapshot().parts(),
                     policies=self.policies.state(),
                     tracked=self.policies.tracked,
@@ -434,6 +443,8 @@ class Training:
         self.steps, self.examples = manifest.step, manifest.examples
         if self.rank == 0:
             self._keys[:] = [manifest.field_keys[f.name] for f in self.pipeline.fields]
+        if self.items is not None:
+            self.items.load(restored.items())
         if self.log is not None:
             self.log.truncate(manifest.predictions)
         LOG.info("resumed after step %d, %d examples", self.steps, self.examples)
@@ -466,9 +477,10 @@ class Training:
             dead_letters=sum(share["dead_letters"] for share in shares),
             published_versions=self.versions,
             published_rows=self.rows,
-            **{name: rank.get(name) for name in ("auc", "gauc", "logloss", "calibration")},
+            **{name: rank[name] for name in QUALITY if name in rank},
             last_20_percent=rank.get("last_20_percent", {}),
             prerank=roles.get("prerank", {}),
+            shadows={role: found for role, found in roles.items() if role in self.pipeline.shadows},
             stream=stream,
             table_rows=summed([share["tables"] for share in shares]),
             field_keys=summed([share["field_keys"] for share in shares]),

@@ -21,6 +21,14 @@ EXTRACT_WAIT_SECONDS = Histogram(
 )
 AUC = Gauge("livectr_auc", "Test-then-train AUC over the sliding window.", ["model"])
 GAUC = Gauge("livectr_gauc", "Test-then-train GAUC (by user) over the sliding window.", ["model"])
+COLD_AUC = Gauge("livectr_cold_auc", "Test-then-train AUC of cold items over the sliding window.", ["model"])
+COLD_GAUC = Gauge(
+    "livectr_cold_gauc", "Test-then-train GAUC of cold items over the sliding window.", ["model"]
+)
+COLD_EXAMPLES = Gauge("livectr_cold_examples", "Examples of cold items in the sliding window.")
+USERS_LEFT_OUT = Gauge(
+    "livectr_users_left_out", "Users of one class in the sliding window: GAUC leaves them out."
+)
 LOGLOSS = Gauge("livectr_logloss", "Test-then-train log loss over the sliding window.", ["model"])
 CALIBRATION = Gauge("livectr_calibration", "Predicted over observed clicks in the sliding window.", ["model"])
 TABLE_ROWS = Gauge("livectr_table_rows", "Rows of an embedding table on this rank.", ["table"])

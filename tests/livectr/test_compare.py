@@ -43,13 +43,16 @@ def run(
     """A report and a prediction log as `livectr train` writes them; their paths."""
     n = len(logits)
     ids = np.arange(n) if instance is None else np.asarray(instance)
-    with PredictionLog(folder / f"{name}.log") as log:
+    roles = {"rank": logits} | ({} if prerank is None else {"prerank": prerank})
+    with PredictionLog(folder / f"{name}.log", roles) as log:
         log.append(
             records(
                 instance=ids.astype(np.int64),
                 user=(ids % 50).astype(np.int64),
+                item=(ids % 7).astype(np.int64),
                 time_ms=np.arange(n),
-                logits={"rank": logits} | ({} if prerank is None else {"prerank": prerank}),
+                seen=np.arange(n, dtype=np.uint32) // 7,
+                logits=roles,
                 label=label.astype(np.float32),
             )
         )

@@ -68,7 +68,8 @@ def test_display_ads_simulated(tmp_path: Path) -> None:
     report = train(
         "display_ads", logs, tmp_path / "report.json", "--predictions", str(tmp_path / "predictions")
     )
-    from livectr.report import account, read_predictions
+    from livectr.report import account
+    from trainer.predictions import read_predictions
 
     found = account(tmp_path / "ledger", read_predictions(tmp_path / "predictions"))
     for name in ("lost_events", "duplicated_events", "unknown_events", "wrong_labels"):

@@ -10,7 +10,7 @@ from livectr.report import account, last_json_line
 from livectr.scrape import quantile, total, value
 from livectr.traffic import Shown
 from trainer.metrics import auc
-from trainer.predictions import RECORD
+from trainer.predictions import layout
 
 N = 1000
 
@@ -34,7 +34,7 @@ def ledger(tmp_path: Path) -> Path:
 
 
 def predictions(ids: np.ndarray) -> np.ndarray:
-    rows = np.zeros(len(ids), RECORD)
+    rows = np.zeros(len(ids), layout(["rank", "prerank"]))
     rows["instance"], rows["user"], rows["label"] = ids, ids % 10, ids % 3 == 0
     rows["rank"] = np.random.default_rng(2).normal(0, 1, len(ids))
     return rows

@@ -23,7 +23,7 @@ from trainer.checkpoint import Restored
 from trainer.control import Control
 from trainer.feed import Feed
 from trainer.manifest import newest_manifest
-from trainer.predictions import RECORD
+from trainer.predictions import read_predictions
 from trainer.run import TrainOptions, train
 from trainer.step import DesStep, Taken
 
@@ -112,7 +112,7 @@ def test_features_know_the_batches_before_and_no_other(
     source = write_files(tmp_path / "logs", IMPRESSIONS)
     options = dict(until_end=True, batch_size=BATCH, predictions=str(tmp_path / "predictions"))
     train(ad_pipeline(), TrainOptions(source, **options))  # type: ignore[arg-type]
-    order = np.fromfile(tmp_path / "predictions", RECORD)["instance"]
+    order = read_predictions(tmp_path / "predictions")["instance"]
     ads = [record["ad_id"] for _, record in events(IMPRESSIONS)["impressions"]]
     ad = np.array([ads[instance] for instance in order])
     shown: Counter[int] = Counter()
@@ -138,7 +138,7 @@ class Failing:
         letters = dict(dead_letters=str(root / "letters"))
         finish(start(world, {**options, **more, **letters}))
         self.report = json.loads((root / "report.json").read_text())
-        self.predictions = np.fromfile(root / "checkpoint" / "predictions", RECORD)
+        self.predictions = read_predictions(root / "checkpoint" / "predictions")
         self.letters = [
             json.loads(line)
             for path in sorted((root / "letters").iterdir())
@@ -161,7 +161,7 @@ def test_a_row_that_fails_is_a_dead_letter_and_its_batch_goes_on(tmp_path: Path)
         assert {letter["index"] for letter in run.letters} == FAILING
         assert run.counts.reshape(4, -1).sum(axis=1).tolist() == [kept] * 4
         assert np.isfinite(run.predictions["rank"]).all()
-    for name in ("instance", "user", "time_ms", "label"):
+    for name in ("instance", "user", "item", "time_ms", "seen", "label"):
         assert (one.predictions[name] == two.predictions[name]).all()
     np.testing.assert_allclose(one.predictions["rank"], two.predictions["rank"], atol=2e-3)
     assert one.statistics == two.statistics, "bit for bit, whatever N"

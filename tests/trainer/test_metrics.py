@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.metrics import SlidingWindow, auc, calibration, gauc, logloss, quality, run_report
+from trainer.seen import COLD, ItemCounts, is_cold
 
 examples = st.lists(
     # few distinct logits and users, so that ties and one-class users occur
@@ -63,43 +64,114 @@ def test_confident_logits_are_no_ties() -> None:
     assert math.isfinite(logloss(np.array([-500.0, 500.0]), np.array([1.0, 0.0])))
 
 
+ids = st.sampled_from([0, 1, -1, 2**15, 2**16, 2**40 + 7, -(2**63), 2**63 - 1])
+
+
+@given(st.lists(st.tuples(ids, st.integers(-3, 3), st.booleans()), min_size=1, max_size=60))
+def test_gauc_of_any_user_ids(rows: list[tuple[int, int, bool]]) -> None:
+    """Hashes of names are user ids too: 64 bits with a sign."""
+    user, logit, label = columns(rows)
+    small = np.unique(user, return_inverse=True)[1]
+    assert gauc(user, logit, label) == pytest.approx(gauc(small, logit, label), nan_ok=True)
+
+
+def test_logits_of_either_width_keep_their_ties() -> None:
+    logit = np.array([1, 1 + 1e-12, 1, 2], np.float64)
+    label = np.array([0, 1, 1, 0], np.float32)
+    assert auc(logit, label) == 1.5 / 4
+    assert auc(logit.astype(np.float32), label) == 1.0 / 4
+
+
+def brute_force_gauc(rows: list[dict[str, float]]) -> tuple[float, int]:
+    """DICM §7.1 as it is written: loops over users and over pairs of a click and a non-click."""
+    users: dict[float, list[dict[str, float]]] = {}
+    for row in rows:
+        users.setdefault(row["user"], []).append(row)
+    weighted = impressions = 0.0
+    left_out = 0
+    for shown in users.values():
+        wins, pairs = 0.0, 0
+        for clicked in shown:
+            for other in shown:
+                if clicked["label"] == 1 and other["label"] == 0:
+                    pairs += 1
+                    if clicked["logit"] > other["logit"]:
+                        wins += 1
+                    elif clicked["logit"] == other["logit"]:
+                        wins += 0.5
+        if pairs == 0:
+            left_out += 1
+            continue
+        weighted += len(shown) * wins / pairs
+        impressions += len(shown)
+    return (weighted / impressions if impressions else math.nan), left_out
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(-3, 3), st.booleans(), st.integers(0, 3)), max_size=80)
+)
+def test_gauc_and_cold_gauc_against_the_definition(rows: list[tuple[int, int, bool, int]]) -> None:
+    """Cold counted by a loop over the impressions; each item had 18 before."""
+    table = np.array(rows, np.int64).reshape(-1, 4)
+    user, logit, label = table[:, 0], table[:, 1].astype(np.float32), table[:, 2].astype(np.float32)
+    loops, held, cold = [], [18] * 4, []
+    for u, z, y, item in rows:
+        loops.append(dict(user=u, logit=z, label=int(y)))
+        cold.append(held[item] < COLD)
+        held[item] += 1
+    counts = ItemCounts()
+    counts.seen(np.repeat(np.arange(4), 18))
+    found = quality(user, logit, label, is_cold(counts.seen(table[:, 3])))
+    assert (found.gauc, found.users_left_out) == pytest.approx(brute_force_gauc(loops), nan_ok=True)
+    only = [row for row, yes in zip(loops, cold, strict=True) if yes]
+    assert (found.cold_gauc, found.cold_users_left_out) == pytest.approx(brute_force_gauc(only), nan_ok=True)
+    assert found.cold_examples == len(only)
+    cold_label = np.array([row["label"] for row in only])
+    cold_logit = np.array([row["logit"] for row in only])
+    assert found.cold_auc == pytest.approx(pairwise_auc(cold_logit, cold_label), nan_ok=True)
+
+
 @given(
     st.lists(
         st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3), st.booleans()), max_size=15), max_size=8
     )
 )
 def test_window_against_a_list(batches: list[list[tuple[int, int, bool]]]) -> None:
-    window = SlidingWindow(20, capacity=16)
+    window = SlidingWindow(20, ["rank", "ids"], capacity=16)
     seen: list[tuple[int, int, bool]] = []
     for batch in batches:
         time_ms, logit, label = columns(batch)
-        window.add(time_ms, np.zeros(len(batch), np.int64), logit, label)
+        window.add(time_ms, time_ms % 3, {"rank": logit, "ids": -logit}, label, time_ms % 2 == 0)
         seen += batch
     kept = [row for row in seen[-16:] if row[0] > max(t for t, _, _ in seen) - 20]
-    _, logit, label = columns(kept)
-    expected = quality(np.zeros(len(kept), np.int64), logit, label)
-    assert window.quality().as_dict() == pytest.approx(expected.as_dict())
+    time_ms, logit, label = columns(kept)
+    found = window.quality()
+    for role, z in (("rank", logit), ("ids", -logit)):
+        expected = quality(time_ms % 3, z, label, time_ms % 2 == 0)
+        assert found[role].as_dict() == pytest.approx(expected.as_dict())
 
 
 def test_a_batch_larger_than_the_window_keeps_its_last() -> None:
-    window = SlidingWindow(1000, capacity=4)
+    window = SlidingWindow(1000, ["rank"], capacity=4)
     logit = np.arange(10, dtype=np.float32)
-    window.add(np.arange(10), np.zeros(10, np.int64), logit, (logit > 7).astype(np.float32))
-    assert window.quality().examples == 4
-    assert window.quality().auc == 1.0
+    label = (logit > 7).astype(np.float32)
+    window.add(np.arange(10), np.zeros(10, np.int64), {"rank": logit}, label, label > 0)
+    found = window.quality()["rank"]
+    assert (found.examples, found.auc, found.cold_examples) == (4, 1.0, 2)
 
 
 def test_run_report() -> None:
     logit = np.linspace(-1, 1, 100, dtype=np.float32)
     label = (np.arange(100) % 2).astype(np.float32)
-    report = run_report(np.zeros(100, np.int64), logit, label)
+    cold = np.arange(100) % 3 == 0
+    report = run_report(np.zeros(100, np.int64), logit, label, cold)
     assert report["all"].examples == 100
-    assert report["last"] == quality(np.zeros(20, np.int64), logit[80:], label[80:])
+    assert report["last"] == quality(np.zeros(20, np.int64), logit[80:], label[80:], cold[80:])
 
 
 def test_an_empty_report_is_json() -> None:
     nothing = np.empty(0, np.float32)
-    report = quality(np.empty(0, np.int64), nothing, nothing).as_dict()
+    report = quality(np.empty(0, np.int64), nothing, nothing, np.empty(0, np.bool_)).as_dict()
     assert report == {
         "examples": 0,
         "auc": None,
@@ -107,4 +179,8 @@ def test_an_empty_report_is_json() -> None:
         "users_left_out": 0,
         "logloss": None,
         "calibration": None,
+        "cold_examples": 0,
+        "cold_auc": None,
+        "cold_gauc": None,
+        "cold_users_left_out": 0,
     }

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainer.predictions import RECORD, PredictionLog, records
+from kernels.errors import ConfigError
+from trainer.predictions import PredictionLog, layout, read_predictions, records
 
 
 def batch(start: int, n: int) -> np.ndarray:
@@ -15,15 +16,47 @@ def batch(start: int, n: int) -> np.ndarray:
     return records(
         instance=number,
         user=number % 3,
+        item=number % 2,
         time_ms=number * 10,
+        seen=(number // 2).astype(np.uint32),
         logits={"rank": logit},
         label=(logit > 0).astype(np.float32),
     )
 
 
 def test_records_are_packed() -> None:
-    assert RECORD.itemsize == 33
-    assert np.isnan(batch(0, 2)["prerank"]).all()
+    assert layout(["rank", "ids"]).itemsize == 45
+    assert batch(0, 2).dtype == layout(["rank"])
+    with pytest.raises(ConfigError, match="cannot be named 'seen'"):
+        layout(["rank", "seen"])
+
+
+def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "predictions"
+    with PredictionLog(path) as log:
+        log.append(batch(0, 5))
+    assert read_predictions(path).tobytes() == batch(0, 5).tobytes()
+    with path.open("ab") as file:
+        file.write(b"a part of a record")
+    assert len(read_predictions(path)) == 5, "as a run that is under way leaves it"
+    with PredictionLog(path, ["rank", "ids"]) as log:
+        assert len(log) == 0, "of other models: it begins anew"
+        with pytest.raises(ValueError, match="in a log of"):
+            log.append(batch(0, 5))
+    assert read_predictions(path).dtype.names[-2:] == ("rank", "ids")
+
+
+@pytest.mark.parametrize(
+    "held", [b"hello", b'{"format": "livectr predictions"}\n', b"{}\n" + bytes(300), b"[]"]
+)
+def test_another_file_is_not_written_over(held: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_bytes(held)
+    with pytest.raises(ConfigError, match="is no prediction log, and is not written over"):
+        PredictionLog(path)
+    with pytest.raises(ConfigError, match="is no log of livectr train"):
+        read_predictions(path)
+    assert path.read_bytes() == held
 
 
 def test_it_reads_back_what_was_appended() -> None:
@@ -52,7 +85,10 @@ def test_a_resumed_log_is_cut_back_and_goes_on(tmp_path: Path) -> None:
 
 def test_a_torn_last_record_is_no_record(tmp_path: Path) -> None:
     path = tmp_path / "predictions"
-    path.write_bytes(batch(0, 3).tobytes() + b"torn")
+    with PredictionLog(path) as log:
+        log.append(batch(0, 3))
+    with path.open("ab") as file:
+        file.write(b"torn")
     with PredictionLog(path) as log:
         assert len(log) == 3
         log.truncate(3)

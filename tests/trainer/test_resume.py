@@ -23,7 +23,7 @@ from tests.trainer.processes import TRAIN_ONCE, finish, start
 from trainer.checkpoint import Restored
 from trainer.manifest import newest_manifest
 from trainer.measured import row_bytes
-from trainer.predictions import RECORD
+from trainer.predictions import read_predictions
 from trainer.step import DesStep
 
 IMPRESSIONS = 5_000
@@ -71,7 +71,8 @@ class Result:
         # By operator: the digest behind it knows the topics' names.
         statistics = restored.statistics().items()
         self.statistics = {name.split("-")[0]: array.tobytes() for name, array in statistics}
-        self.predictions = np.fromfile(root / "predictions", RECORD)
+        self.items = {name: array.tobytes() for name, array in restored.items().items()}
+        self.predictions = read_predictions(root / "predictions")
         sources = SourceState.merge(SourceState.from_parts(part) for part in restored.sources())
         self.positions = {p: dict(state.values) for p, state in sources.partitions.items()}
 
@@ -86,6 +87,7 @@ def assert_same(got: Result, want: Result) -> None:
     """Bit for bit."""
     assert got.step == want.step
     assert got.predictions.tobytes() == want.predictions.tobytes()
+    assert got.items == want.items and want.items.keys() == {"items", "counts"}
     for name, (keys, rows) in want.tables.items():
         assert (got.tables[name][0] == keys).all(), name
         assert got.tables[name][1].tobytes() == rows.tobytes(), name
@@ -99,7 +101,7 @@ def assert_close(got: Result, want: Result) -> None:
     """The same examples, keys and statistics; values up to the order in which floats are added."""
     assert got.step == want.step
     assert got.statistics == want.statistics and len(want.statistics) == 3
-    for column in ("instance", "user", "time_ms", "label"):
+    for column in ("instance", "user", "item", "time_ms", "seen", "label"):
         assert (got.predictions[column] == want.predictions[column]).all()
     # fp32 sums over ranks are added in another order; 100 steps carry the difference on
     np.testing.assert_allclose(got.predictions["rank"], want.predictions["rank"], atol=2e-3)
@@ -249,6 +251,6 @@ def test_sigterm_commits_and_ends_well(tmp_path: Path, source: str, unbroken: Re
     assert "asked to stop" in finish(process)
     stopped = newest_manifest(root)
     assert stopped is not None and 0 <= stopped.step < unbroken.step
-    assert (root / "predictions").stat().st_size == stopped.predictions * RECORD.itemsize
+    assert len(read_predictions(root / "predictions")) == stopped.predictions
     finish(start(1, options))
     assert_same(Result(root), unbroken)

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,10 @@ from kernels.errors import ConfigError, ConnectError, MismatchError
 from models import LR
 from protos.manifest import VersionManifest
 from protos.store import Keyspace, decode_facts, decode_history, decode_rows, decode_vectors
-from tests.trainer.ad_logs import ADS, START_MS, USERS, ad_pipeline, write_files
+from tests.trainer.ad_logs import ADS, START_MS, USERS, ad_pipeline, events, write_files
 from tests.trainer.processes import finish, start
-from trainer.metrics import auc
-from trainer.predictions import RECORD
+from trainer.metrics import auc, gauc
+from trainer.predictions import read_predictions
 from trainer.publish import Published, Publisher
 from trainer.run import TrainOptions, train
 
@@ -52,7 +53,7 @@ def test_the_report_is_what_the_predictions_say(tmp_path: Path, source: str) -> 
         ),
     )
     written = json.loads((tmp_path / "out" / "report.json").read_text())
-    held = np.fromfile(tmp_path / "predictions", RECORD)
+    held = read_predictions(tmp_path / "predictions")
     assert written["examples_trained"] == report.examples_trained == len(held) == IMPRESSIONS
     assert len(np.unique(held["instance"])) == IMPRESSIONS
     assert (np.diff(held["time_ms"]) >= 0).all()
@@ -62,6 +63,16 @@ def test_the_report_is_what_the_predictions_say(tmp_path: Path, source: str) -> 
         auc(last["rank"], last["label"].astype(np.float32))
     )
     assert written["prerank"]["auc"] == pytest.approx(auc(held["prerank"], held["label"].astype(np.float32)))
+    ads = [record["ad_id"] for _, record in events(IMPRESSIONS)["impressions"]]
+    before: Counter[int] = Counter()
+    for instance, item, seen in held[["instance", "item", "seen"]].tolist():
+        assert (item, seen) == (ads[instance], before[item])
+        before[item] += 1
+    cold = held[held["seen"] < 20]
+    assert written["cold_examples"] == len(cold) == 20 * ADS
+    by_user = gauc(cold["user"], cold["rank"], cold["label"].astype(np.float32))
+    assert (written["cold_gauc"], written["cold_users_left_out"]) == by_user
+    assert written["last_20_percent"]["cold_examples"] == 0 and written["shadows"] == {}
     for name in ("gauc", "logloss", "calibration", "examples_per_second"):
         assert np.isfinite(written[name])
     assert written["events"] == sum(written["stream"]["events"].values()) > IMPRESSIONS

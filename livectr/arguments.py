@@ -3,7 +3,13 @@
 import argparse
 from typing import Any
 
-from kernels.errors import ConfigError
+from livectr.evaluate_flags import add_evaluate
+from livectr.flags import Parser as _Parser
+from livectr.flags import command as _command
+from livectr.flags import count as _count
+from livectr.flags import duration_s as _duration_s
+from livectr.flags import positive as _positive
+from livectr.flags import seed as _seed
 
 DESCRIPTION = "LiveCTR learns click-through rates from a live log stream and serves them while it learns."
 EPILOG = """\
@@ -27,13 +33,6 @@ reads them beside the logs and computes the rest: only the log columns that the 
 whose expression has changed since is refused; one that is new is computed."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises what argparse would print as usage, so that every user's mistake is one sentence."""
-
-    def error(self, message: str) -> Any:
-        raise ConfigError(f"{message}; `{self.prog} --help` explains the flags.")
-
-
 def build_parser() -> argparse.ArgumentParser:
     """The parser of every command."""
     parser = _Parser(
@@ -45,21 +44,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
     first = (_demo, _simulate, _replay, _train, _features, _images, _serve)
-    for add in (*first, _query, _kafka, _redis, _inspect, _compare, _bench):
+    for add in (*first, _query, _kafka, _redis, _inspect, add_evaluate, _compare, _bench):
         add(commands)
-    return parser
-
-
-def _command(commands: Any, name: str, run: str, help: str, epilog: str = "") -> Any:
-    parser = commands.add_parser(
-        name,
-        help=help,
-        description=help[0].upper() + help[1:] + ".",
-        epilog=epilog and "examples:\n" + epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(run=run)
     return parser
 
 
@@ -422,43 +408,3 @@ def _bench(commands: Any) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="small workloads, to see that it runs; no figures to quote"
     )
-
-
-def _positive(text: str) -> float:
-    value = _number(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} must be more than 0")
-    return value
-
-
-def _count(text: str) -> int:
-    value = _number(text)
-    if value < 1 or value != int(value):
-        raise argparse.ArgumentTypeError(f"{text} must be a whole number of at least 1")
-    return int(value)
-
-
-def _seed(text: str) -> int:
-    value = _number(text)
-    if value < 0 or value != int(value):
-        raise argparse.ArgumentTypeError(f"{text} must be a whole number of at least 0")
-    return int(value)
-
-
-def _duration_s(text: str) -> float:
-    from ingest.durations import duration_ms
-
-    try:
-        value = _number(text) if text[-1:].isdigit() else duration_ms(text, "flag") / 1000
-    except ConfigError:
-        raise argparse.ArgumentTypeError(f'{text!r} is no duration such as "500ms", "10s", "14d"') from None
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} must be more than 0")
-    return value
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None

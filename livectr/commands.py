@@ -302,6 +302,23 @@ def _show_ranks(given: argparse.Namespace, pipeline: Pipeline, settings: Setting
     )
 
 
+def evaluate(given: argparse.Namespace) -> int:
+    """`livectr evaluate`."""
+    from livectr.evaluate import EvaluateOptions
+    from livectr.evaluate import evaluate as run
+
+    options = EvaluateOptions(
+        files=[Path(file) for file in given.files],
+        as_json=given.json,
+        plot=Path(given.plot) if given.plot else None,
+        bars=Path(given.bars) if given.bars else None,
+        measure=given.measure,
+        period_s=given.period,
+        window_s=given.window,
+    )
+    return run(options)
+
+
 def compare(given: argparse.Namespace) -> int:
     """`livectr compare`."""
     from livectr.compare import compare as run

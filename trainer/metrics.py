@@ -89,6 +89,21 @@ def gauc(user: Ints, logit: Floats, label: Floats) -> tuple[float, int]:
     return _auc_and_gauc(user, logit, label)[1:]
 
 
+def gauc_error(user: Ints, logit: Floats, label: Floats) -> float:
+    """Standard error of GAUC over users, √(Σ_u n_u² (AUC_u − GAUC)²) / Σ_u n_u: the linearised variance of a
+    ratio of sums over users that are drawn independently. NaN of fewer than two users."""
+    if len(logit) == 0:
+        return float("nan")
+    order = np.argsort(logit)
+    order = order[_stable_order(user[order])]
+    areas, size = _areas(user[order], logit[order], label[order] > 0.5)
+    areas, size = areas[~np.isnan(areas)], size[~np.isnan(areas)]
+    if len(areas) < 2:
+        return float("nan")
+    apart = size * (areas - np.average(areas, weights=size))
+    return float(np.sqrt(np.sum(apart**2)) / size.sum())
+
+
 def logloss(logit: Floats, label: Floats) -> float:
     """Mean cross entropy in nats."""
     z = logit.astype(np.float64)

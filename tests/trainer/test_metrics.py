@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.metrics import SlidingWindow, auc, calibration, gauc, logloss, quality, run_report
+from trainer.metrics import SlidingWindow, auc, calibration, gauc, gauc_error, logloss, quality, run_report
 from trainer.seen import COLD, ItemCounts, is_cold
 
 examples = st.lists(
@@ -45,6 +45,25 @@ def test_gauc(rows: list[tuple[int, int, bool]]) -> None:
     value, left_out = gauc(user, logit, label)
     assert value == pytest.approx(expected, nan_ok=True)
     assert left_out == len(areas) - len(mixed)
+
+
+def test_the_error_of_gauc_is_that_of_a_bootstrap_over_users() -> None:
+    rng = np.random.default_rng(5)
+    users = [int(n) for n in rng.integers(2, 30, 150)]
+    user = np.repeat(np.arange(150), users)
+    skill = rng.normal(size=150)[user]
+    label = (rng.random(len(user)) < 0.3).astype(np.float32)
+    logit = (label * skill + rng.normal(size=len(user))).astype(np.float32)
+    rows = [np.flatnonzero(user == u) for u in range(150)]
+    found = []
+    for _ in range(400):
+        drawn = rng.integers(0, 150, 150)
+        at = np.concatenate([rows[u] for u in drawn])
+        found.append(gauc(np.repeat(np.arange(150), [users[u] for u in drawn]), logit[at], label[at])[0])
+    # The bootstrap's own error: 1 / √(2 · 400) = 3.5 % of a standard error.
+    assert gauc_error(user, logit, label) == pytest.approx(np.std(found), rel=0.12)
+    assert math.isnan(gauc_error(user[:3], logit[:3], label[:3]))
+    assert math.isnan(gauc_error(user[:0], logit[:0], label[:0]))
 
 
 @given(examples.filter(bool))

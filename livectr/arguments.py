@@ -3,13 +3,14 @@
 import argparse
 from typing import Any
 
-from livectr.evaluate_flags import add_evaluate
+from livectr.evaluate_arguments import add_evaluate
 from livectr.flags import Parser as _Parser
 from livectr.flags import command as _command
 from livectr.flags import count as _count
 from livectr.flags import duration_s as _duration_s
 from livectr.flags import positive as _positive
 from livectr.flags import seed as _seed
+from livectr.image_arguments import add_images
 
 DESCRIPTION = "LiveCTR learns click-through rates from a live log stream and serves them while it learns."
 EPILOG = """\
@@ -43,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    first = (_demo, _simulate, _replay, _train, _features, _images, _serve)
+    first = (_demo, _simulate, _replay, _train, _features, add_images, _serve)
     for add in (*first, _query, _kafka, _redis, _inspect, add_evaluate, _compare, _bench):
         add(commands)
     return parser
@@ -251,12 +252,6 @@ def _features(commands: Any) -> None:
         metavar="A,B,…",
         help="which ones [all that do not depend on running statistics]",
     )
-
-
-def _images(commands: Any) -> None:
-    from livectr.image_arguments import add_images
-
-    add_images(commands)
 
 
 def _serve(commands: Any) -> None:

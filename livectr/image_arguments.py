@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from livectr.arguments import _command, _count, _Parser
+from livectr.flags import Parser, command, count
 
 IMAGES = """\
 A picture becomes numbers once, by a fixed network; a small network behind it is trained with the model.
@@ -38,9 +38,9 @@ def add_images(commands: Any) -> None:
         allow_abbrev=False,
     )
     actions = parser.add_subparsers(
-        title="actions", metavar="encode|show", parser_class=_Parser, required=True
+        title="actions", metavar="encode|show", parser_class=Parser, required=True
     )
-    encode = _command(
+    encode = command(
         actions,
         "encode",
         "encode_images",
@@ -58,15 +58,15 @@ def add_images(commands: Any) -> None:
         "--id-column", default="image_id", metavar="NAME[:TYPE]", help="of a topic [image_id:int64]"
     )
     encode.add_argument("--image-column", default="image", metavar="NAME", help="of a topic [image]")
-    encode.add_argument("--batch", type=_count, default=64, help="pictures that are encoded at a time [64]")
-    encode.add_argument("--shards", type=_count, default=16, help="of a new folder; at least the ranks [16]")
+    encode.add_argument("--batch", type=count, default=64, help="pictures that are encoded at a time [64]")
+    encode.add_argument("--shards", type=count, default=16, help="of a new folder; at least the ranks [16]")
     encode.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="that encodes [cpu]")
     encode.add_argument(
         "--dead-letters",
         metavar="DIR|URL",
         help="where to say which pictures are bad [of a log: beside it; of a folder: nowhere]",
     )
-    show = _command(
+    show = command(
         actions,
         "show",
         "show_images",

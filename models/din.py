@@ -1,7 +1,6 @@
 """Deep Interest Network (Zhou et al., KDD 2018): a user's interest in this very target.
 
-    interest = Σ_b a(v_b, v_t) v_b                 b: behaviours, t: target; the weights need not sum to 1
-    a = MLP([v_b, v_t, v_b − v_t, v_b ∘ v_t])      the local activation unit, with PReLU
+    interest = Σ_b a(v_b, v_t) v_b                 b: behaviours, t: target; a: `models.attention`
 
 The rest, the pairs of fields, the sub-operators and what is gathered: `models.interest`.  ⊕: H₁ float32 a
 sample; gathered: K for each target and each behaviour.
@@ -15,16 +14,14 @@ unit and interest, in place of one unit on the joined vectors: their lists may t
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from models.attention import ActivationUnit
 from models.base import CTRModel, Part, Ragged
 from models.interest import InterestConfig, InterestModel
-from models.layers import matrix
-from models.ragged import list_sum, spread
 
 
 @dataclass(frozen=True)
@@ -50,25 +47,5 @@ class DINModel(InterestModel):
 
     def interest(self, pair: int, behaviours: Ragged, target: Tensor) -> Tensor:
         """See `InterestModel.interest`."""
-        seen, offsets = behaviours.values, behaviours.offsets
-        weight = self.units[pair](seen, spread(target, offsets))
-        return list_sum(weight * seen, offsets)
-
-
-class ActivationUnit(nn.Module):
-    """a(v_b, v_t): its hidden layers have a PReLU with a slope for each unit, starting at ¼."""
-
-    def __init__(self, name: str, dim: int, widths: tuple[int, ...], seed: int) -> None:
-        super().__init__()
-        sizes = (4 * dim, *widths, 1)
-        pairs = list(itertools.pairwise(sizes))
-        self.weights = nn.ParameterList(matrix(seed, f"{name}.{i}", a, b) for i, (a, b) in enumerate(pairs))
-        self.biases = nn.ParameterList(torch.zeros(b) for _, b in pairs)
-        self.slopes = nn.ParameterList(torch.full((b,), 0.25) for b in widths)
-
-    def forward(self, behaviours: Tensor, targets: Tensor) -> Tensor:
-        """f32[nnz, K] twice → f32[nnz, 1]."""
-        x = torch.cat([behaviours, targets, behaviours - targets, behaviours * targets], dim=1)
-        for i, slope in enumerate(self.slopes):
-            x = nn.functional.prelu(torch.addmm(self.biases[i], x, self.weights[i]), slope)
-        return torch.addmm(self.biases[-1], x, self.weights[-1])
+        out: Tensor = self.units[pair](behaviours, target)
+        return out

@@ -26,10 +26,22 @@ def list_sum(vectors: Tensor, offsets: Tensor) -> Tensor:
     return out
 
 
-def spread(rows: Tensor, offsets: Tensor) -> Tensor:
-    """f32[B, W] → f32[nnz, W]: each sample's row, once for each vector of its list."""
-    out: Tensor = _Spread.apply(rows, offsets)  # type: ignore[no-untyped-call]
+def list_max(vectors: Tensor, offsets: Tensor) -> Tensor:
+    """As `list_sum`, the largest of each number; vectors that share it share its gradient alike."""
+    out: Tensor = _ListMax.apply(vectors, offsets)  # type: ignore[no-untyped-call]
     return out
+
+
+def newest(ragged: Ragged, count: int) -> Tensor:
+    """The last `count` vectors of each list, last first, side by side: f32[B, count · W], zero where there
+    are fewer."""
+    ends, at = ragged.offsets[1:], sample_of(ragged.offsets)
+    place = ends[at] - 1 - torch.arange(len(at), device=at.device)
+    kept = (place < count).nonzero().squeeze(1)
+    rows, width = len(ends), ragged.values.shape[1]
+    flat = ragged.values.new_zeros(rows * count, width)
+    taken = flat.index_copy(0, (at * count + place)[kept], ragged.values.index_select(0, kept))
+    return taken.reshape(rows, count * width)
 
 
 def padded(ragged: Ragged) -> tuple[Tensor, Tensor]:
@@ -46,7 +58,8 @@ def padded(ragged: Ragged) -> tuple[Tensor, Tensor]:
     return flat.index_copy(0, at, ragged.values).reshape(*there.shape, width), there
 
 
-def _sums(vectors: Tensor, offsets: Tensor) -> Tensor:
+def segment_sums(vectors: Tensor, offsets: Tensor) -> Tensor:
+    """As `list_sum`, for use inside of a backward pass: it has none of its own."""
     if not len(vectors):
         return vectors.new_zeros(len(offsets) - 1, vectors.shape[1])
     return torch.segment_reduce(vectors.contiguous(), "sum", offsets=offsets, initial=0)
@@ -56,7 +69,7 @@ class _ListSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, offsets: Tensor) -> Tensor:
         ctx.save_for_backward(offsets)
-        return _sums(vectors, offsets)
+        return segment_sums(vectors, offsets)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -64,13 +77,21 @@ class _ListSum(torch.autograd.Function):
         return grads[0].index_select(0, sample_of(offsets)), None
 
 
-class _Spread(torch.autograd.Function):
+class _ListMax(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, offsets: Tensor) -> Tensor:
-        ctx.save_for_backward(offsets)
-        return rows.index_select(0, sample_of(offsets))
+    def forward(ctx: Any, vectors: Tensor, offsets: Tensor) -> Tensor:
+        if len(vectors):
+            largest = torch.segment_reduce(vectors.contiguous(), "max", offsets=offsets)
+            out = largest.masked_fill((offsets.diff() == 0).unsqueeze(1), 0.0)
+        else:
+            out = segment_sums(vectors, offsets)
+        ctx.save_for_backward(vectors, offsets, out)
+        return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (offsets,) = ctx.saved_tensors
-        return _sums(grads[0], offsets), None
+        vectors, offsets, out = ctx.saved_tensors
+        at = sample_of(offsets)
+        largest = (vectors == out.index_select(0, at)).to(vectors.dtype)
+        shares = grads[0] / segment_sums(largest, offsets).clamp(min=1)
+        return largest * shares.index_select(0, at), None

@@ -1,0 +1,134 @@
+"""Behaviour images of a user → one vector f32[B, width] (DICM, Ge et al. 2018, §5.2 and Fig. 3).
+
+| name | of the behaviour images e_1 … e_n | width |
+|---|---|---|
+| concat | [e_n, e_{n−1} …], the newest first, padded with zeros or cut to a length | length · W |
+| sum, max | Σ_i e_i, and number by number the largest | W |
+| attentive | Σ_i a(e_i, ad image) e_i | W |
+| multi_query_attentive | [Σ_i a(e_i, ad image) e_i, Σ_i a'(e_i, P ad ID) e_i] | 2 W |
+
+W: `image_dim`.  Lists come oldest first; an empty one gives zeros.
+
+Deviations: the paper has no equation of its attention and cites DIN's, so a is DIN's activation unit
+(`models.attention`): PReLU, no softmax. That unit subtracts and multiplies e and its query, and an ID's vector
+is of another space, often of another length, so a matrix P, learned with the rest, takes it to the images'.
+Where ad images take no part (behaviour images alone, Table 3), `multi_query_attentive` has the channel of
+the ad's ID only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from models.attention import ActivationUnit
+from models.base import Ragged
+from models.layers import matrix
+from models.ragged import list_max, list_sum, newest
+
+AggregatorName = Literal["concat", "sum", "max", "attentive", "multi_query_attentive"]
+AGGREGATORS: tuple[str, ...] = get_args(AggregatorName)
+
+
+class Aggregator(nn.Module):
+    """Attributes: width, of what it gives."""
+
+    width: int
+
+    def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
+        """Behaviour images f32[nnz, W] in lists, ad image f32[B, W], vector of the ad's ID f32[B, K] →
+        f32[B, width]; it looks at no query that its name has not."""
+        raise NotImplementedError
+
+
+class Concat(Aggregator):
+    """The `length` newest, side by side."""
+
+    def __init__(self, image_dim: int, length: int) -> None:
+        super().__init__()
+        self.length, self.width = length, length * image_dim
+
+    def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
+        """See `Aggregator.forward`."""
+        return newest(behaviors, self.length)
+
+
+class Sum(Aggregator):
+    """Σ e."""
+
+    def __init__(self, image_dim: int) -> None:
+        super().__init__()
+        self.width = image_dim
+
+    def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
+        """See `Aggregator.forward`."""
+        return list_sum(behaviors.values, behaviors.offsets)
+
+
+class Max(Sum):
+    """The largest of each number."""
+
+    def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
+        """See `Aggregator.forward`."""
+        return list_max(behaviors.values, behaviors.offsets)
+
+
+class Attentive(Aggregator):
+    """One channel a query: the ad's image (`by_image`), and its ID's vector of `id_dim` float32 unless 0."""
+
+    def __init__(
+        self, image_dim: int, attention: tuple[int, ...], seed: int, *, by_image: bool, id_dim: int
+    ) -> None:
+        super().__init__()
+
+        def unit(name: str, wanted: bool) -> ActivationUnit | None:
+            return ActivationUnit(f"images.{name}", image_dim, attention, seed) if wanted else None
+
+        self.image = unit("image", by_image)
+        self.id = unit("id", id_dim > 0)
+        self.project = matrix(seed, "images.project", id_dim, image_dim) if id_dim else None
+        self.width = image_dim * (by_image + (id_dim > 0))
+
+    def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
+        """See `Aggregator.forward`."""
+        channels = []
+        if self.image is not None:
+            channels.append(self.image(behaviors, _given(ad_image, "the ad's image")))
+        if self.id is not None and self.project is not None:
+            channels.append(self.id(behaviors, _given(ad, "the ad's ID vector") @ self.project))
+        return torch.cat(channels, dim=1)
+
+
+def _given(query: Tensor | None, what: str) -> Tensor:
+    if query is None:
+        raise ValueError(f"this aggregator looks at behaviours from {what}; give it")
+    return query
+
+
+def aggregator(
+    name: AggregatorName,
+    *,
+    image_dim: int,
+    id_dim: int,
+    length: int,
+    attention: tuple[int, ...],
+    seed: int,
+    ad_image: bool = True,
+) -> Aggregator:
+    """The aggregator of that name. length: of `concat`. ad_image: whether ad images take part.
+
+    Raises ValueError for an unknown name, and for `attentive` without ad images.
+    """
+    if name == "concat":
+        return Concat(image_dim, length)
+    if name in ("sum", "max"):
+        return Sum(image_dim) if name == "sum" else Max(image_dim)
+    if name == "multi_query_attentive":
+        return Attentive(image_dim, attention, seed, by_image=ad_image, id_dim=id_dim)
+    if name != "attentive":
+        raise ValueError(f"aggregator is {name!r}, but must be one of {', '.join(AGGREGATORS)}")
+    if not ad_image:
+        raise ValueError("the aggregator attentive looks from the ad's image; without ad images take another")
+    return Attentive(image_dim, attention, seed, by_image=True, id_dim=0)

@@ -1,0 +1,175 @@
+"""Each aggregator against a loop over samples and behaviours, values and gradients; the activation unit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from models import attention
+from models.aggregators import AGGREGATORS, Aggregator, AggregatorName, aggregator
+from models.base import Ragged
+from tests.models.inputs import lists
+
+W, K, LENGTH = 4, 3, 3
+LENGTHS = (0, 2, 5, 0, 0, 1, 3, 7, 0)
+
+
+def build(name: AggregatorName, *, ad_image: bool = True, widths: tuple[int, ...] = (6, 5)) -> Aggregator:
+    """In float64, no parameter at a special place."""
+    built = aggregator(
+        name, image_dim=W, id_dim=K, length=LENGTH, attention=widths, seed=1, ad_image=ad_image
+    ).double()
+    source = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=source, dtype=torch.float64)
+    return built
+
+
+def inputs(lengths: tuple[int, ...] = LENGTHS) -> tuple[Ragged, Tensor, Tensor]:
+    """Behaviours, two of which are the same picture, ad images and ad IDs: leaves."""
+    source = torch.Generator().manual_seed(sum(lengths))
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=source, dtype=torch.float64)
+
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    values = normal(int(offsets[-1]), W)
+    if len(values) > 6:
+        values[6] = values[2]
+    return (
+        Ragged(values.requires_grad_(), offsets),
+        normal(len(lengths), W).requires_grad_(),
+        normal(len(lengths), K).requires_grad_(),
+    )
+
+
+def plain_unit(p: dict[str, Tensor], name: str, e: Tensor, q: Tensor) -> Tensor:
+    """a(e, q), layer by layer."""
+    x = torch.cat([e, q, e - q, e * q])
+    layer = 0
+    while f"{name}.slopes.{layer}" in p:
+        x = x @ p[f"{name}.weights.{layer}"] + p[f"{name}.biases.{layer}"]
+        x = torch.where(x > 0, x, p[f"{name}.slopes.{layer}"] * x)
+        layer += 1
+    return x @ p[f"{name}.weights.{layer}"] + p[f"{name}.biases.{layer}"]
+
+
+def plain(name: str, p: dict[str, Tensor], es: Tensor, ad_image: Tensor | None, ad: Tensor) -> Tensor:
+    """One sample's behaviours f64[n, W] → f64[width]."""
+    nothing = torch.zeros(W, dtype=torch.float64)
+    if name == "concat":
+        last = [*reversed(list(es)), *[nothing] * LENGTH]
+        return torch.cat(last[:LENGTH])
+    if name == "sum":
+        return sum(es, nothing)
+    if name == "max":
+        return es.amax(0) if len(es) else nothing
+    queries = [] if ad_image is None else [("image", ad_image)]
+    if name == "multi_query_attentive":
+        queries.append(("id", ad @ p["project"]))
+    return torch.cat([sum((plain_unit(p, of, e, q) * e for e in es), nothing) for of, q in queries])
+
+
+CASES = [(name, True) for name in AGGREGATORS] + [("multi_query_attentive", False)]
+
+
+@pytest.mark.parametrize("chunk", [2, 128])
+@pytest.mark.parametrize(("name", "ad_image"), CASES)
+def test_equals_a_plain_loop_with_all_gradients(
+    name: AggregatorName, ad_image: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "CHUNK", chunk)
+    built = build(name, ad_image=ad_image)
+    p = {n: w.detach().clone().requires_grad_() for n, w in built.named_parameters()}
+    (seen, image, ad), (seen_2, image_2, ad_2) = inputs(), inputs()
+    one = built(seen, image if ad_image else None, ad)
+    rows = [
+        plain(name, p, es, image_2[b] if ad_image else None, ad_2[b]) for b, es in enumerate(lists(seen_2))
+    ]
+    other = torch.stack(rows)
+    assert one.shape == (len(LENGTHS), built.width)
+    torch.testing.assert_close(one, other)
+    assert not one[[0, 3, 4, 8]].any(), "an empty list is zero"
+    weights = torch.linspace(-1, 2, one.numel(), dtype=torch.float64).reshape(one.shape)
+    (one * weights).sum().backward()  # type: ignore[no-untyped-call]
+    (other * weights).sum().backward()  # type: ignore[no-untyped-call]
+    pairs = [(seen.values, seen_2.values), (image, image_2), (ad, ad_2)]
+    for got, wanted in pairs + [(w, p[n]) for n, w in built.named_parameters()]:
+        zeros = torch.zeros_like(got)
+        torch.testing.assert_close(
+            zeros if got.grad is None else got.grad, zeros if wanted.grad is None else wanted.grad
+        )
+
+
+@pytest.mark.parametrize("name", [name for name in AGGREGATORS if name != "max"])
+def test_gradients_against_finite_differences(name: AggregatorName) -> None:
+    built = build(name, widths=(5,))
+    seen, image, ad = inputs((2, 0, 4))
+
+    def out(values: Tensor, image: Tensor, ad: Tensor, *parameters: Tensor) -> Tensor:
+        named = dict(zip((n for n, _ in built.named_parameters()), parameters, strict=True))
+        arguments = (Ragged(values, seen.offsets), image, ad)
+        result: Tensor = torch.func.functional_call(built, named, arguments)
+        return result
+
+    leaves = [w.detach().clone().requires_grad_() for w in built.parameters()]
+    assert torch.autograd.gradcheck(out, (seen.values, image, ad, *leaves))
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+@pytest.mark.parametrize("lengths", [(), (0, 0, 0)])
+def test_no_behaviours_at_all(name: AggregatorName, lengths: tuple[int, ...]) -> None:
+    built = build(name)
+    seen, image, ad = inputs(lengths)
+    out = built(seen, image, ad)
+    assert out.shape == (len(lengths), built.width) and not out.any()
+    out.sum().backward()
+    assert seen.values.grad is None or seen.values.grad.shape == (0, W)
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_the_same_bits_again_whatever_is_beside(name: AggregatorName) -> None:
+    """Chunks begin at samples: the same batch gives the same bits, and a sample does not see its neighbours."""
+    built = build(name).float()
+    seen, image, ad = inputs()
+    values, image, ad = (x.detach().float() for x in (seen.values, image, ad))
+    outs, grads = [], []
+    for _ in range(2):
+        leaf = values.clone().requires_grad_()
+        out = built(Ragged(leaf, seen.offsets), image, ad)
+        out.square().sum().backward()
+        assert leaf.grad is not None
+        outs.append(out.detach())
+        grads.append(leaf.grad)
+    assert torch.equal(*outs) and torch.equal(*grads)
+    first, last = seen.offsets[2:4].tolist()
+    alone = built(Ragged(values[first:last], torch.tensor([0, last - first])), image[2:3], ad[2:3])
+    torch.testing.assert_close(alone[0], outs[0][2])
+
+
+def test_the_concatenated_are_the_newest() -> None:
+    values = torch.arange(10.0).reshape(5, 2)
+    out = build("concat")(Ragged(values, torch.tensor([0, 4, 5])), None, None)
+    assert out.tolist() == [[6.0, 7.0, 4.0, 5.0, 2.0, 3.0], [8.0, 9.0, 0.0, 0.0, 0.0, 0.0]]
+
+
+def test_the_largest_shared_shares_its_gradient() -> None:
+    values = torch.tensor([[1.0], [3.0], [3.0], [-2.0]], requires_grad=True)
+    out = build("max")(Ragged(values, torch.tensor([0, 3, 3, 4])), None, None)
+    assert out.tolist() == [[3.0], [0.0], [-2.0]]
+    out.sum().backward()  # type: ignore[no-untyped-call]
+    assert values.grad is not None and values.grad.squeeze(1).tolist() == [0.0, 0.5, 0.5, 1.0]
+
+
+def test_a_missing_query_or_a_wrong_name_is_told() -> None:
+    seen, image, _ = inputs()
+    with pytest.raises(ValueError, match="from the ad's image; give it"):
+        build("attentive")(seen, None, None)
+    with pytest.raises(ValueError, match="from the ad's ID vector; give it"):
+        build("multi_query_attentive")(seen, image, None)
+    with pytest.raises(ValueError, match="aggregator is 'mean', but must be one of concat, sum, max"):
+        build("mean")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="looks from the ad's image"):
+        build("attentive", ad_image=False)

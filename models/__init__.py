@@ -19,6 +19,7 @@ from models.base import (
 )
 from models.dcn import DCN
 from models.deepfm import DeepFM
+from models.dicm import DICM
 from models.dien import DIEN
 from models.din import DIN
 from models.dnn import DNN
@@ -33,6 +34,7 @@ from models.xdeepfm import XDeepFM
 
 __all__ = [
     "DCN",
+    "DICM",
     "DIEN",
     "DIN",
     "DNN",

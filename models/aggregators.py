@@ -10,8 +10,8 @@
 W: `image_dim`.  Lists come oldest first; an empty one gives zeros.
 
 Deviations: the paper has no equation of its attention and cites DIN's, so a is DIN's activation unit
-(`models.attention`): PReLU, no softmax. That unit subtracts and multiplies e and its query, and an ID's vector
-is of another space, often of another length, so a matrix P, learned with the rest, takes it to the images'.
+(`models.attention`): PReLU, no softmax. That unit subtracts and multiplies e and its query, and an ID's
+vector is of another space, often of another length, so a learned matrix P takes it to the images'.
 Where ad images take no part (behaviour images alone, Table 3), `multi_query_attentive` has the channel of
 the ad's ID only.
 """

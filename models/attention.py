@@ -32,8 +32,8 @@ CHUNK = 128
 
 
 class ActivationUnit(nn.Module):
-    """a(v, q) of vectors of `dim` float32: hidden layers of the `widths`, each unit with a slope of PReLU that
-    starts at ¼."""
+    """a(v, q) of vectors of `dim` float32: hidden layers of the `widths`, each of their units with a slope of
+    PReLU that starts at ¼."""
 
     def __init__(self, name: str, dim: int, widths: Sequence[int], seed: int) -> None:
         super().__init__()

@@ -10,23 +10,31 @@ Deviations: multi-valued fields are sum-pooled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import get_args
 
 from torch import Tensor
 
 from models.base import Columns, CTRModel, Gathered, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
-from models.layers import MLP, FieldLinear
+from models.layers import MLP, Activation, FieldLinear
+from models.settings import check_choice
 
 
 @dataclass(frozen=True)
 class DNN(ModelConfig):
-    """An MLP of the `hidden` widths (at least one) on vectors of `dim` float32."""
+    """An MLP of the `hidden` widths (at least one) on vectors of `dim` float32; `activation`
+    "relu" or "prelu"."""
 
     dim: int = 16
     hidden: tuple[int, ...] = (256, 128)
     optimiser: OptimiserSpec = adagrad()
     init_scale: float = 0.02
     dense_lr: float = 2e-3
+    activation: Activation = field(default="relu", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "activation", get_args(Activation))
 
     def segments(self) -> tuple[SegmentSpec, ...]:
         """Row: v f32[K]."""
@@ -44,7 +52,7 @@ class DNNModel(CTRModel):
         super().__init__()
         self.partial_size = config.hidden[0]
         self.first = FieldLinear("first", part, dim=config.dim, hidden=config.hidden[0])
-        self.mlp = MLP("mlp", (*config.hidden, 1), part.seed)
+        self.mlp = MLP("mlp", (*config.hidden, 1), part.seed, config.activation)
         self.local_axes = self.first.local_axes
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:

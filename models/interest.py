@@ -15,7 +15,8 @@ of the targets and of every behaviour are gathered.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +34,8 @@ from models.base import (
     adagrad,
     whole,
 )
-from models.layers import MLP, SomeFieldsLinear, generator, glorot
-from models.settings import check_names
+from models.layers import MLP, Activation, SomeFieldsLinear, generator, glorot
+from models.settings import check_choice, check_names
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,11 @@ class InterestConfig(ModelConfig):
     optimiser: OptimiserSpec = adagrad()
     init_scale: float = 0.02
     dense_lr: float = 2e-3
+    activation: Activation = field(default="relu", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_choice(self, "activation", get_args(Activation))
         kind = type(self).__name__
         check_names(self, "target", "behaviours")
         if len(self.target) != len(self.behaviours):
@@ -92,7 +95,7 @@ class InterestModel(CTRModel):
         self.interests = nn.Parameter(
             glorot((inputs, hidden), fan_in, hidden, generator(part.seed, "interests"))
         )
-        self.mlp = MLP("mlp", (*config.hidden, 1), part.seed)
+        self.mlp = MLP("mlp", (*config.hidden, 1), part.seed, config.activation)
 
     def interest(self, pair: int, behaviours: Ragged, target: Tensor) -> Tensor:
         """Behaviours f32[nnz, K] in lists, target f32[B, K] → f32[B, width]; 0 for an empty list."""

@@ -6,12 +6,15 @@ import hashlib
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from models.base import Columns, Part
 from models.fused import perceptron
+
+Activation = Literal["relu", "prelu"]
 
 
 def generator(seed: int, name: str, part: str = "") -> torch.Generator:
@@ -120,9 +123,12 @@ def _among(columns: tuple[int, ...], own: tuple[int, ...]) -> tuple[tuple[int, .
 
 
 class MLP(nn.Module):
-    """What follows the first layer: relu(x + b₁) W₂ + b₂ …, the last layer without activation."""
+    """What follows the first layer: relu(x + b₁) W₂ + b₂ …, the last layer without activation.
 
-    def __init__(self, name: str, sizes: Sequence[int], seed: int) -> None:
+    With "prelu" every unit has a slope for what is below 0, starting at ¼ (He et al. 2015).
+    """
+
+    def __init__(self, name: str, sizes: Sequence[int], seed: int, activation: Activation = "relu") -> None:
         super().__init__()
         pairs = list(itertools.pairwise(sizes))
         self.first_bias = nn.Parameter(torch.zeros(sizes[0]))
@@ -130,9 +136,17 @@ class MLP(nn.Module):
             glorot((a, b), a, b, generator(seed, f"{name}.{i}")) for i, (a, b) in enumerate(pairs)
         )
         self.biases = nn.ParameterList(torch.zeros(b) for _, b in pairs)
+        self.slopes = (
+            nn.ParameterList(torch.full((a,), 0.25) for a, _ in pairs) if activation == "prelu" else None
+        )
 
     def forward(self, first: Tensor) -> Tensor:
         """The first layer's aggregated product, without its bias: f32[B, sizes[0]] → f32[B, sizes[-1]]."""
+        if self.slopes is not None:
+            x = first + self.first_bias
+            for slope, weight, bias in zip(self.slopes, self.weights, self.biases, strict=True):
+                x = torch.addmm(bias, nn.functional.prelu(x, slope), weight)
+            return x
         layers = itertools.chain.from_iterable(zip(self.weights, self.biases, strict=True))
         return perceptron(first, self.first_bias, *layers)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.base import Ragged
+from models.base import Gathered, Ragged
 
 
 def sample_of(offsets: Tensor) -> Tensor:
@@ -42,6 +42,19 @@ def newest(ragged: Ragged, count: int) -> Tensor:
     flat = ragged.values.new_zeros(rows * count, width)
     taken = flat.index_copy(0, (at * count + place)[kept], ragged.values.index_select(0, kept))
     return taken.reshape(rows, count * width)
+
+
+def content(seen: Gathered, name: str) -> Ragged:
+    """Vectors of a field's content; raises ValueError where they were not gathered."""
+    if name not in seen.content:
+        raise ValueError(f"the vectors of the content of {name!r}, which gathers() names, are not there")
+    return seen.content[name]
+
+
+def pooled_content(seen: Gathered, name: str) -> Tensor:
+    """Σ of the vectors of a field's content f32[B, W]."""
+    ragged = content(seen, name)
+    return list_sum(ragged.values, ragged.offsets)
 
 
 def padded(ragged: Ragged) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-NUMBERS = ("dim", "out", "layers", "heads", "state", "width", "image_dim")
+NUMBERS = ("dim", "out", "layers", "heads", "state", "width", "image_dim", "concat_length")
 WIDTHS = ("hidden", "cin", "attention", "deep")
 RATES = ("dense_lr", "init_scale", "lr")
 OPTIONAL = ("deep",)
@@ -36,15 +36,32 @@ def check_settings(config: object) -> None:
             raise ValueError(f"{kind}: {name} is {value!r}, but must be a number of at least 0")
 
 
-def check_names(config: object, *settings: str) -> None:
-    """Settings that are one or more names of features."""
+def check_names(config: object, *settings: str, optional: bool = False) -> None:
+    """Settings that are one or more names of features, or none where they are optional."""
     for setting in settings:
         names = getattr(config, setting)
-        if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names):
+        enough = isinstance(names, tuple) and (names or optional)
+        if not enough or not all(isinstance(name, str) for name in names):
             raise ValueError(
-                f"{type(config).__name__}: {setting} is {names!r}, but must be one or more names of "
-                'features, as in ("ad",)'
+                f"{type(config).__name__}: {setting} is {names!r}, but must be "
+                f'{"some" if optional else "one or more"} names of features, as in ("ad",)'
             )
+
+
+def check_name(config: object, setting: str) -> None:
+    """A setting that is the name of a feature."""
+    name = getattr(config, setting)
+    if not isinstance(name, str) or not name:
+        raise ValueError(f'{type(config).__name__}: {setting} is {name!r}, but must be a feature, as "ad"')
+
+
+def check_choice(config: object, setting: str, choices: Iterable[str]) -> None:
+    """A setting that is one of some words."""
+    value = getattr(config, setting)
+    if value not in (known := tuple(choices)):
+        raise ValueError(
+            f"{type(config).__name__}: {setting} is {value!r}, but must be one of {', '.join(known)}"
+        )
 
 
 def check_fields(config: object, names: Iterable[str], known: Iterable[str]) -> None:

@@ -1,8 +1,10 @@
 """Two towers for pre-rank, after DSSM (Huang et al., CIKM 2013), the form that DICM's pre-rank uses.
 
-    logit = γ · cos(y_user, y_item) + b,   y_t = MLP_t([v_f for f in tower t, x_dense of tower t])
+    logit = γ · cos(y_user, y_item) + b,   y_t = MLP_t([v_f for f in tower t, x_dense of tower t, images_t])
+    images_t = [Σ e_i for f in the image fields of tower t]        e: vectors of images (DICM §6 and Fig. 4)
 
 Sub-operators: each tower's first-layer block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ + H₁ float32 a sample.
+What images add to a first layer has shared weights; every image's vector is gathered besides.
 Serving keeps y_item / ‖y_item‖ of every item as one matrix; a request is one user vector γ y_user / ‖y_user‖
 and one matrix product. Here ‖y‖ is soft, √(Σ y² + SOFT²).
 
@@ -22,13 +24,16 @@ from models.base import (
     Columns,
     CTRModel,
     Gathered,
+    Gathers,
     ModelConfig,
     OptimiserSpec,
     Part,
     SegmentSpec,
     adagrad,
+    whole,
 )
-from models.layers import MLP, SomeFieldsLinear
+from models.layers import MLP, SomeFieldsLinear, generator, glorot
+from models.ragged import pooled_content
 from models.settings import check_fields, check_names
 
 SOFT = 0.1
@@ -40,7 +45,8 @@ without bound where a tower's output starts near zero: they spoil AdaGrad's sums
 class TwoTower(ModelConfig):
     """Two towers over the fields and dense features named in `user` and `item`; vectors of `out` float32.
 
-    Fields in neither tower take no part.
+    user_images, item_images: fields of a content, whose images each tower sums; image_dim: numbers of an
+    image's vector, the `out` of the content's sub-model. Fields in neither tower take no part.
     """
 
     user: tuple[str, ...]
@@ -51,11 +57,16 @@ class TwoTower(ModelConfig):
     optimiser: OptimiserSpec = adagrad()
     init_scale: float = 0.02
     dense_lr: float = 2e-3
+    user_images: tuple[str, ...] = ()
+    item_images: tuple[str, ...] = ()
+    image_dim: int = 12
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_names(self, "user", "item")
-        if both := set(self.user) & set(self.item):
+        check_names(self, "user_images", "item_images", optional=True)
+        both = (set(self.user) & set(self.item)) | (set(self.user_images) & set(self.item_images))
+        if both:
             raise ValueError(f"TwoTower has {', '.join(sorted(both))} in both towers; leave it in one")
 
     def segments(self) -> tuple[SegmentSpec, ...]:
@@ -66,6 +77,11 @@ class TwoTower(ModelConfig):
         """See `ModelConfig.check`; a tower may name a vector by its name or one of its numbers."""
         vectors = {name.rpartition(".")[0] for name in dense_names} - {""}
         check_fields(self, (*self.user, *self.item), (*fields, *dense_names, *vectors))
+        check_fields(self, (*self.user_images, *self.item_images), fields)
+
+    def gathers(self, fields: Sequence[str]) -> Gathers:
+        """The images' vectors."""
+        return Gathers(content=(*self.user_images, *self.item_images))
 
     def network(self, part: Part) -> CTRModel:
         """See `ModelConfig.network`."""
@@ -78,9 +94,23 @@ def is_named(number: str, names: Container[str]) -> bool:
 
 
 class Tower(nn.Module):
-    """One side: picks its own fields and dense features, and turns them into a vector."""
+    """One side: picks its own fields and dense features, and turns them into a vector.
 
-    def __init__(self, name: str, names: tuple[str, ...], config: TwoTower, part: Part) -> None:
+    Attributes:
+        image_fields: the config's
+        images: f32[image_fields · image_dim, H₁], None without images
+    """
+
+    images: nn.Parameter | None
+
+    def __init__(
+        self,
+        name: str,
+        names: tuple[str, ...],
+        image_fields: tuple[str, ...],
+        config: TwoTower,
+        part: Part,
+    ) -> None:
         super().__init__()
         own = replace(
             part,
@@ -91,14 +121,34 @@ class Tower(nn.Module):
         self.first = SomeFieldsLinear(f"{name}.first", part, own, dim=config.dim, hidden=config.hidden[0])
         self.mlp = MLP(f"{name}.mlp", (*config.hidden, config.out), part.seed)
         self.local_axes = self.first.local_axes
+        self.image_fields = image_fields
+        self.images = None
+        if width := len(image_fields) * config.image_dim:
+            hidden, fan_in = config.hidden[0], len(own.fields) * config.dim + len(own.dense_names) + width
+            source = generator(part.seed, f"{name}.images")
+            self.images = nn.Parameter(glorot((width, hidden), fan_in, hidden, source))
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, K] → Σ v W f32[B, H₁]."""
         out: Tensor = self.first(values, dense, columns)
         return out
 
-    def vector(self, aggregated: Tensor) -> Tensor:
-        """Aggregated f32[B, H₁] → x / √(‖x‖² + SOFT²) f32[B, out]: unit vectors but for tiny x."""
+    def pooled_images(self, gathered: Gathered | None) -> Tensor | None:
+        """Sums of the gathered images f32[B, image_fields · image_dim]; None for a tower without images."""
+        if self.images is None:
+            return None
+        seen = whole(gathered)
+        return torch.cat([pooled_content(seen, name) for name in self.image_fields], dim=1)
+
+    def vector(self, aggregated: Tensor, images: Tensor | None = None) -> Tensor:
+        """Aggregated f32[B, H₁] → x / √(‖x‖² + SOFT²) f32[B, out]: unit vectors but for tiny x.
+
+        images: as `pooled_images` gives them. Raises ValueError where a tower with images gets none.
+        """
+        if self.images is not None:
+            if images is None:
+                raise ValueError(f"this tower sees images of {', '.join(self.image_fields)}; give their sums")
+            aggregated = torch.addmm(aggregated, images, self.images)
         x: Tensor = self.mlp(aggregated)
         return x * torch.rsqrt(x.square().sum(dim=1, keepdim=True) + SOFT**2)
 
@@ -111,8 +161,8 @@ class TwoTowerModel(CTRModel):
         self.hidden = config.hidden[0]
         self.partial_size = 2 * self.hidden
         self.gamma = nn.Parameter(torch.tensor(4.0))
-        self.user = Tower("user", config.user, config, part)
-        self.item = Tower("item", config.item, config, part)
+        self.user = Tower("user", config.user, config.user_images, config, part)
+        self.item = Tower("item", config.item, config.item_images, config, part)
         self.local_axes = self.user.local_axes | self.item.local_axes
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
@@ -122,15 +172,21 @@ class TwoTowerModel(CTRModel):
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, H₁ + H₁] → logits f32[B]."""
-        return (self.user_vector(aggregated) * self.item_vector(aggregated)).sum(dim=1) + self.bias
+        user = self.user_vector(aggregated, self.user.pooled_images(gathered))
+        item = self.item_vector(aggregated, self.item.pooled_images(gathered))
+        return (user * item).sum(dim=1) + self.bias
 
-    def user_vector(self, aggregated: Tensor) -> Tensor:
-        """γ · unit vector of the user: f32[B, H₁ + H₁] (the item half is not used) → f32[B, out]."""
-        return self.gamma * self.user.vector(aggregated[:, : self.hidden])
+    def user_vector(self, aggregated: Tensor, images: Tensor | None = None) -> Tensor:
+        """γ · unit vector of the user: f32[B, H₁ + H₁] (the item half is not used) → f32[B, out].
 
-    def item_vector(self, aggregated: Tensor) -> Tensor:
+        images: f32[B, user_images · image_dim], the sums of each field's image vectors.
+        """
+        return self.gamma * self.user.vector(aggregated[:, : self.hidden], images)
+
+    def item_vector(self, aggregated: Tensor, images: Tensor | None = None) -> Tensor:
         """Unit vector of the item: f32[B, H₁ + H₁] (the user half is not used) → f32[B, out].
 
+        images: f32[B, item_images · image_dim], the sums of each field's image vectors.
         logit = ⟨user_vector, item_vector⟩ + bias.
         """
-        return self.item.vector(aggregated[:, self.hidden :])
+        return self.item.vector(aggregated[:, self.hidden :], images)

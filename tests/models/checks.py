@@ -20,16 +20,18 @@ import models
 from bench.planted import pipeline
 from kernels.errors import ConfigError
 from models import CTRModel, Gathered, ModelConfig, Ragged, TwoTower
-from tests.models.examples import DENSE, EXAMPLES, FIELDS
-from tests.models.inputs import Inputs
+from tests.models.examples import CONTENT_EXAMPLES, DENSE, EXAMPLES, FIELDS
+from tests.models.inputs import Inputs, image_dim
 from tests.models.one_rank import OneRank, batch
 
 NOWHERE = "nowhere"
+NAMES = ("ad_image", "behaviors", "ad")
+"""Settings that are the name of one feature."""
 
 
 def exported() -> dict[str, ModelConfig]:
     """Name → configuration, at least one of every class that `models` exports."""
-    found = {name: config for name, (config, _) in EXAMPLES.items()}
+    found = {name: example[0] for name, example in (EXAMPLES | CONTENT_EXAMPLES).items()}
     for name in models.__all__:
         kind = getattr(models, name)
         if not (isinstance(kind, type) and issubclass(kind, ModelConfig)) or kind is ModelConfig:
@@ -121,9 +123,17 @@ def _forward(
 ) -> torch.Tensor:
     wanted = config.gathers(fields)
     values = torch.full((4, len(fields), config.width), 0.3)
-    ragged = Ragged(torch.full((3, config.width), 0.1), torch.tensor([0, 1, 1, 3, 3]))
+    ragged, content = (
+        Ragged(torch.full((3, width), 0.1), torch.tensor([0, 1, 1, 3, 3]))
+        for width in (config.width, image_dim(config))
+    )
     pooled = values[:, [fields.index(name) for name in wanted.pooled]]
-    seen = Gathered(pooled, dict.fromkeys(wanted.sequences, ragged), dense if wanted.dense else None)
+    seen = Gathered(
+        pooled,
+        dict.fromkeys(wanted.sequences, ragged),
+        dense if wanted.dense else None,
+        dict.fromkeys(wanted.content, content),
+    )
     logits: torch.Tensor = model(values, dense, seen)
     assert logits.shape == (4,) and torch.isfinite(logits).all()
     return logits
@@ -134,11 +144,7 @@ def extreme_values(config: ModelConfig) -> None:
     for scale in (1e-6, 1e3):
         inputs = Inputs.of(config, 6, scale=scale)
         model = config.build(FIELDS, FIELDS, DENSE, True, 1)
-        leaves = Inputs(
-            inputs.values.float(),
-            inputs.dense.float(),
-            {n: Ragged(r.values.float(), r.offsets) for n, r in inputs.sequences.items()},
-        ).leaves()
+        leaves = inputs.moved([x.float() for x in inputs.tensors().values()]).leaves()
         logits = leaves.logits(config, model)
         assert torch.isfinite(logits).all(), scale
         logits.sum().backward()  # type: ignore[no-untyped-call]
@@ -198,7 +204,7 @@ def same_in_training_and_serving(config: ModelConfig) -> None:
 def what_is_gathered_is_asked_for(config: ModelConfig) -> None:
     """A model that gathers says so when it gets nothing; one that does not needs nothing."""
     wanted = config.gathers(FIELDS)
-    assert set(wanted.pooled) | set(wanted.sequences) <= set(FIELDS)
+    assert {*wanted.pooled, *wanted.sequences, *wanted.content} <= set(FIELDS)
     model = config.build(FIELDS, FIELDS, DENSE, True, 3).double()
     inputs = Inputs.of(config)
     if not wanted:
@@ -260,6 +266,8 @@ def _misspelt(config: ModelConfig) -> Iterator[ModelConfig]:
     """The configuration with one feature's name misspelt, for every setting that holds names."""
     for setting in settings_of(config):  # type: ignore[arg-type]
         value = getattr(config, setting.name)
+        if setting.name in NAMES:
+            yield replace(config, **{setting.name: NOWHERE})  # type: ignore[type-var]
         if isinstance(value, tuple) and value and isinstance(value[0], str):
             yield replace(config, **{setting.name: (NOWHERE, *value[1:])})  # type: ignore[type-var]
         if isinstance(value, tuple) and value and isinstance(value[0], tuple):
@@ -269,7 +277,8 @@ def _misspelt(config: ModelConfig) -> Iterator[ModelConfig]:
 def a_wrong_setting_is_told(config: ModelConfig) -> None:
     """A width, rate or name of no use is an error that names the setting."""
     for setting in settings_of(config):  # type: ignore[arg-type]
-        for wrong in _wrong(getattr(config, setting.name)):
+        value = getattr(config, setting.name)
+        for wrong in (1, "", ("C1",)) if setting.name in NAMES else _wrong(value):
             with pytest.raises(ValueError, match=f"^{type(config).__name__}.*{setting.name} is"):
                 replace(config, **{setting.name: wrong})  # type: ignore[type-var]
 

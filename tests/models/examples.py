@@ -5,8 +5,11 @@ Fields C1 … C6, of which C3 and C6 are lists, sometimes empty, and C6 shares C
 
 from __future__ import annotations
 
+from typing import Any
+
 from models import (
     DCN,
+    DICM,
     DIEN,
     DIN,
     DNN,
@@ -52,3 +55,34 @@ EXAMPLES: dict[str, tuple[ModelConfig, bool]] = {
     ),
 }
 """Name → (configuration, whether it needs a field's every key: `Gathers.sequences`)."""
+
+
+def dicm(**settings: Any) -> DICM:
+    """C2 is the ad and its image, C6 the clicked ads and theirs."""
+    named: dict[str, Any] = {"target": ("C2",), "behaviours": ("C6",), "concat_length": 2}
+    small: dict[str, Any] = {"image_dim": 3, "dim": 4, "hidden": (8, 5), "attention": (6,)}
+    return DICM(ad_image="C2", behaviors="C6", ad="C1", **(named | small | settings))
+
+
+CONTENT_EXAMPLES: dict[str, tuple[ModelConfig, bool, tuple[str, ...]]] = {
+    "DICM": (dicm(), False, ("C2", "C6")),
+    "DICM on LR": (dicm(basic="lr"), False, ("C2", "C6")),
+    "DICM on DIN": (dicm(basic="din", aggregator="attentive"), True, ("C2", "C6")),
+    "DICM, max": (dicm(aggregator="max", images="behaviors"), False, ("C6",)),
+    "DICM, concat": (dicm(aggregator="concat"), False, ("C2", "C6")),
+    "TwoTower with images": (
+        TwoTower(
+            user=("C1", "C5", "I1"),
+            item=("C2", "C4", "I3"),
+            user_images=("C6", "C3"),
+            item_images=("C2",),
+            image_dim=3,
+            dim=4,
+            hidden=(8,),
+            out=6,
+        ),
+        False,
+        ("C6", "C3", "C2"),
+    ),
+}
+"""Name → as above, and the fields that are ids of content, whose vectors have 3 numbers."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -33,11 +33,12 @@ def build(
 @dataclass(frozen=True)
 class Inputs:
     """What a model sees of B samples: values f64[B, F, D_model], dense f64[B, Dd] and every key's vector of
-    sequence fields, of which `values` has the sum."""
+    sequence fields, of which `values` has the sum; vectors of content have `image_dim` numbers."""
 
     values: Tensor
     dense: Tensor
     sequences: Mapping[str, Ragged]
+    content: Mapping[str, Ragged] = field(default_factory=dict)
 
     @staticmethod
     def of(config: ModelConfig, rows: int = 7, *, seed: int = 1, scale: float = 1.0) -> Inputs:
@@ -48,16 +49,21 @@ class Inputs:
             return scale * torch.randn(*shape, generator=source, dtype=torch.float64)
 
         values, dense = normal(rows, len(FIELDS), config.width), normal(rows, len(DENSE))
-        sequences = {}
-        for name in config.gathers(FIELDS).sequences:
+
+        def listed(width: int) -> Ragged:
             lengths = torch.randint(0, 5, (rows,), generator=source)
             offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
-            ragged = Ragged(normal(int(offsets[-1]), config.width), offsets)
+            return Ragged(normal(int(offsets[-1]), width), offsets)
+
+        sequences = {}
+        for name in config.gathers(FIELDS).sequences:
+            ragged = listed(config.width)
             values[:, FIELDS.index(name)] = torch.stack(
                 [part.sum(0) for part in lists(ragged)] or [torch.empty(0)]
             ).reshape(rows, config.width)
             sequences[name] = ragged
-        return Inputs(values, dense, sequences)
+        content = {name: listed(image_dim(config)) for name in config.gathers(FIELDS).content}
+        return Inputs(values, dense, sequences, content)
 
     def gathered(self, config: ModelConfig) -> Gathered | None:
         """What the trainer and the servers gather for this model."""
@@ -66,7 +72,10 @@ class Inputs:
             return None
         pooled = self.values[:, [FIELDS.index(f) for f in wanted.pooled]]
         return Gathered(
-            pooled, {f: self.sequences[f] for f in wanted.sequences}, self.dense if wanted.dense else None
+            pooled,
+            {f: self.sequences[f] for f in wanted.sequences},
+            self.dense if wanted.dense else None,
+            {f: self.content[f] for f in wanted.content},
         )
 
     def logits(self, config: ModelConfig, model: CTRModel) -> Tensor:
@@ -80,22 +89,35 @@ class Inputs:
             values=self.values[rows],
             dense=self.dense[rows],
             sequences={name: taken(ragged, rows) for name, ragged in self.sequences.items()},
+            content={name: taken(ragged, rows) for name, ragged in self.content.items()},
         )
 
     def leaves(self) -> Inputs:
         """The same as leaves of a graph of their own."""
+        return self.moved([x.detach().clone().requires_grad_() for x in self.tensors().values()])
 
-        def leaf(x: Tensor) -> Tensor:
-            return x.detach().clone().requires_grad_()
-
-        sequences = {n: Ragged(leaf(r.values), r.offsets) for n, r in self.sequences.items()}
-        return Inputs(leaf(self.values), leaf(self.dense), sequences)
+    def moved(self, tensors: Sequence[Tensor]) -> Inputs:
+        """The same lists of other `tensors`."""
+        values, dense, *rest = tensors
+        of_lists = iter(rest)
+        sequences = {n: Ragged(next(of_lists), r.offsets) for n, r in self.sequences.items()}
+        content = {n: Ragged(next(of_lists), r.offsets) for n, r in self.content.items()}
+        return Inputs(values, dense, sequences, content)
 
     def tensors(self) -> dict[str, Tensor]:
         """All of them by a name."""
         return {"values": self.values, "dense": self.dense} | {
-            name: ragged.values for name, ragged in self.sequences.items()
+            name: ragged.values for name, ragged in self.lists().items()
         }
+
+    def lists(self) -> dict[str, Ragged]:
+        """Sequences by their field's name, content by "content.<field>"."""
+        return {**self.sequences, **{f"content.{name}": one for name, one in self.content.items()}}
+
+
+def image_dim(config: ModelConfig) -> int:
+    """Numbers of a vector of content."""
+    return getattr(config, "image_dim", 0)
 
 
 def lists(ragged: Ragged) -> list[Tensor]:

@@ -21,6 +21,7 @@ from kernels.table import DynamicTable, FieldTables, Floats
 from models import Gathered, ModelConfig, Ragged
 from models.base import row_segments
 from tests.models.examples import DENSE, FIELDS, SHARED
+from tests.models.inputs import image_dim
 from trainer.dense import DenseAdam
 
 F32 = NDArray[np.float32]
@@ -39,11 +40,13 @@ def batch(rng: np.random.Generator, rows: int, *, keys: int = 40, empty: bool = 
 
 @dataclass(frozen=True)
 class Read:
-    """Rows of a batch: values f32[B, F, D_model], the lists' f32[nnz, D_model], dense f32[B, Dd]."""
+    """Rows of a batch: values f32[B, F, D_model], the lists' f32[nnz, D_model], dense f32[B, Dd], and vectors
+    of content f32[nnz, image_dim] by field."""
 
     values: Tensor
     lists: tuple[Ragged, ...]
     dense: Tensor
+    content: Mapping[str, Ragged]
 
 
 TABLES = {name: name for name in FIELDS} | {f"C{f}": f"C{g}" for f, g in SHARED}
@@ -104,6 +107,7 @@ class OneRank:
                 read.values[:, [self.fields.index(f) for f in self.wanted.pooled]],
                 dict(zip(self.wanted.sequences, read.lists, strict=True)),
                 read.dense if self.wanted.dense else None,
+                read.content,
             )
         out: Tensor = self.model(read.values, read.dense, gathered)
         return out
@@ -122,7 +126,14 @@ class OneRank:
             torch.from_numpy(pooled),
             tuple(_ragged(values, at) for values, (at, _) in zip(apart, lists, strict=True)),
             torch.from_numpy(features.dense),
+            {name: self._content(features, name) for name in self.wanted.content},
         )
+
+    def _content(self, features: Features, name: str) -> Ragged:
+        """Every id has its own vector, as of a sub-model that is not trained."""
+        offsets, ids = _list(features, self.fields.index(name))
+        vectors = np.sin(np.outer(ids, 1 + np.arange(image_dim(self.config)))).astype(np.float32)
+        return Ragged(torch.from_numpy(vectors), torch.tensor(offsets, dtype=torch.int64))
 
     @property
     def keys(self) -> int:

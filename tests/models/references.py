@@ -11,6 +11,7 @@ from torch import Tensor
 
 from models import (
     DCN,
+    DICM,
     DIEN,
     DIN,
     DNN,
@@ -27,7 +28,7 @@ from models import (
 )
 from models.two_tower import SOFT
 from tests.models.examples import DENSE, FIELDS
-from tests.models.inputs import Inputs, lists
+from tests.models.inputs import Inputs, build, lists
 
 P = dict[str, Tensor]
 
@@ -57,7 +58,8 @@ def layers(p: P, name: str, x: Tensor) -> Tensor:
     x = x + p[f"{name}.first_bias"]
     i = 0
     while f"{name}.weights.{i}" in p:
-        x = torch.relu(x) @ p[f"{name}.weights.{i}"] + p[f"{name}.biases.{i}"]
+        slope = p[f"{name}.slopes.{i}"] if f"{name}.slopes.0" in p else 0.0
+        x = torch.where(x > 0, x, slope * x) @ p[f"{name}.weights.{i}"] + p[f"{name}.biases.{i}"]
         i += 1
     return x
 
@@ -136,8 +138,17 @@ def flen(c: FLEN, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Ten
 
 
 def two_tower(c: TwoTower, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
-    user = layers(p, "user.mlp", first_layer(p, "user.first", row, x, c.user))
-    item = layers(p, "item.mlp", first_layer(p, "item.first", row, x, c.item))
+    def tower(name: str, names: tuple[str, ...], images: tuple[str, ...]) -> Tensor:
+        first = first_layer(p, f"{name}.first", row, x, names)
+        if images:
+            sums = [
+                sum(lists[f"content.{field}"], torch.zeros(c.image_dim, dtype=torch.float64))
+                for field in images
+            ]
+            first = first + torch.cat(sums) @ p[f"{name}.images"]
+        return layers(p, f"{name}.mlp", first)
+
+    user, item = tower("user", c.user, c.user_images), tower("item", c.item, c.item_images)
 
     def norm(y: Tensor) -> Tensor:
         return (y.square().sum() + SOFT**2).sqrt()
@@ -179,26 +190,72 @@ def autoint(c: AutoInt, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) 
     return torch.cat(tokens) @ p["output"].squeeze() + (deep(p, row, x) if c.deep else zero())
 
 
-def with_interests(c: DIN | DIEN, p: P, row: Tensor, x: Tensor, interests: list[Tensor]) -> Tensor:
+def with_interests(c: DIN | DIEN | DICM, p: P, row: Tensor, x: Tensor, interests: list[Tensor]) -> Tensor:
+    """The first layer's product, with interests for the behaviours."""
     others = [name for name in FIELDS + DENSE if name not in c.behaviours]
-    first = first_layer(p, "first", row, x, others) + torch.cat(interests) @ p["interests"]
-    return layers(p, "mlp", first).squeeze()
+    return first_layer(p, "first", row, x, others) + torch.cat(interests) @ p["interests"]
+
+
+def attended(p: P, unit: str, behaviours: Tensor, query: Tensor) -> Tensor:
+    """Σ a(b, q) b, behaviour by behaviour and layer by layer."""
+    interest = torch.zeros_like(query)
+    for b in behaviours:
+        x = torch.cat([b, query, b - query, b * query])
+        layer = 0
+        while f"{unit}.slopes.{layer}" in p:
+            x = x @ p[f"{unit}.weights.{layer}"] + p[f"{unit}.biases.{layer}"]
+            x = torch.where(x > 0, x, p[f"{unit}.slopes.{layer}"] * x)
+            layer += 1
+        interest = interest + (x @ p[f"{unit}.weights.{layer}"] + p[f"{unit}.biases.{layer}"]) * b
+    return interest
+
+
+def din_interests(c: DIN | DICM, p: P, row: Tensor, lists: dict[str, Tensor]) -> list[Tensor]:
+    """Of every pair of fields."""
+    return [
+        attended(p, f"units.{i}", lists[behaviours], row[FIELDS.index(target)])
+        for i, (behaviours, target) in enumerate(zip(c.behaviours, c.target, strict=True))
+    ]
 
 
 def din(c: DIN, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
-    interests = []
-    for i, (behaviours, target) in enumerate(zip(c.behaviours, c.target, strict=True)):
-        t, interest = row[FIELDS.index(target)], torch.zeros(c.dim, dtype=torch.float64)
-        for b in lists[behaviours]:
-            unit = torch.cat([b, t, b - t, b * t])
-            for layer in range(len(c.attention)):
-                unit = unit @ p[f"units.{i}.weights.{layer}"] + p[f"units.{i}.biases.{layer}"]
-                unit = torch.where(unit > 0, unit, p[f"units.{i}.slopes.{layer}"] * unit)
-            last = len(c.attention)
-            weight = unit @ p[f"units.{i}.weights.{last}"] + p[f"units.{i}.biases.{last}"]
-            interest = interest + weight * b
-        interests.append(interest)
-    return with_interests(c, p, row, x, interests)
+    first = with_interests(c, p, row, x, din_interests(c, p, row, lists))
+    return layers(p, "mlp", first).squeeze()
+
+
+def aggregate(
+    name: str, p: P, prefix: str, images: Tensor, ad_image: Tensor | None, ad: Tensor, length: int
+) -> Tensor:
+    """One sample's behaviour images f64[n, W], oldest first → f64[width] (DICM §5.2)."""
+    nothing = torch.zeros(images.shape[1], dtype=torch.float64)
+    if name == "concat":
+        return torch.cat([*reversed(list(images)), *[nothing] * length][:length])
+    if name == "sum":
+        return sum(images, nothing)
+    if name == "max":
+        return images.amax(0) if len(images) else nothing
+    channels = [] if ad_image is None else [attended(p, f"{prefix}image", images, ad_image)]
+    if name == "multi_query_attentive":
+        channels.append(attended(p, f"{prefix}id", images, ad @ p[f"{prefix}project"]))
+    return torch.cat(channels)
+
+
+def dicm(c: DICM, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
+    images, ad_image = [], None
+    if c.images in ("ad", "joint"):
+        ad_image = sum(lists[f"content.{c.ad_image}"], torch.zeros(c.image_dim, dtype=torch.float64))
+        images.append(ad_image)
+    if c.images in ("behaviors", "joint"):
+        seen, ad = lists[f"content.{c.behaviors}"], row[FIELDS.index(c.ad)][-c.dim :]
+        images.append(aggregate(c.aggregator, p, "images.aggregator.", seen, ad_image, ad, c.concat_length))
+    of_images = torch.cat(images) @ p["images.weight"] if images else zero()
+    if c.basic == "lr":
+        return first_order(p, row, x) + of_images.squeeze()
+    if c.basic == "din":
+        first = with_interests(c, p, row, x, din_interests(c, p, row, lists))
+    else:
+        first = first_layer(p, "first", row, x, FIELDS + DENSE)
+    return layers(p, "mlp", first + of_images).squeeze()
 
 
 def gru(p: P, name: str, x: Tensor, state: Tensor, attention: Tensor | None = None) -> Tensor:
@@ -224,7 +281,7 @@ def dien(c: DIEN, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Ten
         for h, a in zip(states, torch.stack(scores).softmax(0) if scores else [], strict=True):
             interest = gru(p, f"evolution.{i}", h, interest, a)
         interests.append(interest)
-    return with_interests(c, p, row, x, interests)
+    return layers(p, "mlp", with_interests(c, p, row, x, interests)).squeeze()
 
 
 Reference = Callable[..., Tensor]
@@ -241,6 +298,7 @@ REFERENCES: dict[type[ModelConfig], Reference] = {
     XDeepFM: xdeepfm,
     AutoInt: autoint,
     DIN: din,
+    DICM: dicm,
     DIEN: dien,
     TwoTower: two_tower,
 }
@@ -249,10 +307,39 @@ REFERENCES: dict[type[ModelConfig], Reference] = {
 def logits(config: ModelConfig, p: P, inputs: Inputs) -> Tensor:
     """The reference's f64[B]."""
     of = REFERENCES[type(config)]
-    sequences = {name: lists(ragged) for name, ragged in inputs.sequences.items()}
+    sequences = {name: lists(ragged) for name, ragged in inputs.lists().items()}
     return torch.stack(
         [
             of(config, p, row, x, {n: parts[b] for n, parts in sequences.items()}) + p["bias"]
             for b, (row, x) in enumerate(zip(inputs.values, inputs.dense, strict=True))
         ]
     )
+
+
+def weighed(logits: Tensor) -> Tensor:
+    """A number that depends on every logit in its own way."""
+    return (logits * torch.arange(1, len(logits) + 1)).sum() + logits.square().sum()
+
+
+def check(config: ModelConfig) -> None:
+    """A model's logits and all gradients are those of its formula."""
+    model = build(config)
+    ours, theirs = Inputs.of(config).leaves(), Inputs.of(config).leaves()
+    state = model.local_state() | model.shared_state()
+    p = {name: tensor.clone().requires_grad_() for name, tensor in state.items()}
+    one, other = ours.logits(config, model), logits(config, p, theirs)
+    torch.testing.assert_close(one, other)
+    assert one.detach().std() > 1e-2, "the samples must differ for this test to see anything"
+    weighed(one).backward()  # type: ignore[no-untyped-call]
+    weighed(other).backward()  # type: ignore[no-untyped-call]
+    grads = {n: w.grad if w.grad is not None else torch.zeros_like(w) for n, w in model.named_parameters()}
+    local, shared = model.by_name(grads)
+    for name, grad in (local | shared).items():
+        wanted = p[name].grad
+        torch.testing.assert_close(grad, torch.zeros_like(grad) if wanted is None else wanted, msg=name)
+    for name, tensor in ours.tensors().items():
+        wanted = theirs.tensors()[name].grad
+        got = tensor.grad
+        assert (got is None) == (wanted is None) or not (got if wanted is None else wanted).any(), name
+        if got is not None and wanted is not None:
+            torch.testing.assert_close(got, wanted, msg=name)

@@ -10,6 +10,7 @@ from models import attention
 from models.aggregators import AGGREGATORS, Aggregator, AggregatorName, aggregator
 from models.base import Ragged
 from tests.models.inputs import lists
+from tests.models.references import aggregate
 
 W, K, LENGTH = 4, 3, 3
 LENGTHS = (0, 2, 5, 0, 0, 1, 3, 7, 0)
@@ -45,33 +46,6 @@ def inputs(lengths: tuple[int, ...] = LENGTHS) -> tuple[Ragged, Tensor, Tensor]:
     )
 
 
-def plain_unit(p: dict[str, Tensor], name: str, e: Tensor, q: Tensor) -> Tensor:
-    """a(e, q), layer by layer."""
-    x = torch.cat([e, q, e - q, e * q])
-    layer = 0
-    while f"{name}.slopes.{layer}" in p:
-        x = x @ p[f"{name}.weights.{layer}"] + p[f"{name}.biases.{layer}"]
-        x = torch.where(x > 0, x, p[f"{name}.slopes.{layer}"] * x)
-        layer += 1
-    return x @ p[f"{name}.weights.{layer}"] + p[f"{name}.biases.{layer}"]
-
-
-def plain(name: str, p: dict[str, Tensor], es: Tensor, ad_image: Tensor | None, ad: Tensor) -> Tensor:
-    """One sample's behaviours f64[n, W] → f64[width]."""
-    nothing = torch.zeros(W, dtype=torch.float64)
-    if name == "concat":
-        last = [*reversed(list(es)), *[nothing] * LENGTH]
-        return torch.cat(last[:LENGTH])
-    if name == "sum":
-        return sum(es, nothing)
-    if name == "max":
-        return es.amax(0) if len(es) else nothing
-    queries = [] if ad_image is None else [("image", ad_image)]
-    if name == "multi_query_attentive":
-        queries.append(("id", ad @ p["project"]))
-    return torch.cat([sum((plain_unit(p, of, e, q) * e for e in es), nothing) for of, q in queries])
-
-
 CASES = [(name, True) for name in AGGREGATORS] + [("multi_query_attentive", False)]
 
 
@@ -86,7 +60,8 @@ def test_equals_a_plain_loop_with_all_gradients(
     (seen, image, ad), (seen_2, image_2, ad_2) = inputs(), inputs()
     one = built(seen, image if ad_image else None, ad)
     rows = [
-        plain(name, p, es, image_2[b] if ad_image else None, ad_2[b]) for b, es in enumerate(lists(seen_2))
+        aggregate(name, p, "", es, image_2[b] if ad_image else None, ad_2[b], LENGTH)
+        for b, es in enumerate(lists(seen_2))
     ]
     other = torch.stack(rows)
     assert one.shape == (len(LENGTHS), built.width)
@@ -131,7 +106,7 @@ def test_no_behaviours_at_all(name: AggregatorName, lengths: tuple[int, ...]) ->
 
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_the_same_bits_again_whatever_is_beside(name: AggregatorName) -> None:
-    """Chunks begin at samples: the same batch gives the same bits, and a sample does not see its neighbours."""
+    """The same batch gives the same bits, and a sample does not see its neighbours."""
     built = build(name).float()
     seen, image, ad = inputs()
     values, image, ad = (x.detach().float() for x in (seen.values, image, ad))

@@ -10,42 +10,20 @@ from torch import Tensor
 from models import ModelConfig
 from models.base import Columns
 from tests.models import references
-from tests.models.examples import DENSE, EXAMPLES, FIELDS
+from tests.models.examples import CONTENT_EXAMPLES, DENSE, EXAMPLES, FIELDS
 from tests.models.inputs import Inputs, build
 
+CONFIGS = {name: example[0] for name, example in (EXAMPLES | CONTENT_EXAMPLES).items()}
 
-@pytest.fixture(params=EXAMPLES)
+
+@pytest.fixture(params=CONFIGS)
 def config(request: pytest.FixtureRequest) -> ModelConfig:
     """Every example once."""
-    return EXAMPLES[request.param][0]
-
-
-def weighed(logits: Tensor) -> Tensor:
-    """A number that depends on every logit in its own way."""
-    return (logits * torch.arange(1, len(logits) + 1)).sum() + logits.square().sum()
+    return CONFIGS[request.param]
 
 
 def test_equals_the_papers_formula_with_all_gradients(config: ModelConfig) -> None:
-    model = build(config)
-    ours, theirs = Inputs.of(config).leaves(), Inputs.of(config).leaves()
-    state = model.local_state() | model.shared_state()
-    p = {name: tensor.clone().requires_grad_() for name, tensor in state.items()}
-    one, other = ours.logits(config, model), references.logits(config, p, theirs)
-    torch.testing.assert_close(one, other)
-    assert one.detach().std() > 1e-2, "the samples must differ for this test to see anything"
-    weighed(one).backward()  # type: ignore[no-untyped-call]
-    weighed(other).backward()  # type: ignore[no-untyped-call]
-    grads = {n: w.grad if w.grad is not None else torch.zeros_like(w) for n, w in model.named_parameters()}
-    local, shared = model.by_name(grads)
-    for name, grad in (local | shared).items():
-        wanted = p[name].grad
-        torch.testing.assert_close(grad, torch.zeros_like(grad) if wanted is None else wanted, msg=name)
-    for name, tensor in ours.tensors().items():
-        wanted = theirs.tensors()[name].grad
-        got = tensor.grad
-        assert (got is None) == (wanted is None) or not (got if wanted is None else wanted).any(), name
-        if got is not None and wanted is not None:
-            torch.testing.assert_close(got, wanted, msg=name)
+    references.check(config)
 
 
 def test_gradients_against_finite_differences(config: ModelConfig) -> None:
@@ -55,13 +33,9 @@ def test_gradients_against_finite_differences(config: ModelConfig) -> None:
 
     def logits(*of: Tensor) -> Tensor:
         parameters = dict(zip(names, of, strict=False))
-        values, dense, *lists = of[len(names) :]
-        sequences = {
-            name: type(r)(new, r.offsets)
-            for (name, r), new in zip(inputs.sequences.items(), lists, strict=True)
-        }
-        moved = Inputs(values, dense, sequences)
-        return torch.func.functional_call(model, parameters, (values, dense, moved.gathered(config)))
+        moved = inputs.moved(of[len(names) :])
+        arguments = (moved.values, moved.dense, moved.gathered(config))
+        return torch.func.functional_call(model, parameters, arguments)
 
     leaves = [w.detach().clone() for _, w in model.named_parameters()] + list(tensors.values())
     # fast: against random directions of every tensor, in place of every entry (minutes)
@@ -106,7 +80,7 @@ def test_parts_add_up_with_all_gradients(config: ModelConfig, columns: Columns) 
     one, other = split.finish(parts[0] + parts[1], inputs.gathered(config)), inputs.logits(config, whole)
     torch.testing.assert_close(one, other)
     for logits in (one, other):
-        weighed(logits).backward()  # type: ignore[no-untyped-call]
+        references.weighed(logits).backward()  # type: ignore[no-untyped-call]
     wanted = dict(whole.named_parameters())
     for name, parameter in split.named_parameters():
         if wanted[name].grad is None:

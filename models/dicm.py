@@ -1,0 +1,240 @@
+"""Deep Image CTR Model (DICM, Ge et al. 2018, §3.3 and §5): images of the ad and of what the user clicked.
+
+    images = [e_ad, Agg(e_1 … e_n; e_ad, v_ad)]          e: vectors of images, by the sub-model of the content
+    lr:    logit = b + Σ w + Σ x u + images W
+    mlp:   logit = b + MLP([v_1 … v_F, x_dense, images])
+    din:   logit = b + MLP([v_1 … v_F, x_dense, interests, images])
+
+Agg: `models.aggregators`. The basic nets are `models.lr`, `models.dnn` and `models.din`, the latter two with
+PReLU (§7.2). Without images they are the paper's baselines, in which image ids are sparse fields as any other
+(§7.4); with images they keep them.
+
+Sub-operators: those of the basic net over ID fields. What images add to the first layer has shared weights,
+and is added to what ⊕ gives.  ⊕: 1 (lr) or H₁ float32 a sample; besides, the ad image's vector, every
+behaviour image's, and v_ad for `multi_query_attentive` are gathered.
+
+Deviations: those of the aggregators and of DIN. A row of the basic net lr has a vector v beside its weight
+only where `multi_query_attentive` takes v_ad for its query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from models.aggregators import Aggregator, AggregatorName, aggregator
+from models.base import (
+    Columns,
+    CTRModel,
+    Gathered,
+    Gathers,
+    ModelConfig,
+    OptimiserSpec,
+    Part,
+    SegmentSpec,
+    adagrad,
+    ftrl,
+    whole,
+)
+from models.din import DIN, DINModel
+from models.dnn import DNN, DNNModel
+from models.layers import generator, glorot
+from models.lr import LRModel
+from models.ragged import content, pooled_content
+from models.settings import check_choice, check_fields, check_name, check_names
+
+Basic = Literal["lr", "mlp", "din"]
+Images = Literal["none", "ad", "behaviors", "joint"]
+
+
+@dataclass(frozen=True)
+class DICM(ModelConfig):
+    """`ad_image` and `behaviors` are fields of a content, `ad` is the field whose vector is the second query.
+
+    images: which of them take part (Table 3). image_dim: numbers of an image's vector, the `out` of the
+    content's sub-model. concat_length: of the aggregator `concat`. target, behaviours: pairs of ID fields as
+    DIN has them, for the basic net `din` only. dim: of ID vectors. hidden: the MLP's widths. attention: those
+    of all activation units. first_order: the optimiser of the weights of `lr`.
+    """
+
+    ad_image: str
+    behaviors: str
+    ad: str
+    aggregator: AggregatorName = "multi_query_attentive"
+    basic: Basic = "mlp"
+    images: Images = "joint"
+    target: tuple[str, ...] = ()
+    behaviours: tuple[str, ...] = ()
+    image_dim: int = 12
+    concat_length: int = 32
+    dim: int = 16
+    hidden: tuple[int, ...] = (256, 128)
+    attention: tuple[int, ...] = (32, 16)
+    optimiser: OptimiserSpec = adagrad()
+    first_order: OptimiserSpec = field(default=ftrl(), kw_only=True)
+    init_scale: float = 0.02
+    dense_lr: float = 2e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for setting in ("ad_image", "behaviors", "ad"):
+            check_name(self, setting)
+        check_names(self, "target", "behaviours", optional=self.basic != "din")
+        check_choice(self, "aggregator", get_args(AggregatorName))
+        check_choice(self, "basic", get_args(Basic))
+        check_choice(self, "images", get_args(Images))
+        if self.ad_image == self.behaviors:
+            raise ValueError(f"DICM names {self.behaviors} twice; ad_image and behaviors are two fields")
+        if self.images == "behaviors" and self.aggregator == "attentive":
+            raise ValueError(
+                "DICM: attentive looks at behaviours from the ad's image, which images='behaviors' leaves "
+                "out; take another aggregator"
+            )
+        if self.basic == "din":
+            self.din()  # raises
+
+    def din(self) -> DIN:
+        """The basic net `din`. Raises ValueError where its pairs of fields are of no use."""
+        try:
+            return DIN(
+                target=self.target,
+                behaviours=self.behaviours,
+                dim=self.dim,
+                hidden=self.hidden,
+                attention=self.attention,
+                activation="prelu",
+            )
+        except ValueError as error:
+            raise ValueError(f"DICM with basic='din': {error}") from None
+
+    @property
+    def with_ad(self) -> bool:
+        """Whether the ad's image takes part."""
+        return self.images in ("ad", "joint")
+
+    @property
+    def with_behaviors(self) -> bool:
+        """Whether the behaviours' images take part."""
+        return self.images in ("behaviors", "joint")
+
+    @property
+    def by_id(self) -> bool:
+        """Whether behaviour images are looked at from the ad's ID."""
+        return self.with_behaviors and self.aggregator == "multi_query_attentive"
+
+    def segments(self) -> tuple[SegmentSpec, ...]:
+        """Row: v f32[K]; of the basic net lr w f32[1], and v where the ad's ID is a query."""
+        v = SegmentSpec("v", self.dim, self.optimiser, self.init_scale)
+        if self.basic != "lr":
+            return (v,)
+        w = SegmentSpec("w", 1, self.first_order)
+        return (w, v) if self.by_id else (w,)
+
+    def check(self, fields: Sequence[str], dense_names: Sequence[str]) -> None:
+        """See `ModelConfig.check`; names that take no part in this variant must be right as well."""
+        names = (self.ad_image, self.behaviors, self.ad, *self.target, *self.behaviours)
+        check_fields(self, names, fields)
+
+    def gathers(self, fields: Sequence[str]) -> Gathers:
+        """Images' vectors, the ad's where it is a query, and what the basic net gathers."""
+        basic = self.din().gathers(fields) if self.basic == "din" else Gathers()
+        ad = (self.ad,) if self.by_id and self.ad not in basic.pooled else ()
+        content = [(self.ad_image, self.with_ad), (self.behaviors, self.with_behaviors)]
+        return Gathers(
+            (*basic.pooled, *ad), basic.sequences, content=tuple(name for name, wanted in content if wanted)
+        )
+
+    def network(self, part: Part) -> CTRModel:
+        """See `ModelConfig.network`."""
+        return {"lr": DICMOnLR, "mlp": DICMOnDNN, "din": DICMOnDIN}[self.basic](self, part)
+
+
+class ImageLayer(nn.Module):
+    """What images add to a first layer of `hidden` units: images W.
+
+    Attributes: weight, W f32[width, H]. aggregator: None where behaviour images take no part.
+    """
+
+    aggregator: Aggregator | None
+
+    def __init__(self, config: DICM, part: Part, hidden: int) -> None:
+        super().__init__()
+        self._ad_image = config.ad_image if config.with_ad else None
+        self._behaviors = config.behaviors
+        self._ad = config.gathers(part.fields).pooled.index(config.ad) if config.by_id else None
+        self._vector = slice(config.width - config.dim, None)  # behind w, of lr
+        self.aggregator = None
+        width = config.image_dim * config.with_ad
+        if config.with_behaviors:
+            self.aggregator = aggregator(
+                config.aggregator,
+                image_dim=config.image_dim,
+                id_dim=config.dim,
+                length=config.concat_length,
+                attention=config.attention,
+                seed=part.seed,
+                ad_image=config.with_ad,
+            )
+            width += self.aggregator.width
+        fan_in = width + len(part.fields) * config.dim + len(part.dense_names)
+        self.weight = nn.Parameter(glorot((width, hidden), fan_in, hidden, generator(part.seed, "images")))
+
+    def forward(self, aggregated: Tensor, seen: Gathered) -> Tensor:
+        """The first layer's product f32[B, H] without images → with them."""
+        inputs, ad_image = [], None
+        if self._ad_image is not None:
+            ad_image = pooled_content(seen, self._ad_image)
+            inputs.append(ad_image)
+        if self.aggregator is not None:
+            ad = None if self._ad is None else seen.pooled[:, self._ad, self._vector]
+            inputs.append(self.aggregator(content(seen, self._behaviors), ad_image, ad))
+        return torch.addmm(aggregated, torch.cat(inputs, dim=1), self.weight)
+
+
+class _WithImages(CTRModel):
+    """Mixed into a basic net: `finish` adds what images say to the first layer."""
+
+    images: ImageLayer | None
+
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
+        """See `CTRModel.finish`."""
+        if self.images is not None:
+            aggregated = self.images(aggregated, whole(gathered))
+        return super().finish(aggregated, gathered)
+
+
+def _images(config: DICM, part: Part, hidden: int) -> ImageLayer | None:
+    return None if config.images == "none" else ImageLayer(config, part, hidden)
+
+
+class DICMOnLR(_WithImages, LRModel):
+    """S = 1."""
+
+    def __init__(self, config: DICM, part: Part) -> None:
+        LRModel.__init__(self, part)
+        self.images = _images(config, part, 1)
+
+    def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
+        """Values f32[B, F_local, 1 or 1 + K] → Σ w f32[B, 1]."""
+        return super().partial(values[..., :1], dense, columns)
+
+
+class DICMOnDNN(_WithImages, DNNModel):
+    """S = H₁."""
+
+    def __init__(self, config: DICM, part: Part) -> None:
+        basic = DNN(dim=config.dim, hidden=config.hidden, activation="prelu")
+        DNNModel.__init__(self, basic, part)
+        self.images = _images(config, part, config.hidden[0])
+
+
+class DICMOnDIN(_WithImages, DINModel):
+    """S = H₁. The targets' vectors are the first of those gathered, where DIN looks for them."""
+
+    def __init__(self, config: DICM, part: Part) -> None:
+        DINModel.__init__(self, config.din(), part)
+        self.images = _images(config, part, config.hidden[0])

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ingest.content_folders import content_folders
 from kernels.errors import ConfigError
 from trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_travel
 
@@ -38,7 +39,8 @@ class TrainOptions:
     common_features: compute, send and pool what a batch's examples of one user have in common once.
     aggregate, travel, wire, precision: how a step is run; see trainer.step.StepSettings. travel may name
         fields, "user=rows,ad=vectors".
-    content: folders of features of the pipeline's content, "images=DIR,texts=DIR2" (ingest.content).
+    content: folders of features of the pipeline's content, "images=DIR,texts=DIR2" (ingest.content). Of one
+        with a topic the default is a folder beside the checkpoint, or a temporary one.
     metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none.
     threads: CPU threads of this process; None: the cores shared by the ranks of this machine.
     max_steps: end after so many steps; None: no limit.
@@ -101,7 +103,7 @@ class TrainOptions:
         for name, known in (("aggregate", Mode), ("wire", Wire), ("precision", Precision)):
             if (value := getattr(self, name)) not in get_args(known):
                 raise ConfigError(f"{name} is {value!r}; it must be {' or '.join(get_args(known))}")
-        _ = self.step_settings
+        _ = self.step_settings, self.content_folders
         if self.publish_interval_s <= 0:
             raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
 
@@ -109,6 +111,11 @@ class TrainOptions:
     def step_settings(self) -> StepSettings:
         """How steps are run. Raises ConfigError for a travel that there is not."""
         return StepSettings(self.aggregate, parse_travel(self.travel), self.precision)
+
+    @property
+    def content_folders(self) -> dict[str, Path]:
+        """Content → folder of its features. Raises ConfigError for a text that does not say so."""
+        return content_folders(self.content)
 
     @property
     def logged(self) -> bool:

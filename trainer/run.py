@@ -45,7 +45,7 @@ from trainer import telemetry
 from trainer.batcher import Batcher, Cut, Flags, Round
 from trainer.checkpoint import Checkpointer, Commit, Restored
 from trainer.collectives import Collectives, connect
-from trainer.contents import open_contents
+from trainer.contents import Contents
 from trainer.control import Control
 from trainer.feed import Batch, Feed
 from trainer.gpu_tables import gpu_tables
@@ -144,6 +144,14 @@ class Training:
         placement = None
         if options.placement == "balanced":
             placement = measured_placement(pipeline, rank, world, restored, rank_bytes=options.rank_memory)
+        self.contents = Contents(
+            pipeline.content,
+            options.content_folders,
+            checkpoint=Path(options.checkpoint) if options.checkpoint is not None else None,
+            rank=rank,
+            world=world,
+        )
+        resources.callback(self.contents.close)
         self.step = DesStep(
             pipeline,
             rank=rank,
@@ -154,7 +162,7 @@ class Training:
             tiers=self.tiers,
             gpu=gpu_tables(options),
             placement=placement,
-            content=open_contents(pipeline, options.content, rank, world),
+            content=self.contents.stores,
         )
         split = self.step.placement.split
         timed = pipeline.log.impressions.time is not None
@@ -187,6 +195,12 @@ class Training:
             facts=store is not None,
         )
         resources.callback(self.source.close)
+        self.contents.start(
+            options.source,
+            until_end=options.until_end,
+            letters=self.dead_letters if rank == 0 else DeadLetters(None),
+            own_letters=self.dead_letters,
+        )
         shared = sharing(pipeline, self.track, self.extract, compile_plan)
         features = shared if options.common_features else self.track.features
         self.feed = Feed(
@@ -238,11 +252,13 @@ class Training:
     # ── the loop ──
 
     def run(self) -> Report:
+        self.contents.wait(self.control, self.stop)
         started = time.monotonic()
         with self.monitor:
             while True:
                 round_ = self.batcher.round(self._flags())
                 self._observe([flags.publish for flags in round_.flags])
+                self.contents.follow()
                 self._dirty |= round_.moved
                 if self._ends(round_):
                     break

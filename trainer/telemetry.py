@@ -91,3 +91,18 @@ CONTENT_READ_SECONDS = Histogram(
     ["content"],
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2),
 )
+CONTENT_ENCODED = Counter(
+    "livectr_content_encoded", "Pictures of the stream that this rank has encoded.", ["content"]
+)
+CONTENT_BAD = Counter(
+    "livectr_content_bad", "Pictures of the stream that do not decode; they are dead letters.", ["content"]
+)
+CONTENT_QUEUE = Gauge(
+    "livectr_content_queue", "Records of the pictures' topic that this rank has not looked at.", ["content"]
+)
+CONTENT_ENCODE_SECONDS = Histogram(
+    "livectr_content_encode_seconds",
+    "Seconds to decode and encode some pictures together, beside training.",
+    ["content"],
+    buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60),
+)

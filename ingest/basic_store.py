@@ -166,6 +166,7 @@ def _digest(pipeline: Pipeline, node: Expr) -> str:
             origin += [stream.json_fields.get(ref.column), stream.fill.get(ref.column)]
             if isinstance(ref, RecentRef):  # which clicks count: those that pass and are no duplicates
                 passing = stream.filter.digest if stream.filter is not None else None
-                origin += [passing, log.on, max(log.window_ms, LEAST_DEDUP_MS)]
+                origin += [passing, log.on, max(log.window_ms, LEAST_DEDUP_MS), ref.passing]
+                origin += [(stream.json_fields.get(c), stream.fill.get(c)) for c in ref.columns]
         origins.append(origin)
     return hashlib.sha256(repr((node.digest, origins)).encode()).hexdigest()

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest.expr import Expr, RecentRef
+from ingest.filters import RowFilter
 from ingest.keys import key_of
 from kernels.history import APPEND, QUERY, Cut, Histories, HistoryTable
 
@@ -23,8 +24,8 @@ HISTORY_SCHEMA = pa.schema(
 class Behaviours:
     """Histories of one partition's users.
 
-    The roots of one click column share a table that is as long as the longest of them. An impression sees the
-    clicks before it in the sequence whose event time is not after its own.
+    The roots of one click column and condition share a table that is as long as the longest of them. An
+    impression sees the clicks before it in the sequence whose event time is not after its own.
 
     asked: names of the roots that `advance` answers for; None: all of them.
     """
@@ -34,14 +35,14 @@ class Behaviours:
         self._refs: dict[str, list[RecentRef]] = {}
         for root in roots:
             if isinstance(root.ref, RecentRef):
-                self._refs.setdefault(root.ref.column, []).append(root.ref)
-        self.tables = {
-            column: HistoryTable(max(ref.n for ref in refs)) for column, refs in self._refs.items()
-        }
+                self._refs.setdefault(root.ref.history, []).append(root.ref)
+        self.tables = {name: HistoryTable(max(ref.n for ref in refs)) for name, refs in self._refs.items()}
+        conditions = {name: refs[0].where for name, refs in self._refs.items()}
+        self._filters = {name: RowFilter(where) for name, where in conditions.items() if where is not None}
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of the click stream that are remembered."""
+    def names(self) -> tuple[str, ...]:
+        """Names of the histories that are kept (RecentRef.history)."""
         return tuple(self.tables)
 
     def advance(
@@ -54,13 +55,16 @@ class Behaviours:
         """
         found = {}
         kind = np.where(is_click, np.uint8(APPEND), np.uint8(QUERY))
-        for column, known in self._refs.items():
+        for name, known in self._refs.items():
             refs = [ref for ref in known if ref.name in self._asked]
             item = np.zeros(len(user), np.int64)
+            seen = slice(None) if clicks is None or name not in self._filters else np.ones(len(user), bool)
             if clicks is not None:
-                item[is_click] = key_of(clicks.column(column))
+                item[is_click] = key_of(clicks.column(known[0].column))
+                if not isinstance(seen, slice):
+                    seen[is_click] = self._filters[name](clicks)
             cuts = [Cut(ref.n, ref.within_ms) for ref in refs]
-            answers = self.tables[column].push(kind, user, item, ts, cuts)
+            answers = self.tables[name].push(kind[seen], user[seen], item[seen], ts[seen], cuts)
             for ref, (offsets, items) in zip(refs, answers, strict=True):
                 found[ref.name] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
         return found
@@ -73,26 +77,26 @@ class Behaviours:
     def changed(self, since: int) -> dict[str, Histories]:
         """Root name → histories, cut to the root's n, of the users with a click after mark `since`."""
         changed = {}
-        for column, refs in self._refs.items():
-            histories = self.tables[column].export(since)
+        for name, refs in self._refs.items():
+            histories = self.tables[name].export(since)
             for ref in refs:
                 changed[ref.name] = _cut(histories, ref.n)
         return changed
 
     def export(self) -> dict[str, pa.Table]:
-        """Click column → every history, as HISTORY_SCHEMA."""
+        """Name of a history → every user's, as HISTORY_SCHEMA."""
         tables = {}
-        for column, table in self.tables.items():
+        for name, table in self.tables.items():
             users, lengths, items, ts = table.export()
             offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
             lists = [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in (items, ts)]
-            tables[column] = pa.Table.from_arrays([pa.array(users), *lists], schema=HISTORY_SCHEMA)
+            tables[name] = pa.Table.from_arrays([pa.array(users), *lists], schema=HISTORY_SCHEMA)
         return tables
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
         """Take over what `export` gave."""
-        for column, table in self.tables.items():
-            saved = tables[column].combine_chunks()
+        for name, table in self.tables.items():
+            saved = tables[name].combine_chunks()
             if not len(saved):
                 continue
             users, items, ts = (saved.column(i).chunk(0) for i in range(3))

@@ -15,7 +15,7 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ingest import dtypes
@@ -40,16 +40,36 @@ class ColumnRef:
 @dataclass(frozen=True)
 class RecentRef:
     """The last `n` keys of `source.column` of the row's user within `within_ms` before the row's event
-    time."""
+    time, of events that pass `where` (None: all); passing: its digest."""
 
     source: str
     column: str
     n: int
     within_ms: int
+    where: Expr | None = field(default=None, compare=False, repr=False)
+    passing: str = ""
 
     @property
     def name(self) -> str:
-        return f"recent({self.source}.{self.column},{self.n},{self.within_ms})"
+        condition = f",{self.where}" if self.where is not None else ""
+        return f"recent({self.source}.{self.column},{self.n},{self.within_ms}{condition})"
+
+    @property
+    def history(self) -> str:
+        """What histories it is made of: those of equal columns and conditions are kept once."""
+        return f"{self.column}.{self.passing[:16]}" if self.passing else self.column
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns of the stream that it needs."""
+        return (self.column, *_columns_below(self.where)) if self.where is not None else (self.column,)
+
+
+def _columns_below(node: Expr) -> tuple[str, ...]:
+    """Columns of the roots that an expression depends on."""
+    if node.is_root:
+        return (node.ref.column,)
+    return tuple(dict.fromkeys(name for one in node.inputs for name in _columns_below(one)))
 
 
 @dataclass(frozen=True)

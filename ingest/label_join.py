@@ -107,7 +107,7 @@ def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     used = {view.impressions.topic: tuple(dict.fromkeys(names))}
     if view.clicks is not None:
         names = [view.clicks.key, *view.on, *([view.clicks.time] if view.clicks.time else [])]
-        names += [root.params[0].column for root in pipeline.history_roots]
+        names += [name for root in pipeline.history_roots for name in root.params[0].columns]
         used[view.clicks.topic] = tuple(dict.fromkeys(names))
     return used
 
@@ -257,8 +257,8 @@ class LabelJoin:
         columns = {name: pa.array(values) for name, values in {**join, "slot": slot}.items()}
         columns["clicks"] = pa.ListArray.from_arrays(offsets, pa.array(waiting))
         tables = {"join": pa.table(columns), "payload": pa.Table.from_batches([payload])}
-        for column, history in self.behaviours.export().items():
-            tables[f"history.{column}"] = history
+        for name, history in self.behaviours.export().items():
+            tables[f"history.{name}"] = history
         return {"counters": counters.tolist(), "stats": asdict(self.stats)}, tables
 
     def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
@@ -278,7 +278,7 @@ class LabelJoin:
             rows = fitted(tables["payload"].slice(start, PART_ROWS), self.schema).combine_chunks()
             until = int(deadline[start : start + PART_ROWS].max()) + (self._dedup if self._correct else 0)
             self._columns.append(rows.to_batches()[0], until=until)
-        self.behaviours.restore({column: tables[f"history.{column}"] for column in self.behaviours.columns})
+        self.behaviours.restore({name: tables[f"history.{name}"] for name in self.behaviours.names})
         self.stats = JoinStats(**state["stats"])
 
     def _may_leave(self, join: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:

@@ -273,16 +273,34 @@ def labelled(stream: Stream, *, label: str) -> View:
     return View(stream, label=label)
 
 
-def recent(item: Expr, n: int, within: str | int) -> Expr:
+def recent(item: Expr, n: int, within: str | int, where: Expr | None = None) -> Expr:
     """Keys of the last `n` values of a stream's column that the user had within the duration `within` before
-    the event, oldest first, repeats kept; never from the event's future. A root of type list<int64>."""
+    the event, oldest first, repeats kept; never from the event's future. A root of type list<int64>.
+
+    where: only of events that pass, such as clicks with a visit that lasted (DICM §7.2):
+    `recent(clicks.image_id, n=50, within="14d", where=clicks.dwell_ms >= 2000)`. Labels are not affected.
+    """
     ref = item.params[0] if isinstance(item, Expr) and item.op == "column" else None
     if not isinstance(ref, ColumnRef) or ref.table or item.dtype not in ("int64", "int32", "string"):
         raise ConfigError(f"recent: {item} must be an int64, int32 or string column of an event stream")
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= 100_000:
         raise ConfigError(f"recent({ref.name}): n must be between 1 and 100000, not {n!r}")
     within_ms = duration_ms(within, f"recent({ref.name}) within")
-    return Expr("recent", dtype="list<int64>", params=(RecentRef(ref.source, ref.column, n, within_ms),))
+    passing = ""
+    if where is not None:
+        _check_where(where, ref)
+        passing = where.digest
+    found = RecentRef(ref.source, ref.column, n, within_ms, where, passing)
+    return Expr("recent", dtype="list<int64>", params=(found,))
+
+
+def _check_where(where: object, ref: ColumnRef) -> None:
+    if not isinstance(where, Expr) or where.dtype != "bool":
+        raise ConfigError(f"recent({ref.name}): where is {where}, but must be a condition, as in column > 3")
+    for root in roots_of(where):
+        one = root.params[0]
+        if not isinstance(one, ColumnRef) or one.source != ref.source:
+            raise ConfigError(f"recent({ref.name}): where needs columns of {ref.source} alone, not {root}")
 
 
 def roots_of(*exprs: Expr) -> tuple[Expr, ...]:

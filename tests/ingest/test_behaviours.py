@@ -2,12 +2,15 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.behaviours import Behaviours
+from ingest.expr import RecentRef
 from ingest.keys import key_of
 from ingest.streams import Stream, recent
+from kernels.errors import ConfigError
 
 clicks = Stream(
     "clicks", key="user", time="ts", columns={"user": "int64", "ts": "int64", "ad": "string", "shop": "int64"}
@@ -16,6 +19,7 @@ ROOTS = [
     recent(clicks.ad, n=4, within=50),
     recent(clicks.ad, n=2, within=1000),
     recent(clicks.shop, n=3, within=1000),
+    recent(clicks.ad, n=2, within=1000, where=clicks.shop >= 2),
 ]
 EVENTS = st.lists(
     st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 99), st.integers(0, 5)), max_size=60
@@ -37,11 +41,13 @@ def advance(behaviours: Behaviours, events: list[tuple[bool, int, int, int]]) ->
 def brute_force(events: list[tuple[bool, int, int, int]]) -> dict[str, list[list[int]]]:
     ad_key = dict(enumerate(key_of(pa.array([f"ad{i}" for i in range(6)])).tolist()))
     answers: dict[str, list[list[int]]] = {root.name: [] for root in ROOTS}
-    for root, kept in zip(ROOTS, (4, 4, 3), strict=True):  # the two roots of `ad` share a table of 4
+    for root, kept in zip(ROOTS, (4, 4, 3, 2), strict=True):  # the two roots of `ad` share a table of 4
         ref, seen = root.ref, {}
         for is_click, user, ts, item in events:
             past = seen.setdefault(user, [])
             if is_click:
+                if ref.where is not None and item < 2:
+                    continue
                 past.append((ts, ad_key[item] if ref.column == "ad" else item))
                 past.sort(key=lambda behaviour: behaviour[0])
                 del past[:-kept]
@@ -60,7 +66,7 @@ def test_equals_a_list_per_user_over_a_restart(events: list[tuple[bool, int, int
     for name, more in advance(second, events[cut:]).items():
         answers[name] += more
     assert answers == brute_force(events)
-    assert second.columns == ("ad", "shop")
+    assert second.names[:2] == ("ad", "shop") and len(second.names) == 3
 
 
 def test_changes_are_cut_to_each_root() -> None:
@@ -69,9 +75,20 @@ def test_changes_are_cut_to_each_root() -> None:
     behaviours.mark()
     advance(behaviours, [(True, 8, 20, 1), (False, 7, 30, 0)])
     changed = behaviours.changed(1)
-    assert [histories.users.tolist() for histories in changed.values()] == [[8]] * 3
-    assert [histories.lengths.tolist() for histories in changed.values()] == [[4], [2], [3]]
+    assert [histories.users.tolist() for histories in changed.values()] == [[8]] * 3 + [[]]
+    assert [histories.lengths.tolist() for histories in changed.values()] == [[4], [2], [3], []]
     assert changed[ROOTS[1].name].ts.tolist() == [9, 20]
     assert changed[ROOTS[2].name].items.tolist() == [2, 3, 1]
-    assert [len(h.users) for h in behaviours.changed(0).values()] == [2] * 3
+    assert [len(h.users) for h in behaviours.changed(0).values()] == [2] * 4
     assert Behaviours(()).advance(np.zeros(0, bool), *(np.zeros(0, np.int64),) * 2, None) == {}
+
+
+def test_conditions_are_of_the_clicks() -> None:
+    other = Stream("views", key="user", columns={"user": "int64", "long": "bool"})
+    with pytest.raises(ConfigError, match=r"where needs columns of clicks alone, not views.long"):
+        recent(clicks.ad, n=2, within=9, where=other.long)
+    with pytest.raises(ConfigError, match=r"where is clicks.shop, but must be a condition"):
+        recent(clicks.ad, n=2, within=9, where=clicks.shop)
+    ref = recent(clicks.ad, n=2, within=9, where=(clicks.shop > 1) & (clicks.ts > clicks.shop)).ref
+    assert isinstance(ref, RecentRef) and ref.columns == ("ad", "shop", "ts")
+    assert ref.name.startswith("recent(clicks.ad,2,9,") and ref.history != "ad"

@@ -53,6 +53,9 @@ def test_rows_come_back_by_id(tmp_path: Path) -> None:
         assert known.tolist() == [True, False, True, True, True]
         np.testing.assert_array_equal(got[known], rows_of(np.array([77, 5, 77, 0])))
         assert not got[1].any()
+        out = np.ones((3, WIDTH), np.float16)
+        assert one.read(np.array([9, 5, 0]), out)[0] is out
+        np.testing.assert_array_equal(out, [np.zeros(WIDTH), *rows_of(np.array([5, 0]))])
         marks, known = one.digests(np.array([0, 9, 5]))
         assert marks.tolist() == [3, 0, 0] and known.tolist() == [True, False, True]
         assert sorted(one.ids.tolist()) == sorted(ids.tolist()) and len(one) == 5

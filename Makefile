@@ -40,7 +40,7 @@ format: setup  ## rewrite the sources as the formatter and linter want them
 	@$(PY) -m ruff check --fix .
 
 bench: setup  ## every benchmark, JSON under bench/results/
-	@for name in ingest features featurebox allocation tables train peers common des-bytes mesh quality scaling publish serving memory; do \
+	@for name in ingest features featurebox allocation tables train peers common des-bytes mesh quality scaling publish serving images memory; do \
 	    $(PY) -m livectr bench $$name --json bench/results/$$name.json || exit 1; done
 
 test-gpu: setup  ## the tests that need a GPU; fails where there is none

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ BETWEEN = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->)", re.DOTA
 def tables() -> str:
     """One Markdown section for each result."""
     results = (path for path in sorted(RESULTS.glob("*.json")) if path.stem not in OWN_PAGE)
-    return "\n".join(_section(json.loads(path.read_text())) for path in results)
+    return "\n".join(section(json.loads(path.read_text())) for path in results)
 
 
 def page(text: str) -> str:
@@ -23,7 +24,7 @@ def page(text: str) -> str:
     return BETWEEN.sub(lambda match: f"{match[1]}\n{tables()}\n{match[2]}", text)
 
 
-def _section(result: dict[str, Any]) -> str:
+def section(result: dict[str, Any]) -> str:
     machine = result["hardware"]
     where = f"{machine['cores']} cores of {machine['processor']}, torch {machine['torch']}"
     gpu = f", {machine['gpu']}" if machine["gpu"] else ""
@@ -40,8 +41,15 @@ def _section(result: dict[str, Any]) -> str:
         met = {True: "yes", False: "**no**", None: "–"}[row["met"]]
         ours = f"{_number(row['ours'])} {row['unit']}"
         cells = [row["figure"], row["workload"], ours, peer, _number(row["ratio"]), _number(row["goal"]), met]
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(_line(cells))
+    for table in result.get("tables", ()):
+        header, *rest = table["lines"]
+        lines += ["", f"{table['title']}:", "", _line(header), "|---" * len(header) + "|", *map(_line, rest)]
     return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def _number(value: float | None) -> str:

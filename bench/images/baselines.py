@@ -1,0 +1,140 @@
+"""The two ways to train with images that DICM §7.3 compares AMS with: the features come to the sub-model.
+
+store-in-worker    a worker's training data carry the features of every image that its samples refer to
+store-in-server    features are fetched from their owners, each once a worker and batch, by id
+
+Both run the sub-model on the workers and are in all else our own step, whose `ams` they take the place of:
+`des.ams = StoreInServer.of(des.ams, …)`. They train the same model. Features travel, and are stored with the
+samples, in `dtype`; what is embedded is the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from torch import Tensor
+
+from bench.images.workload import Batch
+from ingest.common import Common, CommonFeatures
+from ingest.features import Features
+from kernels.unique import unique_segments
+from trainer.ams import Ams, Asked, Content, Features16
+from trainer.ams import _lists as lists_of
+from trainer.collectives import Collectives
+
+I64 = NDArray[np.int64]
+
+
+class OnWorkers(Ams):
+    """The sub-model runs for each rank's own unique ids, on that rank."""
+
+    @classmethod
+    def of(cls, ams: Ams, collectives: Collectives, common: Common, dtype: DTypeLike) -> Self:
+        """In place of `ams`, over the same sub-models."""
+        made = cls(list(ams.contents.values()), collectives, scatter=True, common=common)
+        made.dtype = np.dtype(dtype)
+        return made
+
+    dtype: np.dtype[Any]
+
+    def _take(self, one: Content, features: Features | CommonFeatures) -> Asked:
+        parts = {field: self._cells(number, features) for number, field in one.fields.items()}
+        keys = np.concatenate([keys for _, keys, _ in parts.values()])
+        unique = unique_segments(keys, np.array([0, len(keys)], np.int64))
+        index = unique.index.astype(np.int64)
+        rows = self.rows(one, unique.keys, index)
+        known = np.ones(len(unique.keys), bool)
+        return Asked(lists_of(parts, index), (), [], rows, known)
+
+    def rows(self, one: Content, ids: I64, index: I64) -> NDArray[Any]:
+        """Features [U, width] of the own unique ids; index i64[nnz]: the one that each reference means."""
+        raise NotImplementedError
+
+    def _own(self, content: Content, asked: Asked) -> Tensor:
+        return content.embed(asked.features, asked.known)
+
+
+class StoreInServer(OnWorkers):
+    """Collective: ids to their owners, rows of features back."""
+
+    def rows(self, one: Content, ids: I64, index: I64) -> NDArray[Any]:
+        """See `OnWorkers.rows`."""
+        shared, width = self._collectives, one.store.width
+        world, rank = shared.world, shared.rank
+        owner = one.owners(ids, world)
+        order = np.argsort(owner, kind="stable")
+        counts = np.bincount(owner, minlength=world).astype(np.int64)
+        told = np.asarray(shared.all_gather(counts, "content sizes"))
+        asked = shared.all_to_all(
+            [part.view(np.uint8) for part in np.split(ids[order], np.cumsum(counts)[:-1])],
+            (8 * told[:, rank]).tolist(),
+            {"content ids": 8 * int(counts.sum() - counts[rank])},
+        )
+        found = [one.store.read(part.view(np.int64))[0].astype(self.dtype, copy=False) for part in asked]
+        each = width * self.dtype.itemsize
+        away = sum(part.nbytes for r, part in enumerate(found) if r != rank)
+        came = shared.all_to_all(
+            [part.reshape(-1).view(np.uint8) for part in found],
+            (each * counts).tolist(),
+            {"content features": away},
+        )
+        rows = np.empty((len(ids), width), self.dtype)
+        rows[order] = np.concatenate(came).view(self.dtype).reshape(-1, width)
+        return rows
+
+
+class StoreInWorker(OnWorkers):
+    """Reads each batch's features from the file that `feed` names, in the order of the batches."""
+
+    def feed(self, file: Path) -> None:
+        """The features of the batch that is learned after those fed before."""
+        self.files.append(file)
+
+    @property
+    def files(self) -> deque[Path]:
+        """Of the batches to come."""
+        if not hasattr(self, "_files"):
+            self._files: deque[Path] = deque()
+        return self._files
+
+    def rows(self, one: Content, ids: I64, index: I64) -> NDArray[Any]:
+        """See `OnWorkers.rows`."""
+        stored = np.load(self.files.popleft(), mmap_mode="r")
+        _, first = np.unique(index, return_index=True)
+        return np.asarray(stored[first])
+
+
+def references(batch: Batch, fields: tuple[int, int], common: Common) -> I64:
+    """The images that a batch refers to, of the fields numbered so, in field order: i64[nnz]."""
+    features = batch.features
+    assert isinstance(features, CommonFeatures)
+    clicked, shown = fields
+    before = sum(f < shown for f in common.fields)
+    return np.concatenate([features.common.field(clicked)[1], features.own.field(shown - before)[1]])
+
+
+def write_ids(folder: Path, batch: Batch) -> int:
+    """The training data of a batch without features, as files; returns their bytes."""
+    features = batch.features
+    assert isinstance(features, CommonFeatures)
+    arrays: dict[str, NDArray[Any]] = {"label": batch.label, "index": features.index}
+    for side, part in (("common", features.common), ("own", features.own)):
+        arrays |= {f"{side}.keys": part.keys, f"{side}.offsets": part.offsets, f"{side}.dense": part.dense}
+    folder.mkdir(parents=True)
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def write_features(file: Path, images: I64, store: Features16, dtype: DTypeLike) -> int:
+    """The features that a batch's samples carry in store-in-worker; returns the file's bytes."""
+    stored = np.lib.format.open_memmap(file, "w+", np.dtype(dtype), (len(images), store.width))
+    for start in range(0, len(images), 4096):
+        part = slice(start, start + 4096)
+        stored[part] = store.read(images[part])[0]
+    stored.flush()
+    return file.stat().st_size

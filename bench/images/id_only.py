@@ -1,0 +1,5 @@
+"""The request benchmark's pipeline, without images."""
+
+from bench.images.view import view
+
+pipeline = view(images=False)

@@ -1,0 +1,51 @@
+"""What this machine can do at most, measured beside what it does: matrix products, and bytes of memory."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+ROWS = 4096
+
+
+def best_of(work: Callable[[], object], rounds: int) -> float:
+    """Median seconds of a call, after one that does not count."""
+    work()
+    return statistics.median(_timed(work) for _ in range(rounds))
+
+
+def product_flops(sizes: Sequence[int], rounds: int) -> float:
+    """FLOP/s of a chain of float32 products f32[ROWS, a] × f32[a, b] of layers of such sizes: no reading, no
+    activations, everything allocated before."""
+    pairs = list(pairwise(sizes))
+    x = [torch.rand(ROWS, a) for a, _ in pairs]
+    w = [torch.rand(a, b) for a, b in pairs]
+    out = [torch.empty(ROWS, b) for _, b in pairs]
+
+    def products() -> None:
+        for a, b, c in zip(x, w, out, strict=True):
+            torch.mm(a, b, out=c)
+
+    return ROWS * flops(sizes) / best_of(products, rounds)
+
+
+def flops(sizes: Sequence[int]) -> int:
+    """Of one row forward: a multiplication and an addition for each weight."""
+    return sum(2 * a * b for a, b in pairwise(sizes))
+
+
+def read_bandwidth(megabytes: int, rounds: int) -> float:
+    """Bytes a second that torch sums up of memory larger than a cache."""
+    numbers = torch.from_numpy(np.ones(megabytes << 18, np.float32))
+    return numbers.nbytes / best_of(numbers.sum, rounds)
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

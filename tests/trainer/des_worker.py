@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 from bench.planted import pipeline
+from ingest.contents import Content
 from ingest.features import Features
-from models import DIN, DeepFM, ModelConfig, TwoTower
-from tests.models.examples import EXAMPLES, SHARED
+from models import DIN, DeepFM, EmbeddingModel, ModelConfig, TwoTower
+from tests.models.examples import CONTENT_EXAMPLES, EXAMPLES, SHARED
 from trainer.collectives import Collectives, connect
 from trainer.placement import Placement
 from trainer.step import DesStep
@@ -26,6 +27,7 @@ TOWERS = TwoTower(user=("C1", "C3", "C5", "I1"), item=("C2", "C4"), dim=4, hidde
 ROLES: dict[str, tuple[ModelConfig, TwoTower | None]] = {
     **{name: (config, None) for name, (config, _) in EXAMPLES.items()},
     "both": (DeepFM(dim=4, hidden=(16, 8)), TOWERS),
+    **{name: (config, None) for name, (config, _, _) in CONTENT_EXAMPLES.items()},
     "both, gathered": (DIN(target=("C2",), behaviours=("C6",), dim=4, hidden=(8,), attention=(6,)), TOWERS),
 }
 WAYS = {
@@ -37,8 +39,10 @@ WAYS = {
     "auto": StepSettings(),
 }
 """How ⊕ is run, and what of the fields travels."""
+IMAGES = EmbeddingModel(width=6, hidden=(5, 4), out=3)
 ADDITIVE = ("LR", "FM", "DeepFM", "TwoTower", "both")
 CASES = [(name, way) for name in ROLES for way in ("allreduce", "auto")]
+CASES += [("DICM on DIN", "rows"), ("TwoTower with images", "mixed")]
 CASES += [
     (name, way) for name in (*ADDITIVE, "xDeepFM", "AutoInt+") for way in WAYS if (name, way) not in CASES
 ]
@@ -65,13 +69,32 @@ def shares(rng: np.random.Generator, rows: int, world: int, step: int) -> NDArra
     return np.r_[0, np.sort(cuts), rows]
 
 
+class Pictures:
+    """Features f16[n, 6] that follow from the id; every third id has none."""
+
+    width, shards = 6, 7
+
+    def shard_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.asarray(ids % 7)
+
+    def read(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.float16], NDArray[np.bool_]]:
+        known = ids % 3 != 0
+        rows = np.sin(ids[:, None] % 1009 * np.arange(1, 7)).astype(np.float16)
+        return rows * known[:, None], known
+
+    def refresh(self) -> bool:
+        return False
+
+
 def train(
     name: str, way: str, collectives: Collectives, out: Path, placement: Placement | None = None
 ) -> None:
     """Trains one model in one way and writes logits, tables, dense state and what the collectives sent."""
     rank, world = collectives.rank, collectives.world
     roles = ROLES[name]
-    built = pipeline(roles[0], prerank=roles[1], fields=FIELDS, dense=DENSE, shared=SHARED)
+    pictured = name in CONTENT_EXAMPLES
+    content = {"images": Content(("C2", "C3", "C6"), IMAGES)} if pictured else {}
+    built = pipeline(roles[0], prerank=roles[1], fields=FIELDS, dense=DENSE, shared=SHARED, content=content)
     settings = WAYS[way]
     des = DesStep(
         built,
@@ -81,6 +104,7 @@ def train(
         collectives=collectives,
         settings=settings,
         placement=placement,
+        content={"images": Pictures()} if pictured else {},
     )
     rng, tensors, checksums, losses = np.random.default_rng(0), {}, [], []
     for step in range(STEPS):

@@ -310,7 +310,7 @@ class Pipeline:
         features = {**self.plan.sparse, **self.plan.dense}
         known = {root.name for root in self.item_roots}
         for side in ("user", "item"):
-            for name in getattr(self.prerank, side, ()):
+            for name in (*getattr(self.prerank, side, ()), *getattr(self.prerank, f"{side}_images", ())):
                 if name not in features:
                     raise ConfigError(
                         f"prerank: {side} tower names {name!r}; features are {', '.join(features)}"

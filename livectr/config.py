@@ -189,7 +189,7 @@ class Settings:
     content: str | None = setting(
         T.content,
         "folders of features of images or texts, images=DIR,texts=DIR2",
-        commands=TRAIN,
+        commands=EVERY,
         example="NAME=DIR",
     )
     dead_letters: str | None = setting(

@@ -14,11 +14,15 @@ from typing import Any, Generic, Self, TypeVar
 
 import grpc
 import numpy as np
+import numpy.typing as npt
 
 from protos import livectr_pb2 as pb
 from protos import livectr_pb2_grpc as rpc
 
 Stub = TypeVar("Stub")
+
+Content = Mapping[str, Mapping[int, npt.ArrayLike]]
+"""Name of a content → id → raw features, as many numbers as `describe` says."""
 
 _FIELDS = {
     "int64": "ints",
@@ -80,10 +84,12 @@ class RankClient(_Client[Any]):
         candidates: Mapping[str, Sequence[Any]],
         bids: Sequence[float] = (),
         *,
+        content: Content | None = None,
         request_id: str = "",
     ) -> Any:
         """RankResponse for one context (a value per column) and n candidates (n values per column).
 
+        content: raw features of images or texts that may be too new for the server, by name and id.
         Raises grpc.RpcError; INVALID_ARGUMENT names the field that is wrong.
         """
         request = pb.RankRequest(
@@ -91,6 +97,7 @@ class RankClient(_Client[Any]):
             context=self._columns({name: [value] for name, value in context.items()}),
             candidates=self._columns(candidates),
             bids=bids,
+            content=content_of(content),
         )
         return self._stub.Rank(request, timeout=self._timeout_s)
 
@@ -108,16 +115,19 @@ class PreRankClient(_Client[Any]):
         candidates: Sequence[int] | Sequence[str] | None,
         top_k: int,
         *,
+        content: Content | None = None,
         request_id: str = "",
     ) -> Any:
         """PreRankResponse: the best `top_k` of the candidates' ids, or of the whole catalogue (None).
 
+        content: as in `RankClient.rank`.
         Raises grpc.RpcError; INVALID_ARGUMENT names the field that is wrong.
         """
         request = pb.PreRankRequest(
             request_id=request_id,
             context=self._columns({name: [value] for name, value in context.items()}),
             top_k=top_k,
+            content=content_of(content),
         )
         if candidates is not None:
             named = len(candidates) > 0 and isinstance(candidates[0], str)
@@ -125,6 +135,14 @@ class PreRankClient(_Client[Any]):
             target.SetInParent()
             target.values.extend(candidates)
         return self._stub.PreRank(request, timeout=self._timeout_s)
+
+
+def content_of(content: Content | None) -> list[Any]:
+    """ContentFeatures messages of raw features, which become float16."""
+    return [
+        pb.ContentFeatures(name=name, ids=list(rows), features=np.array(list(rows.values()), "<f2").tobytes())
+        for name, rows in (content or {}).items()
+    ]
 
 
 def column_of(name: str, values: Sequence[Any], dtype: str | None = None) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
+
+import numpy as np
 
 from protos.store import F32, I64, RowStatus
 from serving import metrics
-from serving.nearcache import Batch, NearCache, Vectors
+from serving.brought import Brought
+from serving.nearcache import I32, Batch, List, NearCache, Vectors
 from serving.reader import DownError, Reader
 from serving.view import Served, View
 
@@ -49,6 +52,24 @@ class Snapshot:
                 if absent.any():
                     rows[absent] = self._cache.initial(table, missing[table][absent])
                 found[table] = missing[table], rows
+
+    def content(self, lists: Mapping[str, tuple[I32, I64]], brought: Brought) -> dict[str, List]:
+        """By field, vectors of its content.
+
+        lists: offsets i32[n+1] and ids i64[nnz], by field. brought: raw features that the request brings.
+        """
+        found: dict[str, List] = {}
+        for name, content in self.served.content.items():
+            own = {field: lists[field] for field in content.fields if field in lists}
+            if not own:
+                continue
+            ids = np.concatenate([ids for _, ids in own.values()])
+            vectors = content.find(ids, brought.get(name, {}))
+            start = 0
+            for field, (offsets, ids) in own.items():
+                found[field] = List(vectors[start : start + len(ids)], offsets.astype(np.int64))
+                start += len(ids)
+        return found
 
 
 def at_one_version(view: View, role: str, deadline: float | None, answer: Callable[[Snapshot], T]) -> T:

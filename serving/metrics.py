@@ -38,6 +38,15 @@ CANDIDATES = Counter("livectr_candidates_total", "Candidates scored", ["role"])
 NEARCACHE_ROWS = Gauge("livectr_nearcache_rows", "Embedding rows held in the server")
 NEARCACHE_HITS = Counter("livectr_nearcache_hits_total", "Rows found in the near-cache")
 NEARCACHE_MISSES = Counter("livectr_nearcache_misses_total", "Rows asked from Redis")
+CONTENT_VECTORS = Gauge("livectr_content_vectors", "Published vectors of content that are held", ["content"])
+COLD_VECTORS = Gauge(
+    "livectr_cold_content_vectors", "Vectors held of content without a published one", ["content"]
+)
+COLD_CONTENT = Counter(
+    "livectr_cold_content",
+    "Ids in requests without a published vector: cached, embedded from raw features, or absent",
+    ["content", "outcome"],
+)
 
 
 class Freshness(Collector):

@@ -12,6 +12,8 @@ from kernels.errors import ConfigError
 class ServeOptions:
     """How a rank or pre-rank server runs.
 
+    content          folders of raw features of the pipeline's content, "images=DIR,texts=DIR2", from which
+                     ids without a published vector are embedded; None: only from what requests bring
     redis            URL of the Redis server that the trainer publishes to
     listen           HOST:PORT; port 0 takes a free one, which the line "… ready on …" names
     namespace        prefix of the Redis keys, as the trainer's
@@ -41,6 +43,7 @@ class ServeOptions:
     nearcache_rows: int = 2_000_000
     facts_fresh_s: float = 1.0
     grace_s: float = 5.0
+    content: str | None = None
 
     def __post_init__(self) -> None:
         host, _, port = self.listen.rpartition(":")

@@ -23,22 +23,24 @@ from protos import livectr_pb2 as pb
 from protos.store import F32, I64
 from serving import metrics
 from serving.assemble import Assembler
+from serving.brought import Brought, parse_content
+from serving.content import Contents
 from serving.errors import RequestError
 from serving.facts import Facts, Wanted, fact_columns
 from serving.features import RequestFeatures
 from serving.gather import Snapshot, at_one_version
-from serving.items import Items
-from serving.nearcache import Batch
+from serving.idvectors import IdVectors
+from serving.nearcache import I32, Batch
 from serving.options import ServeOptions
 from serving.reader import Reader
 from serving.request import RequestSchema, Rows
-from serving.scorer import TowerFeatures, TowerScorer, near_cache, tower_features
+from serving.scorer import TowerFeatures, TowerScorer, content_fields, near_cache, tower_features
 from serving.view import View
 
 ROLE = "prerank"
 
-_Inputs = tuple[Batch, F32]
-"""Keys, and dense features f32[B, Dd]."""
+_Inputs = tuple[Batch, F32, dict[str, tuple[I32, I64]]]
+"""Keys, dense features f32[B, Dd], and by field the lists of ids of content."""
 
 
 class _Side:
@@ -46,9 +48,13 @@ class _Side:
 
     def __init__(self, pipeline: Pipeline, own: TowerFeatures, view: View, facts: Facts) -> None:
         whole = pipeline.plan
+        looked_at = tuple(name for name in own.images if name not in own.fields)
         self.plan = FeaturePlan(
-            {name: whole.sparse[name] for name in own.fields}, {name: whole.dense[name] for name in own.dense}
+            {name: whole.sparse[name] for name in (*own.fields, *looked_at)},
+            {name: whole.dense[name] for name in own.dense},
         )
+        self._pooled = range(len(own.fields))
+        self._images = {name: self.plan.fields.index(name) for name in own.images}
         self._features = RequestFeatures(self.plan)
         self._assembler = Assembler(pipeline, self.plan, view.reader, facts)
         tables = {spec.name: spec.table for spec in pipeline.fields}
@@ -62,7 +68,9 @@ class _Side:
 
         def at(statistics: Statistics) -> _Inputs:
             found = features_at(statistics)
-            return Batch(self._fields, found.offsets, found.keys, found.rows), found.dense
+            pooled = found.select_fields(self._pooled)
+            images = {name: found.field(number) for name, number in self._images.items()}
+            return Batch(self._fields, pooled.offsets, pooled.keys, pooled.rows), found.dense, images
 
         return at, asked
 
@@ -93,18 +101,20 @@ class PreRanker:
         if request.top_k < 1:
             raise RequestError("top_k", "must be at least 1")
         candidates = self._candidates(request)
+        brought = parse_content(request.content, self._view.contents.widths)
         keys = None if candidates is None else key_of(candidates)
         user_at, asked = self._user.inputs(rows, lambda _: "context")
 
         def answer(snapshot: Snapshot) -> _Answer:
             scorer = snapshot.served.scorer
             assert isinstance(scorer, TowerScorer)
-            batch, dense = user_at(scorer.statistics)
-            user = scorer.user(snapshot.vectors(batch).pooled, dense)[0]
-            items = snapshot.served.items or Items.none(len(user))
+            batch, dense, images = user_at(scorer.statistics)
+            content = snapshot.content(images, brought)
+            user = scorer.user(snapshot.vectors(batch).pooled, dense, content)[0]
+            items = snapshot.served.items or IdVectors.none(len(user))
             if keys is None or candidates is None:
                 return _Answer(snapshot, items.ids, items.vectors @ user + scorer.bias, 0, True)
-            return self._score(snapshot, scorer, items, user, candidates, keys)
+            return self._score(snapshot, scorer, items, user, candidates, keys, brought)
 
         found = at_one_version(self._view, ROLE, deadline, answer)
         best = top(found.scores, request.top_k)
@@ -151,10 +161,11 @@ class PreRanker:
         self,
         snapshot: Snapshot,
         scorer: TowerScorer,
-        items: Items,
+        items: IdVectors,
         user: F32,
         candidates: pa.Array,
         keys: I64,
+        brought: Brought,
     ) -> _Answer:
         at, known = items.find(keys)
         asked = True
@@ -166,8 +177,9 @@ class PreRanker:
             cold = candidates.filter(pa.array(~known))
             rows = Rows(len(cold), {}, {self._on: cold}, 0)
             items_at, asked = self._item.inputs(rows, lambda i: f"item {cold[i]}")
-            batch, dense = items_at(scorer.statistics)
-            scores[~known] = scorer.items(snapshot.vectors(batch).pooled, dense) @ user
+            batch, dense, images = items_at(scorer.statistics)
+            content = snapshot.content(images, brought)
+            scores[~known] = scorer.items(snapshot.vectors(batch).pooled, dense, content) @ user
         return _Answer(snapshot, keys, scores + scorer.bias, int((~known).sum()), asked and snapshot.asked)
 
     def _names(self, keys: I64) -> list[str]:
@@ -211,4 +223,5 @@ def prerank_view(pipeline: Pipeline, options: ServeOptions) -> View:
         cache=lambda manifest: near_cache(pipeline, fields, manifest, options.nearcache_rows),
         build=lambda _, dense: TowerScorer(pipeline, dense),
         with_items=True,
+        contents=Contents(pipeline, content_fields(pipeline, ROLE), options.content),
     )

@@ -1,8 +1,9 @@
 """The rank server's answers: candidates → click probabilities and expected revenue, best first.
 
-    parse ─► facts, histories ─► features ─► rows at one version ─► model ─► eCPM = bid × pCTR ─► order
+    parse ─► facts, histories ─► features ─► rows, content at one version ─► model ─► eCPM ─► order
 
-Fields whose columns are equal for all candidates (the user's, the page's) are looked up and pooled once.
+Fields whose columns are equal for all candidates (the user's, the page's) are looked up and pooled once, and
+so is their content.
 Features with running statistics are extracted with those of the version that answers.
 """
 
@@ -19,18 +20,20 @@ from ingest.features import Features
 from ingest.pipeline import Pipeline
 from ingest.streams import roots_of
 from protos import livectr_pb2 as pb
-from protos.store import F32
+from protos.store import F32, I64
 from serving import metrics
 from serving.assemble import Assembler
+from serving.brought import Brought, parse_content
+from serving.content import Contents
 from serving.errors import RequestError
 from serving.facts import Facts
 from serving.features import RequestFeatures
 from serving.gather import Snapshot, at_one_version
-from serving.nearcache import Batch, List
+from serving.nearcache import I32, Batch, List
 from serving.options import ServeOptions
 from serving.reader import Reader
 from serving.request import RequestSchema, finite
-from serving.scorer import RankScorer, near_cache, sequence_fields
+from serving.scorer import RankScorer, content_fields, near_cache, sequence_fields
 from serving.view import View
 
 ROLE = "rank"
@@ -48,6 +51,8 @@ class Ranker:
         self._assembler = Assembler(pipeline, pipeline.plan, view.reader, facts)
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
         self._sequences = sequence_fields(pipeline)
+        wanted = content_fields(pipeline, ROLE)
+        self._contents = {spec.name: spec.index for spec in pipeline.fields if spec.name in wanted}
         self._roots = [
             {root.name for root in roots_of(pipeline.plan.sparse[name])} for name, _ in self._fields
         ]
@@ -59,6 +64,7 @@ class Ranker:
             request.context, request.candidates, time.time_ns() // 1_000_000, self._limit
         )
         bids = self._bids(request.bids, rows.size)
+        brought = parse_content(request.content, self._view.contents.widths)
         columns, constant, asked = self._assembler.batch(rows)
         features_at = self._features.of(columns, lambda i: f"candidates[{i}]")
         shared = [i for i, roots in enumerate(self._roots) if roots <= constant]
@@ -68,7 +74,8 @@ class Ranker:
             assert isinstance(scorer, RankScorer)
             features = features_at(scorer.statistics)
             vectors, lists = self._vectors(snapshot, features, shared)
-            return snapshot, scorer.logits(vectors, features.dense, lists)
+            content = self._content(snapshot, features, shared, brought)
+            return snapshot, scorer.logits(vectors, features.dense, lists, content)
 
         snapshot, logits = at_one_version(self._view, ROLE, deadline, answer)
         pctr = 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
@@ -114,6 +121,20 @@ class Ranker:
         found = snapshot.vectors(Batch(fields, part.offsets, part.keys, part.rows, sequences))
         return found.pooled, {fields[i][0]: one for i, one in zip(sequences, found.lists, strict=True)}
 
+    def _content(
+        self, snapshot: Snapshot, features: Features, shared: list[int], brought: Brought
+    ) -> dict[str, List]:
+        """By field, the vectors of the content that the model looks at."""
+        lists: dict[str, tuple[I32, I64]] = {}
+        for field, number in self._contents.items():
+            offsets, keys = features.field(number)
+            lists[field] = (offsets[:2], keys[: offsets[1]]) if number in shared else (offsets, keys)
+        found = snapshot.content(lists, brought)
+        return {
+            field: one.repeated(features.rows) if self._contents[field] in shared else one
+            for field, one in found.items()
+        }
+
     def _bids(self, values: Any, size: int) -> npt.NDArray[np.float64]:
         if not len(values):
             return np.ones(size)
@@ -136,4 +157,5 @@ def rank_view(pipeline: Pipeline, options: ServeOptions) -> View:
         cache=lambda manifest: near_cache(pipeline, pipeline.plan.fields, manifest, options.nearcache_rows),
         build=lambda _, dense: RankScorer(pipeline, dense),
         with_items=False,
+        contents=Contents(pipeline, content_fields(pipeline, ROLE), options.content),
     )

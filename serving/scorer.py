@@ -41,6 +41,12 @@ def sequence_fields(pipeline: Pipeline) -> tuple[str, ...]:
     return model_configs(pipeline)["rank"].gathers(pipeline.plan.fields).sequences
 
 
+def content_fields(pipeline: Pipeline, role: str) -> tuple[str, ...]:
+    """The fields of which a role's model wants content; none where the pipeline has no such model."""
+    config = model_configs(pipeline).get(role)
+    return () if config is None else config.gathers(pipeline.plan.fields).content
+
+
 def value_layout(configs: Mapping[str, ModelConfig], values: Values = "fp32") -> RowLayout:
     """The values of a published row: the trainer's segments without their optimisers' state. They are stored
     as the trainer stores them, so that rows that nobody has stored begin alike."""
@@ -81,13 +87,17 @@ class RankScorer:
         self.statistics = published_statistics(pipeline, dense)
 
     @torch.inference_mode()
-    def logits(self, vectors: F32, dense: F32, lists: Mapping[str, List]) -> F32:
-        """vectors f32[B, F, D], dense f32[B, Dd], lists of `sequence_fields` → f32[B]."""
+    def logits(self, vectors: F32, dense: F32, lists: Mapping[str, List], content: Mapping[str, List]) -> F32:
+        """vectors f32[B, F, D], dense f32[B, Dd], lists of `sequence_fields`, vectors of the content of
+        `content_fields` → f32[B]."""
         values, numbers = torch.from_numpy(vectors)[..., self._slice], torch.from_numpy(dense)
-        out: F32 = self._model(values, numbers, self._gathered(values, numbers, lists)).numpy()
+        gathered = self._gathered(values, numbers, lists, content)
+        out: F32 = self._model(values, numbers, gathered).numpy()
         return out
 
-    def _gathered(self, values: Tensor, dense: Tensor, lists: Mapping[str, List]) -> Gathered | None:
+    def _gathered(
+        self, values: Tensor, dense: Tensor, lists: Mapping[str, List], content: Mapping[str, List]
+    ) -> Gathered | None:
         """What the model needs whole; a server holds every field, so nothing is sent."""
         wanted = self._gathers
         if not wanted:
@@ -98,7 +108,11 @@ class RankScorer:
             )
             for name in wanted.sequences
         }
-        return Gathered(values[:, self._pooled], sequences, dense if wanted.dense else None)
+        looked_at = {
+            name: Ragged(torch.from_numpy(content[name].values), torch.from_numpy(content[name].offsets))
+            for name in wanted.content
+        }
+        return Gathered(values[:, self._pooled], sequences, dense if wanted.dense else None, looked_at)
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,8 @@ class TowerFeatures:
 
     fields: tuple[str, ...]
     dense: tuple[str, ...]
+    images: tuple[str, ...]
+    """Fields whose content the tower sums."""
 
 
 def tower_features(pipeline: Pipeline, side: Literal["user", "item"]) -> TowerFeatures:
@@ -115,10 +131,12 @@ def tower_features(pipeline: Pipeline, side: Literal["user", "item"]) -> TowerFe
     if not isinstance(config, TwoTower):
         raise ConfigError("this pipeline has no pre-rank model: give it prerank=TwoTower(...)")
     names = config.user if side == "user" else config.item
+    images = config.user_images if side == "user" else config.item_images
     plan = pipeline.plan
     return TowerFeatures(
         tuple(name for name in plan.fields if name in names),
         tuple(name for name in plan.dense_names if is_named(name, names)),
+        images,
     )
 
 
@@ -146,21 +164,23 @@ class TowerScorer:
         return float(self._models["user"].bias)
 
     @torch.inference_mode()
-    def user(self, vectors: F32, dense: F32) -> F32:
-        """f32[B, F_user, D] and f32[B, Dd_user] of the user's features → f32[B, out].
+    def user(self, vectors: F32, dense: F32, content: Mapping[str, List]) -> F32:
+        """f32[B, F_user, D], f32[B, Dd_user] and images of the user's features → f32[B, out].
 
         logit = ⟨user, item⟩ + bias.
         """
         model = self._models["user"]
         partial = model.user.partial(*self._inputs("user", vectors, dense))
-        out: F32 = (model.gamma * model.user.vector(partial)).numpy()
+        images = model.user.pooled_images(_content(content))
+        out: F32 = (model.gamma * model.user.vector(partial, images)).numpy()
         return out
 
     @torch.inference_mode()
-    def items(self, vectors: F32, dense: F32) -> F32:
-        """f32[n, F_item, D] and f32[n, Dd_item] of the items' features → unit vectors f32[n, out]."""
+    def items(self, vectors: F32, dense: F32, content: Mapping[str, List]) -> F32:
+        """f32[n, F_item, D], f32[n, Dd_item] and images of the items' features → unit vectors f32[n, out]."""
         model = self._models["item"]
-        out: F32 = model.item.vector(model.item.partial(*self._inputs("item", vectors, dense))).numpy()
+        partial = model.item.partial(*self._inputs("item", vectors, dense))
+        out: F32 = model.item.vector(partial, model.item.pooled_images(_content(content))).numpy()
         return out
 
     def _inputs(self, side: str, vectors: F32, dense: F32) -> tuple[Tensor, Tensor]:
@@ -168,6 +188,15 @@ class TowerScorer:
         wide = torch.zeros(len(dense), self._width)
         wide[:, self._columns[side]] = torch.from_numpy(dense)
         return torch.from_numpy(vectors)[..., self._slice], wide
+
+
+def _content(lists: Mapping[str, List]) -> Gathered:
+    """Lists of vectors of content as a model sees them."""
+    found = {
+        name: Ragged(torch.from_numpy(one.values), torch.from_numpy(one.offsets))
+        for name, one in lists.items()
+    }
+    return Gathered(torch.empty(0), {}, None, found)
 
 
 def _loaded(model: CTRModel, dense: Mapping[str, Tensor], role: str) -> CTRModel:

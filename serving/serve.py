@@ -27,10 +27,11 @@ from kernels.errors import ConfigError, UserError
 from protos import livectr_pb2 as pb
 from serving import metrics, prerank, rank
 from serving.admission import Admission
+from serving.content import Contents
 from serving.options import ServeOptions
 from serving.request import RequestSchema
 from serving.server import Method, Server
-from serving.view import View
+from serving.view import Served, View
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,8 @@ class App:
             created_ms=served.manifest.created_ms if served else 0,
             columns=_columns(self._schema),
             max_candidates=self._options.max_candidates,
-            items=len(served.items.ids) if served and served.items else 0,
+            items=len(served.items) if served and served.items else 0,
+            content=_content(self.view.contents, served),
         )
 
 
@@ -216,6 +218,18 @@ def _columns(schema: RequestSchema) -> list[Any]:
     return [
         pb.ColumnInfo(name=c.name, dtype=c.dtype, placement=c.placement, required=c.required)
         for c in schema.columns.values()
+    ]
+
+
+def _content(contents: Contents, served: Served | None) -> list[Any]:
+    return [
+        pb.ContentInfo(
+            name=name,
+            fields=source.fields,
+            width=source.model.width,
+            vectors=len(served.content[name].published) if served else 0,
+        )
+        for name, source in contents.sources.items()
     ]
 
 

@@ -3,7 +3,7 @@
 The swap, step by step:
 
     1. notice    a message on the channel of versions, or the poll every half second
-    2. fetch     dense weights, item vectors and the keys that changed; build the models (no lock held)
+    2. fetch     dense weights, vectors of items and content, changed keys; build the models (no lock held)
     3. refresh   read the changed rows that the near-cache holds, as of the new version (no lock held)
     4. swap      alone on the lock: put the refreshed rows in, drop changed ones that were cached meanwhile,
                  make the new version the served one
@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import torch
@@ -33,8 +34,9 @@ from kernels.errors import MismatchError
 from protos.manifest import VersionManifest
 from protos.store import F32, I64, RowStatus, decode_changed, decode_vectors
 from serving import metrics
+from serving.content import Contents, ContentVectors
 from serving.errors import DeadlineError, NotReadyError
-from serving.items import Items
+from serving.idvectors import IdVectors
 from serving.nearcache import NearCache
 from serving.reader import REDIS_ERRORS, Reader
 from serving.swaplock import SwapLock
@@ -49,14 +51,15 @@ _BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 class Served:
     """One version, as requests see it.
 
-    dense: every dense tensor of the version by its published name.
+    dense: every dense tensor of the version by its published name. content: by name, what the model looks at.
     scorer: what the role made of them (models with weights loaded).
     """
 
     manifest: VersionManifest
     dense: Mapping[str, torch.Tensor]
-    items: Items | None
+    items: IdVectors | None
     scorer: object
+    content: Mapping[str, ContentVectors]
 
     @property
     def version(self) -> int:
@@ -67,7 +70,8 @@ class View:
     """Follows the published versions of one pipeline.
 
     fingerprint: the pipeline's. cache: makes an empty near-cache. build: makes the role's scorer of the dense
-    weights of a version (called outside the lock). with_items: fetch the item vectors.
+    weights of a version (called outside the lock). with_items: fetch the item vectors. contents: what the
+    role's model looks at.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class View:
         build: Callable[[VersionManifest, Mapping[str, torch.Tensor]], object],
         *,
         with_items: bool,
+        contents: Contents,
     ) -> None:
         self.reader = reader
         self._role = role
@@ -86,6 +91,7 @@ class View:
         self._make_cache = cache
         self._build = build
         self._with_items = with_items
+        self.contents = contents
         self._lock = SwapLock()
         self._swapped = threading.Condition()
         self._served: Served | None = None
@@ -181,26 +187,35 @@ class View:
         first = self._served is None
         self._swap(served)
         self._raw = raw
+        for content in served.content.values():
+            content.account()
         self._account(manifest, time.perf_counter() - started, first)
         return True
 
     def _fetch(self, manifest: VersionManifest) -> Served | None:
-        """Step 2, but for the changed keys: dense weights and item vectors. None: a blob is gone."""
-        wanted = list(manifest.dense)
-        if self._with_items and manifest.item_vectors is not None:
-            wanted.append(manifest.item_vectors)
-        blobs = self.reader.blobs(wanted)
-        if any(blob is None for blob in blobs):
+        """Step 2, but for the changed keys: weights, vectors of items and content. None: a blob is gone."""
+        names = self.contents.blobs(manifest.content)
+        items_at = [manifest.item_vectors] if self._with_items and manifest.item_vectors is not None else []
+        wanted = [*manifest.dense, *items_at, *chain.from_iterable(names.values())]
+        blobs = {
+            name: blob
+            for name, blob in zip(wanted, self.reader.blobs(wanted), strict=True)
+            if blob is not None
+        }
+        if len(blobs) < len(wanted):
             return None
-        present = [blob for blob in blobs if blob is not None]
         dense: dict[str, torch.Tensor] = {}
-        for blob in present[: len(manifest.dense)]:
-            dense |= load_tensors(blob)
-        items = None
-        if len(present) > len(manifest.dense):
-            before = self._served.items if self._served else None
-            items = Items(*decode_vectors(present[-1]), before)
-        return Served(manifest, dense, items, self._build(manifest, dense))
+        for name in manifest.dense:
+            dense |= load_tensors(blobs[name])
+        before, items = self._served, None
+        for name in items_at:
+            items = IdVectors(*decode_vectors(blobs[name]), before.items if before else None)
+        content = self.contents.at(
+            {name: [blobs[blob] for blob in parts] for name, parts in names.items()},
+            dense,
+            before.content if before else {},
+        )
+        return Served(manifest, dense, items, self._build(manifest, dense), content)
 
     def _changed(self, manifest: VersionManifest) -> dict[str, I64] | None:
         """Keys that changed since the served version; None when that is not known any more."""

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ingest.features import Features
 from kernels.errors import ConfigError
-from models.base import Columns
-from models.two_tower import TwoTowerModel
+from models.base import Columns, Gathered, Ragged
+from models.two_tower import TwoTower, TwoTowerModel
 from trainer.placement import owners_by_key
 from trainer.tiers import Tiers
 
@@ -38,8 +38,9 @@ def item_vectors(step: DesStep, features: Features) -> F32:
     parts = []
     for start in range(0, features.rows, ITEM_CHUNK):
         chunk = features.take(np.arange(start, min(start + ITEM_CHUNK, features.rows)))
-        partial = _item_partial(step, model, chunk)
-        parts.append(model.item.vector(step.collectives.all_reduce(partial, "items")).cpu().numpy())
+        partial = step.collectives.all_reduce(_item_partial(step, model, chunk), "items")
+        images = model.item.pooled_images(_images(step, chunk))
+        parts.append(model.item.vector(partial, images).cpu().numpy())
     return np.concatenate(parts) if parts else np.empty((0, model.item.mlp.weights[-1].shape[1]), np.float32)
 
 
@@ -64,6 +65,22 @@ def _item_partial(step: DesStep, model: TwoTowerModel, items: Features) -> Tenso
     mine = sorted((near.index(f), step.held.index(f)) for f in step.held if f in near)
     columns = Columns(tuple(i for i, _ in mine), tuple(range(dense.shape[1])) if here else ())
     return found + other.item.partial(values[:, [i for _, i in mine]], dense[:, list(columns.dense)], columns)
+
+
+def _images(step: DesStep, items: Features) -> Gathered:
+    """The vectors of the content that the item tower looks at. Collective."""
+    config, ams = step.configs["prerank"], step.ams
+    assert isinstance(config, TwoTower)
+    found: dict[str, Ragged] = {}
+    for name, one in ({} if ams is None else ams.contents).items():
+        for number, field in one.fields.items():
+            if ams is not None and field in config.item_images:
+                offsets, keys = items.field(number)
+                unique, index = np.unique(keys, return_inverse=True)
+                vectors = torch.from_numpy(ams.vectors(name, unique)[index]).to(step.device)
+                lists = torch.from_numpy(offsets.astype(np.int64)).to(step.device)
+                found[field] = Ragged(vectors, lists)
+    return Gathered(torch.empty(0), {}, None, found)
 
 
 def _held_keys(step: DesStep, items: Features) -> Features:

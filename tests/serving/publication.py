@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -58,6 +58,7 @@ class Publication:
         items: tuple[I64, F32] | None = None,
         times_ms: I64 | None = None,
         erased: Mapping[str, I64] | None = None,
+        content: Mapping[str, Sequence[tuple[I64, F32]]] = {},
     ) -> int:
         """Publishes the next version, whose rows are written already; its number."""
         version = self.version + 1
@@ -77,6 +78,10 @@ class Publication:
             changed=(blob(version, "changed"),),
             earlier={} if self.last is None else {self.last.version: self.last.changed},
             item_vectors=None if items is None else blob(version, "items"),
+            content={
+                name: tuple(blob(version, f"content-{name}-{i}") for i in range(len(parts)))
+                for name, parts in content.items()
+            },
             freshness=Freshness() if times_ms is None else Freshness.of(times_ms),
             seed=self.seed,
         )
@@ -87,6 +92,9 @@ class Publication:
         )
         if items is not None:
             self.store.write_blob(blob(version, "items"), encode_vectors(*items))
+        for name, parts in content.items():
+            for at, part in zip(manifest.content[name], parts, strict=True):
+                self.store.write_blob(at, encode_vectors(*part))
         self.store.flip(manifest.to_json(), version, b"")
         self.version, self.last = version, manifest
         return version
@@ -97,10 +105,11 @@ class Publication:
         dense: Mapping[str, torch.Tensor],
         items: tuple[I64, F32] | None = None,
         times_ms: I64 | None = None,
+        content: Mapping[str, Sequence[tuple[I64, F32]]] = {},
     ) -> int:
         """Rows and flip; the version's number."""
         self.write_rows(rows)
-        return self.flip(rows, dense, items, times_ms)
+        return self.flip(rows, dense, items, times_ms, content=content)
 
     def facts(self, table: str, rows: Mapping[int, list[object]]) -> None:
         """Look-up rows by key: their columns in declared order."""

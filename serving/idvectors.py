@@ -1,4 +1,4 @@
-"""The vectors of the published items as one matrix."""
+"""Published vectors by id as one matrix: of items, of content."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from kernels.keys import MISSING, U32, KeyNumbers
 from protos.store import F32, I64
 
 
-class Items:
-    """Vectors of the published items, by rising id.
+class IdVectors:
+    """Vectors of ids, by rising id.
 
-    ids: i64[n]; vectors: f32[n, dim], contiguous. before: items of the version before; when the ids are the
+    ids: i64[n]; vectors: f32[n, dim], contiguous. before: those of the version before; when the ids are the
     same, so is their index.
     """
 
-    def __init__(self, ids: I64, vectors: F32, before: Items | None = None) -> None:
+    def __init__(self, ids: I64, vectors: F32, before: IdVectors | None = None) -> None:
         order = np.argsort(ids, kind="stable")
         self.ids = np.ascontiguousarray(ids[order])
         self.vectors = np.ascontiguousarray(vectors[order])
@@ -26,10 +26,13 @@ class Items:
             self._rows = KeyNumbers()
             self._rows.assign(self.ids)
 
+    def __len__(self) -> int:
+        return len(self.ids)
+
     @staticmethod
-    def none(dim: int) -> Items:
-        """No item at all, for a version that was published before the first one was known."""
-        return Items(np.empty(0, np.int64), np.empty((0, dim), np.float32))
+    def none(dim: int) -> IdVectors:
+        """No id at all, for a version that was published before the first one was known."""
+        return IdVectors(np.empty(0, np.int64), np.empty((0, dim), np.float32))
 
     def find(self, ids: I64) -> tuple[U32, npt.NDArray[np.bool_]]:
         """Row of each id i64[n], and whether it is known (bool[n]; an unknown one has no row)."""

@@ -1,0 +1,96 @@
+"""From logs to answers with images: what is published is what was trained, of the served models alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import redis
+import torch
+from safetensors.torch import load as load_tensors
+
+from models.embedding import EmbeddingModel
+from protos.store import decode_vectors
+from serving.client import PreRankClient, RankClient
+from serving.serve import App
+from tests.serving.content_world import ADS, NOW_MS, SEED, SEGMENTS, USERS, World, make_store, pipeline
+from trainer.collectives import connect
+from trainer.options import TrainOptions
+from trainer.run import Training
+
+
+def write_logs(root: Path, impressions: int) -> dict[int, list[int]]:
+    """A folder of JSON lines per topic; returns the images that each user clicked, oldest first."""
+    rng = np.random.default_rng(4)
+    shown, clicked = [], []
+    clicks: dict[int, list[int]] = {}
+    for i in range(impressions):
+        user, ad = int(rng.choice(USERS)), int(rng.choice(ADS))
+        event: dict[str, Any] = {"request_id": f"r{i}", "user_id": user, "ad_id": ad, "ts": NOW_MS + i * 1000}
+        shown.append(event)
+        if rng.random() < 0.3:
+            clicked.append({**event, "ts": event["ts"] + 500, "image_id": ad + 5000})
+            clicks.setdefault(user, []).append(ad + 5000)
+    ads = [{"ad_id": ad, "image_id": ad + 5000, "category": f"cat{ad % 4}"} for ad in ADS]
+    for topic, events in {"impressions": shown, "clicks": clicked, "ads": ads}.items():
+        (root / topic).mkdir(parents=True)
+        (root / topic / "00000.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return clicks
+
+
+def test_what_was_trained_is_served(tmp_path: Path, redis_url: str, serve: Callable[..., App]) -> None:
+    clicks = write_logs(tmp_path / "logs", 600)
+    make_store(tmp_path / "images")
+    options = TrainOptions(
+        f"file:{tmp_path / 'logs'}",
+        until_end=True,
+        batch_size=64,
+        seed=SEED,
+        publish=redis_url,
+        content=f"images={tmp_path / 'images'}",
+    )
+    with connect() as collectives, ExitStack() as resources:
+        training = Training(pipeline, options, collectives, lambda: False, resources)
+        assert training.run().examples_trained == 600
+        store = make_store(tmp_path / "same")
+        trained = World(store, training.step)
+        rank, prerank = serve("rank", pipeline), serve("prerank", pipeline)
+        manifest = rank.view.peek().manifest  # type: ignore[union-attr]
+
+        # the shadow model is not in the version
+        assert "ids" in training.step.models and training.step.layout.dim > manifest.dim
+        assert manifest.segments == SEGMENTS
+        client = redis.Redis.from_url(redis_url)
+        dense: dict[str, torch.Tensor] = {}
+        for name in manifest.dense:
+            dense |= load_tensors(client.get(name))
+        assert {name.partition(".")[0] for name in dense} == {"rank", "prerank", "content"}
+
+        # published vectors = recomputed vectors
+        network = EmbeddingModel(width=16, hidden=(10, 8), out=4).network("any", 0)
+        prefix = "content.images."
+        network.load({n.removeprefix(prefix): t for n, t in dense.items() if n.startswith(prefix)})
+        parts = [decode_vectors(client.get(name)) for name in manifest.content["images"]]
+        ids, vectors = np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+        assert sorted(ids.tolist()) == sorted(store.ids.tolist())
+        rows, known = store.read(ids)
+        with torch.no_grad():
+            again = network(torch.from_numpy(rows), torch.from_numpy(known)).numpy()
+        np.testing.assert_allclose(vectors, again, rtol=1e-5, atol=1e-6)
+        client.close()
+
+        # replies = the trainer's logits
+        now_ms, shown = NOW_MS + 700_000, [*ADS, 777]
+        with RankClient(rank.server.address) as ranks, PreRankClient(prerank.server.address) as towers:
+            for user in (1, 7, 555):
+                columns = trained.columns(user, shown, clicks.get(user, [])[-6:])
+                response = ranks.rank({"user_id": user, "ts": now_ms}, {"ad_id": shown})
+                pctr = 1 / (1 + np.exp(-trained.logits("rank", columns).astype(np.float64)))
+                np.testing.assert_allclose(response.pctr, pctr[list(response.index)], atol=1e-6)
+                chosen = towers.prerank({"user_id": user, "ts": now_ms}, shown, len(shown))
+                logits = trained.logits("prerank", columns)
+                np.testing.assert_allclose(chosen.score, logits[list(chosen.index)], atol=1e-5)

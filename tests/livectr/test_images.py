@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kafka import KafkaProducer
 from PIL import Image
 
 from ingest.content import ContentStore
 from ingest.images import decode
 from ingest.keys import hash_strings
 from livectr.cli import main
+from livectr.kafka import create_topics
 from livectr.pictures import ids_of
 from livectr.simulate import SimulateOptions, simulate
 from livectr.traffic import TrafficOptions
@@ -137,6 +140,26 @@ def test_a_topic_with_other_columns(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert said(capsys)["ids"] == 1
     got, _ = ContentStore.open(tmp_path / "f").read(hash_strings(["a"]))
     np.testing.assert_array_equal(got[0], features_of(picture(2)))
+
+
+def test_a_topic_of_a_broker(
+    tmp_path: Path, kafka_url: str, topic_name: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = topic_name("pictures")
+    create_topics(kafka_url, {name: 2})
+    producer = KafkaProducer(bootstrap_servers=kafka_url.removeprefix("kafka://"))
+    for number, value in ((1, picture(1)), (2, picture(2)), (3, b"no picture"), (1, picture(4))):
+        row = {"image_id": number, "image": base64.b64encode(value).decode()}
+        producer.send(name, key=str(number).encode(), value=json.dumps(row).encode(), partition=number % 2)
+    producer.close()
+    command = ["images", "encode", f"{kafka_url}/{name}", "--encoder", "small", "--out", tmp_path / "f"]
+    command += ["--dead-letters", tmp_path / "letters"]
+    assert run(*command) == 0
+    summary = said(capsys)
+    assert (summary["ids"], summary["bad"]) == (2, 1)
+    got, known = ContentStore.open(tmp_path / "f").read(np.array([1, 2, 3]))
+    assert known.tolist() == [True, True, False]
+    np.testing.assert_array_equal(got[:2], [features_of(picture(4)), features_of(picture(2))])
 
 
 def test_what_was_encoded_before_an_interruption_is_kept(

@@ -71,11 +71,16 @@ def padded(ragged: Ragged) -> tuple[Tensor, Tensor]:
     return flat.index_copy(0, at, ragged.values).reshape(*there.shape, width), there
 
 
-def segment_sums(vectors: Tensor, offsets: Tensor) -> Tensor:
-    """As `list_sum`, for use inside of a backward pass: it has none of its own."""
+def segment_sums(vectors: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """As `list_sum`, of vectors times `weights` f32[nnz] if given, and without a gradient: for use in a
+    function that has its own. Several times as fast as `torch.segment_reduce`."""
     if not len(vectors):
         return vectors.new_zeros(len(offsets) - 1, vectors.shape[1])
-    return torch.segment_reduce(vectors.contiguous(), "sum", offsets=offsets, initial=0)
+    all_of_them = torch.arange(len(vectors), device=vectors.device)
+    out: Tensor = torch.embedding_bag(
+        vectors.contiguous(), all_of_them, offsets, False, 0, False, weights, True
+    )[0]
+    return out
 
 
 class _ListSum(torch.autograd.Function):

@@ -49,7 +49,7 @@ def inputs(lengths: tuple[int, ...] = LENGTHS) -> tuple[Ragged, Tensor, Tensor]:
 CASES = [(name, True) for name in AGGREGATORS] + [("multi_query_attentive", False)]
 
 
-@pytest.mark.parametrize("chunk", [2, 128])
+@pytest.mark.parametrize("chunk", [2, 256])
 @pytest.mark.parametrize(("name", "ad_image"), CASES)
 def test_equals_a_plain_loop_with_all_gradients(
     name: AggregatorName, ad_image: bool, chunk: int, monkeypatch: pytest.MonkeyPatch

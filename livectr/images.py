@@ -8,8 +8,8 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -18,7 +18,9 @@ from ingest.deadletter import DeadLetters, Reason
 from ingest.encode import F32, U8, PictureWriter
 from kernels.errors import ConfigError
 from livectr.pictures import Picture, Pictures, open_pictures
-from models.encoders import Encoder, load_encoder
+
+if TYPE_CHECKING:  # PyTorch takes seconds, which `images show` need not wait for
+    from models.encoders import Encoder
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ class _Tally:
 def _encode_all(
     pictures: Pictures, store: ContentStore, encoder: Encoder, letters: DeadLetters, options: EncodeOptions
 ) -> _Tally:
+    import torch
+
     def run(pixels: U8) -> F32:
         try:
             values: F32 = encoder(torch.from_numpy(pixels)).numpy()
@@ -144,6 +148,10 @@ def _report(
 
 
 def _encoder(options: EncodeOptions) -> Encoder:
+    import torch
+
+    from models.encoders import load_encoder
+
     if options.device == "gpu" and not torch.cuda.is_available():
         raise ConfigError("PyTorch sees no GPU; leave --device gpu out")
     try:

@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ingest.content_topic import ContentTopic
+from ingest.contents import Content
 from ingest.deadletter import DeadLetters
-from ingest.keys import hash_strings, key_of
-from ingest.sources.base import BEGINNING, Chunk, open_source
+from ingest.keys import hash_strings
+from ingest.sources.base import BEGINNING
 from ingest.streams import Table
 from kernels.errors import ConfigError
 
 I64 = npt.NDArray[np.int64]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp")
-MAX_RECORD_BYTES = 64 << 20
-"""Of a JSON record: pictures are larger than events."""
 
 
 @dataclass(frozen=True)
@@ -124,51 +124,49 @@ class Folder(Pictures):
 
 
 class Topic(Pictures):
-    """Pictures of a topic, up to the end that it has at the start; letters about records are written while
-    they are read."""
+    """Pictures of a topic, up to the end that it has at the start; letters about records that hold none are
+    written while they are read."""
 
     def __init__(self, url: str, topic: str, key: str, image: str, dead_letters: DeadLetters) -> None:
-        name, _, dtype = key.partition(":")
-        self._key, self._image = name, image
-        table = Table(topic, key=name, columns={name: dtype or "int64", image: "image"})
-        self._source = open_source(
-            url, [table], until_end=True, dead_letters=dead_letters, max_record_bytes=MAX_RECORD_BYTES
+        self._key, _, dtype = key.partition(":")
+        self._image = image
+        table = Table(topic, key=self._key, columns={self._key: dtype or "int64", image: "image"})
+        content = Content((self._key,), None, topic=table, encoder="given beside it")
+        self._topic = ContentTopic(
+            content,
+            url,
+            lambda ids: np.ones(len(ids), bool),
+            until_end=True,
+            letters=dead_letters,
+            own_letters=dead_letters,
         )
-        self._parts = [(topic, number) for number in self._source.topics()[topic]]
-        self._source.assign(dict.fromkeys(self._parts, BEGINNING))
-        dead_letters.resume(dict.fromkeys(self._parts, BEGINNING))  # those of a run before are there
-        self._source.start()
 
     @property
     def behind(self) -> int:
-        return sum(self._source.lag().values())
+        return self._topic.behind
 
     def batches(self, rows: int) -> Iterator[Batch]:
         while True:
-            ended = all(self._source.at_end(*part) for part in self._parts)
-            chunks = self._source.poll(0.0 if ended else 0.1)
-            for chunk in chunks:
-                yield from self._cut(chunk, rows)
-            if ended and not chunks:
+            ended = self._topic.at_end
+            found = self._topic.poll(0.0 if ended else 0.1)
+            for start in range(0, len(found), rows):
+                part = found[start : start + rows]
+                pictures = [
+                    Picture(
+                        self._topic.topic,
+                        one.partition,
+                        one.offset,
+                        one.index,
+                        f"column {self._image} of {self._key} {one.id}",
+                    )
+                    for one in part
+                ]
+                yield Batch(np.array([one.id for one in part]), [one.value for one in part], pictures)
+            if ended and not found:
                 return
 
     def close(self) -> None:
-        self._source.close()
-
-    def _cut(self, chunk: Chunk, rows: int) -> Iterator[Batch]:
-        there = np.asarray(chunk.batch[self._image].is_valid().to_numpy(zero_copy_only=False))
-        if chunk.deleted is not None:
-            there &= ~chunk.deleted
-        for start in range(0, len(chunk), rows):
-            at = start + np.flatnonzero(there[start : start + rows])
-            if not len(at):
-                continue
-            batch = chunk.batch.take(at)
-            pictures = [
-                Picture(chunk.topic, chunk.partition, offset, index, f"column {self._image}")
-                for offset, index in zip(chunk.offset[at].tolist(), chunk.index[at].tolist(), strict=True)
-            ]
-            yield Batch(key_of(batch[self._key]), batch[self._image].to_pylist(), pictures)
+        self._topic.close()
 
 
 def ids_of(names: list[str]) -> I64:

@@ -196,6 +196,10 @@ class RowLayout:
             first += segment.dim
         raise KeyError(name)
 
+    def describe(self) -> tuple[str, ...]:
+        """What a row holds, in words that are equal where rows of two tables can stand for each other."""
+        return (self.values, *(f"{s.name} {s.optimiser.source(s.dim)}" for s in self.segments))
+
     def hyper(self, factors: Mapping[str, float] | None = None) -> list[float]:
         """Hyper-parameters of all segments: HYPERS floats each. factors: segment → of its rate; else 1."""
         padded: list[float] = []

@@ -211,6 +211,7 @@ def _train(commands: Any) -> None:
         "  livectr train --pipeline p.py --source kafka://localhost:9092 --checkpoint /data/c"
         " --publish redis://r:6379\n"
         "  livectr train --pipeline p.py … --checkpoint /data/c --ranks 2 --restarts 3\n"
+        "  livectr train --pipeline p.py … --checkpoint /data/today --warm-start /data/yesterday\n"
         "  OMP_NUM_THREADS=1 torchrun --nnodes 2 --max-restarts=0 --nproc-per-node 2 … -m livectr train …",
     )
     _settings(parser, "train")

@@ -157,6 +157,17 @@ class Settings:
         commands=TRAIN,
         least=0,
     )
+    warm_start: str | None = setting(
+        T.warm_start,
+        "begin a new run with parts of the model in this checkpoint directory of another",
+        commands=TRAIN,
+        example="DIR",
+    )
+    warm_parts: str = setting(
+        T.warm_parts,
+        "which parts: network, content, embeddings, or partial (all but embeddings), full, none",
+        commands=TRAIN,
+    )
     publish: str | None = setting(
         T.publish, "publish versions to this Redis", commands=TRAIN, scheme=REDIS, example="URL"
     )

@@ -40,9 +40,9 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from kernels.errors import CheckpointError, UserError
+from kernels.errors import UserError
 from trainer.control import Control
-from trainer.manifest import MANIFEST, FileEntry, Manifest, check_identity, folder_of, number, verify_file
+from trainer.manifest import MANIFEST, FileEntry, Manifest, check_identity, folder_of, newest_whole, number
 from trainer.options import summed
 from trainer.placement import owners_by_key
 
@@ -95,6 +95,8 @@ class Commit:
     """State of trainer.seen.ItemCounts; rank 0 writes it. Empty: nothing is counted."""
     policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     """State of this rank's table policies (trainer.policies)."""
+    row: tuple[str, ...] = ()
+    """What a table row holds (kernels.layout.RowLayout.describe)."""
     tracked: Collection[str] = ()
     """Tables whose rows' use is kept with them, since policies look at it."""
     field_keys: Mapping[str, int] = field(default_factory=dict)
@@ -152,6 +154,7 @@ class Checkpointer:
             identity=self.identity,
             cursor=commit.cursor,
             files=tuple(FileEntry(**f) for part in parts for f in part["files"]),
+            row=commit.row,
             table_rows=summed([part["table_rows"] for part in parts]),
             field_keys=summed([part["field_keys"] for part in parts]),
         )
@@ -176,21 +179,16 @@ class Checkpointer:
             CheckpointError: generations exist, but none is whole.
             MismatchError: the generation belongs to another pipeline.
         """
-        numbers = [number(p.parent) for p in self.root.glob(f"gen-*/{MANIFEST}")]
-        generations = self.control.broadcast_json(sorted(numbers, reverse=True))
-        for generation in generations:
-            manifest = self._verify(generation)
-            if manifest is None:
-                continue
-            check_identity(self.root, manifest.identity, self.identity)
-            self._kept = [manifest]
-            return Restored(self.root, manifest)
-        if generations:
-            raise CheckpointError(
-                f"{self.root}: every generation is torn ({', '.join(map(str, generations))}); "
-                "bring its files back, or name an empty --checkpoint directory to begin anew"
-            )
-        return None
+        manifest = newest_whole(
+            self.root,
+            self.control,
+            "bring its files back, or name an empty --checkpoint directory to begin anew",
+        )
+        if manifest is None:
+            return None
+        check_identity(self.root, manifest.identity, self.identity)
+        self._kept = [manifest]
+        return Restored(self.root, manifest)
 
     def close(self) -> None:
         if self._lock is not None:
@@ -263,22 +261,6 @@ class Checkpointer:
         _write(path, data)
         digest = hashlib.sha256(data).hexdigest()
         return FileEntry(str(path.relative_to(self.root)), kind, len(data), digest, rows)
-
-    def _verify(self, generation: int) -> Manifest | None:
-        """The generation's manifest if it and all its files are whole; the ranks share the hashing."""
-        reason = ""
-        manifest = None
-        try:
-            manifest = Manifest.from_json((folder_of(self.root, generation) / MANIFEST).read_bytes())
-            for entry in manifest.files[self.control.rank :: self.control.world]:
-                verify_file(self.root, entry)
-        except (CheckpointError, OSError) as error:
-            reason = str(error)
-        reasons = [r for r in self.control.gather_json(reason) if r]
-        if reasons:
-            LOG.warning("checkpoint %s: generation %d is torn: %s", self.root, generation, reasons[0])
-            return None
-        return manifest
 
     def _collect(self) -> None:
         """Remove what no kept generation names; manifests go first, so that none names a missing file."""

@@ -147,6 +147,14 @@ class DenseAdam:
         for p in self.parameters:
             self.adam.state[p]["step"].copy_(state["adam.step"])
 
+    def start_from(self, weights: Mapping[str, Tensor]) -> None:
+        """Copies those of its parameters that are named "<role>.<name>"; the moments stay as they are.
+
+        Raises ValueError for one of another shape.
+        """
+        live = self.weights(shared=True)
+        copy_named({name: tensor for name, tensor in live.items() if name in weights}, weights)
+
     def _named(self, tensors: Mapping[nn.Parameter, Tensor], shared: bool) -> dict[str, Tensor]:
         """Tensors that belong to parameters, by exported name."""
         named: dict[str, Tensor] = {}

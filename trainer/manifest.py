@@ -11,6 +11,7 @@ from typing import Any
 
 from ingest.pipeline import Pipeline
 from kernels.errors import CheckpointError, MismatchError
+from trainer.control import Control
 
 LOG = logging.getLogger(__name__)
 MANIFEST = "MANIFEST.json"
@@ -42,6 +43,8 @@ class Manifest:
     identity: dict[str, Any]
     cursor: dict[str, Any] | None
     files: tuple[FileEntry, ...]
+    row: tuple[str, ...]
+    """What a table row holds (kernels.layout.RowLayout.describe)."""
     table_rows: dict[str, int]
     field_keys: dict[str, int]
     """Keys of each field that were learned so far (of common features once a group); what `trainer.balance`
@@ -62,7 +65,8 @@ class Manifest:
             values = json.loads(body)
             if set(values) != {f.name for f in fields(Manifest)}:
                 raise CheckpointError("it has other fields than this program's")
-            return Manifest(**{**values, "files": tuple(FileEntry(**f) for f in values["files"])})
+            files = tuple(FileEntry(**f) for f in values["files"])
+            return Manifest(**{**values, "files": files, "row": tuple(values["row"])})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"it is not a manifest ({error})") from error
 
@@ -116,6 +120,41 @@ def folder_of(root: Path, generation: int) -> Path:
 def number(directory: Path) -> int:
     match = re.fullmatch(r"gen-(\d+)", directory.name)
     return int(match[1]) if match else 0
+
+
+def newest_whole(root: Path, control: Control, help: str) -> Manifest | None:
+    """The manifest of the newest whole generation, or None where there is none. Collective.
+
+    Raises CheckpointError when generations exist, but none is whole; `help` says what to do then.
+    """
+    numbers = [number(path.parent) for path in root.glob(f"gen-*/{MANIFEST}")]
+    generations = control.broadcast_json(sorted(numbers, reverse=True))
+    for generation in generations:
+        manifest = _verified(root, generation, control)
+        if manifest is not None:
+            return manifest
+    if generations:
+        raise CheckpointError(
+            f"{root}: every generation is torn ({', '.join(map(str, generations))}); {help}"
+        )
+    return None
+
+
+def _verified(root: Path, generation: int, control: Control) -> Manifest | None:
+    """The generation's manifest if it and all its files are whole; the ranks share the hashing."""
+    reason = ""
+    manifest = None
+    try:
+        manifest = Manifest.from_json((folder_of(root, generation) / MANIFEST).read_bytes())
+        for entry in manifest.files[control.rank :: control.world]:
+            verify_file(root, entry)
+    except (CheckpointError, OSError) as error:
+        reason = str(error)
+    reasons = [r for r in control.gather_json(reason) if r]
+    if reasons:
+        LOG.warning("checkpoint %s: generation %d is torn: %s", root, generation, reasons[0])
+        return None
+    return manifest
 
 
 def newest_manifest(root: Path) -> Manifest | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from ingest.content_folders import content_folders
 from kernels.errors import ConfigError
 from trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_travel
+from trainer.warm_parts import parse_warm_parts
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class TrainOptions:
         so that a slow stream is trained without waiting for full batches.
     checkpoint: directory; None: nothing is kept. checkpoint_interval_s: at least this long between
         checkpoints (0: with each publish, as long as they take a tenth of the time at most).
+    warm_start: another run's checkpoint directory, with parts of whose model a new run begins; a run that is
+        resumed does not look at it. warm_parts: "network,embeddings", or partial, full, none (trainer.warm).
     publish: redis:// URL; None: nothing is published. publish_interval_s: between commits.
     window_s: event time over which the quality gauges slide.
     predictions: file for the log of test-then-train predictions. report: file for the report (JSON).
@@ -56,6 +59,8 @@ class TrainOptions:
     namespace: str = "livectr"
     checkpoint: str | None = None
     checkpoint_interval_s: float = 0.0
+    warm_start: str | None = None
+    warm_parts: str = "partial"
     publish: str | None = None
     publish_interval_s: float = 2.0
     window_s: float = 3600.0
@@ -103,7 +108,7 @@ class TrainOptions:
         for name, known in (("aggregate", Mode), ("wire", Wire), ("precision", Precision)):
             if (value := getattr(self, name)) not in get_args(known):
                 raise ConfigError(f"{name} is {value!r}; it must be {' or '.join(get_args(known))}")
-        _ = self.step_settings, self.content_folders
+        _ = self.step_settings, self.content_folders, parse_warm_parts(self.warm_parts)
         if self.publish_interval_s <= 0:
             raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
 

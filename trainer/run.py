@@ -63,6 +63,7 @@ from trainer.seen import NOT_COUNTED, ItemCounts, is_cold
 from trainer.snapshot import Boundary, Snapshotter, served_segments
 from trainer.step import DesStep, Taken
 from trainer.tiers import Tiers
+from trainer.warm import Warm
 
 __all__ = ["Report", "TrainOptions", "train"]
 
@@ -141,6 +142,7 @@ class Training:
             self.checkpoint = Checkpointer(Path(options.checkpoint), control, identity)
             resources.callback(self.checkpoint.close)
             restored = self.checkpoint.restore()
+        warm = Warm.of(options, control, resumed=restored is not None)
         placement = None
         if options.placement == "balanced":
             placement = measured_placement(pipeline, rank, world, restored, rank_bytes=options.rank_memory)
@@ -180,6 +182,8 @@ class Training:
         if restored is not None:
             state = SourceState.merge(SourceState.from_parts(parts) for parts in restored.sources())
             statistics = statistics.load(restored.statistics())
+        elif warm is not None:
+            statistics = warm.statistics(statistics)
         self.dead_letters = DeadLetters.for_source(options.source, options.dead_letters, writer=rank)
         resources.callback(self.dead_letters.close)
         self.source = ExampleSource(
@@ -220,6 +224,8 @@ class Training:
         self._keys = np.zeros(len(pipeline.fields), np.int64)
         """Keys of each field that this rank's examples had; rank 0 goes on from a checkpoint's."""
         cursor = self._restore(restored)
+        if warm is not None:
+            warm.load(self.step, self.policies)
         self.publisher: Publisher | None = None
         if store is not None:
             self.publisher = Publisher(
@@ -383,6 +389,7 @@ class Training:
                     source=self.source.snapshot().parts(),
                     policies=self.policies.state(),
                     tracked=self.policies.tracked,
+                    row=self.step.layout.describe(),
                     field_keys=self._field_keys(),
                 )
             )

@@ -69,6 +69,8 @@ LOG = logging.getLogger(__name__)
 
 WAYS = "des.travel"
 """Name, in a checkpoint, of the number of ranks and every field's travel."""
+TRAINED = "des.trained"
+"""Name, in a checkpoint before the first step, of that biases come from another run (trainer.warm)."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,8 @@ class DesStep:
             travel = settings.travel
             self._undecided = travel == "auto" and settings.aggregate == "reducescatter" and world > 1
             self._loaded: Mapping[str, Tensor] | None = None
+            self._started: Mapping[str, Tensor] = {}
+            self._trained = False
             self._build(None if travel == "auto" else self._travels(travel))
         except ValueError as error:
             raise ConfigError(f"Pipeline: {error}") from None
@@ -220,7 +224,8 @@ class DesStep:
         self._build(self.cost.cheapest(measured, {*self.route.pooled, *self.route.sequences, *split}))
         if self._loaded is not None:
             self.dense.load(self._loaded)
-            self._loaded = None
+        self.dense.start_from(self._started)
+        self._loaded, self._started = None, {}
 
     @property
     def cost(self) -> CostModel:
@@ -309,7 +314,7 @@ class DesStep:
         logits = self._forward(leaves, batch, content)
         scores = self._scores(logits, batch)
         # 2 backward
-        shift = 0.0 if self.dense.steps else self._first_shift(scores()[1])
+        shift = 0.0 if self.dense.steps or self._trained else self._first_shift(scores()[1])
         target = torch.from_numpy(batch.label).to(self.device)
         losses = [
             binary_cross_entropy_with_logits(z + shift, target, reduction="sum") for z in logits.values()
@@ -427,6 +432,8 @@ class DesStep:
         if self.rank == 0 and self.route.scatter and not self._undecided:
             ways = [self.placement.world, *(TRAVELS.index(way) for way in self.route.travel)]
             state[WAYS] = torch.tensor(ways, dtype=torch.int16)
+        if self.rank == 0 and self._trained and not self.dense.steps:
+            state[TRAINED] = torch.tensor(1)
         return state
 
     def load_dense(self, state: Mapping[str, Tensor]) -> None:
@@ -439,7 +446,17 @@ class DesStep:
             self._build([TRAVELS[way] for way in ways[1:]])
             self._undecided = False
         self._loaded = state if self._undecided else None
+        self._trained = TRAINED in state
         self.dense.load(state)
+
+    def start_from(self, weights: Mapping[str, Tensor], *, trained: bool) -> None:
+        """Begins with those of its parameters that are named "<role>.<name>", not learned further so far.
+
+        trained: the biases are among them, so that the first batch does not move them.
+        """
+        self._trained = trained
+        self._started = weights if self._undecided else {}
+        self.dense.start_from(weights)
 
     def shared_checksum(self) -> int:
         """64-bit digest of the replicated parameters: equal on all ranks, or the replicas have drifted."""

@@ -43,6 +43,14 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
             "pipeline file nothing.py does not exist",
         ),
         (["train", "--pipeline", DISPLAY_ADS], "say --source"),
+        (
+            ["train", "--pipeline", DISPLAY_ADS, "--source", "file:x", "--warm-parts", "rows"],
+            "warm_parts names 'rows', which is no part; parts are network, content, embeddings",
+        ),
+        (
+            ["train", "--pipeline", DISPLAY_ADS, "--source", "file:x", "--warm-start", "/nothing/here"],
+            "warm_start: /nothing/here holds no checkpoint",
+        ),
         (["train", "--pipeline", DISPLAY_ADS, "--source", "kafka:x"], "must begin with kafka:// or file:"),
         (["train", "--pipeline", DISPLAY_ADS, "--source", "file:/nothing/here"], "/nothing/here"),
         (["train", "--pipeline", DISPLAY_ADS, "--source", "kafka://127.0.0.1:9"], "127.0.0.1:9"),
@@ -153,6 +161,10 @@ def test_train_publish_serve_query_inspect(
     done = livectr(*train)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["examples_trained"] > 2000
+    warm = ["--checkpoint", str(tmp_path / "next"), "--warm-start", str(tmp_path / "checkpoint")]
+    done = livectr(*train[:8], *warm, "--warm-parts", "network,embeddings", "--max-steps", "1")
+    assert done.returncode == 0, done.stderr
+    assert f"starts with content, embeddings, network of {tmp_path / 'checkpoint'} after" in done.stderr
     capsys.readouterr()
     assert main(["inspect", "--checkpoint", str(tmp_path / "checkpoint")]) == 0
     assert main(["inspect", "--redis", url, "--namespace", "cli"]) == 0

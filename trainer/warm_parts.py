@@ -1,0 +1,23 @@
+"""The parts of a model that a run may take from another run's checkpoint (trainer.warm)."""
+
+from kernels.errors import ConfigError
+
+PARTS = ("network", "content", "embeddings")
+SHORTHANDS = {"partial": ("network",), "full": PARTS, "none": ()}
+
+
+def parse_warm_parts(text: str) -> frozenset[str]:
+    """The parts of PARTS that "network,embeddings", or a shorthand, names; `network` has `content` with it.
+
+    Raises ConfigError for a word that is neither.
+    """
+    found: set[str] = set()
+    for word in text.split(","):
+        name = word.strip()
+        if name not in PARTS and name not in SHORTHANDS:
+            raise ConfigError(
+                f"warm_parts names {name!r}, which is no part; parts are {', '.join(PARTS)}, and in short "
+                "partial (network), full (all) or none"
+            )
+        found |= {*SHORTHANDS.get(name, (name,))}
+    return frozenset(found | {"content"} if "network" in found else found)

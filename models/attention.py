@@ -27,7 +27,7 @@ from models.base import Ragged
 from models.layers import matrix
 from models.ragged import sample_of, segment_sums
 
-CHUNK = 256
+CHUNK = 128
 """Samples that go through a unit at once on a CPU."""
 
 
@@ -66,12 +66,11 @@ def attended(
 
 
 class _First:
-    """The first layer's blocks: `of_both` [W_v + W_d, W_p] for [v, v ∘ q], and `of_query` W_q − W_d."""
+    """The first layer's blocks: `of_vector` W_v + W_d, `of_product` W_p, `of_query` W_q − W_d."""
 
     def __init__(self, weight: Tensor) -> None:
         v, q, d, p = weight.chunk(4)
-        self.of_both = torch.cat([v + d, p])
-        self.of_query = q - d
+        self.of_vector, self.of_product, self.of_query = v + d, p, q - d
 
 
 @dataclass(frozen=True)
@@ -101,14 +100,6 @@ def _chunks(offsets: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
             yield samples, slice(first, last), offsets[start : samples.stop + 1] - first
 
 
-def _both(v: Tensor, q: Tensor) -> Tensor:
-    """[v, v ∘ q]."""
-    out = v.new_empty(len(v), 2 * v.shape[1])
-    out[:, : v.shape[1]] = v
-    torch.mul(v, q, out=out[:, v.shape[1] :])
-    return out
-
-
 def _split(parameters: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
     """Weights, biases and slopes."""
     layers = (len(parameters) + 1) // 3
@@ -125,7 +116,7 @@ class _Attended(torch.autograd.Function):
         for samples, vectors, own in _chunks(offsets):
             at, v = sample_of(own), values[vectors]
             x = torch.addmm(biases[0], query[samples], first.of_query).index_select(0, at)
-            x.addmm_(_both(v, query[samples].index_select(0, at)), first.of_both)
+            x.addmm_(v, first.of_vector).addmm_(query[samples].index_select(0, at).mul_(v), first.of_product)
             sums = []
             for slope, weight, bias in zip(slopes, weights[1:], biases[1:], strict=True):
                 sums.append(x)
@@ -143,7 +134,7 @@ class _Attended(torch.autograd.Function):
         weights, _, slopes = _split(parameters)
         first = _First(weights[0])
         of_values, of_query = torch.zeros_like(values), torch.zeros_like(query)
-        of_both, of_first = torch.zeros_like(first.of_both), torch.zeros_like(first.of_query)
+        of_blocks = [torch.zeros_like(first.of_query) for _ in range(3)]
         of_weights, of_biases, of_slopes = _split([torch.zeros_like(one) for one in parameters])
         for chunk in ctx.chunks:
             v, q_own = values[chunk.vectors], query[chunk.samples]
@@ -159,13 +150,15 @@ class _Attended(torch.autograd.Function):
                 of_x = torch.lerp(above, of_x, slope)  # several times as fast as PReLU's own
             of_sample = segment_sums(of_x, chunk.offsets)
             of_biases[0].add_(of_sample.sum(0))
-            of_first.addmm_(q_own.t(), of_sample)
-            of_both.addmm_(_both(v, q).t(), of_x)
-            of_vector, of_product = (of_x @ first.of_both.t()).chunk(2, dim=1)
+            for block, rows, of_rows in zip(
+                of_blocks, (v, v * q, q_own), (of_x, of_x, of_sample), strict=True
+            ):
+                block.addmm_(rows.t(), of_rows)
+            of_product = of_x @ first.of_product.t()
             to_query = segment_sums(of_product * v, chunk.offsets)
             of_query[chunk.samples] = to_query.addmm_(of_sample, first.of_query.t())
-            of_v = torch.addcmul(of_vector, of_product, q, out=of_values[chunk.vectors])
-            of_v.addcmul_(of_pooled, chunk.a)
-        of_vector, of_product = of_both.chunk(2)
-        torch.cat([of_vector, of_first, of_vector - of_first, of_product], out=of_weights[0])
+            of_v = torch.mm(of_x, first.of_vector.t(), out=of_values[chunk.vectors])
+            of_v.addcmul_(of_product, q).addcmul_(of_pooled, chunk.a)
+        v, product, to_first = of_blocks
+        torch.cat([v, to_first, v - to_first, product], out=of_weights[0])
         return of_values, None, of_query, *of_weights, *of_biases, *of_slopes

@@ -1,7 +1,7 @@
 """`livectr compare A.json B.json`: what a change is worth, from two reports of `livectr train --report`.
 
-With the two runs' prediction logs, examples of both are compared one by one, and AUC and log loss get the
-standard error of their difference.
+With the two runs' prediction logs, examples of both are compared one by one, and differences get a standard
+error: of AUC and log loss over examples, of GAUC over users.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernels.errors import ConfigError
-from livectr.paired_auc import Difference, paired_auc
+from livectr.paired_auc import Difference, paired_auc, paired_gauc
 from trainer.metrics import LAST, Quality, quality
 from trainer.predictions import read_predictions, roles_of
 from trainer.seen import is_cold
@@ -144,16 +144,34 @@ def _of_predictions(a: NDArray[np.void], b: NDArray[np.void]) -> Iterator[Row]:
             # Cold: before the first run, so that both are asked about the same examples.
             cold = is_cold(a["seen"][part])
             found = [quality(run["user"][part], run[model][part], label, cold) for run in (a, b)]
-            errors = {"auc": paired_auc(x, y, label > 0.5), "logloss": _paired_logloss(x, y, label)}
+            errors = differences(a["user"][part], x, y, label, cold)
             for measure in MEASURES:
                 row = _row(model, of, measure, found, errors.get(measure))
                 if not np.isnan(row.difference):  # nothing cold, or one class only
                     yield row
 
 
+def differences(
+    user: NDArray[np.int64],
+    a: NDArray[np.float32],
+    b: NDArray[np.float32],
+    label: NDArray[np.float32],
+    cold: NDArray[np.bool_],
+) -> dict[str, Difference]:
+    """Measure of MEASURES → what the logits b [n] have more of it than a [n], of the same examples; those
+    measures that have an error."""
+    return {
+        "auc": paired_auc(a, b, label > 0.5),
+        "gauc": paired_gauc(user, a, b, label),
+        "cold_auc": paired_auc(a[cold], b[cold], label[cold] > 0.5),
+        "cold_gauc": paired_gauc(user[cold], a[cold], b[cold], label[cold]),
+        "logloss": _paired_logloss(a, b, label),
+    }
+
+
 def _row(model: str, of: str, measure: str, found: list[Quality], error: Difference | None) -> Row:
     a, b = (getattr(one, measure) for one in found)
-    if error is None:
+    if error is None or np.isnan(error.standard_error):  # too few examples or users
         return Row(model, of, measure, a, b, b - a)
     return Row(model, of, measure, a, b, b - a, error.standard_error, error.p_value)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,25 +20,17 @@ from rich.console import Console
 from rich.table import Table
 
 from kernels.errors import ConfigError
+from livectr.compare import MEASURES, Z95, differences
 from livectr.plots import bars, check_plot, curve
 from trainer.metrics import LAST, Quality, gauc_error, quality
 from trainer.predictions import Records, read_predictions, roles_of
-from trainer.seen import is_cold
+from trainer.seen import COLD, is_cold
 
-MEASURES = {
-    "auc": "AUC",
-    "gauc": "GAUC",
-    "cold_auc": "cold AUC",
-    "cold_gauc": "cold GAUC",
-    "logloss": "log loss",
-    "calibration": "calibration",
-}
 PERIODS_S = (1, 10, 60, 300, 600, 1800, 3600, 6 * 3600, 86_400, 7 * 86_400)
 MOST_PERIODS = 8
 WINDOW = 0.1
 """Width of the sliding window of a curve, as a share of the log's event time."""
 POINTS = 100
-Z95 = 1.959964  # half the width of a 95 % interval, in standard errors
 
 
 @dataclass(frozen=True)
@@ -55,6 +47,20 @@ class EvaluateOptions:
     measure: str = "gauc"
     period_s: float | None = None
     window_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Lift:
+    """By how much `model` exceeds the model `over` in a measure of MEASURES, over "all" or the "last" 20 % of
+    the same examples; None: too few users or examples."""
+
+    log: str
+    model: str
+    over: str
+    of: str
+    measure: str
+    difference: float | None
+    standard_error: float | None
 
 
 @dataclass(frozen=True)
@@ -84,14 +90,15 @@ def evaluate(options: EvaluateOptions) -> int:
         if len(held) == 0:
             raise ConfigError(f"{name} holds no predictions yet.")
     rows = [row for name, held in logs.items() for row in rows_of(name, held, period_s=options.period_s)]
+    lifts = [lift for name, held in logs.items() for lift in lifts_of(name, held)]
     if options.plot is not None:
         _curve(options.plot, logs, options)
     if options.bars is not None:
         _bars(options.bars, logs, options.measure)
     if options.as_json:
-        print(json.dumps({"rows": [row.as_dict() for row in rows]}))
+        print(json.dumps({"rows": [row.as_dict() for row in rows], "lifts": list(map(asdict, lifts))}))
     else:
-        _show(rows)
+        _show(rows, lifts)
     return 0
 
 
@@ -108,6 +115,20 @@ def rows_of(name: str, held: Records, *, period_s: float | None = None) -> Itera
         yield Row(name, model, "last", None, _quality(held[end], model))
         for number, part in periods:
             yield Row(name, model, "period", number * width, _quality(held[part], model))
+
+
+def lifts_of(name: str, held: Records) -> Iterator[Lift]:
+    """What the ranking model is better in than each shadow of a log."""
+    roles = roles_of(held)
+    end = slice(int(len(held) * (1 - LAST)), None)
+    for shadow in (role for role in roles if role not in ("rank", "prerank") and "rank" in roles):
+        for of, part in (("all", held), ("last", held[end])):
+            label, cold = part["label"].astype(np.float32), is_cold(part["seen"])
+            found = differences(part["user"], part[shadow], part["rank"], label, cold)
+            for measure, by in found.items():
+                yield Lift(
+                    name, "rank", shadow, of, measure, _finite(by.difference), _finite(by.standard_error)
+                )
 
 
 def sliding(
@@ -174,21 +195,30 @@ def _label(log: str, model: str, logs: Mapping[str, Records]) -> str:
     return model if len(logs) == 1 else f"{model}, {Path(log).name}"
 
 
-def _show(rows: Sequence[Row]) -> None:
+def _show(rows: Sequence[Row], lifts: Sequence[Lift]) -> None:
     console = Console()
     for log in dict.fromkeys(row.log for row in rows):
         for model in dict.fromkeys(row.model for row in rows if row.log == log):
             own = [row for row in rows if (row.log, row.model) == (log, model)]
-            console.print(_table(f"{model} of {log}", own))
-    console.print(
-        "Last: the last 20 % of the examples; times are UTC. Cold: of items of which fewer than 20 examples "
-        "were learned before. Users left out of GAUC have only clicks, or none.",
-        highlight=False,
+            _say(console, f"{model} of {log}")
+            console.print(_table(own))
+        for shadow in dict.fromkeys(lift.over for lift in lifts if lift.log == log):
+            own_lifts = [lift for lift in lifts if (lift.log, lift.over) == (log, shadow)]
+            _say(console, f"rank − {shadow} of {log}, ± 95 %")
+            console.print(_lift_table(own_lifts))
+    _say(
+        console,
+        "Last: the last 20 % of the examples; times are UTC. Cold: of items of which fewer than "
+        f"{COLD} examples were learned before. Users left out of GAUC have only clicks, or none.",
     )
 
 
-def _table(title: str, rows: Sequence[Row]) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
     for name in ("of", "examples", "AUC", "GAUC", "users\nleft out", "cold\nAUC", "cold\nGAUC"):
         table.add_column(name, justify="left" if name == "of" else "right", no_wrap=True)
     for name in ("log\nloss", "cali-\nbration"):
@@ -204,6 +234,30 @@ def _table(title: str, rows: Sequence[Row]) -> Table:
             end_section=row.of == "last" and i + 1 < len(rows),
         )
     return table
+
+
+def _lift_table(lifts: Sequence[Lift]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    table.add_column("measure", no_wrap=True)
+    parts = list(dict.fromkeys(lift.of for lift in lifts))
+    for of in parts:
+        table.add_column(of, justify="right", no_wrap=True, min_width=16)
+    found = {(lift.measure, lift.of): lift for lift in lifts}
+    for measure, name in MEASURES.items():
+        if (measure, parts[0]) in found:
+            table.add_row(name, *(_difference(found[measure, of]) for of in parts))
+    return table
+
+
+def _difference(lift: Lift) -> str:
+    if lift.difference is None:
+        return "–"
+    spread = "" if lift.standard_error is None else f" ±{Z95 * lift.standard_error:.4f}"
+    return f"{lift.difference:+.4f}{spread}"
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None
 
 
 def _time(epoch_ms: int) -> str:

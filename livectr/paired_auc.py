@@ -16,11 +16,13 @@ difference. What another seed of the training would do is not in it; train with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import erfc, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+
+from trainer.metrics import gauc, gauc_error
 
 F64 = NDArray[np.float64]
 Floats = NDArray[np.float32] | F64
@@ -57,6 +59,17 @@ def paired_auc(a: Floats, b: Floats, label: NDArray[np.bool_]) -> Difference:
     (a10, a01), (b10, b01) = (_components(scores, label) for scores in (a, b))
     variance = np.var(b10 - a10, ddof=1) / positives + np.var(b01 - a01, ddof=1) / negatives
     return Difference(float(a10.mean()), float(b10.mean()), float(np.sqrt(variance)))
+
+
+def paired_gauc(user: NDArray[np.int64], a: Floats, b: Floats, label: Floats) -> Difference:
+    """GAUCs of the scores a, b [n] of the same examples, and the error of their difference over users.
+
+    The error is NaN with fewer than two users of both classes, or where the few there are differ alike.
+    """
+    found = Difference(gauc(user, a, label)[0], gauc(user, b, label)[0], gauc_error(user, b, label, minus=a))
+    if found.standard_error == 0 and found.difference != 0:
+        return replace(found, standard_error=np.nan)
+    return found
 
 
 def _components(scores: Floats, label: NDArray[np.bool_]) -> tuple[F64, F64]:

@@ -78,6 +78,7 @@ def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
         "dense": list(pipeline.plan.dense_names),
         "rank model": repr(pipeline.rank),
         "prerank model": repr(pipeline.prerank),
+        "shadow models": repr(list(pipeline.shadows.items())),
         "table policies": repr(sorted(pipeline.table_policies.items())),
         "seed": seed,
         "fingerprint": pipeline.fingerprint,

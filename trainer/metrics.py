@@ -89,19 +89,30 @@ def gauc(user: Ints, logit: Floats, label: Floats) -> tuple[float, int]:
     return _auc_and_gauc(user, logit, label)[1:]
 
 
-def gauc_error(user: Ints, logit: Floats, label: Floats) -> float:
-    """Standard error of GAUC over users, √(Σ_u n_u² (AUC_u − GAUC)²) / Σ_u n_u: the linearised variance of a
-    ratio of sums over users that are drawn independently. NaN of fewer than two users."""
+def gauc_error(user: Ints, logit: Floats, label: Floats, minus: Floats | None = None) -> float:
+    """Standard error over users of the GAUC of `logit`, or of by how much it exceeds that of `minus`.
+
+    √(Σ_u n_u² (d_u − d)²) / Σ_u n_u, with d_u the user's AUC (or difference of AUCs) and d their mean by n_u:
+    the linearised variance of a ratio of sums over users that are drawn independently. NaN of fewer than two
+    users.
+    """
     if len(logit) == 0:
         return float("nan")
+    each, size = _user_areas(user, logit, label)
+    if minus is not None:
+        each = each - _user_areas(user, minus, label)[0]
+    each, size = each[~np.isnan(each)], size[~np.isnan(each)]
+    if len(each) < 2:
+        return float("nan")
+    apart = size * (each - np.average(each, weights=size))
+    return float(np.sqrt(np.sum(apart**2)) / size.sum())
+
+
+def _user_areas(user: Ints, logit: Floats, label: Floats) -> tuple[NDArray[np.float64], Ints]:
+    """AUC (NaN of one class) and size of every user, in the order of their ids."""
     order = np.argsort(logit)
     order = order[_stable_order(user[order])]
-    areas, size = _areas(user[order], logit[order], label[order] > 0.5)
-    areas, size = areas[~np.isnan(areas)], size[~np.isnan(areas)]
-    if len(areas) < 2:
-        return float("nan")
-    apart = size * (areas - np.average(areas, weights=size))
-    return float(np.sqrt(np.sum(apart**2)) / size.sum())
+    return _areas(user[order], logit[order], label[order] > 0.5)
 
 
 def logloss(logit: Floats, label: Floats) -> float:

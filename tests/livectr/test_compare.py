@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from livectr.cli import main
-from livectr.paired_auc import Difference, paired_auc
-from trainer.metrics import auc, logloss
+from livectr.paired_auc import Difference, paired_auc, paired_gauc
+from trainer.metrics import auc, gauc, gauc_error, logloss
 from trainer.options import Report
 from trainer.predictions import PredictionLog, records
 
@@ -48,7 +48,7 @@ def run(
         log.append(
             records(
                 instance=ids.astype(np.int64),
-                user=(ids % 50).astype(np.int64),
+                user=(ids % 10).astype(np.int64),
                 item=(ids % 7).astype(np.int64),
                 time_ms=np.arange(n),
                 seen=np.arange(n, dtype=np.uint32) // 7,
@@ -121,6 +121,15 @@ def test_p_is_that_of_the_normal_distribution() -> None:
     assert Difference(0, -2.575829, 1).p_value == pytest.approx(0.01, abs=1e-6)
 
 
+def test_few_users_who_agree_have_no_error_of_gauc() -> None:
+    """Else one user more that agrees would be proof."""
+    user, label = np.repeat([1, 2], 3), np.tile([1, 0, 0], 2).astype(np.float32)
+    found = paired_gauc(user, np.tile([1, 0, 2], 2).astype(np.float32), label, label)
+    assert (found.a, found.b) == (0.5, 1) and np.isnan(found.standard_error)
+    same = paired_gauc(user, label, 2 * label, label)
+    assert (same.difference, same.standard_error, same.p_value) == (0, 0, 1)
+
+
 def test_predictions_are_matched_by_instance_and_label(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,7 +153,13 @@ def test_predictions_are_matched_by_instance_and_label(
         assert rows[of, "logloss"]["difference"] == pytest.approx(
             logloss(b[at], target[at]) - logloss(a[at], target[at])
         )
-        assert rows[of, "gauc"]["p_value"] is None
+        assert rows[of, "calibration"]["p_value"] is None
+        user = ids[at] % 10
+        assert rows[of, "gauc"]["standard_error"] == gauc_error(user, b[at], target[at], a[at]) > 0
+        assert rows[of, "gauc"]["b"] == gauc(user, b[at], target[at])[0]
+    cold = both[both // 7 < 20]
+    error = paired_auc(a[cold], b[cold], label[cold]).standard_error
+    assert (rows["all", "cold_auc"]["standard_error"], ("last", "cold_auc") in rows) == (error, False)
     assert found["notes"] == [
         "350 examples are in both prediction logs.",
         f"50 of {log_a} are left out: the other has no such example.",

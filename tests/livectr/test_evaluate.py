@@ -11,7 +11,7 @@ import pytest
 
 from livectr.cli import main
 from livectr.evaluate import sliding
-from trainer.metrics import gauc, quality
+from trainer.metrics import gauc, gauc_error, quality
 from trainer.predictions import PredictionLog, Records, records
 from trainer.seen import NOT_COUNTED, ItemCounts, is_cold
 
@@ -78,6 +78,27 @@ def test_rows_are_the_measures_of_their_examples(tmp_path: Path, capsys: pytest.
     assert rows[0]["gauc"] > rows[6]["gauc"] and rows[0]["cold_examples"] > 100 and rows[0]["cold_gauc"]
 
 
+def test_lifts_over_a_shadow_are_those_of_the_same_examples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = log(tmp_path / "a.log", roles=("rank", "prerank", "ids"))
+    assert main(["evaluate", str(tmp_path / "a.log"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    rows = {(row["model"], row["of"]): row for row in told["rows"]}
+    assert {lift["over"] for lift in told["lifts"]} == {"ids"} and len(told["lifts"]) == 10
+    for lift in told["lifts"]:
+        better, worse = (rows[model, lift["of"]][lift["measure"]] for model in ("rank", "ids"))
+        assert lift["difference"] == pytest.approx(better - worse, abs=1e-6)
+    error = gauc_error(held["user"], held["rank"], held["label"], held["ids"])
+    lifts = {(lift["of"], lift["measure"]): lift for lift in told["lifts"]}
+    assert lifts["all", "gauc"]["standard_error"] == pytest.approx(error)
+    assert lifts["all", "gauc"]["difference"] > 2 * error
+    assert main(["evaluate", str(tmp_path / "a.log")]) == 0
+    shown = capsys.readouterr().out
+    assert f"rank − ids of {tmp_path / 'a.log'}, ± 95 %" in shown and "rank − prerank" not in shown
+    assert f"{lifts['all', 'gauc']['difference']:+.4f} ±{1.959964 * error:.4f}" in shown
+
+
 def test_periods_are_round_and_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log(tmp_path / "a.log")
     starts = [row["start_ms"] for row in evaluated(capsys, str(tmp_path / "a.log")) if row["of"] == "period"]
@@ -104,9 +125,11 @@ def test_the_tables_fit_a_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     log(tmp_path / "a.log", n=200_000)
-    assert main(["evaluate", str(tmp_path / "a.log")]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["evaluate", "a.log"]) == 0
     shown = capsys.readouterr().out
-    assert "…" not in shown and max(map(len, shown.splitlines())) <= width
+    tables, _, _ = shown.partition("Last:")  # a terminal breaks the words below
+    assert "…" not in tables and max(map(len, tables.splitlines())) <= width
     assert "rank of" in shown and "ids of" in shown and "bration" in shown and "11-21 10:10:00" in shown
 
 

@@ -53,17 +53,22 @@ def test_the_error_of_gauc_is_that_of_a_bootstrap_over_users() -> None:
     user = np.repeat(np.arange(150), users)
     skill = rng.normal(size=150)[user]
     label = (rng.random(len(user)) < 0.3).astype(np.float32)
-    logit = (label * skill + rng.normal(size=len(user))).astype(np.float32)
+    a = (label * skill + rng.normal(size=len(user))).astype(np.float32)
+    b = (a + 0.5 * rng.normal(size=len(user))).astype(np.float32)
     rows = [np.flatnonzero(user == u) for u in range(150)]
     found = []
     for _ in range(400):
         drawn = rng.integers(0, 150, 150)
         at = np.concatenate([rows[u] for u in drawn])
-        found.append(gauc(np.repeat(np.arange(150), [users[u] for u in drawn]), logit[at], label[at])[0])
+        ids = np.repeat(np.arange(150), [users[u] for u in drawn])
+        found.append([gauc(ids, z[at], label[at])[0] for z in (a, b)])
+    one, two = np.array(found).T
     # The bootstrap's own error: 1 / √(2 · 400) = 3.5 % of a standard error.
-    assert gauc_error(user, logit, label) == pytest.approx(np.std(found), rel=0.12)
-    assert math.isnan(gauc_error(user[:3], logit[:3], label[:3]))
-    assert math.isnan(gauc_error(user[:0], logit[:0], label[:0]))
+    assert gauc_error(user, a, label) == pytest.approx(np.std(one), rel=0.12)
+    assert gauc_error(user, a, label, b) == pytest.approx(np.std(one - two), rel=0.12)
+    assert gauc_error(user, a, label, 2 * a) == 0
+    assert math.isnan(gauc_error(user[:0], a[:0], label[:0]))
+    assert math.isnan(gauc_error(np.zeros(9, np.int64), a[:9], label[:9]))
 
 
 @given(examples.filter(bool))

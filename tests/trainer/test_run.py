@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,23 @@ def test_the_report_is_what_the_predictions_say(tmp_path: Path, source: str) -> 
     assert (written["dead_letters"], written["published_versions"]) == (0, 0)
     assert written["table_rows"]["ad"] == ADS
     assert written["field_keys"]["ad"] == IMPRESSIONS > written["field_keys"]["user"] > 0  # once a group
+
+
+def test_shadows_are_logged_and_reported(tmp_path: Path, source: str) -> None:
+    pipeline = replace(ad_pipeline(), shadows={"ids": LR()})
+    options = dict(max_steps=6, batch_size=128, until_end=True, checkpoint=str(tmp_path / "c"))
+    report = train(pipeline, TrainOptions(source, **options))  # type: ignore[arg-type]
+    held = read_predictions(tmp_path / "c" / "predictions")
+    assert held.dtype.names[-3:] == ("rank", "prerank", "ids")  # type: ignore[index]
+    label, shadow = held["label"].astype(np.float32), report.shadows["ids"]
+    assert shadow["auc"] == pytest.approx(auc(held["ids"], label)) != report.auc
+    assert (shadow["gauc"], shadow["users_left_out"]) == gauc(held["user"], held["ids"], label)
+    assert shadow["cold_examples"] == report.cold_examples == (held["seen"] < 20).sum() > 0
+    assert shadow["last_20_percent"].keys() == report.last_20_percent.keys()
+    other = replace(pipeline, shadows={"other": LR()})
+    with pytest.raises(MismatchError, match="differs in shadow models"):
+        train(other, TrainOptions(source, **options))  # type: ignore[arg-type]
+    assert len(read_predictions(tmp_path / "c" / "predictions")) == len(held)
 
 
 def test_what_is_published_is_what_was_trained(

@@ -66,7 +66,6 @@ def livectr(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         (["inspect", "--checkpoint", "/nothing/here"], "holds no checkpoint"),
         (["inspect", "--redis", "redis://127.0.0.1:9"], "Redis at redis://127.0.0.1:9 does not answer"),
         (["bench", "tabels"], "did you mean 'tables'?"),
-        (["bench", "images"], "comes with the image pipeline"),
         (["demo", "--pipeline", str(EXAMPLES / "criteo" / "pipeline.py")], "joins no clicks"),
         (["demo", "--keep", str(EXAMPLES)], "is not empty"),
     ],

@@ -17,7 +17,7 @@ from ingest.content import ContentStore
 from ingest.deadletter import DeadLetters, Reason
 from ingest.encode import F32, U8, PictureWriter
 from kernels.errors import ConfigError
-from livectr.pictures import Picture, Pictures, open_pictures
+from livectr.pictures import Picture, Pictures, changed_last, open_pictures
 
 if TYPE_CHECKING:  # PyTorch takes seconds, which `images show` need not wait for
     from models.encoders import Encoder
@@ -126,7 +126,7 @@ def _encode_all(
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task(encoder.name, total=None)
         try:
-            for batch in pictures.batches(2 * options.batch):
+            for batch in changed_last(pictures.batches(2 * options.batch), store):
                 outcome = writer.write(batch.ids, batch.values)
                 _report(batch.pictures, outcome.bad, letters, batch.values)
                 tally.encoded += outcome.encoded

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ingest.content import ContentStore, digest_of
 from ingest.content_topic import ContentTopic
 from ingest.contents import Content
 from ingest.deadletter import DeadLetters
@@ -22,6 +23,10 @@ from kernels.errors import ConfigError
 I64 = npt.NDArray[np.int64]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".webp", ".bmp")
+
+
+KEPT_BYTES = 64 << 20
+"""Changed pictures that may wait for the end."""
 
 
 @dataclass(frozen=True)
@@ -161,12 +166,46 @@ class Topic(Pictures):
                     )
                     for one in part
                 ]
-                yield Batch(np.array([one.id for one in part]), [one.value for one in part], pictures)
+                yield Batch(
+                    np.array([one.id for one in part], np.int64), [one.value for one in part], pictures
+                )
             if ended and not found:
                 return
 
     def close(self) -> None:
         self._topic.close()
+
+
+def changed_last(batches: Iterator[Batch], store: ContentStore) -> Iterator[Batch]:
+    """The same pictures, but those of ids that the store has from other bytes come at the end, the last of
+    each. A topic that is read again gives old pictures of an id before the one that is stored: they must
+    neither replace it nor be encoded again."""
+    kept: dict[int, tuple[bytes, Picture]] = {}
+    kept_bytes = 0
+    for batch in batches:
+        stored, known = store.digests(batch.ids)
+        now = []
+        for place, (one, value) in enumerate(zip(batch.ids.tolist(), batch.values, strict=True)):
+            if one in kept:
+                kept_bytes -= len(kept.pop(one)[0])
+            if known[place] and int(stored[place]) != digest_of(value):
+                kept[one] = value, batch.pictures[place]
+                kept_bytes += len(value)
+            else:
+                now.append(place)
+        if now:
+            values = [batch.values[place] for place in now]
+            yield Batch(batch.ids[now], values, [batch.pictures[place] for place in now])
+        if kept_bytes > KEPT_BYTES:
+            yield _batch_of(kept)
+            kept, kept_bytes = {}, 0
+    if kept:
+        yield _batch_of(kept)
+
+
+def _batch_of(kept: dict[int, tuple[bytes, Picture]]) -> Batch:
+    values, pictures = zip(*kept.values(), strict=True)
+    return Batch(np.array(list(kept), np.int64), list(values), list(pictures))
 
 
 def ids_of(names: list[str]) -> I64:

@@ -136,10 +136,17 @@ def test_a_topic_with_other_columns(tmp_path: Path, capsys: pytest.CaptureFixtur
             file.write(json.dumps({"item": name, "shot": text}) + "\n")
     command = ["images", "encode", f"file:{tmp_path}", "--topic", "shots", "--encoder", "small"]
     command += ["--id-column", "item:string", "--image-column", "shot", "--out", tmp_path / "f"]
-    assert run(*command) == 0
-    assert said(capsys)["ids"] == 1
+    for encoded in (1, 0):  # read again, the older picture of "a" does not replace the newer
+        assert run(*command, "--batch", 1) == 0
+        summary = said(capsys)
+        assert (summary["ids"], summary["encoded"]) == (1, encoded)
+        got, _ = ContentStore.open(tmp_path / "f").read(hash_strings(["a"]))
+        np.testing.assert_array_equal(got[0], features_of(picture(2)))
+    with (tmp_path / "shots" / "0.jsonl").open("a") as file:
+        file.write(json.dumps({"item": "a", "shot": base64.b64encode(picture(3)).decode()}) + "\n")
+    assert run(*command) == 0 and said(capsys)["encoded"] == 1
     got, _ = ContentStore.open(tmp_path / "f").read(hash_strings(["a"]))
-    np.testing.assert_array_equal(got[0], features_of(picture(2)))
+    np.testing.assert_array_equal(got[0], features_of(picture(3)))
 
 
 def test_a_topic_of_a_broker(

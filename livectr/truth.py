@@ -47,7 +47,6 @@ ADVERTISERS = 40
 TASTE = LOOK = 4  # dimensions of style and look
 POSITIONS = 4
 OWN_TASTE = 0.15  # how far a user's taste is from the segment's, and drifts around its mean
-EYE = 0.35  # spread of the segments' eyes
 
 BASE = -2.1
 DEVICE_EFFECT = np.array([0.15, 0.05, -0.25])
@@ -60,9 +59,10 @@ class World:
     """Sizes and rates of the simulated market.
 
     ads: how many are alive at a time. ad_interval_s: a cohort is born this often, event time.
-    ad_life: intervals that an ad lives. drift_s: time constant of tastes. own_eye: how far a user's eye is
-    from the segment's, and drifts around its mean; looks have a spread of 0.45 in 4 dimensions, so that what
-    images add to the logit has a spread of 0.9 √(0.35² + own_eye²).
+    ad_life: intervals that an ad lives. drift_s: time constant of tastes. eye: the spread of what all
+    users like to see, of how segments differ from that, and of how users differ from their segment and drift
+    around their mean. Looks have a spread of 0.45 in 4 dimensions, so that what images add to the logit has a
+    spread of 0.9 √(common² + segment² + own²).
     """
 
     users: int = 2000
@@ -70,7 +70,7 @@ class World:
     ad_interval_s: float = 3600.0
     ad_life: int = 24
     drift_s: float = 7 * 86_400.0
-    own_eye: float = 0.1
+    eye: tuple[float, float, float] = (0.0, 0.35, 0.1)
     seed: int = 1
 
     @property
@@ -124,7 +124,10 @@ class Truth:
         self._category_style = rng.normal(0, 0.5, (len(CATEGORIES), TASTE))
         self._appeal = rng.normal(0, 0.25, n)
         self._home = self._around_segment(rng, segments, 0.5, OWN_TASTE, TASTE)
-        self._eye_home = self._around_segment(rng, segments, EYE, world.own_eye, LOOK)
+        common, shared, self._own_eye = world.eye
+        liked = np.random.default_rng([world.seed, 5]).normal(size=LOOK)
+        liked *= common * np.sqrt(LOOK) / np.linalg.norm(liked)  # as strong with any seed
+        self._eye_home = liked + self._around_segment(rng, segments, shared, self._own_eye, LOOK)
         self._taste, self._eye = self._home.copy(), self._eye_home.copy()
         self._drift = np.random.default_rng([world.seed, 1])
         self._advertiser_quality = rng.normal(0, 0.5, ADVERTISERS)
@@ -174,7 +177,7 @@ class Truth:
         keep = np.exp(-step_s / self.world.drift_s)
         for value, home, spread in (
             (self._taste, self._home, OWN_TASTE),
-            (self._eye, self._eye_home, self.world.own_eye),
+            (self._eye, self._eye_home, self._own_eye),
         ):
             noise = self._drift.standard_normal(value.shape) * spread * np.sqrt(1 - keep**2)
             value += (home - value) * (1 - keep) + noise

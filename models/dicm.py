@@ -42,7 +42,7 @@ from models.base import (
 )
 from models.din import DIN, DINModel
 from models.dnn import DNN, DNNModel
-from models.layers import generator, glorot
+from models.layers import QUIET, generator, glorot
 from models.lr import LRModel
 from models.ragged import content, pooled_content
 from models.settings import check_choice, check_fields, check_name, check_names
@@ -181,7 +181,8 @@ class ImageLayer(nn.Module):
             )
             width += self.aggregator.width
         fan_in = width + len(part.fields) * config.dim + len(part.dense_names)
-        self.weight = nn.Parameter(glorot((width, hidden), fan_in, hidden, generator(part.seed, "images")))
+        weight = glorot((width, hidden), fan_in, hidden, generator(part.seed, "images"))
+        self.weight = nn.Parameter(QUIET * weight)
 
     def forward(self, aggregated: Tensor, seen: Gathered) -> Tensor:
         """The first layer's product f32[B, H] without images → with them."""

@@ -23,6 +23,12 @@ def generator(seed: int, name: str, part: str = "") -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
+QUIET = 0.1
+"""What vectors of images are multiplied by before a first layer has learned anything of them. An untrained
+sub-model gives noise, an order of magnitude larger than the vectors of ids are at first; it would drown
+these, and AdaGrad, which forgets nothing, would hold the first large gradients against the ids for good."""
+
+
 def glorot(shape: Sequence[int], fan_in: int, fan_out: int, source: torch.Generator) -> Tensor:
     """Uniform in ±√(6 / (fan_in + fan_out)) (Glorot & Bengio 2010)."""
     bound = math.sqrt(6.0 / (fan_in + fan_out))

@@ -32,7 +32,7 @@ from models.base import (
     adagrad,
     whole,
 )
-from models.layers import MLP, SomeFieldsLinear, generator, glorot
+from models.layers import MLP, QUIET, SomeFieldsLinear, generator, glorot
 from models.ragged import pooled_content
 from models.settings import check_fields, check_names
 
@@ -126,7 +126,7 @@ class Tower(nn.Module):
         if width := len(image_fields) * config.image_dim:
             hidden, fan_in = config.hidden[0], len(own.fields) * config.dim + len(own.dense_names) + width
             source = generator(part.seed, f"{name}.images")
-            self.images = nn.Parameter(glorot((width, hidden), fan_in, hidden, source))
+            self.images = nn.Parameter(QUIET * glorot((width, hidden), fan_in, hidden, source))
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, K] → Σ v W f32[B, H₁]."""

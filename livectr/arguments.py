@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from livectr.ablate_arguments import add_ablate
 from livectr.evaluate_arguments import add_evaluate
 from livectr.flags import Parser as _Parser
 from livectr.flags import command as _command
@@ -45,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
     first = (_demo, _simulate, _replay, _train, _features, add_images, _serve)
-    for add in (*first, _query, _kafka, _redis, _inspect, add_evaluate, _compare, _bench):
+    for add in (*first, _query, _kafka, _redis, _inspect, add_evaluate, _compare, add_ablate, _bench):
         add(commands)
     return parser
 
@@ -130,11 +131,11 @@ def _simulate(commands: Any) -> None:
         help="time constant of tastes [7d]",
     )
     parser.add_argument(
-        "--own-eye",
-        type=_positive,
-        default=0.1,
-        metavar="SPREAD",
-        help="how far a user's taste in pictures is from that of the age and gender [0.1]",
+        "--eye",
+        type=_spreads,
+        default=(0.0, 0.35, 0.1),
+        metavar="ALL,SEGMENT,OWN",
+        help="tastes in pictures: what all share, how age and gender differ, how users do [0,0.35,0.1]",
     )
     parser.add_argument(
         "--tick",
@@ -387,6 +388,16 @@ def _compare(commands: Any) -> None:
         help="of livectr train --predictions: compare example by example, with standard errors",
     )
     parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
+
+
+def _spreads(text: str) -> tuple[float, ...]:
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        values = ()
+    if len(values) != 3 or not all(0 <= value < 10 for value in values):
+        raise argparse.ArgumentTypeError(f'{text!r} must be three numbers from 0 to 10, as in "0.4,0.6,0.3"')
+    return values
 
 
 def _bench(commands: Any) -> None:

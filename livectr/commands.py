@@ -156,7 +156,7 @@ def simulate(given: argparse.Namespace) -> int:
             ad_interval_s=given.ad_interval,
             ad_life=given.ad_life,
             drift_s=given.drift,
-            own_eye=given.own_eye,
+            eye=given.eye,
             seed=given.seed,
         ),
         traffic=TrafficOptions(
@@ -325,6 +325,42 @@ def compare(given: argparse.Namespace) -> int:
 
     predictions = [Path(file) for file in given.predictions] if given.predictions else None
     return run([Path(file) for file in given.reports], predictions, as_json=given.json)
+
+
+def ablate(given: argparse.Namespace) -> int:
+    """`livectr ablate`: a progress bar on a terminal, else a line a training; then the tables."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from livectr.ablation.ablate import AblateOptions, grids_named
+    from livectr.ablation.ablate import ablate as run
+
+    cores = len(os.sched_getaffinity(0))
+    at_once = given.jobs or cores
+    options = AblateOptions(
+        pipeline=given.pipeline,
+        source=given.source,
+        grids=grids_named(given.grid),
+        out=Path(given.out),
+        content=given.content,
+        ledger=given.ledger,
+        seeds=given.seeds,
+        at_once=at_once,
+        threads=max(1, cores // at_once),
+    )
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("trainings", total=None)
+
+        def progress(name: str, done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, description=name or "trainings")
+            if name and not console.is_terminal:
+                print(f"{done} of {total}: {name}", file=sys.stderr, flush=True)
+
+        tables = run(options, progress=progress)
+    print(tables)
+    return 0
 
 
 def query(given: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from PIL import Image
 
 from ingest.sources.brokers import kafka_servers
 from kernels.errors import ConfigError
+from livectr.cli import main
 from livectr.kafka import Broker
 from livectr.ledger import LedgerTail, read_ledger
 from livectr.records import png
@@ -146,6 +147,12 @@ def test_a_users_own_eye_is_not_the_segments() -> None:
 
     assert spread(0.1) == pytest.approx(0.1, rel=0.05)
     assert spread(0.5) == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("spreads", ["0.4,0.6", "a,b,c", "0,0,-1", "nan,0,0"])
+def test_tastes_in_pictures_are_three_numbers(spreads: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--to", "file:x", "--eye", spreads]) == 2
+    assert "must be three numbers from 0 to 10" in capsys.readouterr().err
 
 
 def test_what_all_users_like_to_see_is_as_strong_with_any_seed() -> None:

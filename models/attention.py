@@ -10,6 +10,8 @@ The first layer is split, with blocks W_v, W_q, W_d, W_p of its matrix:
 so that the last term is computed once a sample. On a CPU, `CHUNK` samples go through the whole unit while
 what is between two products, a list's length times a layer's width, stays in the cache; the backward pass is
 written by hand and keeps the sums before PReLU only.
+
+Where all queries look at one list, as in a request, (v ∘ q) W_p is q times one matrix for the whole list.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from models.base import Ragged
 from models.layers import matrix
 from models.ragged import sample_of, segment_sums
 
+QUERIES = 512
+"""Queries that look at one list at once."""
 CHUNK = 128
 """Samples that go through a unit at once on a CPU."""
 
@@ -44,7 +48,10 @@ class ActivationUnit(nn.Module):
 
     def forward(self, seen: Ragged, query: Tensor) -> Tensor:
         """Lists of vectors f32[nnz, K], query f32[B, K] → Σ a(v, q) v, f32[B, K]; 0 for an empty list."""
-        return attended(seen, query, list(self.weights), list(self.biases), list(self.slopes))
+        parameters = list(self.weights), list(self.biases), list(self.slopes)
+        if seen.same and not torch.is_grad_enabled():
+            return looked_at(seen.values[: int(seen.offsets[1])], query, *parameters)
+        return attended(seen, query, *parameters)
 
 
 def attended(
@@ -62,6 +69,26 @@ def attended(
     out: Tensor = _Attended.apply(  # type: ignore[no-untyped-call]
         seen.values, seen.offsets, query, *weights, *biases, *slopes
     )
+    return out
+
+
+def looked_at(
+    v: Tensor, query: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], slopes: Sequence[Tensor]
+) -> Tensor:
+    """`attended` of one list v f32[L, K], at which every query f32[B, K] looks; without gradients."""
+    first = _First(weights[0])
+    rows, hidden = v.shape[0], first.of_vector.shape[1]
+    if not rows:
+        return torch.zeros_like(query)
+    of_list = torch.addmm(biases[0], v, first.of_vector).reshape(-1)
+    of_query = (v.t().unsqueeze(2) * first.of_product.unsqueeze(1)).reshape(-1, rows * hidden)
+    out = torch.empty_like(query)
+    for q, part in zip(torch.split(query, QUERIES), torch.split(out, QUERIES), strict=True):
+        x = torch.addmm(of_list, q, of_query).view(-1, rows, hidden)
+        x = x.add_((q @ first.of_query).unsqueeze(1)).view(-1, hidden)
+        for slope, weight, bias in zip(slopes, weights[1:], biases[1:], strict=True):
+            x = torch.addmm(bias, torch.prelu(x, slope), weight)
+        torch.mm(x.view(-1, rows), v, out=part)
     return out
 
 

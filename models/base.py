@@ -186,11 +186,13 @@ class Gathers:
 class Ragged:
     """Lists of vectors: those of sample b are values[offsets[b] : offsets[b + 1]].
 
-    values: f32[nnz, D_model]. offsets: i64[B + 1].
+    values: f32[nnz, D_model]. offsets: i64[B + 1]. same: whether all lists are known to be alike, as those of
+    the user are in a request.
     """
 
     values: Tensor
     offsets: Tensor
+    same: bool = False
 
 
 @dataclass(frozen=True)

@@ -62,14 +62,17 @@ class Batch:
 
 @dataclass(frozen=True)
 class List:
-    """Vectors f32[nnz, D] of a field's keys; those of row b are values[offsets[b] : offsets[b + 1]]."""
+    """Vectors f32[nnz, D] of a field's keys; those of row b are values[offsets[b] : offsets[b + 1]].
+
+    same: whether every row's are known to be the same."""
 
     values: F32
     offsets: I64
+    same: bool = False
 
     def repeated(self, rows: int) -> List:
         """The list of one row, for each of `rows`."""
-        return List(np.tile(self.values, (rows, 1)), np.arange(rows + 1) * len(self.values))
+        return List(np.tile(self.values, (rows, 1)), np.arange(rows + 1) * len(self.values), True)
 
 
 @dataclass(frozen=True)

@@ -102,16 +102,8 @@ class RankScorer:
         wanted = self._gathers
         if not wanted:
             return None
-        sequences = {
-            name: Ragged(
-                torch.from_numpy(lists[name].values)[:, self._slice], torch.from_numpy(lists[name].offsets)
-            )
-            for name in wanted.sequences
-        }
-        looked_at = {
-            name: Ragged(torch.from_numpy(content[name].values), torch.from_numpy(content[name].offsets))
-            for name in wanted.content
-        }
+        sequences = {name: _ragged(lists[name], self._slice) for name in wanted.sequences}
+        looked_at = {name: _ragged(content[name]) for name in wanted.content}
         return Gathered(values[:, self._pooled], sequences, dense if wanted.dense else None, looked_at)
 
 
@@ -192,11 +184,13 @@ class TowerScorer:
 
 def _content(lists: Mapping[str, List]) -> Gathered:
     """Lists of vectors of content as a model sees them."""
-    found = {
-        name: Ragged(torch.from_numpy(one.values), torch.from_numpy(one.offsets))
-        for name, one in lists.items()
-    }
+    found = {name: _ragged(one) for name, one in lists.items()}
     return Gathered(torch.empty(0), {}, None, found)
+
+
+def _ragged(one: List, columns: slice = slice(None)) -> Ragged:
+    """Some columns of lists of vectors, as a model sees them."""
+    return Ragged(torch.from_numpy(one.values)[:, columns], torch.from_numpy(one.offsets), one.same)
 
 
 def _loaded(model: CTRModel, dense: Mapping[str, Tensor], role: str) -> CTRModel:

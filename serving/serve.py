@@ -24,6 +24,7 @@ import torch
 
 from ingest.pipeline import Pipeline, load_pipeline
 from kernels.errors import ConfigError, UserError
+from kernels.heap import keep_memory
 from protos import livectr_pb2 as pb
 from serving import metrics, prerank, rank
 from serving.admission import Admission
@@ -132,6 +133,7 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bo
     # Requests run beside each other; threads inside one would only take turns with those of another.
     torch.set_num_threads(1)
     os.environ.setdefault("LIVECTR_THREADS", "1")
+    keep_memory()
     # A request must not wait 5 ms (Python's default) for its turn while a version is being loaded.
     sys.setswitchinterval(0.0005)
     stopped = _stop_signal()

@@ -1,6 +1,5 @@
-"""A process's surroundings: signals that end it, its Prometheus endpoint, how it shares cores and memory."""
+"""A process's surroundings: signals that end it, its Prometheus endpoint, how it shares cores."""
 
-import ctypes
 import os
 import signal
 import threading
@@ -12,9 +11,6 @@ import prometheus_client
 
 from kernels.errors import ConfigError
 
-MMAP_BYTES, TRIM_BYTES = 32 << 20, 256 << 20
-"""Allocations of fewer bytes are kept when they are freed (glibc takes no more), up to so many in all."""
-
 
 def share_cores() -> None:
     """OpenMP threads that wait for work sleep. Takes effect before torch is first imported only.
@@ -23,18 +19,6 @@ def share_cores() -> None:
     OMP_WAIT_POLICY is set, that holds.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-
-def keep_memory() -> None:
-    """What a step frees stays with the process for the next step, with glibc's allocator.
-
-    Otherwise it hands megabytes back to the kernel again and again, which clears every page anew: 3,000 page
-    faults a step, a tenth of its time.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # parameters M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h
-        mallopt(-3, MMAP_BYTES)
-        mallopt(-1, TRIM_BYTES)
 
 
 @contextmanager

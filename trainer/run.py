@@ -40,6 +40,7 @@ from ingest.examples import ExampleSource
 from ingest.pipeline import Pipeline
 from ingest.state import SourceState
 from ingest.statistics import Statistics
+from kernels.heap import keep_memory
 from protos.store import Keyspace
 from trainer import telemetry
 from trainer.batcher import Batcher, Cut, Flags, Round
@@ -56,7 +57,7 @@ from trainer.options import QUALITY, Report, TrainOptions, summed
 from trainer.placing import measured_placement
 from trainer.policies import Policies
 from trainer.predictions import PredictionLog, records
-from trainer.process import keep_memory, metrics_server, stop_signals
+from trainer.process import metrics_server, stop_signals
 from trainer.publish import Cursor, Publisher, Push
 from trainer.redis_store import RedisStore
 from trainer.seen import NOT_COUNTED, ItemCounts, is_cold

@@ -148,3 +148,18 @@ def test_a_missing_query_or_a_wrong_name_is_told() -> None:
         build("mean")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="looks from the ad's image"):
         build("attentive", ad_image=False)
+
+
+@pytest.mark.parametrize("length", [0, 1, 5])
+def test_one_list_that_all_queries_look_at(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a request: the same as looking at as many lists, within rounding."""
+    monkeypatch.setattr(attention, "QUERIES", 2)
+    built = build("multi_query_attentive")
+    (seen, image, ad) = inputs((length,) * 5)
+    own = seen.values[:length].repeat(5, 1)
+    with torch.no_grad():
+        each = built(Ragged(own, seen.offsets), image, ad)
+        once = built(Ragged(own, seen.offsets, same=True), image, ad)
+    torch.testing.assert_close(once, each)
+    learned = built(Ragged(own, seen.offsets, same=True), image, ad)
+    assert learned.requires_grad, "where it is trained, a list is looked at as any other"

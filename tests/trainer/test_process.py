@@ -11,7 +11,7 @@ STEPS = 20
 FAULTS = f"""
 import resource
 import numpy as np
-from trainer.process import keep_memory
+from kernels.heap import keep_memory
 
 keep_memory()
 

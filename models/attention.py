@@ -11,7 +11,8 @@ so that the last term is computed once a sample. On a CPU, `CHUNK` samples go th
 what is between two products, a list's length times a layer's width, stays in the cache; the backward pass is
 written by hand and keeps the sums before PReLU only.
 
-Where all queries look at one list, as in a request, (v ∘ q) W_p is q times one matrix for the whole list.
+Where all queries look at one list, as in a request, (v ∘ q) W_p + q (W_q − W_d) is q times one matrix for
+the whole list.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from models.base import Ragged
 from models.layers import matrix
 from models.ragged import sample_of, segment_sums
 
-QUERIES = 512
-"""Queries that look at one list at once."""
+ONE_LIST = 1 << 16
+"""Values of the first layer that are made at once on a CPU, where all queries look at one list."""
 CHUNK = 128
 """Samples that go through a unit at once on a CPU."""
 
@@ -81,11 +82,12 @@ def looked_at(
     if not rows:
         return torch.zeros_like(query)
     of_list = torch.addmm(biases[0], v, first.of_vector).reshape(-1)
-    of_query = (v.t().unsqueeze(2) * first.of_product.unsqueeze(1)).reshape(-1, rows * hidden)
+    both = v.t().unsqueeze(2) * first.of_product.unsqueeze(1) + first.of_query.unsqueeze(1)
+    of_query = both.reshape(-1, rows * hidden)
     out = torch.empty_like(query)
-    for q, part in zip(torch.split(query, QUERIES), torch.split(out, QUERIES), strict=True):
-        x = torch.addmm(of_list, q, of_query).view(-1, rows, hidden)
-        x = x.add_((q @ first.of_query).unsqueeze(1)).view(-1, hidden)
+    size = max(1, ONE_LIST // (rows * hidden)) if query.device.type == "cpu" else max(1, len(query))
+    for q, part in zip(torch.split(query, size), torch.split(out, size), strict=True):
+        x = torch.addmm(of_list, q, of_query).view(-1, hidden)
         for slope, weight, bias in zip(slopes, weights[1:], biases[1:], strict=True):
             x = torch.addmm(bias, torch.prelu(x, slope), weight)
         torch.mm(x.view(-1, rows), v, out=part)

@@ -153,7 +153,7 @@ def test_a_missing_query_or_a_wrong_name_is_told() -> None:
 @pytest.mark.parametrize("length", [0, 1, 5])
 def test_one_list_that_all_queries_look_at(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a request: the same as looking at as many lists, within rounding."""
-    monkeypatch.setattr(attention, "QUERIES", 2)
+    monkeypatch.setattr(attention, "ONE_LIST", 60)
     built = build("multi_query_attentive")
     (seen, image, ad) = inputs((length,) * 5)
     own = seen.values[:length].repeat(5, 1)

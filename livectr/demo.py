@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import redis
 
-from ingest.pipeline import load_pipeline
+from ingest.pipeline import Pipeline, load_pipeline
 from kernels.errors import ConfigError
 from livectr.ledger import SCHEMA, LedgerTail
 from livectr.live import Screen, State
@@ -49,7 +49,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PIPELINE = ROOT / "examples" / "display_ads" / "pipeline.py"
 PARTITIONS = 4
 USERS = 2000
-AD_INTERVAL_S, AD_LIFE = 20, 15  # a simulated minute stands for hours: an ad lives five of them
+ADS = 500  # alive at a time
+AD_INTERVAL_S, AD_LIFE = 5, 15  # a simulated minute stands for a day: an ad lives little longer
 DRIFT_S = 600
 VISITS_PER_S = 20
 START_S, DRAIN_S, SWAP_S = 120.0, 180.0, 20.0  # how long a part may take to start, drain, follow
@@ -84,13 +85,13 @@ def demo(options: DemoOptions) -> dict[str, Any]:
         raise ConfigError(
             f"the demo's pipeline {pipeline} is not there; run it in a checkout, or say --pipeline."
         )
-    log = load_pipeline(pipeline).log
-    if log.clicks is None:
+    loaded = load_pipeline(pipeline)
+    if loaded.log.clicks is None:
         raise ConfigError(f"{pipeline} joins no clicks; the demo's logs are impressions and clicks.")
     with ExitStack() as stack:
         work = _folder(options.keep, stack)
         check = stack.enter_context(_stoppable())
-        found = _Demo(options, pipeline, log.window_ms, work, stack, check).run()
+        found = _Demo(options, pipeline, loaded, work, stack, check).run()
     if options.report:
         options.report.parent.mkdir(parents=True, exist_ok=True)
         options.report.write_text(json.dumps(found, indent=2) + "\n")
@@ -136,12 +137,13 @@ class _Demo:
         self,
         options: DemoOptions,
         pipeline: Path,
-        window_ms: int,
+        loaded: Pipeline,
         work: Path,
         stack: ExitStack,
         check: Callable[[], None],
     ) -> None:
-        self.options, self.pipeline, self.window_ms, self.work = options, pipeline, window_ms, work
+        self.options, self.pipeline, self.work = options, pipeline, work
+        self.window_ms = loaded.log.window_ms
         self._stack, self._check_stop = stack, check
         self._parts: list[Part] = []
         port = free_ports(5 + options.ranks)
@@ -152,7 +154,7 @@ class _Demo:
         self.redis_url = f"redis://127.0.0.1:{self.redis_port}"
         self.ledger, self.predictions = work / "ledger.arrows", work / "predictions"
         self.restarts = 0
-        self.state = State(seconds=options.seconds)
+        self.state = State(seconds=options.seconds, shadow=next(iter(loaded.shadows), ""))
         self._next_bayes = 0.0
         self._ledger_tail = LedgerTail(self.ledger)
         self._newest: list[pa.RecordBatch] = []  # of the ledger, one a tick
@@ -234,8 +236,8 @@ class _Demo:
             *("simulate", "--to", self.source, "--hold", "--ledger", str(self.ledger)),
             *("--rate", str(o.rate), "--seconds", str(o.seconds), "--seed", str(o.seed)),
             *("--label-window", f"{self.window_ms}ms", "--partitions", str(PARTITIONS)),
-            *("--users", str(USERS), "--ad-interval", str(AD_INTERVAL_S), "--ad-life", str(AD_LIFE)),
-            *("--drift", str(DRIFT_S)),
+            *("--users", str(USERS), "--drift", str(DRIFT_S)),
+            *("--ads", str(ADS), "--ad-interval", str(AD_INTERVAL_S), "--ad-life", str(AD_LIFE)),
         )
         self._until("simulator", START_S, lambda: "ready" in last_json_line(part.tail()))
         return part
@@ -310,8 +312,10 @@ class _Demo:
         samples = scrape(self.trainer_metrics)
         if samples:
             s.examples = value(samples, "livectr_examples_total")
-            for name in ("auc", "gauc", "logloss", "calibration"):
+            for name in ("auc", "gauc", "cold_gauc", "logloss", "calibration"):
                 setattr(s, name, value(samples, f"livectr_{name}", model="rank"))
+            s.shadow_gauc = value(samples, "livectr_gauc", model=s.shadow)
+            s.shadow_cold_gauc = value(samples, "livectr_cold_gauc", model=s.shadow)
             s.version = value(samples, "livectr_published_version")
             s.pending = total(samples, "livectr_pending_joins")
             s.dead_letters = total(samples, "livectr_dead_letters_total")

@@ -15,7 +15,10 @@ LINE_EVERY_S = 5.0
 
 @dataclass
 class State:
-    """The newest figures; None: not known yet."""
+    """The newest figures; None: not known yet. shadow: the name of the model that is compared, if any.
+
+    cold: of ads that were learned fewer than 20 times.
+    """
 
     elapsed_s: float = 0.0
     seconds: float = 0.0
@@ -23,6 +26,10 @@ class State:
     examples: float | None = None
     auc: float | None = None
     gauc: float | None = None
+    cold_gauc: float | None = None
+    shadow: str = ""
+    shadow_gauc: float | None = None
+    shadow_cold_gauc: float | None = None
     logloss: float | None = None
     calibration: float | None = None
     bayes_auc: float | None = None
@@ -63,10 +70,20 @@ class Screen:
             f"{report['lost_events']} lost, {report['duplicated_events']} learned twice, "
             f"{report['dead_letters']} dead letters"
         )
+        shadow: str = next(iter(report["shadows"]), "")
+        other = report["shadows"].get(shadow, {})
         self.say(
             f"AUC {_number(report['auc'], 4)} (Bayes {_number(report['bayes_auc'], 4)}), "
-            f"GAUC {_number(report['gauc'], 4)}, log loss {_number(report['logloss'], 4)}, "
+            f"GAUC {_beside(report['gauc'], shadow, other.get('gauc'))}, "
+            f"log loss {_number(report['logloss'], 4)}, "
             f"calibration {_number(report['calibration'], 3)} in the last fifth"
+        )
+        whole = report["whole_run"]
+        other = whole["shadows"].get(shadow, {})
+        self.say(
+            f"new ads: AUC {_beside(whole['cold_auc'], shadow, other.get('cold_auc'))}, "
+            f"GAUC {_beside(whole['cold_gauc'], shadow, other.get('cold_gauc'))} "
+            f"in their first impressions, {whole['cold_examples']:,} of the whole run"
         )
         self.say(
             f"{report['published_versions']} versions, {report['published_rows']:,} rows published; "
@@ -95,9 +112,9 @@ class Screen:
             f"{_count(s.examples)} examples, {_count(s.pending)} wait for their label, "
             f"{_count(s.dead_letters)} dead letters",
         )
-        table.add_row(
-            "AUC", f"{_number(s.auc, 4)}   Bayes {_number(s.bayes_auc, 4)}   GAUC {_number(s.gauc, 4)}"
-        )
+        table.add_row("AUC", f"{_number(s.auc, 4)}   Bayes {_number(s.bayes_auc, 4)}")
+        table.add_row("GAUC", _beside(s.gauc, s.shadow, s.shadow_gauc))
+        table.add_row("GAUC, new ads", _beside(s.cold_gauc, s.shadow, s.shadow_cold_gauc))
         table.add_row("log loss", f"{_number(s.logloss, 4)}   calibration {_number(s.calibration, 3)}")
         table.add_row("version", f"{_count(s.version)}   event to servable {_freshness(s)}")
         for role in ("prerank", "rank"):
@@ -127,7 +144,8 @@ def _line(s: State) -> str:
         f"{_count(s.simulator.get('records'))} events",
         f"{_count(s.examples)} examples",
         f"AUC {_number(s.auc, 4)} of {_number(s.bayes_auc, 4)}",
-        f"GAUC {_number(s.gauc, 4)}",
+        f"GAUC {_beside(s.gauc, s.shadow, s.shadow_gauc)}",
+        f"new ads {_beside(s.cold_gauc, s.shadow, s.shadow_cold_gauc)}",
         f"calibration {_number(s.calibration, 2)}",
         f"version {_count(s.version)}",
         f"fresh {_freshness(s)}",
@@ -138,6 +156,13 @@ def _line(s: State) -> str:
             f"p99 {_number(c.get('p99_ms'), 1)} ms)"
         )
     return "  ".join(parts)
+
+
+def _beside(value: float | None, shadow: str, other: float | None) -> str:
+    """A measure of the rank model, and of the one that it is compared with."""
+    if not shadow:
+        return _number(value, 4)
+    return f"{_number(value, 4)} ({shadow.replace('_', ' ')} {_number(other, 4)})"
 
 
 def _freshness(s: State) -> str:

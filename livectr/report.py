@@ -1,7 +1,8 @@
 """The demo's report: what the simulator wrote, the trainer learned, the servers served, the clients saw.
 
 Quality at the top level is that of the last fifth of the examples, when the model has seen enough;
-`whole_run` and `last_window` name both. Bayes is the AUC of the true click probabilities, on the
+`whole_run` and `last_window` name both. Cold: of ads that were learned fewer than 20 times. `shadows` has the
+quality of each model that is compared, by name. Bayes is the AUC of the true click probabilities, on the
 same examples and labels.
 """
 
@@ -20,8 +21,8 @@ from trainer.seen import is_cold
 
 KEYS = (
     "events", "impressions", "clicks", "examples_trained", "examples_per_second", "auc", "gauc", "logloss",
-    "calibration", "bayes_auc", "lost_events", "duplicated_events", "dead_letters", "published_versions",
-    "published_rows", "freshness_seconds", "rank", "prerank",
+    "calibration", "cold_auc", "cold_gauc", "shadows", "bayes_auc", "lost_events", "duplicated_events",
+    "dead_letters", "published_versions", "published_rows", "freshness_seconds", "rank", "prerank",
 )  # fmt: skip
 
 
@@ -62,9 +63,14 @@ def _quality(predictions: NDArray[np.void], probability: NDArray[np.float64]) ->
     predictions, probability = predictions[known], probability[known]
     label = predictions["label"].astype(np.float32)
     cold = is_cold(predictions["seen"])
-    values = quality(predictions["user"], predictions["rank"], label, cold).as_dict()
-    values["prerank_auc"] = None
-    if "prerank" in roles_of(predictions):
+    roles = roles_of(predictions)
+    found = {
+        role: quality(predictions["user"], predictions[role], label, cold).as_dict()
+        for role in roles
+        if role != "prerank"
+    }
+    values: dict[str, Any] = {**found.pop("rank"), "shadows": found, "prerank_auc": None}
+    if "prerank" in roles:
         values["prerank_auc"] = _finite(auc(predictions["prerank"], label))
     values["bayes_auc"] = _finite(auc(np.log(probability / (1 - probability)), label))
     return values
@@ -96,7 +102,8 @@ def report(
         "clicks": simulated["clicks"],
         "examples_trained": trained["examples_trained"],
         "examples_per_second": trained["examples_per_second"],
-        **{name: last[name] for name in ("auc", "gauc", "logloss", "calibration", "bayes_auc")},
+        **{name: last[name] for name in ("auc", "gauc", "logloss", "calibration")},
+        **{name: last[name] for name in ("cold_auc", "cold_gauc", "shadows", "bayes_auc")},
         "lost_events": accounted["lost_events"],
         "duplicated_events": accounted["duplicated_events"],
         "dead_letters": trained["dead_letters"],

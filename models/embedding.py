@@ -28,12 +28,15 @@ class SubModel(ABC):
     """A sub-model as a pipeline file names it.
 
     width: raw features of an id. out: of its vector. lr: Adam's learning rate; schedule: how it changes.
+    init_scale: of what makes the vectors at the start. Raw features are far from 0 where embeddings of ids
+        begin near it: at full scale a young model sees little but noise of images (the paper says nothing).
     """
 
     width: int = 4096
     out: int = 12
     lr: float = 1e-3
     schedule: Schedule = field(default=Schedule(), kw_only=True)
+    init_scale: float = field(default=0.02, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.schedule, Schedule):
@@ -55,7 +58,8 @@ class SubNetwork(nn.Module):
     def __init__(self, config: SubModel, name: str, seed: int) -> None:
         super().__init__()
         self.width = config.width
-        self.absent = nn.Parameter(glorot((config.out,), config.out, 1, generator(seed, f"{name}.absent")))
+        absent = glorot((config.out,), config.out, 1, generator(seed, f"{name}.absent"))
+        self.absent = nn.Parameter(config.init_scale * absent)
 
     def embed(self, features: Tensor) -> Tensor:
         """f16 or f32 [n, width] → f32[n, out]."""
@@ -95,7 +99,9 @@ class EmbeddingNetwork(SubNetwork):
         super().__init__(config, name, seed)
         sizes = (config.width, *config.hidden, config.out)
         pairs = list(itertools.pairwise(sizes))
-        self.weights = nn.ParameterList(matrix(seed, f"{name}.{i}", a, b) for i, (a, b) in enumerate(pairs))
+        weights = [matrix(seed, f"{name}.{i}", a, b).detach() for i, (a, b) in enumerate(pairs)]
+        weights[-1] *= config.init_scale
+        self.weights = nn.ParameterList(weights)
         self.biases = nn.ParameterList(torch.zeros(b) for _, b in pairs)
         self.slopes = nn.ParameterList(torch.full((b,), 0.25) for b in config.hidden)
 
@@ -123,7 +129,8 @@ class ProjectionNetwork(SubNetwork):
 
     def __init__(self, config: TextProjection, name: str, seed: int) -> None:
         super().__init__(config, name, seed)
-        self.weight = matrix(seed, f"{name}.weight", config.width, config.out)
+        weight = matrix(seed, f"{name}.weight", config.width, config.out).detach()
+        self.weight = nn.Parameter(config.init_scale * weight)
         self.bias = nn.Parameter(torch.zeros(config.out))
 
     def embed(self, features: Tensor) -> Tensor:

@@ -1,9 +1,13 @@
-"""Display ads: raw impressions and clicks, users and ads as look-up tables. `livectr demo` runs this file.
+"""Display ads with images: raw impressions and clicks, users and ads as look-up tables, the ads' pictures.
+`livectr demo` runs this file.
 
 The logs are those of `livectr simulate`. A click counts when it comes within 2 seconds: a simulated minute
 stands for hours. For real logs take a window like "30m".
 """
 
+from dataclasses import replace
+
+from ingest.contents import Content
 from ingest.operators import (
     age,
     bucketize,
@@ -30,11 +34,9 @@ from ingest.operators import (
     weekday,
     zscore,
 )
-from ingest.pipeline import Pipeline
+from ingest.pipeline import Field, Pipeline
 from ingest.streams import Stream, Table, label_join, recent
-from models.base import adagrad, ftrl
-from models.deepfm import DeepFM
-from models.two_tower import TwoTower
+from models import DICM, EmbeddingModel, TwoTower, adagrad
 
 impressions = Stream(
     "impressions",
@@ -59,6 +61,7 @@ clicks = Stream(
         "request_id": "int64",
         "user_id": "int64",
         "ad_id": "int64",
+        "image_id": "int64",
         "ts": "int64",
         "dwell_ms": "int64",
     },
@@ -80,6 +83,7 @@ ads = Table(
         "title": "string",
     },
 )
+pictures = Table("ad_images", key="image_id", columns={"image_id": "int64", "image": "image"})
 
 log = label_join(impressions, clicks, on="request_id", window="2s").lookup(users).lookup(ads)
 
@@ -87,6 +91,7 @@ log = label_join(impressions, clicks, on="request_id", window="2s").lookup(users
 years = bucketize(users.age, [18, 25, 35, 45, 60])
 segment = cross(years, users.gender)
 clicked = recent(clicks.ad_id, n=20, within="14d")
+clicked_images = recent(clicks.image_id, n=20, within="14d")
 clicked_at = recent(clicks.ts, n=20, within="14d")
 dwell_ms = recent(clicks.dwell_ms, n=20, within="14d")
 since_click_s = age(log.ts, item(clicked_at, -1), unit="s")
@@ -110,6 +115,25 @@ query = lower(trim(log.query))
 query_words = split(query, " ")
 nearest_word = smallest(edit_distance(title_words, item(query_words, 0)))
 
+# What it looks like: 128 numbers of each picture, which a small network turns into 12 (DICM §5.1).
+images = Content(
+    fields=("image", "clicked_images"),
+    model=EmbeddingModel(width=128, hidden=(32,), out=12, lr=5e-3),
+    topic=pictures,
+    encoder="small",
+)
+dicm = DICM(
+    ad_image="image",
+    behaviors="clicked_images",
+    ad="ad",
+    dim=8,
+    hidden=(64, 32),
+    aggregator="multi_query_attentive",
+    attention=(16, 8),
+    optimiser=adagrad(lr=0.01),
+    dense_lr=1e-2,
+)
+
 pipeline = Pipeline(
     log,
     sparse={
@@ -119,6 +143,7 @@ pipeline = Pipeline(
         "segment": segment,
         "city": users.city,
         "ad": log.ad_id,
+        "image": ads.image_id,
         "category": ads.category,
         "department": department,
         "advertiser": ads.advertiser,
@@ -135,6 +160,7 @@ pipeline = Pipeline(
         "query_words": query_words,
         "query_x_title": cross(query_words, title_words),
         "clicked": clicked,
+        "clicked_images": Field(clicked_images, table="image"),
         "gender_x_category": cross(users.gender, ads.category),
         "age_x_category": cross(years, ads.category),
         "segment_x_category": cross(years, users.gender, ads.category),
@@ -159,10 +185,14 @@ pipeline = Pipeline(
         "ad_seen": zscore(log1p(frequency(log.ad_id, width=1 << 13))),
         "user_seen": zscore(log1p(frequency(log.user_id, width=1 << 13))),
     },
-    rank=DeepFM(dim=8, hidden=(64, 32), optimiser=adagrad(lr=0.01), first_order=ftrl(alpha=0.03)),
+    content={"images": images},
+    rank=dicm,
+    shadows={"without_images": replace(dicm, images="none")},
     prerank=TwoTower(
         user=("user", "age", "gender", "segment", "city", "device", "clicked"),
         item=("ad", "category", "advertiser", "title_words", "price_band"),
+        user_images=("clicked_images",),
+        item_images=("image",),
         dim=8,
         hidden=(32,),
         out=16,

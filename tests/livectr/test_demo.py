@@ -44,8 +44,16 @@ def test_demo_on_files(tmp_path: Path) -> None:
     for name in ("lost_events", "duplicated_events", "unknown_events", "trainer_restarts"):
         assert found[name] == 0, name
     assert found["impressions"] == found["examples_trained"] > 5000
-    assert found["dead_letters"] == found["simulator"]["broken"]
-    assert found["events"] == found["trainer"]["events"] + found["dead_letters"]
+    simulated = found["simulator"]
+    assert found["dead_letters"] == simulated["broken"] + simulated["broken_images"]
+    assert found["events"] == found["trainer"]["events"] + simulated["broken"]
+    assert simulated["broken_images"] > 0
+    shadow = found["whole_run"]["shadows"]["without_images"]
+    assert shadow["examples"] == found["whole_run"]["examples"]
+    assert shadow["cold_examples"] == found["whole_run"]["cold_examples"] > 0
+    for quality in (shadow, found["whole_run"]):
+        assert 0 < quality["gauc"] < 1 and 0 < quality["cold_gauc"] < 1
+    assert "(without images 0." in done.stdout and "new ads: AUC 0." in done.stdout
     assert found["published_versions"] > 1 and found["published_rows"] > 0
     for role in ("rank", "prerank"):
         assert found[role]["errors"] == 0, found[role]
@@ -82,7 +90,7 @@ def test_ctrl_c_stops_every_part(tmp_path: Path) -> None:
 def test_a_part_that_fails_ends_the_demo_with_its_last_words(tmp_path: Path) -> None:
     """The trainer refuses the model; everything else is stopped."""
     broken = tmp_path / "broken.py"
-    broken.write_text(PIPELINE.read_text().replace("rank=DeepFM(", "rank=dict("))
+    broken.write_text(PIPELINE.read_text().replace("rank=dicm,", "rank=dict(),"))
     keep = tmp_path / "keep"
     began = time.monotonic()
     done = subprocess.run(

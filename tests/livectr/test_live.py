@@ -1,7 +1,9 @@
 """The demo's screen shows what is known, on a terminal and in a log."""
 
 import io
+from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from livectr.live import Screen, State
@@ -12,6 +14,10 @@ KNOWN = State(
     simulator={"records": 60_000, "impressions": 52_000, "clicks": 7_000, "duplicates": 300},
     examples=50_000,
     auc=0.7412,
+    gauc=0.7301,
+    cold_gauc=0.6511,
+    shadow="without_images",
+    shadow_gauc=0.7244,
     bayes_auc=0.7655,
     version=17,
     freshness_p50_s=4.1,
@@ -34,6 +40,8 @@ def test_a_log_gets_a_line_now_and_then() -> None:
         "30 s",
         "60,000 events",
         "AUC 0.7412 of 0.7655",
+        "GAUC 0.7301 (without images 0.7244)",
+        "new ads 0.6511 (without images –)",
         "version 17",
         "rank 600 (0 errors, p99 70.1 ms)",
     ):
@@ -42,10 +50,51 @@ def test_a_log_gets_a_line_now_and_then() -> None:
 
 def test_a_terminal_gets_a_table() -> None:
     text = shown(True, KNOWN)
-    for part in ("30 of 60 s", "52,000 impressions", "0.7412", "Bayes 0.7655", "600 requests"):
+    for part in (
+        "30 of 60 s",
+        "52,000 impressions",
+        "0.7412",
+        "Bayes 0.7655",
+        "600 requests",
+        "0.7301 (without images 0.7244)",
+        "0.6511",
+    ):
         assert part in text
 
 
 def test_nothing_known_yet() -> None:
     assert "–" in shown(False, State())
     assert "–" in shown(True, State())
+
+
+def test_a_model_that_is_compared_with_none_stands_alone() -> None:
+    assert "GAUC 0.7301  new ads 0.6511  " in shown(False, replace(KNOWN, shadow=""))
+
+
+@pytest.mark.parametrize("compared", [True, False])
+def test_the_end_of_a_run(compared: bool) -> None:
+    quality = {"auc": 0.74, "gauc": 0.73, "logloss": 0.36, "calibration": 1.0, "bayes_auc": 0.77}
+    quality |= {"cold_auc": 0.66, "cold_gauc": None, "cold_examples": 1234}
+    other = {"gauc": 0.72, "cold_auc": 0.65, "cold_gauc": None}
+    quality["shadows"] = {"without_images": other} if compared else {}
+    role = {"requests": 1, "candidates": 2, "errors": 0, "p50_ms": 1.0, "p99_ms": 2.0}
+    names = ("events", "examples_trained", "lost_events", "duplicated_events", "dead_letters")
+    counts = dict.fromkeys((*names, "published_versions", "published_rows"), 7)
+    fresh = {"p50": 1.0, "p99": 2.0}
+    report = {
+        **quality,
+        **counts,
+        "freshness_seconds": fresh,
+        "rank": role,
+        "prerank": role,
+        "whole_run": quality,
+    }
+    out = io.StringIO()
+    Screen("demo", Console(file=out, width=200)).conclude(report)
+    said = out.getvalue()
+    if compared:
+        assert "GAUC 0.7300 (without images 0.7200), log loss" in said
+        assert "new ads: AUC 0.6600 (without images 0.6500), GAUC – (without images –)" in said
+    else:
+        assert "GAUC 0.7300, log loss" in said and "new ads: AUC 0.6600, GAUC –" in said
+    assert "1,234 of the whole run" in said

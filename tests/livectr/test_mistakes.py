@@ -36,14 +36,14 @@ def logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     [
         ('"batch_size": 2048', '"batch_sise": 2048', "no setting 'batch_sise'; did you mean 'batch_size'"),
         (
-            "rank=DeepFM(dim=8, ",
-            "rank=DeepFM(dim=0, ",
-            "DeepFM: dim is 0, but must be a whole number above 0",
+            "    dim=8,\n    hidden=(64, 32)",
+            "    dim=0,\n    hidden=(64, 32)",
+            "DICM: dim is 0, but must be a whole number above 0",
         ),
         ("hidden=(64, 32)", "hidden=()", "hidden is (), but must be one or more widths"),
         ("lr=0.01", "lr='x'", "AdaGrad: lr is 'x', but must be a number of at least 0"),
         ("lr=0.01", "rate=1", "AdaGrad has no parameter 'rate'; it has lr, eps, initial"),
-        ("rank=DeepFM(", "rank=dict(", "rank= must be a model such as models.DeepFM()"),
+        ("rank=dicm,", "rank=dict(),", "rank= must be a model such as models.DeepFM()"),
         ('"page": log.page', '"page": page_kind(log.position)', "operator 'page_kind' does not compile"),
     ],
 )

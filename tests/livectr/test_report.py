@@ -34,7 +34,7 @@ def ledger(tmp_path: Path) -> Path:
 
 
 def predictions(ids: np.ndarray) -> np.ndarray:
-    rows = np.zeros(len(ids), layout(["rank", "prerank"]))
+    rows = np.zeros(len(ids), layout(["rank", "prerank", "plain"]))
     rows["instance"], rows["user"], rows["label"] = ids, ids % 10, ids % 3 == 0
     rows["rank"] = np.random.default_rng(2).normal(0, 1, len(ids))
     return rows
@@ -48,6 +48,20 @@ def test_a_perfect_run_has_nothing_to_tell(ledger: Path) -> None:
     assert found["whole_run"]["examples"] == N
     assert found["last_window"]["examples"] == N // 5
     assert found["last_window"]["auc"] == pytest.approx(auc(rows["rank"][-200:], rows["label"][-200:]))
+
+
+def test_models_that_are_compared_have_their_quality(ledger: Path) -> None:
+    rows = predictions(np.arange(1, N + 1))
+    rows["plain"] = np.random.default_rng(4).normal(0, 1, N)
+    rows["seen"] = np.where(np.arange(N) % 4, 1000, 3)
+    found = account(ledger, rows)
+    assert list(found["whole_run"]["shadows"]) == ["plain"]
+    plain = found["whole_run"]["shadows"]["plain"]
+    assert plain["auc"] == pytest.approx(auc(rows["plain"], rows["label"])) != found["whole_run"]["auc"]
+    cold = rows[::4]
+    assert plain["cold_examples"] == found["whole_run"]["cold_examples"] == len(cold)
+    assert plain["cold_auc"] == pytest.approx(auc(cold["plain"], cold["label"]))
+    assert found["last_window"]["shadows"]["plain"]["examples"] == N // 5
 
 
 def test_every_fault_is_counted(ledger: Path) -> None:

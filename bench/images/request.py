@@ -39,15 +39,19 @@ def rows(quick: bool) -> list[dict[str, object]]:
     requests, users, ads = (20, 100, 1000) if quick else (2000, 20_000, 20_000)
     times = latencies_ms(requests, users, ads)
     workload = f"{CANDIDATES} candidates of {ads:,} ads, {BEHAVIOURS} clicked images, one client"
-    return [
+    added = np.median(times, axis=0)
+    made = [
         row(f"rank request with images, p{percent}", workload, "ms", ours, peer_name="ID-only", peer=peer,
             better="less", goal=goal)
         for percent, goal in ((50, GOAL), (99, None))
         for ours, peer in [np.percentile(times, percent, axis=0).tolist()]
-    ] + [
-        row("rank request in the paper (§4.4)", "Taobao's display advertising", "ms", PAPERS_MS[0],
-            peer_name="ID-only", peer=PAPERS_MS[1], better="less")
     ]  # fmt: skip
+    paper = f"DICM §4.4: {PAPERS_MS[0]} ms over {PAPERS_MS[1]}"
+    made.append(
+        row("what images add to a rank request, p50", workload, "ms", float(added[0] - added[1]),
+            peer_name=paper, peer=PAPERS_MS[0] - PAPERS_MS[1], better="less")
+    )  # fmt: skip
+    return made
 
 
 def latencies_ms(requests: int, users: int, ads: int) -> F64:

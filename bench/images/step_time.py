@@ -29,6 +29,7 @@ from bench.peers.workloads import P
 from bench.rows import row
 from bench.turns import in_turns
 from ingest.content import F16, ContentStore
+from kernels.heap import keep_memory
 from models.dicm import Basic
 from trainer.collectives import Collectives, connect
 from trainer.step import DesStep
@@ -67,7 +68,7 @@ class Size:
     width: int = 4096
     steps: int = 3
     rounds: int = 5
-    warm_up: int = 2
+    warm_up: int = 1
 
 
 QUICK = Size(
@@ -232,6 +233,7 @@ def parts(des: DesStep, batches: list[Batch], rounds: int) -> tuple[dict[str, fl
 def main() -> None:
     """One rank: `OUT FOLDER [--quick]`."""
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    keep_memory()
     with connect() as shared:
         found = measure(QUICK if "--quick" in sys.argv else Size(), shared, Path(sys.argv[2]))
         if shared.rank == 0:

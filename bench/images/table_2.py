@@ -39,6 +39,7 @@ from bench.images.workload import CLICKED_IMAGES, IMAGE, Ads, Batch
 from bench.launch import launch
 from bench.rows import row
 from ingest.content import ContentStore
+from kernels.heap import keep_memory
 from trainer.collectives import Collectives, connect
 from trainer.step import DesStep
 
@@ -316,6 +317,7 @@ def _unique(images: np.ndarray, room: int, shared: Collectives) -> int:
 def main() -> None:
     """One rank: `OUT FOLDER [--quick]`."""
     torch.set_num_threads(1)
+    keep_memory()
     with connect() as shared:
         found = measure(QUICK if "--quick" in sys.argv else Size(), shared, Path(sys.argv[2]))
         if shared.rank == 0:

@@ -72,10 +72,10 @@ def show_placement(
     from kernels.rows import row_layout
     from models.base import row_segments
     from trainer.balance import balance, loads
+    from trainer.configs import model_configs
     from trainer.measured import row_bytes, stats_of
     from trainer.options import check_placement
     from trainer.placement import place
-    from trainer.step import model_configs
 
     check_placement(placement, rank_memory)
     layout = row_layout(row_segments(model_configs(pipeline)), pipeline.row_values)

@@ -28,6 +28,7 @@ from torch import Tensor
 from ingest.common import Common, CommonFeatures
 from ingest.contents import Content as Declared
 from ingest.features import Features
+from ingest.recycled import Recycled
 from kernels.errors import ConfigError
 from kernels.unique import unique_segments
 from models.base import Ragged
@@ -59,8 +60,8 @@ class Features16(Protocol):
     def shard_of(self, ids: I64) -> I64:
         """Of each id, i64[n] below `shards`."""
 
-    def read(self, ids: I64) -> tuple[F16, NDArray[np.bool_]]:
-        """f16[n, width], and whether they are there, bool[n]."""
+    def read(self, ids: I64, out: F16 | None = None) -> tuple[F16, NDArray[np.bool_]]:
+        """f16[n, width], in `out`, and whether they are there, bool[n]."""
 
     def refresh(self) -> bool:
         """Takes in what another thread or process has added; whether there was anything."""
@@ -100,10 +101,17 @@ class Content:
     ) -> None:
         self.name, self.config, self.store, self.fields = name, config, store, dict(fields)
         self.network: SubNetwork = config.network(f"{PREFIX}.{name}", seed)
+        self._memory = Recycled()
 
     def owners(self, ids: I64, world: int) -> I64:
         """The rank that holds the features of each id."""
         return np.asarray(self.store.shard_of(ids) % world)
+
+    def read(self, ids: I64) -> tuple[F16, NDArray[np.bool_]]:
+        """f16[n, width] and known bool[n] of ids i64[n], in memory that is used again."""
+        numbers = len(ids) * self.store.width
+        memory = self._memory.empty(-(-numbers // 4)).view(np.float16)
+        return self.store.read(ids, memory[:numbers].reshape(len(ids), self.store.width))
 
     def embed(self, features: F16, known: NDArray[np.bool_]) -> Tensor:
         """f16[n, width], bool[n] → f32[n, out]."""
@@ -169,7 +177,7 @@ class Ams:
         asked = [message.view(np.int64) for message in messages]
         held = unique_segments(np.concatenate(asked), np.array([0, sum(map(len, asked))], np.int64))
         started = time.perf_counter()
-        raw, known = one.store.read(held.keys)
+        raw, known = one.read(held.keys)
         telemetry.CONTENT_READ_SECONDS.labels(one.name).observe(time.perf_counter() - started)
         telemetry.CONTENT_EMBEDDED.labels(one.name).inc(len(held.keys))
         telemetry.CONTENT_ABSENT.labels(one.name).inc(int((~known).sum()))
@@ -233,7 +241,7 @@ class Ams:
         out = torch.zeros(len(ids), one.config.out, device=self._collectives.device)
         at = np.flatnonzero(own)
         for part in np.split(at, range(CHUNK, len(at), CHUNK)):
-            out[torch.from_numpy(part)] = one.embed(*one.store.read(ids[part]))
+            out[torch.from_numpy(part)] = one.embed(*one.read(ids[part]))
         return np.asarray(self._collectives.all_reduce(out, "content").cpu().numpy())
 
 

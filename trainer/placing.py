@@ -9,9 +9,9 @@ from kernels.rows import row_layout
 from models.base import row_segments
 from trainer.balance import balance, loads
 from trainer.checkpoint import Restored
+from trainer.configs import model_configs
 from trainer.measured import row_bytes, stats_of
 from trainer.placement import Placement
-from trainer.step import model_configs
 
 LOG = logging.getLogger(__name__)
 

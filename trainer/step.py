@@ -28,7 +28,7 @@ import functools
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -44,11 +44,12 @@ from kernels.gpu_cache import CachedFields, GpuCache
 from kernels.layout import RowLayout
 from kernels.rows import row_layout
 from kernels.table import DynamicTable, FieldTables
-from models.base import CTRModel, Gathered, ModelConfig, prior_log_odds, role_slices, row_segments
+from models.base import CTRModel, Gathered, prior_log_odds, role_slices, row_segments
 from models.precision import precision
 from trainer import telemetry
 from trainer.ams import Asked, Features16, ams_of
 from trainer.collectives import Collectives
+from trainer.configs import model_configs
 from trainer.cost import CostModel
 from trainer.dense import DenseAdam
 from trainer.exchange import Exchange, GlobalBatch
@@ -60,6 +61,7 @@ from trainer.near import NearSamples
 from trainer.networks import build_networks
 from trainer.placement import Placement, place
 from trainer.reading import Leaves, Reading
+from trainer.result import StepResult, loss_of
 from trainer.route import gathered, route
 from trainer.step_settings import TRAVELS, StepSettings, Travel
 from trainer.tiers import Ahead, Tiers
@@ -74,29 +76,6 @@ TRAINED = "des.trained"
 
 
 @dataclass(frozen=True)
-class StepResult:
-    """What a step saw and predicted before it learned, the same on every rank.
-
-    Attributes:
-        logits: role → f32[B], of the weights before the update
-        label: f32[B]
-        loss: mean cross entropy that the step minimised, summed over roles; in the first step that of
-            the logits after the bias was moved (see the module's docstring)
-        rows: rows of each rank; row order is rank-major
-    """
-
-    logits: dict[str, F32]
-    label: F32
-    loss: float
-    rows: tuple[int, ...] = field(default=())
-
-    def own(self, rank: int) -> slice:
-        """Where a rank's own rows are."""
-        start = sum(self.rows[:rank])
-        return slice(start, start + self.rows[rank])
-
-
-@dataclass(frozen=True)
 class Taken:
     """A batch on its way into a step: what this rank has to do with it, its rows that are being read, and the
     content that it asks for."""
@@ -104,19 +83,6 @@ class Taken:
     batch: GlobalBatch
     ahead: Ahead | None
     content: Mapping[str, Asked]
-
-
-def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
-    """Role → configuration, of the models that a pipeline has: those that are served, then the shadows.
-    Raises ConfigError for what is none."""
-    found = {"rank": pipeline.rank, "prerank": pipeline.prerank, **pipeline.shadows}
-    configs: dict[str, ModelConfig] = {}
-    for role, config in found.items():
-        if isinstance(config, ModelConfig):
-            configs[role] = config
-        elif config is not None or role == "rank":
-            raise ConfigError(f"Pipeline: {role}= must be a model such as models.DeepFM(), not {config!r}")
-    return configs
 
 
 class DesStep:
@@ -329,7 +295,7 @@ class DesStep:
         if self.tiers is not None:
             self.tiers.settle()
         told, labels = scores()
-        return StepResult(told, labels, _loss(told, labels, shift), batch.rows)
+        return StepResult(told, labels, loss_of(told, labels, shift), batch.rows)
 
     def _set_rates(self) -> None:
         """Every role's learning rates, as its schedule has them after so many batches."""
@@ -464,10 +430,3 @@ class DesStep:
         for name, tensor in sorted(self.dense.replicated().items()):
             digest.update(name.encode() + tensor.cpu().numpy().tobytes())
         return int.from_bytes(digest.digest()[:8], "little", signed=True)
-
-
-def _loss(scores: Mapping[str, F32], label: F32, shift: float) -> float:
-    """Mean cross entropy of logits f32[B] moved by `shift`, summed over roles."""
-    target = torch.from_numpy(label)
-    each = [binary_cross_entropy_with_logits(torch.from_numpy(z) + shift, target) for z in scores.values()]
-    return float(torch.stack(each).sum())

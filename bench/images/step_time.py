@@ -182,10 +182,10 @@ class Watched:
         self.refresh = store.refresh
         self.seconds, self.rows = 0.0, 0
 
-    def read(self, ids: I64) -> tuple[F16, NDArray[np.bool_]]:
+    def read(self, ids: I64, out: F16 | None = None) -> tuple[F16, NDArray[np.bool_]]:
         """As the store's."""
         start = time.perf_counter()
-        found = self.store.read(ids)
+        found = self.store.read(ids, out)
         self.seconds += time.perf_counter() - start
         self.rows += len(ids)
         return found

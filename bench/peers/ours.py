@@ -9,7 +9,8 @@ from bench.peers.workloads import Batch, Workload
 from bench.planted import pipeline
 from models import DeepFM
 from trainer.collectives import Collectives
-from trainer.step import DesStep, StepResult
+from trainer.result import StepResult
+from trainer.step import DesStep
 from trainer.step_settings import StepSettings, Wire
 
 

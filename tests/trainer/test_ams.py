@@ -10,13 +10,17 @@ import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from bench import planted
 from ingest.common import Common, CommonFeatures
 from ingest.content import ContentStore
+from ingest.contents import Content
 from kernels.errors import ConfigError
+from models import DICM, EmbeddingModel
 from models.base import prior_log_odds
 from tests.trainer.common_worker import SIZE, STEPS, batch
 from tests.trainer.content_worker import IDS, IMAGE, TEXT, WAYS, make_stores, pipeline
 from tests.trainer.test_ranks import LOGITS, ROOT, WEIGHTS, facts, merged
+from trainer.configs import model_configs
 from trainer.step import WAYS as TRAVEL
 from trainer.step import DesStep
 
@@ -157,3 +161,14 @@ def test_features_take_groups(tmp_path: Path) -> None:
         for f in (features, features.plain(Common.of(built)))
     ]
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)
+
+
+def test_widths_must_fit() -> None:
+    """What a model expects of a vector, and what the sub-model makes."""
+    dicm = DICM(ad_image="C2", behaviors="C6", ad="C1", image_dim=5, dim=4)
+    content = {"images": Content(("C2", "C6"), EmbeddingModel(width=6, out=3))}
+    built = planted.pipeline(dicm, fields=6, content=content)
+    with pytest.raises(
+        ConfigError, match=r"rank: image_dim is 5, but the sub-model of content 'images' makes"
+    ):
+        model_configs(built)

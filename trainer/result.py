@@ -1,0 +1,43 @@
+"""What a training step tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What a step saw and predicted before it learned, the same on every rank.
+
+    Attributes:
+        logits: role → f32[B], of the weights before the update
+        label: f32[B]
+        loss: mean cross entropy that the step minimised, summed over roles; in the first step that of
+            the logits after the bias was moved (see the module's docstring)
+        rows: rows of each rank; row order is rank-major
+    """
+
+    logits: dict[str, F32]
+    label: F32
+    loss: float
+    rows: tuple[int, ...] = field(default=())
+
+    def own(self, rank: int) -> slice:
+        """Where a rank's own rows are."""
+        start = sum(self.rows[:rank])
+        return slice(start, start + self.rows[rank])
+
+
+def loss_of(scores: Mapping[str, F32], label: F32, shift: float) -> float:
+    """Mean cross entropy of logits f32[B] moved by `shift`, summed over roles."""
+    target = torch.from_numpy(label)
+    each = [binary_cross_entropy_with_logits(torch.from_numpy(z) + shift, target) for z in scores.values()]
+    return float(torch.stack(each).sum())

@@ -72,6 +72,7 @@ pipeline = Pipeline(
         dim=12,
         hidden=(64, 32),
         optimiser=adagrad(lr=0.02),
+        dense_lr=5e-3,
     ),
     prerank=TwoTower(
         user=("user", "age", "gender", "clicked", "clicked_images"),
@@ -82,6 +83,7 @@ pipeline = Pipeline(
         hidden=(64,),
         out=16,
         optimiser=adagrad(lr=0.02),
+        dense_lr=5e-3,
     ),
     items=ads,
     settings={"batch_size": 256},

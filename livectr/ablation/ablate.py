@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ingest.pipeline import Pipeline, load_pipeline
@@ -15,8 +16,9 @@ from kernels.errors import ConfigError
 from livectr.ablation.figures import draw_curve, draw_table
 from livectr.ablation.grids import GRIDS, Run, runs_of
 from livectr.ablation.jobs import Job, run_jobs
+from livectr.ablation.measures import TRUTH
 from livectr.ablation.span import TEST, Span, span_of
-from livectr.ablation.tables import NAMES, Results, markdown, tables_of
+from livectr.ablation.tables import NAMES, Results, markdown, tables_of, values
 from livectr.bench import commit, hardware
 from trainer.seen import COLD
 
@@ -107,8 +109,17 @@ def caption(report: dict[str, Any]) -> str:
         f"{report['seeds']} seeds, {logs}; each example of the last {TEST:.0%} of the event time "
         f"({examples:,.0f} of them) scored before it was learned. Cold: {cold:,.0f} whose ad had been "
         f"learned fewer than {COLD} times. mean(standard deviation over seeds); gains are paired by seed, ± "
-        "half of the 95 % interval (Student's t), * where it leaves out 0.\n"
+        f"half of the 95 % interval (Student's t), * where it leaves out 0.{_truth(report)}\n"
     )
+
+
+def _truth(report: dict[str, Any]) -> str:
+    """What the true click probabilities reach, where they are known."""
+    if TRUTH not in report["variants"]:
+        return ""
+    of = {TRUTH: results_of(report)[TRUTH]}
+    means = (f"{NAMES[name]} {fmean(values(of, TRUTH, name)):.4f}" for name in NAMES)
+    return f" The true click probabilities, which nothing can beat, have {', '.join(means)}."
 
 
 def _spans(pipeline: Pipeline, options: AblateOptions, seeds: Sequence[int]) -> dict[str, Span]:

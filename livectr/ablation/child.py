@@ -22,15 +22,12 @@ from ingest.pipeline import Pipeline, load_pipeline
 from kernels.errors import UserError
 from livectr.ablation.grids import Run, runs_of
 from livectr.ablation.jobs import MISTAKE, Job
-from livectr.ablation.measures import measure
+from livectr.ablation.measures import TRUTH, measure
 from livectr.config import resolve
 from livectr.ledger import read_ledger
 from trainer.options import TrainOptions
 from trainer.predictions import read_predictions
 from trainer.run import train
-
-TRUTH = "truth"
-"""The variant that knows the simulator's click probabilities."""
 
 
 def run(job: Job) -> None:

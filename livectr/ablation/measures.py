@@ -13,6 +13,8 @@ from trainer.seen import is_cold
 
 STRETCHES = 24
 """Points of a curve over the training part of a log."""
+TRUTH = "truth"
+"""The variant that knows the simulator's click probabilities."""
 Records = NDArray[np.void]
 Logits = NDArray[np.float32]
 
@@ -34,5 +36,5 @@ def measure(predictions: Records, logit: Logits, span: Span) -> dict[str, Any]:
     curve = []
     for i in range(STRETCHES):
         found, _ = gauc(user[stretch == i], logit[stretch == i], label[stretch == i])
-        curve.append(None if found != found else found)
+        curve.append(None if found != found else round(found, 6))
     return {"test": test.as_dict(), "curve": curve}

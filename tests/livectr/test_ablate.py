@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bench.dicm_page
 from ingest.content import ContentStore
 from ingest.pipeline import load_pipeline
 from kernels.errors import ConfigError
-from livectr.ablation.ablate import AblateOptions, ablate, grids_named
+from livectr.ablation import jobs
+from livectr.ablation.ablate import AblateOptions, ablate, grids_named, write_tables
 from livectr.ablation.child import run as run_job
 from livectr.ablation.grids import GRIDS, runs_of
 from livectr.ablation.jobs import Job
@@ -63,7 +65,20 @@ def options(log: Path, out: Path, *grids: str, **more: object) -> AblateOptions:
     return AblateOptions(**{**values, **more})  # type: ignore[arg-type]
 
 
-def test_two_variants_and_two_seeds_end_to_end(log: Path, tmp_path: Path) -> None:
+class Here:
+    """A training in this process, which has ended when it is there; one in its own imports PyTorch anew."""
+
+    exit_code = 0
+
+    def __init__(self, job: Job) -> None:
+        job.work().mkdir(parents=True, exist_ok=True)
+        run_job(job)
+
+
+def test_two_variants_and_two_seeds_end_to_end(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_start", Here)
     asked = options(log, tmp_path, "prerank", ledger=str(log / "ledger.arrows"))
     ended: list[str] = []
     text = ablate(asked, progress=lambda name, done, total: ended.append(name))
@@ -193,9 +208,12 @@ def test_mistakes_are_told_in_a_sentence(
 
 
 def test_a_training_that_fails_says_why(log: Path, tmp_path: Path) -> None:
-    asked = options(log, tmp_path, "prerank", content=f"images={tmp_path / 'none'}", seeds=1)
+    asked = options(log, tmp_path, "prerank", content=f"images={tmp_path / 'none'}", seeds=1, at_once=1)
+    ended: list[str] = []
     with pytest.raises(ConfigError, match="none"):
-        ablate(asked)
+        ablate(asked, progress=lambda name, done, total: ended.append(name))
+    assert ended == ["", "ids-1"], "what needs no content was trained before"
+    assert (tmp_path / "results" / "ids-1.json").exists()
 
 
 # Student's t and the tables
@@ -235,3 +253,15 @@ def test_cells_of_a_table() -> None:
         "| one | 0.6050(0.0071) |  |  |",
         "| two | 0.6551(0.0071) | +0.0501 ± 0.0006 * | +0.0055 |",
     ]
+
+
+def test_the_page_shows_the_committed_numbers(tmp_path: Path) -> None:
+    report = json.loads((bench.dicm_page.FOLDER / "ablation.json").read_text())
+    text = write_tables(report, tmp_path)
+    assert text == (bench.dicm_page.FOLDER / "tables.md").read_text(), "run `python -m bench.dicm_page`"
+    shown = bench.dicm_page.PAGE.read_text()
+    assert bench.dicm_page.page(shown) == shown, "run `python -m bench.dicm_page`"
+    for table in tables_of(report["grids"]):
+        assert (bench.dicm_page.FOLDER / f"{table.name}.svg").read_bytes() == (
+            tmp_path / f"{table.name}.svg"
+        ).read_bytes()

@@ -1,0 +1,40 @@
+"""The tables of docs/dicm.md, of bench/results/dicm/ablation.json: `python -m bench.dicm_page`."""
+
+from __future__ import annotations
+
+import json
+from statistics import fmean
+
+from bench.page import BETWEEN, RESULTS, ROOT
+from livectr.ablation.ablate import write_tables
+from livectr.ablation.tables import tables_of
+
+PAGE = ROOT / "docs" / "dicm.md"
+FOLDER = RESULTS / "dicm"
+
+
+def page(text: str) -> str:
+    """The page's text with the folder's tables and figures."""
+    report = json.loads((FOLDER / "ablation.json").read_text())
+    names = [table.name for table in tables_of(report["grids"])]
+    names += ["figure6"] * ("table6" in names)
+    machine = report["hardware"]
+    seconds = fmean(report["seconds"].values())
+    shown = [
+        (FOLDER / "tables.md").read_text(),
+        f"Commit `{report['commit']}`: {len(report['seconds'])} trainings of {seconds:.0f} s on "
+        f"{machine['cores']} cores of {machine['processor']}.\n",
+        *(f"![{name}](../{(FOLDER / f'{name}.svg').relative_to(ROOT)})" for name in names),
+    ]
+    body = "\n".join(shown)
+    return BETWEEN.sub(lambda match: f"{match[1]}\n{body}\n\n{match[2]}", text)
+
+
+def main() -> None:
+    """Write tables and figures anew, and the page."""
+    write_tables(json.loads((FOLDER / "ablation.json").read_text()), FOLDER)
+    PAGE.write_text(page(PAGE.read_text()))
+
+
+if __name__ == "__main__":
+    main()

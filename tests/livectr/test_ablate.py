@@ -126,7 +126,7 @@ def test_a_warm_start_takes_the_earlier_parts_checkpoint(log: Path, tmp_path: Pa
         run_job(job(name))
     results = {name: job(name).result() for name in ("joint", "full")}
     curves = {name: found["variants"][name]["curve"] for name, found in results.items() if found}
-    assert len(curves) == 2 and curves["joint"][0] != curves["full"][0], "the first stretch sees the start"
+    assert len(curves) == 2 and curves["joint"] != curves["full"], "the same seed, log and model otherwise"
     other = job("partial")
     other.work().mkdir(parents=True)
     (tmp_path / "work" / "earlier-1").rename(tmp_path / "work" / "moved")

@@ -7,7 +7,7 @@ are in OUT/images and OUT/texts.
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +19,13 @@ from ingest.common import Common, CommonFeatures
 from ingest.content import ContentStore
 from ingest.contents import Content
 from ingest.features import Features
-from ingest.pipeline import Field, Pipeline
-from ingest.streams import Stream, Table, labelled
-from models import EmbeddingModel, Gathered, Gathers, ModelConfig, SegmentSpec, TextProjection, adagrad
+from ingest.pipeline import Pipeline
+from models import LR, EmbeddingModel, Gathered, Gathers, ModelConfig, SegmentSpec, TextProjection, adagrad
 from models.base import Columns, CTRModel, Part, whole
 from models.layers import matrix
 from models.ragged import list_sum
 from tests.trainer.common_worker import SETTINGS, SIZE, STEPS, batch
+from tests.trainer.common_worker import pipeline as common_pipeline
 from trainer.collectives import Collectives, connect
 from trainer.step import DesStep
 
@@ -78,30 +78,9 @@ class PicturedModel(CTRModel):
 
 
 def pipeline() -> Pipeline:
-    """Fields user, ad, city, hour, liked, words as in `common_worker`; liked is the users' own."""
-    events = Stream(
-        "events",
-        key="user",
-        columns={"user": "int64", "ad": "int64", "hour": "int32", "words": "list<int64>", "label": "float32"},
-    )
-    users = Table(
-        "users",
-        key="user",
-        columns={"user": "int64", "city": "int64", "liked": "list<int64>", "age": "float32"},
-    )
-    ads = Table("ads", key="ad", columns={"ad": "int64", "price": "float32", "weight": "float32"})
-    log = labelled(events, label="label").lookup(users).lookup(ads)
-    return Pipeline(
-        log,
-        sparse=dict(
-            user=log.user,
-            ad=log.ad,
-            city=users.city,
-            hour=log.hour,
-            liked=Field(users.liked, table="ad"),
-            words=log.words,
-        ),
-        dense=dict(price=ads.price, age=users.age, weight=ads.weight),
+    """That of `common_worker`, whose fields ad, liked (the users' own) and words are ids of content."""
+    return replace(
+        common_pipeline(LR()),
         rank=Pictured(),
         shadows={"pictures": Pictured(texts=())},
         content={"images": Content(("ad", "liked"), IMAGE), "texts": Content(("words",), TEXT)},

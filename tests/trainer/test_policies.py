@@ -125,8 +125,8 @@ def test_a_resumed_run_keeps_and_learns_the_same(tmp_path: Path, world: int) -> 
                     {},
                     {},
                     {},
-                    state,
-                    names,
+                    policies=state,
+                    tracked=names,
                 )
             )
             sizes.add(len(tables["ad"]))

@@ -99,7 +99,7 @@ class Cost:
     replicas: float
     losses: list[float]
     digest: list[float]
-    """Sums of the sub-model's parameters, and of their squares."""
+    """Sums of the sizes of the sub-model's parameters, and of their squares."""
 
     @property
     def sent(self) -> float:
@@ -270,7 +270,7 @@ def train(des: DesStep, batches: list[Batch], shared: Collectives) -> Cost:
     ids, images, replicas = np.asarray(shared.all_gather(kinds, "told")).sum(axis=0).tolist()
     assert des.ams is not None
     weights = torch.cat([p.detach().flatten() for p in des.ams.networks["images"].parameters()]).double()
-    return Cost(ids, images, replicas, losses, [float(weights.sum()), float((weights**2).sum())])
+    return Cost(ids, images, replicas, losses, [float(weights.abs().sum()), float((weights**2).sum())])
 
 
 def measure(size: Size, shared: Collectives, folder: Path) -> Found:

@@ -66,6 +66,7 @@ class ContentTopic:
         if table is None or column is None:
             raise ConfigError("this content has no topic of pictures; give it topic= and encoder=")
         self.topic, self._key, self._column = table.topic, table.key, column
+        self.until_end = until_end
         self._wanted, self._own_letters = wanted, own_letters
         # As plain bytes: the decoder would look at every picture, on every rank.
         plain = Table(

@@ -81,6 +81,11 @@ class Encoding:
         return self._caught_up.is_set()
 
     @property
+    def running(self) -> bool:
+        """Whether more pictures can come: not after the end of a topic that is read to the end it had."""
+        return self._thread.is_alive()
+
+    @property
     def waiting(self) -> int:
         """About how many pictures are not encoded yet."""
         return self._topic.behind + self._in_hand + len(self._deferred)
@@ -103,7 +108,7 @@ class Encoding:
 
     def _work(self) -> None:
         try:
-            while not self._stop.is_set():
+            while not self._stop.is_set() and not (self._topic.until_end and self.caught_up):
                 self._turn()
         except BaseException as error:
             self.error = error

@@ -98,6 +98,16 @@ def test_what_is_there_is_encoded_first_and_what_comes_later_follows(tmp_path: P
         until(lambda: run.encoding.waiting == 0)
 
 
+def test_a_bounded_topic_leaves_no_thread_that_asks_again(tmp_path: Path) -> None:
+    """A source that has ended answers at once: a thread that went on asking it would take the training
+    thread's interpreter lock, and each of its operators would wait for it."""
+    write(tmp_path, [line(n, picture(colour_of(n))) for n in range(1, 100)])
+    with Run(tmp_path, new_store(tmp_path), until_end=True) as run:
+        until(lambda: not run.encoding.running)
+        run.holds({n: colour_of(n) for n in range(1, 100)})
+        assert run.encoding.waiting == 0
+
+
 def test_a_restart_encodes_nothing_twice(tmp_path: Path) -> None:
     some = {n: colour_of(n) for n in range(50)}
     write(tmp_path, [line(n, picture(c)) for n, c in some.items()])

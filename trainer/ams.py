@@ -5,8 +5,8 @@
     gradients of these ─ swap ─► owners ─► gradients of the sub-model, summed over ranks     SERVERUPDATE
 
 Features live once: id i on the rank that owns its shard. The sub-model is on every rank, a replica like those
-of `finish`, so that its gradients are summed over the ranks and its weights stay equal. What crosses are ids,
-vectors of `out` numbers and their gradients, never features.
+of `finish`, so that its gradients are summed over the ranks and its weights stay equal. What crosses are ids
+(in few bits), vectors of `out` numbers and their gradients, never features.
 
 Where every rank finishes every sample (⊕ as an all-reduce), the own samples' vectors go on to all ranks.
 
@@ -15,6 +15,7 @@ Where every rank finishes every sample (⊕ as an all-reduce), the own samples' 
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from models.base import Ragged
 from models.embedding import SubModel, SubNetwork
 from trainer import telemetry
 from trainer.collectives import Collectives
+from trainer.keycode import Segments, decode, encode, measure
 from trainer.sides import rows_at
 
 I32 = NDArray[np.int32]
@@ -158,30 +160,23 @@ class Ams:
         return {name: self._take(one, features) for name, one in self.contents.items()}
 
     def _take(self, one: Content, features: Features | CommonFeatures) -> Asked:
-        world, rank = self._collectives.world, self._collectives.rank
         parts = {field: self._cells(number, features) for number, field in one.fields.items()}
         keys = np.concatenate([keys for _, keys, _ in parts.values()])
         unique = unique_segments(keys, np.array([0, len(keys)], np.int64))
-        owner = one.owners(unique.keys, world)
+        owner = one.owners(unique.keys, self._collectives.world)
         order = np.argsort(owner, kind="stable")
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         index = place[unique.index.astype(np.int64)]
-        counts = np.bincount(owner, minlength=world).astype(np.int64)
-        outgoing = np.split(unique.keys[order], np.cumsum(counts)[:-1])
-        told = np.asarray(self._collectives.all_gather(counts, "content sizes"))
-        sent = int(counts.sum() - counts[rank]) * 8
-        messages = self._collectives.all_to_all(
-            [part.view(np.uint8) for part in outgoing], (told[:, rank] * 8).tolist(), {"content ids": sent}
-        )
-        asked = [message.view(np.int64) for message in messages]
-        held = unique_segments(np.concatenate(asked), np.array([0, sum(map(len, asked))], np.int64))
+        counts = np.bincount(owner, minlength=self._collectives.world)
+        bounds, asked = to_owners(unique.keys[order], counts, self._collectives)
+        held = unique_segments(asked, np.array([0, len(asked)], np.int64))
         started = time.perf_counter()
         raw, known = one.read(held.keys)
         telemetry.CONTENT_READ_SECONDS.labels(one.name).observe(time.perf_counter() - started)
         telemetry.CONTENT_EMBEDDED.labels(one.name).inc(len(held.keys))
         telemetry.CONTENT_ABSENT.labels(one.name).inc(int((~known).sum()))
-        wants = np.split(held.index.astype(np.int64), np.cumsum([len(part) for part in asked])[:-1])
+        wants = np.split(held.index.astype(np.int64), bounds[1:-1])
         return Asked(_lists(parts, index), tuple(counts.tolist()), wants, raw, known)
 
     def _cells(self, number: int, features: Features | CommonFeatures) -> tuple[I32, I64, I32 | None]:
@@ -243,6 +238,24 @@ class Ams:
         for part in np.split(at, range(CHUNK, len(at), CHUNK)):
             out[torch.from_numpy(part)] = one.embed(*one.read(ids[part]))
         return np.asarray(self._collectives.all_reduce(out, "content").cpu().numpy())
+
+
+def to_owners(ids: I64, counts: I64, collectives: Collectives) -> tuple[I32, I64]:
+    """The own unique ids, i64[U], counts[r] of them to rank r → what came: i32[N + 1] bounds, by rank, of
+    ids i64[n]. Collective.
+
+    Ids travel in as many bits as they span (`trainer.keycode`); before them, of each list, a word from which
+    its reader knows its length.
+    """
+    rank, world = collectives.rank, collectives.world
+    lists = Segments.lists(ids, np.r_[0, np.cumsum(counts)]).plain(np.arange(world) == rank)
+    coded = encode(lists)
+    header = np.asarray(collectives.all_gather(coded.header, "content sizes"))[:, rank]
+    _, sizes = measure(header, lists.cells)
+    outgoing = [coded.payload[a:b] for a, b in itertools.pairwise(coded.bounds)]
+    sent = {"content ids": len(coded.payload) - len(outgoing[rank])}
+    messages = collectives.all_to_all(outgoing, sizes.tolist(), sent)
+    return decode(header, lists.cells, messages, np.arange(world), np.zeros(world, np.int64))
 
 
 def _offsets(lengths: I32, device: torch.device) -> Tensor:

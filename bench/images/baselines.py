@@ -22,7 +22,7 @@ from bench.images.workload import Batch
 from ingest.common import Common, CommonFeatures
 from ingest.features import Features
 from kernels.unique import unique_segments
-from trainer.ams import Ams, Asked, Content, Features16
+from trainer.ams import Ams, Asked, Content, Features16, to_owners
 from trainer.ams import _lists as lists_of
 from trainer.collectives import Collectives
 
@@ -67,14 +67,9 @@ class StoreInServer(OnWorkers):
         world, rank = shared.world, shared.rank
         owner = one.owners(ids, world)
         order = np.argsort(owner, kind="stable")
-        counts = np.bincount(owner, minlength=world).astype(np.int64)
-        told = np.asarray(shared.all_gather(counts, "content sizes"))
-        asked = shared.all_to_all(
-            [part.view(np.uint8) for part in np.split(ids[order], np.cumsum(counts)[:-1])],
-            (8 * told[:, rank]).tolist(),
-            {"content ids": 8 * int(counts.sum() - counts[rank])},
-        )
-        found = [one.store.read(part.view(np.int64))[0].astype(self.dtype, copy=False) for part in asked]
+        counts = np.bincount(owner, minlength=world)
+        bounds, asked = to_owners(ids[order], counts, shared)
+        found = np.split(one.store.read(asked)[0].astype(self.dtype, copy=False), bounds[1:-1])
         each = width * self.dtype.itemsize
         away = sum(part.nbytes for r, part in enumerate(found) if r != rank)
         came = shared.all_to_all(

@@ -1,7 +1,7 @@
-"""One rank of test_ams.py: trains models with content and writes what it ended with.
+"""One rank of test_ams.py: trains models with content and writes what it ended with, and sends ids.
 
 Started by torchrun (or alone, as one rank); writes OUT/<form>.<how>.rank<r>.safetensors and .json. The stores
-are in OUT/images and OUT/texts.
+are in OUT/images and OUT/texts. What came of ids is in OUT/<kind>.rank<r>.json.
 """
 
 import json
@@ -26,6 +26,7 @@ from models.layers import matrix
 from models.ragged import list_sum
 from tests.trainer.common_worker import SETTINGS, SIZE, STEPS, batch
 from tests.trainer.common_worker import pipeline as common_pipeline
+from trainer.ams import I64, to_owners
 from trainer.collectives import Collectives, connect
 from trainer.step import DesStep
 
@@ -136,10 +137,30 @@ def train(form: str, how: str, collectives: Collectives, out: Path) -> None:
     (out / f"{form}.{how}.rank{rank}.json").write_text(json.dumps(facts))
 
 
+def asks(kind: str, rank: int, world: int) -> list[I64]:
+    """Unique ids that a rank asks each rank for; lists are sometimes empty."""
+    rng = np.random.default_rng([rank, world])
+    counts = rng.integers(0, 60, world) * (rng.random(world) < 0.8)
+    ids = rng.choice(5000, counts.sum(), replace=False).astype(np.int64) - 90
+    return np.split(ids * 0x9E3779B97F4A7C1 if kind == "hashes" else ids, np.cumsum(counts)[:-1])
+
+
+def tell(kind: str, shared: Collectives, out: Path) -> None:
+    """Writes what every rank asks this one for, as it comes, and the bytes that asking sent."""
+    own = asks(kind, shared.rank, shared.world)
+    counted = Collectives(shared.rank, shared.world)
+    bounds, came = to_owners(np.concatenate(own), np.array([len(part) for part in own]), counted)
+    lists = [part.tolist() for part in np.split(came, bounds[1:-1])]
+    told = {"came": lists, "bytes": counted.bytes.get("content ids", 0)}
+    (out / f"{kind}.rank{shared.rank}.json").write_text(json.dumps(told))
+
+
 def main() -> None:
     """Every way, one after the other."""
     torch.set_num_threads(1)
     with connect(timeout_s=120) as shared:
+        for kind in ("numbers", "hashes"):
+            tell(kind, shared, Path(sys.argv[1]))
         for form, how in WAYS:
             if shared.world > 1 or (form, how) == ("plain", "partial"):
                 train(form, how, Collectives(shared.rank, shared.world), Path(sys.argv[1]))

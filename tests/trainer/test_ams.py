@@ -18,7 +18,8 @@ from kernels.errors import ConfigError
 from models import DICM, EmbeddingModel
 from models.base import prior_log_odds
 from tests.trainer.common_worker import SIZE, STEPS, batch
-from tests.trainer.content_worker import IDS, IMAGE, TEXT, WAYS, make_stores, pipeline
+from tests.trainer.content_worker import IDS, IMAGE, TEXT, WAYS, asks, make_stores, pipeline
+from tests.trainer.test_keycode import best_bytes
 from tests.trainer.test_ranks import LOGITS, ROOT, WEIGHTS, facts, merged
 from trainer.configs import model_configs
 from trainer.step import WAYS as TRAVEL
@@ -72,7 +73,8 @@ def test_replicas_stay_bitwise_equal(runs: dict[int, Path], way: tuple[str, str]
 
 
 def test_what_crosses_are_ids_and_vectors(runs: dict[int, Path]) -> None:
-    """Of each unique id that a rank asks another for: 8 bytes there, a vector back, its gradient there."""
+    """Of each unique id that a rank asks another for: as many bits as ids span there, a vector back, its
+    gradient there."""
     common = Common.of(pipeline())
     rng, world, ids, floats = np.random.default_rng(0), 2, 0, 0
     for step in range(STEPS):
@@ -85,13 +87,26 @@ def test_what_crosses_are_ids_and_vectors(runs: dict[int, Path]) -> None:
             for name, fields, out in (("images", (1, 4), IMAGE.out), ("texts", (5,), TEXT.out)):
                 keys = np.unique(np.concatenate([own.field(f)[1] for f in fields]))
                 store = ContentStore.open(runs[2] / name, shards=())
-                away = int((store.shard_of(keys) % world != rank).sum())
-                ids += away
-                floats += 2 * away * out
+                away = keys[store.shard_of(keys) % world != rank]
+                ids += best_bytes([away.tolist()])
+                floats += 2 * len(away) * out
     ranks = facts(runs[2], "grouped.partial")
-    assert sum(rank["bytes"]["content ids"] for rank in ranks) == 8 * ids
+    assert sum(rank["bytes"]["content ids"] for rank in ranks) == ids
     told = 2 * (world - 1) / world * 4 * (len(IDS) + 2) * (IMAGE.out + TEXT.out) * STEPS  # of all vectors
     assert sum(rank["bytes"]["content"] for rank in ranks) - world * told == pytest.approx(4 * floats, abs=64)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("kind", ["numbers", "hashes"])
+def test_owners_get_the_ids(runs: dict[int, Path], kind: str, world: int) -> None:
+    """In the order in which they were asked for; numbers that span 5,000 in 13 bits, hashes as they are."""
+    asked = [asks(kind, rank, world) for rank in range(world)]
+    for rank, told in enumerate(facts(runs[world], kind)):
+        assert told["came"] == [lists[rank].tolist() for lists in asked]
+        away = [part for r, part in enumerate(asked[rank]) if r != rank]
+        assert told["bytes"] == sum(best_bytes([part.tolist()]) for part in away)
+        if kind == "numbers":
+            assert told["bytes"] <= sum(9 + 13 * len(part) / 8 for part in away)
 
 
 def test_one_process_equals_a_plain_loop(tmp_path: Path) -> None:

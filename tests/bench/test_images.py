@@ -73,7 +73,8 @@ def test_what_is_sent_of_images(trained: table_2.Found) -> None:
     fetched = (whole - half) / (2 * width)
     asking = half - fetched * 2 * width
     assert costs["AMS"].images == pytest.approx(asking + fetched * 2 * 4 * table_2.OUT)
-    assert 8 * fetched <= asking <= 8 * fetched + 64
+    bits = (table_2.QUICK.ads.images - 1).bit_length()
+    assert fetched * bits / 8 <= asking <= fetched * bits / 8 + 64
     assert len({cost.ids for cost in costs.values()}) == 1
     assert len({cost.replicas for cost in costs.values()}) == 1
 

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 MAY_IMPORT = {
     "kernels": set(),
     "protos": set(),
-    "models": set(),
+    "models": {"kernels"},
     "ingest": {"kernels"},
     "trainer": {"ingest", "models", "kernels", "protos"},
     "serving": {"ingest", "models", "kernels", "protos"},

@@ -49,12 +49,12 @@ def inputs(lengths: tuple[int, ...] = LENGTHS) -> tuple[Ragged, Tensor, Tensor]:
 CASES = [(name, True) for name in AGGREGATORS] + [("multi_query_attentive", False)]
 
 
-@pytest.mark.parametrize("chunk", [2, 256])
+@pytest.mark.parametrize("attended", [attention.fused, attention.composed])
 @pytest.mark.parametrize(("name", "ad_image"), CASES)
 def test_equals_a_plain_loop_with_all_gradients(
-    name: AggregatorName, ad_image: bool, chunk: int, monkeypatch: pytest.MonkeyPatch
+    name: AggregatorName, ad_image: bool, attended: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "CHUNK", chunk)
+    monkeypatch.setattr(attention, "fused", attended)
     built = build(name, ad_image=ad_image)
     p = {n: w.detach().clone().requires_grad_() for n, w in built.named_parameters()}
     (seen, image, ad), (seen_2, image_2, ad_2) = inputs(), inputs()
@@ -151,9 +151,8 @@ def test_a_missing_query_or_a_wrong_name_is_told() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 5])
-def test_one_list_that_all_queries_look_at(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a request: the same as looking at as many lists, within rounding."""
-    monkeypatch.setattr(attention, "ONE_LIST", 60)
+def test_one_list_that_all_queries_look_at(length: int) -> None:
+    """As in a request: the same as looking at as many lists."""
     built = build("multi_query_attentive")
     (seen, image, ad) = inputs((length,) * 5)
     own = seen.values[:length].repeat(5, 1)

@@ -1,0 +1,108 @@
+"""The activation unit's kernel against torch's operations, whatever widths do not fill a register."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from kernels.attention import AttentionKernel
+from models.attention import ActivationUnit, composed, fused
+from models.base import Ragged
+
+SHAPES = [(12, (32, 16)), (5, (7,)), (16, (80, 40)), (1, (1, 3, 2)), (33, (20, 17))]
+
+
+def unit(dim: int, widths: tuple[int, ...], dtype: torch.dtype) -> ActivationUnit:
+    built = ActivationUnit("unit", dim, widths, 3).to(dtype)
+    source = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter += 0.2 * torch.randn(parameter.shape, generator=source, dtype=dtype)
+    return built
+
+
+def inputs(lengths: list[int], dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    source = torch.Generator().manual_seed(len(lengths))
+    values = torch.randn(sum(lengths), dim, generator=source, dtype=dtype)
+    query = torch.randn(len(lengths), dim, generator=source, dtype=dtype)
+    return values, torch.tensor([0, *lengths]).cumsum(0), query
+
+
+def both(built: ActivationUnit, lengths: list[int], dim: int, dtype: torch.dtype) -> list[list[Tensor]]:
+    """What the kernel, and then torch, makes: the result and all gradients."""
+    found = []
+    for attended in (fused, composed):
+        values, offsets, query = inputs(lengths, dim, dtype)
+        leaves = [values.requires_grad_(), query.requires_grad_(), *built.parameters()]
+        parts = list(built.weights), list(built.biases), list(built.slopes)
+        out = attended(Ragged(values, offsets), query, *parts)
+        weights = torch.linspace(-1, 2, out.numel(), dtype=dtype).reshape(out.shape)
+        grads = torch.autograd.grad((out * weights).sum(), leaves)
+        found.append([out.detach(), *grads])
+    return found
+
+
+@pytest.mark.parametrize(("dim", "widths"), SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equals_torch_with_all_gradients(dim: int, widths: tuple[int, ...], dtype: torch.dtype) -> None:
+    lengths = [0, 3, 16, 17, 1, 0, 50, 4] * 20  # shorter and longer than a tile, more samples than blocks
+    wide = {"rtol": 1e-4, "atol": 2e-3} if dtype == torch.float32 else {}
+    torch.testing.assert_close(*both(unit(dim, widths, dtype), lengths, dim, dtype), **wide)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=70))
+def test_any_lists(lengths: list[int]) -> None:
+    torch.testing.assert_close(*both(unit(5, (7,), torch.float64), lengths, 5, torch.float64))
+
+
+def test_what_is_not_finite_stays_with_its_sample() -> None:
+    built = unit(5, (7,), torch.float32)
+    values, offsets, query = inputs([3, 3, 3], 5, torch.float32)
+    values[4, 2] = float("nan")
+    with torch.no_grad():
+        out = built(Ragged(values, offsets), query)
+    assert out.isnan().all(1).tolist() == [False, True, False]
+
+
+def test_arrays_that_do_not_fit_are_told() -> None:
+    kernel = AttentionKernel(2, (3,), np.float32)
+    p, v = np.zeros(kernel.parameters, np.float32), np.zeros((4, 2), np.float32)
+    assert kernel.parameters == 4 * 2 * 3 + 3 + 3 + 1 + 3
+    for offsets in ([0, 5], [-1, 2], [0, 3, 2], [0]):
+        with pytest.raises(ValueError, match=r"offsets must rise|expected shape"):
+            kernel.forward(p, v, np.array(offsets), np.zeros((len(offsets) - 1 or 1, 2), np.float32))
+    with pytest.raises(ValueError, match="expected shape"):
+        kernel.forward(p[1:], v, np.array([0, 4]), v[:1])
+    with pytest.raises(ValueError, match="expected shape"):
+        kernel.backward(p, v, np.array([0, 4]), v[:1], v[:2])
+    for dim, widths, dtype in ((2, (), np.float32), (0, (3,), np.float32), (2, (3,), np.float16)):
+        with pytest.raises(ValueError, match="no unit of"):
+            AttentionKernel(dim, widths, dtype)
+
+
+def test_the_same_bits_for_any_number_of_threads() -> None:
+    script = (
+        "import torch\n"
+        "from tests.kernels.test_attention import both, unit\n"
+        "found, _ = both(unit(12, (32, 16), torch.float32), [5, 0, 40] * 60, 12, torch.float32)\n"
+        "print([one.double().sum().item().hex() for one in found])\n"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "LIVECTR_THREADS": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "2", "5")
+    }
+    assert len(said) == 1

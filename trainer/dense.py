@@ -6,9 +6,11 @@ Gradients arrive as sums over the batch and are averaged here: see `trainer.step
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from kernels.errors import MismatchError
 from models.base import CTRModel, ModelConfig, copy_named
@@ -17,12 +19,25 @@ from models.embedding import SubModel, SubNetwork
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
+@dataclass
+class _Group:
+    """Parameters that learn at one rate; base: the rate that `DenseAdam.set_rate` multiplies."""
+
+    role: str
+    parameters: list[nn.Parameter]
+    base: float
+    rate: float
+
+
 class DenseAdam:
     """Adam over the parameters of several models (role → model), and of the sub-models of content (name →
     configuration and network), which are named "content.<name>.<parameter>".
 
     Where clicks are rare, a bias' gradient is mostly noise, and Adam, which divides by the gradient's size,
     follows the rest slowly. A bias has every example to learn from: it learns `BIAS_SPEED` times faster.
+
+    The step is torch's function; making its class `torch.optim.Adam` would import torch's compiler, which
+    takes as long as importing the rest of torch.
     """
 
     BIAS_SPEED = 10.0
@@ -36,23 +51,21 @@ class DenseAdam:
     ) -> None:
         self.models, self.near = dict(models), dict(near)
         self.content = {f"content.{name}": network for name, (_, network) in content.items()}
-        groups = []
+        self._groups: list[_Group] = []
         for role, model in models.items():
             lr = configs[role].dense_lr
             network = [p for n, p in model.named_parameters() if n != "bias"]
-            groups.append({"params": [*network, *self._near(role)], "lr": lr, "base": lr, "role": role})
-            speed = lr * self.BIAS_SPEED
-            groups.append({"params": [model.bias], "lr": speed, "base": speed, "role": role})
+            self._add(role, [*network, *self._near(role)], lr)
+            self._add(role, [model.bias], lr * self.BIAS_SPEED)
         for name, (config, module) in content.items():
-            params = list(module.parameters())
-            groups.append({"params": params, "lr": config.lr, "base": config.lr, "role": f"content.{name}"})
+            self._add(f"content.{name}", list(module.parameters()), config.lr)
         self._clock = next(iter(models.values())).bias  # a parameter that learns in every step
-        self.parameters = [p for group in groups for p in group["params"]]  # type: ignore[attr-defined]
-        self.adam = torch.optim.Adam([g for g in groups if g["params"]], fused=True)
-        for p in self.parameters:
-            self.adam.state[p] = {"step": torch.zeros((), device=p.device)} | {
-                moment: torch.zeros_like(p) for moment in MOMENTS
-            }
+        self.parameters = [p for group in self._groups for p in group.parameters]
+        self._steps = {p: torch.zeros((), device=p.device) for p in self.parameters}
+        self._moments = {moment: {p: torch.zeros_like(p) for p in self.parameters} for moment in MOMENTS}
+
+    def _add(self, role: str, parameters: list[nn.Parameter], rate: float) -> None:
+        self._groups.append(_Group(role, parameters, rate, rate))
 
     def _near(self, role: str) -> list[nn.Parameter]:
         """The near fields' parameters: on every rank, as shared ones are."""
@@ -62,13 +75,13 @@ class DenseAdam:
     @property
     def steps(self) -> int:
         """Updates so far, those before a restore included."""
-        return int(self.adam.state[self._clock]["step"].item())
+        return int(self._steps[self._clock].item())
 
     def set_rate(self, role: str, factor: float) -> None:
         """From here on, a role's network, or "content.<name>", learns at `factor` times its rate."""
-        for group in self.adam.param_groups:
-            if group["role"] == role:
-                group["lr"] = group["base"] * factor
+        for group in self._groups:
+            if group.role == role:
+                group.rate = group.base * factor
 
     @property
     def finite(self) -> bool:
@@ -109,13 +122,36 @@ class DenseAdam:
 
     def clear(self) -> None:
         """Forget the gradients."""
-        self.adam.zero_grad(set_to_none=True)
+        for p in self.parameters:
+            p.grad = None
 
+    @torch.no_grad()
     def step(self, samples: int) -> None:
         """One update with the mean gradient over `samples`; clears the gradients."""
-        torch._foreach_mul_([p.grad for p in self.parameters if p.grad is not None], 1.0 / samples)
-        self.adam.step()
-        self.adam.zero_grad(set_to_none=True)
+        for group in self._groups:
+            learned = [p for p in group.parameters if p.grad is not None]
+            if not learned:
+                continue
+            grads = [p.grad for p in learned if p.grad is not None]
+            means, squares = ([of[p] for p in learned] for of in self._moments.values())
+            torch._foreach_mul_(grads, 1.0 / samples)
+            adam(
+                list[Tensor](learned),
+                grads,
+                means,
+                squares,
+                [],
+                [self._steps[p] for p in learned],
+                fused=True,
+                amsgrad=False,
+                beta1=0.9,
+                beta2=0.999,
+                lr=group.rate,
+                weight_decay=0.0,
+                eps=1e-8,
+                maximize=False,
+            )
+        self.clear()
 
     def weights(self, *, shared: bool) -> dict[str, Tensor]:
         """Live parameters as "<role>.<name>": those of own fields, and the replicated ones if `shared`."""
@@ -125,10 +161,10 @@ class DenseAdam:
         """Live parameters and their moments by name, and the number of steps if `shared`."""
         state = self.weights(shared=shared)
         for moment in MOMENTS:
-            named = self._named({p: self.adam.state[p][moment] for p in self.parameters}, shared)
+            named = self._named(self._moments[moment], shared)
             state |= {f"adam.{moment}.{name}": tensor for name, tensor in named.items()}
         if shared:
-            state["adam.step"] = self.adam.state[self._clock]["step"]
+            state["adam.step"] = self._steps[self._clock]
         return state
 
     def load(self, state: Mapping[str, Tensor]) -> None:
@@ -144,8 +180,8 @@ class DenseAdam:
             ) from None
         except ValueError as error:
             raise MismatchError(f"the saved model belongs to another pipeline: {error}") from None
-        for p in self.parameters:
-            self.adam.state[p]["step"].copy_(state["adam.step"])
+        for step in self._steps.values():
+            step.copy_(state["adam.step"])
 
     def start_from(self, weights: Mapping[str, Tensor]) -> None:
         """Copies those of its parameters that are named "<role>.<name>"; the moments stay as they are.

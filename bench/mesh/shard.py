@@ -68,7 +68,7 @@ class Network:
         flat = torch.cat(
             [torch.zeros(p.numel()) if p.grad is None else p.grad.ravel() for p in self.parameters]
         )
-        self.adam.adam.zero_grad(set_to_none=True)
+        self.adam.clear()
         return flat
 
     def push(self, gradient: Tensor, samples: int) -> None:

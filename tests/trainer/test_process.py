@@ -34,6 +34,22 @@ assert "torch" not in sys.modules, "it would come too late"
 import torch
 """
 
+STEP = """
+import sys
+import numpy as np
+import trainer.run
+from bench.planted import pipeline
+from ingest.features import Features
+from models import DeepFM
+from trainer.step import DesStep
+
+built = pipeline(DeepFM(), fields=2, dense=1)
+offsets, keys = np.arange(9, dtype=np.int32), np.arange(8, dtype=np.int64)
+features = Features(4, offsets, keys, np.ones((4, 1), np.float32))
+DesStep(built, rank=0, world=1, seed=1).step(features, np.array([0, 1, 0, 1], np.float32))
+print(*sorted(name for name in sys.modules if name in ("torch._dynamo", "torch._inductor", "triton")))
+"""
+
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     unset = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
@@ -52,3 +68,8 @@ def test_waiting_threads_sleep_unless_told_otherwise(given: dict[str, str], want
     """The OpenMP runtime that torch brings says what it took from the environment."""
     said = run(POLICY, OMP_DISPLAY_ENV="true", **given).stderr
     assert f"OMP_WAIT_POLICY = '{wanted}'" in said
+
+
+def test_training_does_not_import_torchs_compiler() -> None:
+    """It takes as long to import as the rest of torch, and nothing is compiled."""
+    assert run(STEP).stdout.strip() == ""

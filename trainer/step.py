@@ -24,7 +24,6 @@ A batch whose gradients are not finite is scored, counted and not learned: no ta
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -63,6 +62,7 @@ from trainer.placement import Placement, place
 from trainer.reading import Leaves, Reading
 from trainer.result import StepResult, loss_of
 from trainer.route import gathered, route
+from trainer.scores import tell_scores
 from trainer.step_settings import TRAVELS, StepSettings, Travel
 from trainer.tiers import Ahead, Tiers
 
@@ -336,17 +336,7 @@ class DesStep:
         own = {role: z.detach().cpu().numpy() for role, z in logits.items()}
         if not self.route.scatter:
             return lambda: (own, batch.label)
-        columns = [*own.values(), batch.label]
-        sizes = [len(columns) * rows for rows in batch.rows]
-        wait = self.collectives.begin_to_tell(np.concatenate(columns), sizes, "scores")
-
-        @functools.cache
-        def told() -> tuple[dict[str, F32], F32]:
-            parts = zip(wait(), batch.rows, strict=True)
-            whole = np.concatenate([part.reshape(len(columns), n) for part, n in parts], axis=1)
-            return dict(zip(own, whole[:-1], strict=True)), whole[-1]
-
-        return told
+        return tell_scores(own, batch.label, batch.rows, self.collectives)
 
     def _first_shift(self, label: F32) -> float:
         """Moves every bias by what the first batch's CTR says, and returns by how much."""

@@ -26,6 +26,7 @@ version below `floor` that finds no row cannot know whether there was one, and m
 """
 
 import base64
+import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -143,8 +144,7 @@ class Keyspace:
 
     def _keys(self, middle: str, keys: I64) -> list[bytes]:
         """One byte matrix of all keys, cut into rows: about a million keys a second."""
-        heads = [f"{self.namespace}:{{{b:02x}}}:{middle}".encode() for b in range(BUCKETS)]
-        prefixes = np.frombuffer(b"".join(heads), np.uint8).reshape(BUCKETS, -1)
+        prefixes = _prefixes(self.namespace, middle)
         keys = np.ascontiguousarray(keys, "<i8")
         matrix = np.empty((len(keys), prefixes.shape[1] + 8), np.uint8)
         matrix[:, :-8] = prefixes[buckets_of(keys)]
@@ -278,6 +278,13 @@ def decode_vectors(value: bytes) -> tuple[I64, F32]:
     """The inverse of `encode_vectors`."""
     tensors = load_tensors(value)
     return tensors["ids"], tensors["vectors"]
+
+
+@functools.lru_cache(maxsize=256)
+def _prefixes(namespace: str, middle: str) -> npt.NDArray[np.uint8]:
+    """What the keys of each bucket begin with, u8[BUCKETS, width]."""
+    heads = [f"{namespace}:{{{b:02x}}}:{middle}".encode() for b in range(BUCKETS)]
+    return np.frombuffer(b"".join(heads), np.uint8).reshape(BUCKETS, -1)
 
 
 def _cut(matrix: npt.NDArray[np.uint8]) -> list[bytes]:

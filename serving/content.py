@@ -127,7 +127,7 @@ class ContentVectors:
         """Vectors f32[n, out] of ids i64[n]; brought: features of a request, by id."""
         rows, known = self.published.find(ids)
         if known.all():
-            return self.published.vectors[rows]
+            return self.published.vectors.take(rows, axis=0)
         out = np.empty((len(ids), self.published.vectors.shape[1]), np.float32)
         out[known] = self.published.vectors[rows[known]]
         unique, index = np.unique(ids[~known], return_inverse=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,9 @@ from protos.store import I64, decode_facts, decode_history
 from serving.reader import DownError, Reader
 
 Row = list[object] | None
-_NEVER: tuple[float, Row] = (float("-inf"), None)
+_Entry = tuple[float, bytes | None, Row]
+"""When a row was read, its value in Redis, and the row: most values are the same when they are read again."""
+_NEVER: _Entry = (float("-inf"), None, None)
 
 
 @dataclass(frozen=True)
@@ -56,55 +58,65 @@ class Facts:
         self._reader = reader
         self._fresh_s = fresh_s
         self._max_rows = max_rows
-        self._kept: dict[tuple[str, int], tuple[float, Row]] = {}
+        self._kept: dict[str, dict[int, _Entry]] = {}
         self._lock = threading.Lock()
 
     def find(self, wanted: Sequence[Wanted], histories: Sequence[bytes] = ()) -> Found:
         """Look-up rows, and histories by their Redis names."""
         now = time.monotonic()
         oldest = now - self._fresh_s
-        asked = [[(w.table.topic, key) for key in w.keys.tolist()] for w in wanted]
-        entries = [[self._kept.get(name, _NEVER) for name in names] for names in asked]
-        stale: list[tuple[str, int]] = []
-        redis_names: list[bytes] = []
-        for w, names, held in zip(wanted, asked, entries, strict=True):
-            old = list({name for name, entry in zip(names, held, strict=True) if entry[0] < oldest})
-            stale += old
-            redis_names += self._reader.keyspace.facts(
-                w.table.topic, np.array([key for _, key in old], np.int64)
-            )
-        if not redis_names and not histories:
-            return Found([[row for _, row in held] for held in entries], [], True)
-        try:
-            values = self._reader.values([*redis_names, *histories])
-        except DownError:
-            return Found([[row for _, row in held] for held in entries], [None] * len(histories), False)
-        decoded = iter(decode_facts([value for value in values[: len(stale)] if value is not None]))
-        fresh: dict[tuple[str, int], tuple[float, Row]] = {
-            name: (now, None if value is None else next(decoded))
-            for name, value in zip(stale, values, strict=False)
-        }
-        self._keep(fresh)
-        rows = [
-            [(fresh.get(name) or entry)[1] for name, entry in zip(names, held, strict=True)]
-            for names, held in zip(asked, entries, strict=True)
-        ]
-        return Found(rows, values[len(stale) :], True)
+        keys = [w.keys.tolist() for w in wanted]
+        held: list[dict[int, _Entry]] = []
+        stale: list[list[int]] = []
+        names: list[bytes] = []
+        for w, own in zip(wanted, keys, strict=True):
+            kept = self._kept.get(w.table.topic, {})
+            entries = {key: kept.get(key, _NEVER) for key in own}
+            old = [key for key, entry in entries.items() if entry[0] < oldest]
+            names += self._reader.keyspace.facts(w.table.topic, np.array(old, np.int64)) if old else []
+            held.append(entries)
+            stale.append(old)
+        found: list[bytes | None] = [None] * len(histories)
+        asked = True
+        if names or histories:
+            try:
+                values = self._reader.values([*names, *histories])
+            except DownError:
+                asked = False
+            else:
+                found, read = values[len(names) :], iter(values)
+                for w, entries, old in zip(wanted, held, stale, strict=True):
+                    fresh = _fresh(now, entries, dict(zip(old, read, strict=False)))
+                    self._keep(w.table.topic, fresh)
+                    entries |= fresh
+        rows = [[entries[key][2] for key in own] for entries, own in zip(held, keys, strict=True)]
+        return Found(rows, found, asked)
 
-    def _keep(self, fresh: dict[tuple[str, int], tuple[float, Row]]) -> None:
+    def _keep(self, topic: str, fresh: dict[int, _Entry]) -> None:
         with self._lock:
-            if len(self._kept) + len(fresh) > self._max_rows:
+            if sum(map(len, self._kept.values())) + len(fresh) > self._max_rows:
                 self._kept.clear()
-            self._kept.update(fresh)
+            self._kept.setdefault(topic, {}).update(fresh)
+
+
+def _fresh(now: float, held: Mapping[int, _Entry], read: Mapping[int, bytes | None]) -> dict[int, _Entry]:
+    """Entries of values that were read; what has the value that is held is not decoded again."""
+    new = {key: value for key, value in read.items() if value is not None and value != held[key][1]}
+    rows: dict[int, Row] = dict(zip(new, decode_facts(list(new.values())), strict=True))
+    return {
+        key: (now, value, rows[key] if key in rows else None if value is None else held[key][2])
+        for key, value in read.items()
+    }
 
 
 def fact_columns(table: Table, rows: Sequence[Row], roots: Sequence[Expr]) -> dict[str, pa.Array]:
     """The roots of `table` as arrays of n values; a row that is None gives nulls."""
-    position = {name: i for i, name in enumerate(table.columns)}
+    nothing = [None] * len(table.columns)
+    whole = [nothing if row is None else row for row in rows]
+    columns = dict(zip(table.columns, zip(*whole, strict=False), strict=False))
     arrays = {}
     for root in roots:
-        at = position[root.ref.column]
-        values = [None if row is None else row[at] for row in rows]
+        values: Sequence[object] = columns.get(root.ref.column, ())
         if root.dtype == "binary":
             values = [base64.b64decode(v) if isinstance(v, str) else v for v in values]
         arrays[root.name] = pa.array(values, dtypes.arrow_type(root.dtype))

@@ -1,0 +1,87 @@
+"""Look-up rows: the newest that Redis told, each asked again when it is stale only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import pytest
+
+from ingest.streams import Table
+from protos.store import Keyspace, encode_fact
+from serving.facts import Facts, Wanted, fact_columns
+from serving.reader import DownError, Reader
+
+ADS = Table("ads", key="ad_id", columns={"ad_id": "int64", "title": "string"})
+USERS = Table("users", key="user_id", columns={"user_id": "int64"})
+
+
+class Store:
+    """Values by Redis name, in place of a `Reader`; asked: how many were read, by question."""
+
+    def __init__(self) -> None:
+        self.keyspace = Keyspace("n")
+        self.held: dict[bytes, bytes] = {}
+        self.asked: list[int] = []
+        self.down = False
+
+    def put(self, table: Table, key: int, row: list[object] | None) -> None:
+        (name,) = self.keyspace.facts(table.topic, np.array([key]))
+        self.held.pop(name, None)
+        if row is not None:
+            self.held[name] = encode_fact(row)
+
+    def values(self, names: Sequence[bytes]) -> list[bytes | None]:
+        self.asked.append(len(names))
+        if self.down:
+            raise DownError("down")
+        return [self.held.get(name) for name in names]
+
+
+def wanted(table: Table, *keys: int) -> Wanted:
+    return Wanted(table, np.array(keys, np.int64))
+
+
+@pytest.mark.parametrize("max_rows", [1000, 3])
+def test_the_newest_rows_are_found(max_rows: int) -> None:
+    store, rng = Store(), np.random.default_rng(0)
+    facts = Facts(cast(Reader, store), fresh_s=0, max_rows=max_rows)
+    rows: dict[int, list[object]] = {}
+    store.put(USERS, 1, [1])  # the key of an ad, too
+    for time in range(60):
+        key = int(rng.integers(8))
+        if rng.random() < 0.3:
+            rows.pop(key, None)
+        else:
+            rows[key] = [key, f"of {time // 10}"]  # often the same again
+        store.put(ADS, key, rows.get(key))
+        keys = rng.integers(0, 8, 5).tolist()
+        found = facts.find([wanted(ADS, *keys), wanted(USERS, 1, 2)], [b"history"])
+        assert found.rows == [[rows.get(key) for key in keys], [[1], None]]
+        assert found.asked and found.histories == [None]
+        assert store.asked[-1] == len(set(keys)) + 3
+
+
+def test_fresh_rows_are_not_asked_again_and_old_ones_answer_for_a_redis_that_is_away() -> None:
+    store = Store()
+    facts = Facts(cast(Reader, store), fresh_s=60)
+    store.put(ADS, 1, [1, "one"])
+    assert facts.find([wanted(ADS, 1, 1, 2)]).rows == [[[1, "one"], [1, "one"], None]]
+    store.put(ADS, 2, [2, "two"])
+    assert facts.find([wanted(ADS, 1, 2)]).rows == [[[1, "one"], None]]
+    assert facts.find([wanted(ADS, 1, 3)]).asked
+    assert store.asked == [2, 1]
+    store.down = True
+    away = facts.find([wanted(ADS, 1, 4)], [b"history"])
+    assert (away.rows, away.histories, away.asked) == ([[[1, "one"], None]], [None], False)
+
+
+def test_columns_of_rows_that_are_not_there() -> None:
+    roots = [ADS.title, ADS.ad_id]
+    found = fact_columns(ADS, [[1, "one"], None, [3, None]], roots)
+    assert {name: array.to_pylist() for name, array in found.items()} == {
+        roots[0].name: ["one", None, None],
+        roots[1].name: [1, None, 3],
+    }
+    assert [len(array) for array in fact_columns(ADS, [], roots).values()] == [0, 0]

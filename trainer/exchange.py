@@ -63,7 +63,7 @@ class GlobalBatch:
         cells: groups of each rank; its rows where it has not grouped
         offsets: i32[cells + 1], field-major over `Route.far`: a common field has G cells, another B
         keys: i64[nnz], field-major
-        index: i32[B], the group of each row; None where no rows are grouped, or nothing of a group is here
+        index: i32[B], the group of each row; None where no rows are grouped, or no group is added to its rows
         own_index: i32[b], the own rows' group among the own ones; None where they are not grouped
         asked: for each own table of `Route.asks`: the keys that each rank wants
         near: what this rank asked for
@@ -287,9 +287,9 @@ class Exchange:
         return 0 if self.route.scatter else share.rows
 
     def _needs_index(self, rank: int) -> bool:
-        """Whether something of a group is computed on a rank for all examples."""
+        """Whether partial results of groups are added to those of their rows on a rank."""
         dense = bool(self.route.common.dense) and self._has_dense(rank)
-        return dense or bool(self._is_common[list(self._far[rank])].any())
+        return dense or bool(self._is_common[list(self.route.summed(rank))].any())
 
     def _has_dense(self, rank: int) -> bool:
         """Whether a rank gets the dense features of all examples."""

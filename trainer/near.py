@@ -88,8 +88,7 @@ class NearSamples:
         if partial is not None:
             for r, piece in enumerate(torch.split(partial, list(rows))):
                 by_rank[r].append(piece)
-        groups = cells if batch.index is not None else rows
-        for vectors, counts in zip(far, (groups, rows), strict=True):
+        for vectors, counts in zip(far, (cells, rows), strict=True):
             for r, piece in enumerate(torch.split(vectors, list(counts))):
                 by_rank[r].append(piece)
         for pieces in asked:

@@ -92,12 +92,12 @@ class Reading:
 
     def _cells(self, batch: GlobalBatch) -> NDArray[np.int64]:
         """Where the fields of `far` begin among a batch's cells, and where the last ends."""
-        groups, rows = sum(batch.cells) if batch.index is not None else len(batch), len(batch)
+        groups, rows = sum(batch.cells), len(batch)
         return np.cumsum([0, *(groups if common else rows for common in self.common)])
 
     def forward(self, batch: GlobalBatch) -> Leaves:
         """The values; missing keys are inserted."""
-        groups, rows = sum(batch.cells) if batch.index is not None else len(batch), len(batch)
+        groups, rows = sum(batch.cells), len(batch)
         offsets, keys = batch.offsets, batch.keys
         more = []
         lengths: dict[int, I32] = {}

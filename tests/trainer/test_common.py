@@ -14,10 +14,11 @@ from ingest.deadletter import DeadLetters
 from ingest.examples import ExampleSource
 from livectr.cli import main
 from tests.trainer.ad_logs import ad_pipeline, write_files
-from tests.trainer.common_worker import ROLES, STEPS, WAYS, batch, pipeline
+from tests.trainer.common_worker import ROLES, SETTINGS, STEPS, WAYS, batch, pipeline
 from tests.trainer.processes import finish, start
 from tests.trainer.test_ranks import LOGITS, ROOT, WEIGHTS, facts, merged
 from tests.trainer.test_resume import Result, assert_close, assert_same
+from trainer.collectives import Collectives
 from trainer.groups import Groups
 from trainer.step import WAYS as TRAVEL
 from trainer.step import DesStep
@@ -82,6 +83,14 @@ def test_groups_send_less(runs: dict[int, Path]) -> None:
     sent = {name: (sum(r[name] for r in plain), sum(r[name] for r in grouped)) for name in plain[0]}
     assert sent["keys"][1] < sent["keys"][0]  # repeated keys are sent once in both ways
     assert sent["sum"][1] == sent["sum"][0]
+
+
+def test_groups_of_rows_travel_only_where_partial_results_are_added() -> None:
+    """The common fields are user, liked and city, on ranks 0 to 2; near, city alone is partial."""
+    whole = pipeline(*ROLES["LR"])
+    for how, needed in (("near", {2}), ("partial", {0, 1, 2})):
+        des = DesStep(whole, rank=0, world=4, seed=5, collectives=Collectives(0, 4), settings=SETTINGS[how])
+        assert {r for r in range(4) if des.exchange._needs_index(r)} == needed
 
 
 def test_equal_runs_give_equal_bits() -> None:

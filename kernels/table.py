@@ -6,6 +6,7 @@ LIVECTR_THREADS threads; equal calls give equal bits with any number of them.
 """
 
 import hashlib
+import itertools
 import math
 import sys
 import weakref
@@ -298,6 +299,22 @@ class FieldTables:
         whole = some[0] if len(some) == 1 else np.concatenate([*some, np.empty(0, np.float32)])
         self._shapes = None
         return checked(self._library.fields_backward(self._handle, address(whole))) if self.fields else 0
+
+    def find(self, ends: Sequence[int], keys: npt.ArrayLike) -> Rows:
+        """uint32[n] row numbers of int64[n] keys in their fields' tables; MISSING_ROW where there is none.
+
+        ends: those of field f are keys[ends[f] : ends[f + 1]]; they rise from 0 to n, and may end before F.
+        """
+        keys = contiguous(keys, np.int64, (None,))
+        fit = ends[0] == 0 and ends[-1] == len(keys) and len(ends) <= len(self.fields) + 1
+        if not fit or list(ends) != sorted(ends):
+            raise ValueError(f"{len(ends)} ends up to {ends[-1]} do not fit {len(keys)} keys")
+        out = np.empty(len(keys), np.uint32)
+        read, write = address(keys), address(out)
+        for (_, table), (start, end) in zip(self.fields, itertools.pairwise(ends), strict=False):
+            handle, count = self.tables[table].handle, end - start
+            checked(self._library.table_find(handle, read + 8 * start, count, write + 4 * start))
+        return out
 
     def infer(
         self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int, missing: Missing = "initial"

@@ -194,8 +194,9 @@ def decode_rows(
     missing = RowStatus.MISSING if version >= floor else RowStatus.OVERWRITTEN
     status = np.full(len(values), missing, np.uint8)
     length = np.fromiter((-1 if v is None else len(v) for v in values), np.int64, len(values))
-    if not np.isin(length, (-1, slot, 2 * slot)).all():
-        wrong = int(length[~np.isin(length, (-1, slot, 2 * slot))][0])
+    right = (length == -1) | (length == slot) | (length == 2 * slot)
+    if not right.all():
+        wrong = int(length[~right][0])
         raise ValueError(f"a published row has {wrong} bytes; {dim} values make {slot} or {2 * slot}")
     for slots in (1, 2):
         at = np.flatnonzero(length == slots * slot)

@@ -13,6 +13,7 @@ Requests share the tables; only those that bring missing rows have them alone fo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -115,10 +116,11 @@ class NearCache:
                 for table, (keys, rows) in found.items():
                     self._assign(table, keys, rows)
                 metrics.NEARCACHE_ROWS.set(len(self))
-            missing = self._missing(batch)
+            front = self._front(batch)
+            missing = self._missing(batch, front)
             if missing:
                 return None, missing
-            return batch.infer(self._front(batch)), {}
+            return batch.infer(front), {}
 
     def infer_cold(self, batch: Batch) -> Vectors:
         """As `infer`, with initial values for rows that are not held; nothing is remembered."""
@@ -154,14 +156,14 @@ class NearCache:
             front = self._fronts[batch.fields, batch.sequences] = batch.front(self.tables)
         return front
 
-    def _missing(self, batch: Batch) -> dict[str, I64]:
-        ends = batch.offsets[:: batch.rows]
+    def _missing(self, batch: Batch, front: FieldTables) -> dict[str, I64]:
+        ends = batch.offsets[:: batch.rows].tolist()
+        absent = front.find(ends, batch.keys) == MISSING_ROW
         missing: dict[str, list[I64]] = {}
-        for index, (_, table) in enumerate(batch.fields):
-            keys = batch.keys[ends[index] : ends[index + 1]]
-            absent = keys[self.tables[table].find(keys) == MISSING_ROW]
-            if len(absent):
-                missing.setdefault(table, []).append(absent)
+        if absent.any():
+            for (_, table), (start, end) in zip(batch.fields, itertools.pairwise(ends), strict=True):
+                if absent[start:end].any():
+                    missing.setdefault(table, []).append(batch.keys[start:end][absent[start:end]])
         unique = {table: np.unique(np.concatenate(parts)) for table, parts in missing.items()}
         misses = sum(len(keys) for keys in unique.values())
         metrics.NEARCACHE_HITS.inc(len(batch.keys) - misses)

@@ -13,7 +13,7 @@ import torch
 
 from kernels.compiler import KERNELS
 from kernels.layout import FTRL, AdaGrad, Adam, RowLayout, Segment
-from kernels.table import DynamicTable, FieldTables
+from kernels.table import MISSING_ROW, DynamicTable, FieldTables
 from tests.kernels.reference import initial_row, updated_row
 
 LAYOUT = RowLayout(
@@ -154,6 +154,19 @@ def test_infer_stores_nothing() -> None:
     np.testing.assert_array_equal(got[:, 0], [known, known + unknown])
     np.testing.assert_array_equal(zeros[:, 0], [known, known])
     assert len(fields.tables["user"]) == 1
+
+
+def test_rows_of_many_fields_are_those_of_their_tables() -> None:
+    fields = FieldTables(tables(), FIELDS)
+    ends, keys = [0, 2, 2, 5], np.array([5, 6, 5, 6, 7])
+    for table, own in (("user", [6]), ("ad", [9, 7, 5])):
+        fields.tables[table].find_or_insert(own)
+    user, ad = (fields.tables[table].find(part) for table, part in (("user", keys[:2]), ("ad", keys[2:])))
+    np.testing.assert_array_equal(fields.find(ends, keys), [*user, *ad])
+    assert (fields.find(ends, keys) == MISSING_ROW).tolist() == [True, False, False, True, False]
+    for wrong in ([0, 2], [1, 5], [0, 6, 5], [0, *[5] * 6]):
+        with pytest.raises(ValueError, match="do not fit 5 keys"):
+            fields.find(wrong, keys)
 
 
 def test_a_rank_without_fields() -> None:

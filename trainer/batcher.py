@@ -100,7 +100,7 @@ class Flags:
     quiet: bool = False
     """Nothing has come for so long that it would end."""
     due: int = 0
-    """What it thinks should be committed now (trainer.run.Due); rank 0's word counts."""
+    """What it thinks should be committed now (trainer.commits.Due); rank 0's word counts."""
     publish: int = 0
     """State of its push (trainer.publish.Push)."""
 

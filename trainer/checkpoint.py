@@ -14,14 +14,14 @@
 A generation exists once its manifest does. It may name table files of earlier generations (a base and the
 deltas after it). Two generations are kept; when the newest is torn, restore takes the one before.
 
-The commit of `Checkpointer.commit`, in the steps of trainer.run:
+The commit of `Checkpointer.commit`, in the steps of trainer.commits:
 
     2  every rank writes and syncs its files;
     3  rank 0 gathers their names, sizes and digests;
     4  rank 0 renames the manifest into place: the one moment at which the generation begins to exist;
        what no kept generation names is removed afterwards.
 
-(Step 1 waits for the publish before, step 5 publishes: trainer.run.)
+(Step 1 waits for the publish before, step 5 publishes: trainer.commits.)
 """
 
 import fcntl

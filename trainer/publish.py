@@ -1,6 +1,6 @@
 """Publishing a version: copied at a step boundary, pushed in the background, flipped when all ranks are done.
 
-The steps after a commit's checkpoint (trainer.run numbers them 1 to 6):
+The steps after a commit's checkpoint (trainer.commits numbers them 1 to 6):
 
     5  every rank copies what changed since the last version and pushes it to Redis from a thread;
     6  when every rank's push has arrived, rank 0 flips the manifest: the one moment at which the version

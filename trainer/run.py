@@ -2,18 +2,10 @@
 
     source ─poll─► batcher ─cut─► feed: take ─► features ─► step ─► predictions, window, metrics
                       │ the header's flags: stop, quiet, due, push
-                      └─► commit ─► checkpoint ─► publish
+                      └─► commit ─► checkpoint ─► publish          (trainer.commits)
 
 The features of a batch are extracted while the one before is learned (trainer.feed); with tables on SSD, it
-waits for one step more, while its rows are read (trainer.tiers). A commit takes place at a step boundary with
-nothing in flight, in these steps:
-
-    1  settle the publish before: while one is still under way, this commit publishes nothing;
-    2  every rank writes its checkpoint files;
-    3  rank 0 gathers their digests;
-    4  rank 0 renames the manifest into place;
-    5  every rank copies what changed and pushes it to Redis in the background;
-    6  some steps later, when every push has arrived, rank 0 flips the version.
+waits for one step more, while its rows are read (trainer.tiers).
 
 A process that dies anywhere leaves a whole checkpoint and a whole version. The run that follows reads the log
 again from the checkpoint's positions, and since batches are a function of the log, it learns the same model.
@@ -24,8 +16,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, replace
-from enum import IntEnum
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +37,7 @@ from trainer import telemetry
 from trainer.batcher import Batcher, Cut, Flags, Round
 from trainer.checkpoint import Checkpointer, Commit, Restored
 from trainer.collectives import Collectives, connect
+from trainer.commits import Commits, Due
 from trainer.contents import Contents
 from trainer.control import Control
 from trainer.feed import Batch, Feed
@@ -58,7 +50,7 @@ from trainer.placing import measured_placement
 from trainer.policies import Policies
 from trainer.predictions import PredictionLog, records
 from trainer.process import metrics_server, stop_signals
-from trainer.publish import Cursor, Publisher, Push
+from trainer.publish import Cursor, Publisher
 from trainer.redis_store import RedisStore
 from trainer.seen import NOT_COUNTED, ItemCounts, is_cold
 from trainer.snapshot import Boundary, Snapshotter, served_segments
@@ -69,18 +61,6 @@ from trainer.warm import Warm
 __all__ = ["Report", "TrainOptions", "train"]
 
 LOG = logging.getLogger(__name__)
-LAST_PUBLISH_DEADLINE_S = 60.0
-CHECKPOINT_PAUSE = 9.0
-"""Seconds without a checkpoint for each second that one took: at most a tenth of the time goes into them."""
-
-
-class Due(IntEnum):
-    """What rank 0 wants to be committed."""
-
-    NOTHING = 0
-    PUBLISH = 1
-    ALL = 2
-    """Checkpoint and publish."""
 
 
 def train(pipeline: Pipeline, options: TrainOptions) -> Report:
@@ -243,18 +223,16 @@ class Training:
         )
         roles = self.step.models if rank == 0 else ()
         self.monitor = Monitor(self.step.tables, roles, int(options.window_s * 1000))
-        # Tables of facts are read anew by every process, so that all of them count as changed.
-        kept = self.checkpoint is not None or self.publisher is not None
-        first = Boundary.mark(self.step, self.source) if kept else Boundary({}, 0, 0)
-        self._published = replace(first, facts=0)
-        """The boundary of the version that Redis holds."""
-        self._pushing = self._checkpointed = self._published
-        self._dirty = self.publisher is not None
-        self._next_commit = self._next_checkpoint = time.monotonic()
+        self.commits = Commits(
+            self,
+            control,
+            self.checkpoint,
+            self.publisher,
+            publish_interval_s=options.publish_interval_s,
+            checkpoint_interval_s=options.checkpoint_interval_s,
+        )
         self._fed = restored is not None
         self._started_with = self.examples
-        self.versions = 0
-        self.rows = 0
 
     # ── the loop ──
 
@@ -264,30 +242,26 @@ class Training:
         with self.monitor:
             while True:
                 round_ = self.batcher.round(self._flags())
-                self._observe([flags.publish for flags in round_.flags])
+                self.commits.observe([flags.publish for flags in round_.flags])
                 self.contents.follow()
-                self._dirty |= round_.moved
+                self.commits.dirty |= round_.moved
                 if self._ends(round_):
                     break
-                if round_.flags[0].due and self._dirty:
-                    self.commit(checkpoint=round_.flags[0].due == Due.ALL)
+                if round_.flags[0].due and self.commits.dirty:
+                    self.commits.commit(checkpoint=round_.flags[0].due == Due.ALL)
                 self._go_on(round_.cut)
                 self.monitor.show(self.examples, self.publisher.last if self.publisher else None)
-            self._finish()
+            self.commits.finish()
             self.monitor.gauges()
         return self._report(time.monotonic() - started)
 
     def _flags(self) -> Flags:
-        now = time.monotonic()
-        due = Due.NOTHING
-        if self.rank == 0 and now >= self._next_commit and (self.checkpoint or self.publisher):
-            due = Due.ALL if now >= self._next_checkpoint else Due.PUBLISH
         self._fed = self._fed or any(self.source.stats.events.values())
         return Flags(
             stop=self.stop(),
             quiet=self.source.quiet and (self._fed or self.control.world > 1),
-            due=due,
-            publish=self.publisher.state if self.publisher is not None else Push.IDLE,
+            due=self.commits.due if self.rank == 0 else Due.NOTHING,
+            publish=self.commits.push,
         )
 
     def _ends(self, round_: Round) -> bool:
@@ -310,7 +284,7 @@ class Training:
         batch = self.feed.settle()
         if cut is not None:
             self.feed.begin(cut)
-            self._dirty = True
+            self.commits.dirty = True
         started = time.perf_counter()
         next_ = None if batch is None else (batch, self.step.take(batch.features, batch.label))
         if self.tiers is not None:
@@ -318,7 +292,7 @@ class Training:
         if next_ is not None:
             self._learn(*next_, started)
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Learn all that is in flight. Collective."""
         self._go_on(None)
         if self._held is not None:
@@ -347,108 +321,48 @@ class Training:
         if self.publisher is not None:
             self.publisher.trained(batch.time_ms)
 
-    # ── commit ──
+    # ── what is committed: see trainer.commits.Committed ──
 
-    def commit(self, *, checkpoint: bool) -> None:
-        """Steps 1 to 5 of a commit (see the module's docstring). Collective."""
-        self._drain()
-        # 1 settle the publish before
-        publish = self.publisher is not None and not self.publisher.busy
-        boundary = Boundary.mark(self.step, self.source)
-        if self.checkpoint is not None and checkpoint:
-            # 2, 3, 4 the checkpoint
-            cursor = self.publisher.cursor(self.steps) if self.publisher is not None and publish else None
-            started = time.monotonic()
-            self._write_checkpoint(boundary, cursor)
-            took_s = time.monotonic() - started
-            pause_s = max(self.options.checkpoint_interval_s, CHECKPOINT_PAUSE * took_s)
-            self._next_checkpoint = time.monotonic() + pause_s
-        if self.publisher is not None and publish:
-            # 5 push in the background
-            self._pushing = boundary
-            since = None if self.publisher.full else self._published
-            self.publisher.begin(self._snapshots(self.publisher.store.space).take(self.steps, since))
-        self._forget()
-        self._dirty = self.publisher is not None and not publish
-        self._next_commit = time.monotonic() + self.options.publish_interval_s
+    def mark(self) -> Boundary:
+        """The boundary between what changed until now and what changes from here on."""
+        return Boundary.mark(self.step, self.source)
 
-    def _write_checkpoint(self, boundary: Boundary, cursor: Cursor | None) -> None:
-        assert self.checkpoint is not None
-        with telemetry.CHECKPOINT_SECONDS.time():
-            self.dead_letters.flush()
-            self.checkpoint.commit(
-                Commit(
-                    step=self.steps,
-                    examples=self.examples,
-                    predictions=self.log.sync() if self.log is not None else 0,
-                    cursor=asdict(cursor) if cursor is not None else None,
-                    tables=self.step.tables,
-                    marks=boundary.tables,
-                    dense=self.step.state_dense(),
-                    statistics=self.feed.statistics.state(),
-                    items=self.items.state() if self.items is not None else {},
-                    source=self.source.snapshot().parts(),
-                    policies=self.policies.state(),
-                    tracked=self.policies.tracked,
-                    row=self.step.layout.describe(),
-                    field_keys=self._field_keys(),
-                )
-            )
-        self._checkpointed = boundary
+    def state(self, boundary: Boundary, cursor: Cursor | None) -> Commit:
+        """What a checkpoint holds; dead letters and predictions until here are on disk."""
+        self.dead_letters.flush()
+        return Commit(
+            step=self.steps,
+            examples=self.examples,
+            predictions=self.log.sync() if self.log is not None else 0,
+            cursor=asdict(cursor) if cursor is not None else None,
+            tables=self.step.tables,
+            marks=boundary.tables,
+            dense=self.step.state_dense(),
+            statistics=self.feed.statistics.state(),
+            items=self.items.state() if self.items is not None else {},
+            source=self.source.snapshot().parts(),
+            policies=self.policies.state(),
+            tracked=self.policies.tracked,
+            row=self.step.layout.describe(),
+            field_keys=self._field_keys(),
+        )
 
-    def _field_keys(self) -> dict[str, int]:
-        """Field → keys of this rank's examples."""
-        return dict(zip((f.name for f in self.pipeline.fields), self._keys.tolist(), strict=True))
-
-    def _snapshots(self, space: Keyspace) -> Snapshotter:
+    def snapshots(self, space: Keyspace) -> Snapshotter:
+        """What copies a version's changes."""
         statistics = self.feed.statistics
         return Snapshotter(
             self.pipeline, self.step, self.source, self.extract, statistics, self.control, space
         )
 
-    def _forget(self) -> None:
-        """Free change lists that neither the next checkpoint nor the next version needs."""
+    def forget(self, needed: list[Boundary]) -> None:
+        """Free change lists from before all of these boundaries."""
         for name, table in self.step.tables.items():
-            needed = [self._checkpointed.tables[name]] if self.checkpoint is not None else []
-            needed += [self._published.tables[name]] if self.publisher is not None else []
             if needed:
-                table.forget(min(needed))
+                table.forget(min(boundary.tables[name] for boundary in needed))
 
-    def _observe(self, pushes: list[int]) -> None:
-        """6 flip when every rank's push has arrived, and note a version that was flipped."""
-        if self.publisher is None or not self.publisher.busy:
-            return
-        published = self.publisher.observe(pushes)
-        if published is not None:
-            self._published = self._pushing
-            self.versions += 1
-            self.rows += published.rows
-        elif not self.publisher.busy:
-            self._dirty = True  # it failed: the next commit repeats it, even if no event comes
-
-    def _finish(self) -> None:
-        """Learn what is in flight, commit the end of the run and see its version flipped. Collective."""
-        self._drain()
-        self._settle()
-        if self.checkpoint is None and self.publisher is None:
-            return
-        self.commit(checkpoint=True)
-        deadline = time.monotonic() + LAST_PUBLISH_DEADLINE_S
-        served = self.versions
-        self._settle()
-        while self.publisher is not None and self.versions == served:
-            if self.control.broadcast_json(time.monotonic() > deadline):
-                LOG.warning("the last version was not published; the next run publishes it")
-                return
-            time.sleep(0.5)
-            self.commit(checkpoint=True)
-            self._settle()
-
-    def _settle(self) -> None:
-        """Exchange flags until no version is under way. Collective."""
-        while self.publisher is not None and self.publisher.busy:
-            self._observe(self.control.gather(np.array([self.publisher.state]))[:, 0].tolist())
-            time.sleep(0.002)
+    def _field_keys(self) -> dict[str, int]:
+        """Field → keys of this rank's examples."""
+        return dict(zip((f.name for f in self.pipeline.fields), self._keys.tolist(), strict=True))
 
     # ── restore and report ──
 
@@ -499,8 +413,8 @@ class Training:
             world=self.control.world,
             events=sum(stream.get("events", {}).values()),
             dead_letters=sum(share["dead_letters"] for share in shares),
-            published_versions=self.versions,
-            published_rows=self.rows,
+            published_versions=self.commits.versions,
+            published_rows=self.commits.rows,
             **{name: rank[name] for name in QUALITY if name in rank},
             last_20_percent=rank.get("last_20_percent", {}),
             prerank=roles.get("prerank", {}),

@@ -1,0 +1,177 @@
+"""When and how a run's state becomes a checkpoint and a version in Redis.
+
+A commit takes place at a step boundary with nothing in flight, in these steps:
+
+    1  settle the publish before: while one is still under way, this commit publishes nothing;
+    2  every rank writes its checkpoint files;
+    3  rank 0 gathers their digests;
+    4  rank 0 renames the manifest into place;
+    5  every rank copies what changed and pushes it to Redis in the background;
+    6  some steps later, when every push has arrived, rank 0 flips the version.
+"""
+
+import logging
+import time
+from dataclasses import replace
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+
+from protos.store import Keyspace
+from trainer import telemetry
+from trainer.checkpoint import Checkpointer, Commit
+from trainer.control import Control
+from trainer.publish import Cursor, Publisher, Push
+from trainer.snapshot import Boundary, Snapshotter
+
+LOG = logging.getLogger(__name__)
+LAST_PUBLISH_DEADLINE_S = 60.0
+CHECKPOINT_PAUSE = 9.0
+"""Seconds without a checkpoint for each second that one took: at most a tenth of the time goes into them."""
+
+
+class Due(IntEnum):
+    """What rank 0 wants to be committed."""
+
+    NOTHING = 0
+    PUBLISH = 1
+    ALL = 2
+    """Checkpoint and publish."""
+
+
+class Committed(Protocol):
+    """The run whose state is committed."""
+
+    steps: int
+
+    def drain(self) -> None:
+        """Learn all that is in flight. Collective."""
+
+    def mark(self) -> Boundary:
+        """The boundary between what changed until now and what changes from here on."""
+
+    def state(self, boundary: Boundary, cursor: Cursor | None) -> Commit:
+        """What a checkpoint holds."""
+
+    def snapshots(self, space: Keyspace) -> Snapshotter:
+        """What copies a version's changes."""
+
+    def forget(self, needed: list[Boundary]) -> None:
+        """Free change lists from before all of these boundaries."""
+
+
+class Commits:
+    """The commits of one rank's run; with neither a checkpoint nor a publisher there are none.
+
+    Attributes:
+        dirty: whether a commit has something to do.
+        versions, rows: published so far.
+    """
+
+    def __init__(
+        self,
+        run: Committed,
+        control: Control,
+        checkpoint: Checkpointer | None,
+        publisher: Publisher | None,
+        *,
+        publish_interval_s: float,
+        checkpoint_interval_s: float,
+    ) -> None:
+        self._run, self._control = run, control
+        self._checkpoint, self._publisher = checkpoint, publisher
+        self._publish_interval_s, self._checkpoint_interval_s = publish_interval_s, checkpoint_interval_s
+        # Tables of facts are read anew by every process, so that all of them count as changed.
+        first = run.mark() if self.wanted else Boundary({}, 0, 0)
+        self._published = replace(first, facts=0)
+        """The boundary of the version that Redis holds."""
+        self._pushing = self._checkpointed = self._published
+        self.dirty = publisher is not None
+        self._next_commit = self._next_checkpoint = time.monotonic()
+        self.versions = 0
+        self.rows = 0
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anything to commit to."""
+        return self._checkpoint is not None or self._publisher is not None
+
+    @property
+    def due(self) -> Due:
+        """What should be committed by now."""
+        now = time.monotonic()
+        if not self.wanted or now < self._next_commit:
+            return Due.NOTHING
+        return Due.ALL if now >= self._next_checkpoint else Due.PUBLISH
+
+    @property
+    def push(self) -> Push:
+        """How far this rank's push is."""
+        return self._publisher.state if self._publisher is not None else Push.IDLE
+
+    def commit(self, *, checkpoint: bool) -> None:
+        """Steps 1 to 5 (see the module's docstring). Collective."""
+        self._run.drain()
+        # 1 settle the publish before
+        publish = self._publisher is not None and not self._publisher.busy
+        boundary = self._run.mark()
+        if self._checkpoint is not None and checkpoint:
+            # 2, 3, 4 the checkpoint
+            cursor = None
+            if self._publisher is not None and publish:
+                cursor = self._publisher.cursor(self._run.steps)
+            started = time.monotonic()
+            with telemetry.CHECKPOINT_SECONDS.time():
+                self._checkpoint.commit(self._run.state(boundary, cursor))
+            self._checkpointed = boundary
+            pause_s = CHECKPOINT_PAUSE * (time.monotonic() - started)
+            self._next_checkpoint = time.monotonic() + max(self._checkpoint_interval_s, pause_s)
+        if self._publisher is not None and publish:
+            # 5 push in the background
+            self._pushing = boundary
+            since = None if self._publisher.full else self._published
+            snapshots = self._run.snapshots(self._publisher.store.space)
+            self._publisher.begin(snapshots.take(self._run.steps, since))
+        # What neither the next checkpoint nor the next version needs is forgotten.
+        needed = [self._checkpointed] if self._checkpoint is not None else []
+        needed += [self._published] if self._publisher is not None else []
+        self._run.forget(needed)
+        self.dirty = self._publisher is not None and not publish
+        self._next_commit = time.monotonic() + self._publish_interval_s
+
+    def observe(self, pushes: list[int]) -> None:
+        """6 flip when every rank's push has arrived, and note a version that was flipped."""
+        if self._publisher is None or not self._publisher.busy:
+            return
+        published = self._publisher.observe(pushes)
+        if published is not None:
+            self._published = self._pushing
+            self.versions += 1
+            self.rows += published.rows
+        elif not self._publisher.busy:
+            self.dirty = True  # it failed: the next commit repeats it, even if no event comes
+
+    def settle(self) -> None:
+        """Exchange states of pushes until no version is under way. Collective."""
+        while self._publisher is not None and self._publisher.busy:
+            self.observe(self._control.gather(np.array([self._publisher.state]))[:, 0].tolist())
+            time.sleep(0.002)
+
+    def finish(self) -> None:
+        """Commit the end of the run and see its version flipped. Collective."""
+        self._run.drain()
+        self.settle()
+        if not self.wanted:
+            return
+        self.commit(checkpoint=True)
+        deadline = time.monotonic() + LAST_PUBLISH_DEADLINE_S
+        served = self.versions
+        self.settle()
+        while self._publisher is not None and self.versions == served:
+            if self._control.broadcast_json(time.monotonic() > deadline):
+                LOG.warning("the last version was not published; the next run publishes it")
+                return
+            time.sleep(0.5)
+            self.commit(checkpoint=True)
+            self.settle()

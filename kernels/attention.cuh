@@ -43,6 +43,14 @@ constexpr int UNITS = unit_at(HIDDEN);
 inline Vec load(const Real* at) { return *reinterpret_cast<const Vec*>(at); }
 inline Vec& at(Real* where) { return *reinterpret_cast<Vec*>(where); }
 
+// The sum of all numbers of v: halves are exchanged and added, then quarters, and so on.
+template <int HALF = LANES / 2, int... I>
+inline Real total(Vec v, std::integer_sequence<int, I...> lanes) {
+    v += __builtin_shuffle(v, decltype(v > 0){(I ^ HALF)...});
+    if constexpr (HALF > 1) return total<HALF / 2>(v, lanes);
+    return v[0];
+}
+
 // out[r][o] += sum_i in[r][i] w[i][o], of rows of `stride` numbers and whole registers of out; r < rows,
 // a multiple of ROWS.
 template <int IN, int OUT>
@@ -204,8 +212,7 @@ struct alignas(64) Tile {
             for (int r = 0; r < rows; ++r) {
                 Vec products = {};
                 for (int i = 0; i < IN; i += LANES) products += load(y + r * IN + i) * load(unit.last + i);
-                a[r] = unit.last_bias;
-                for (int i = 0; i < LANES; ++i) a[r] += products[i];
+                a[r] = unit.last_bias + total(products, std::make_integer_sequence<int, LANES>());
             }
         }
     }

@@ -1,61 +1,99 @@
-// The unique rows of a batch and, for each, the cells of its occurrences in the order of the batch: the
-// gradients of a row are summed in that order and its optimiser runs once, whatever the threads do.
+// The unique keys of a batch and, for each, its row and the cells of its occurrences in the order of the batch: a key
+// is looked up and read once, the gradients of a row are summed in that order and its optimiser runs once, whatever
+// the threads do.
 #pragma once
 #include "table.cuh"
 #ifdef LIVECTR_HOST
+#include "unique_scratch.cuh"
 
 namespace {
 
+// out[n, D]: values of keys whose rows are known.
+void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros,
+                 float* out) {
+    constexpr int64_t AHEAD = 8;
+    for (int64_t i = 0; i < n; ++i) {
+        if (i + AHEAD < n && rows[i + AHEAD] != NO_ROW) {
+            prefetch_row(table.rows(), rows[i + AHEAD], sizeof(RowHeader) + VALUE_BYTES);
+        }
+        float buffer[Layout::D];
+        memcpy(out + i * Layout::D, table.values(keys[i], rows[i], zeros, buffer), 4 * Layout::D);
+    }
+}
+
 class Batch {
   public:
-    void start(int64_t occurrences) {
-        unique_.clear();
-        occurrences_.clear();
-        unique_.reserve(occurrences);
-        occurrences_.reserve(occurrences);
+    // In this order: `begin`; `add` the keys of every field, n in all; `group`; `put` the cell of every key; `find` all
+    // chunks; `insert` or `admit`; `use`. Between `begin` and `group` the thread has no other batch.
+    void begin(int64_t n) {
+        unique_scratch().begin(n);
+        if (static_cast<int64_t>(keys_.size()) < n) keys_.resize(n);
+        ends_.clear();
     }
 
-    // One more occurrence: `row` was read for the gradient row `cell`.
-    void add(const RowsView& view, uint32_t row, uint32_t cell) {
-        uint32_t& mark = row_header(view, row)->mark;
-        if (mark >= unique_.size() || unique_[mark].row != row) {
-            mark = unique_.size();
-            unique_.push_back({row, 0});
-        }
-        ++unique_[mark].end;
-        occurrences_.push_back({mark, cell});
+    // number[n]: of each key among the unique ones.
+    void add(const int64_t* keys, int64_t n, uint32_t* number) {
+        ends_.resize(unique_scratch().add(keys, n, keys_.data(), number));
+        for (int64_t i = 0; i < n; ++i) ++ends_[number[i]];
     }
 
-    // Adds n occurrences with cells first, first + 1, ...
-    void add_all(const RowsView& view, const uint32_t* rows, int64_t n) {
-        for (int64_t i = 0; i < n; ++i) {
-            if (i + AHEAD < n) prefetch(row_header(view, rows[i + AHEAD]));
-            add(view, rows[i], i);
-        }
-        group();
-    }
-
-    // After the last occurrence: puts the cells of each unique row side by side, in the order they came (a counting
-    // sort, which moves each row's `end` from its count over its first place to its end).
-    void group() {
+    // A counting sort puts the cells of each unique key side by side, in the order they come: a key's `end` moves from
+    // its count over its first place to its end.
+    void group(int64_t n) {
         uint32_t first = 0;
-        for (Unique& unique : unique_) first += std::exchange(unique.end, first);
-        cells_.resize(occurrences_.size());
-        for (const Occurrence& one : occurrences_) cells_[unique_[one.unique].end++] = one.cell;
+        for (uint32_t& end : ends_) first += std::exchange(end, first);
+        cells_.resize(n);
+        rows_.resize(ends_.size());
     }
+    void put(uint32_t unique, uint32_t cell) { cells_[ends_[unique]++] = cell; }
+
+    void find(const Table& table, int64_t c) {
+        const auto [begin, end] = chunk(c);
+        find_rows(table.index(), keys_.data() + begin, end - begin, rows_.data() + begin);
+    }
+
+    // Missing keys get rows.
+    void insert(Table& table) { table.insert_missing(keys_.data(), rows_.data(), size()); }
+
+    // Missing keys that the table's admission lets in get rows; those of others stay NO_ROW.
+    void admit(Table& table) {
+        std::vector<int64_t> missing;
+        for (int64_t u = 0; u < size(); ++u) {
+            if (rows_[u] == NO_ROW) missing.push_back(keys_[u]);
+        }
+        table.admission().sift(missing);
+        std::vector<uint32_t> rows(missing.size(), NO_ROW);
+        table.insert_missing(missing.data(), rows.data(), missing.size());
+        for (int64_t u = 0; u < size(); ++u) {
+            if (rows_[u] == NO_ROW) rows_[u] = find_row(table.index(), keys_[u]);
+        }
+    }
+
+    // Before the values of all chunks are read, which `value` then gives.
+    void prepare_values() {
+        if (values_.size() < rows_.size() * Layout::D) values_.resize(rows_.size() * Layout::D);
+    }
+    void read(const Table& table, int64_t c) {
+        const auto [begin, end] = chunk(c);
+        copy_values(table, keys_.data() + begin, rows_.data() + begin, end - begin, false,
+                    values_.data() + begin * Layout::D);
+    }
+    const float* value(uint32_t unique) const { return values_.data() + int64_t{unique} * Layout::D; }
 
     // Notes the use of each unique row, if the table keeps track of it. A use is a change: it must reach a checkpoint.
     void use(Table& table) const {
         if (!table.usage().on()) return;
         const RowsView view = table.rows();
         const uint32_t generation = table.generation();
-        for (const Unique& unique : unique_) {
-            table.usage().touch(unique.row);
-            if (Table::touch(row_header(view, unique.row), generation)) table.changed(&unique.row, 1);
+        for (const uint32_t row : rows_) {
+            if (row == NO_ROW) continue;
+            table.usage().touch(row);
+            if (Table::touch(row_header(view, row), generation)) table.changed(&row, 1);
         }
     }
 
-    int64_t size() const { return unique_.size(); }
+    int64_t size() const { return rows_.size(); }
+    int64_t stored() const { return size() - std::count(rows_.begin(), rows_.end(), NO_ROW); }
     int64_t chunks() const { return (size() + GRAIN - 1) / GRAIN; }
 
     // Before the chunks are applied, in parallel or not; `finish` follows the last.
@@ -68,13 +106,14 @@ class Batch {
     void apply(Table& table, const float* grads, int64_t c) {
         const RowsView view = table.rows();
         const uint32_t generation = table.generation();
-        const int64_t begin = c * GRAIN, end = std::min(size(), begin + GRAIN);
+        const auto [begin, end] = chunk(c);
         for (int64_t u = begin; u < end; ++u) {
-            if (u + AHEAD < end) {
-                prefetch_row(view, unique_[u + AHEAD].row, ROW_BYTES);
+            if (u + AHEAD < end && rows_[u + AHEAD] != NO_ROW) {
+                prefetch_row(view, rows_[u + AHEAD], ROW_BYTES);
                 prefetch_grad(grads, cells_[first_of(u + AHEAD)]);
             }
-            const uint32_t row = unique_[u].row, first = first_of(u), last = unique_[u].end;
+            const uint32_t row = rows_[u], first = first_of(u), last = ends_[u];
+            if (row == NO_ROW) continue;  // not admitted
             const float* grad = grad_of(grads, cells_[first]);
             float sum[Layout::D];
             if (last - first > 1) {
@@ -95,11 +134,11 @@ class Batch {
     void assign(Table& table, const float* source, int64_t c) {
         const RowsView view = table.rows();
         const uint32_t generation = table.generation();
-        const int64_t begin = c * GRAIN, end = std::min(size(), begin + GRAIN);
+        const auto [begin, end] = chunk(c);
         for (int64_t u = begin; u < end; ++u) {
-            if (u + AHEAD < end) prefetch_row(view, unique_[u + AHEAD].row, ROW_BYTES);
-            const uint32_t row = unique_[u].row;
-            const int64_t cell = cells_[unique_[u].end - 1];
+            if (u + AHEAD < end) prefetch_row(view, rows_[u + AHEAD], ROW_BYTES);
+            const uint32_t row = rows_[u];
+            const int64_t cell = cells_[ends_[u] - 1];
             write_row(view, row, source + cell * Layout::STRIDE);
             if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
         }
@@ -112,18 +151,14 @@ class Batch {
     static constexpr int64_t AHEAD = 8;
 
   private:
-    struct Unique {
-        uint32_t row, end;  // its cells: from the end of the one before to `end`
-    };
-    struct Occurrence {
-        uint32_t unique, cell;
-    };
-    std::vector<Unique> unique_;
-    std::vector<Occurrence> occurrences_;
+    std::vector<int64_t> keys_;          // the unique ones first
+    std::vector<uint32_t> rows_, ends_;  // of each unique key; its cells: from the end of the one before to its end
     std::vector<uint32_t> cells_;
+    std::vector<float> values_;          // of each unique key, D
     std::vector<uint32_t> touched_, touched_counts_;  // by chunk: rows that changed first in this generation
 
-    uint32_t first_of(int64_t u) const { return u ? unique_[u - 1].end : 0; }
+    std::pair<int64_t, int64_t> chunk(int64_t c) const { return {c * GRAIN, std::min(size(), (c + 1) * GRAIN)}; }
+    uint32_t first_of(int64_t u) const { return u ? ends_[u - 1] : 0; }
     static const float* grad_of(const float* grads, uint32_t cell) { return grads + int64_t{cell} * Layout::D; }
     static void prefetch_grad(const float* grads, uint32_t cell) {
         for (int d = 0; d < Layout::D; d += 16) prefetch(grad_of(grads, cell) + d);

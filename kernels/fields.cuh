@@ -50,40 +50,45 @@ class Shape {
 class Fields {
   public:
     Fields(Table* const* tables, int64_t count, const int32_t* table_of, int64_t fields)
-        : tables_(tables, tables + count), table_of_(table_of, table_of + fields), batches_(count) {}
+        : tables_(tables, tables + count), table_of_(table_of, table_of + fields), fields_of_(count), batches_(count) {
+        for (int64_t f = 0; f < fields; ++f) fields_of_[table_of[f]].push_back(f);
+    }
 
     int64_t fields() const { return table_of_.size(); }
 
-    // Rows missing from the tables are inserted, if they are admitted. Remembers the batch for `backward`.
+    // Rows missing from the tables are inserted, if they are admitted. Remembers the batch for `backward`. Each key of
+    // a table is looked up and read once: what its other occurrences read is small and near.
     void forward(const Shape& shape, const int32_t* offsets, const int64_t* keys, float* out) {
-        found_.resize(offsets[shape.cells()]);
-        const int64_t count = blocks(shape.most(), WIDE);
-        livectr::parallel_for(fields() * count, [&](int64_t task) {
-            const auto [first, last] = range(shape[task / count], task % count, WIDE);
-            const int32_t begin = offsets[first], end = offsets[last];
-            find_rows(table(task / count).index(), keys + begin, end - begin, found_.data() + begin);
+        unique_.resize(offsets[shape.cells()]);
+        std::vector<std::pair<int64_t, int64_t>> sizes;  // the largest first: then threads end together
+        for (size_t t = 0; t < tables_.size(); ++t) sizes.emplace_back(-occurrences(shape, t, offsets), t);
+        std::sort(sizes.begin(), sizes.end());
+        livectr::parallel_for(sizes.size(), [&](int64_t i) { group(shape, sizes[i].second, offsets, keys); });
+        each_chunk([&](Batch& batch, Table& table, int64_t c) { batch.find(table, c); });
+        livectr::parallel_for(sizes.size(), [&](int64_t i) {
+            Table& table = *tables_[sizes[i].second];
+            Batch& batch = batches_[sizes[i].second];
+            table.admission().on() ? batch.admit(table) : batch.insert(table);
+            batch.use(table);
+            batch.prepare_values();
         });
-        livectr::parallel_for(tables_.size(), [&](int64_t t) { group(shape, t, offsets, keys); });
-        livectr::parallel_for(count * fields(), [&](int64_t task) {
+        each_chunk([&](Batch& batch, Table& table, int64_t c) { batch.read(table, c); });
+        livectr::parallel_for(fields() * blocks(shape.most(), WIDE), [&](int64_t task) {
             const int64_t f = task % fields();
             const auto [first, last] = range(shape[f], task / fields(), WIDE);
-            pool(table(f), keys, found_.data(), offsets, first, last, shape[f], false, out);
+            const Batch& batch = batches_[table_of_[f]];
+            pool(offsets, first, last, shape[f], out, [&](int32_t i, float*) { return batch.value(unique_[i]); });
         });
     }
 
     // Optimiser step of the rows of the last forward; grad is laid out as its results. Returns how many rows.
     int64_t backward(const float* grad) {
-        std::vector<std::pair<int64_t, int64_t>> tasks;
         int64_t unique = 0;
-        for (size_t t = 0; t < tables_.size(); ++t) {
-            batches_[t].prepare();
-            unique += batches_[t].size();
-            for (int64_t c = 0; c < batches_[t].chunks(); ++c) tasks.emplace_back(t, c);
+        for (Batch& batch : batches_) {
+            batch.prepare();
+            unique += batch.stored();
         }
-        livectr::parallel_for(tasks.size(), [&](int64_t i) {
-            const auto [t, chunk] = tasks[i];
-            batches_[t].apply(*tables_[t], grad, chunk);
-        });
+        each_chunk([&](Batch& batch, Table& table, int64_t c) { batch.apply(table, grad, c); });
         for (size_t t = 0; t < tables_.size(); ++t) batches_[t].finish(*tables_[t]);
         return unique;
     }
@@ -97,7 +102,13 @@ class Fields {
                 const int32_t begin = offsets[first], end = offsets[last];
                 found.resize(end - begin);
                 find_rows(table(f).index(), keys + begin, end - begin, found.data());
-                pool(table(f), keys, found.data() - begin, offsets, first, last, shape[f], zeros, out);
+                const Table& source = table(f);
+                pool(offsets, first, last, shape[f], out, [&](int32_t i, float* buffer) {
+                    if (i + AHEAD < end && found[i + AHEAD - begin] != NO_ROW) {
+                        prefetch_row(source.rows(), found[i + AHEAD - begin], sizeof(RowHeader) + VALUE_BYTES);
+                    }
+                    return source.values(keys[i], found[i - begin], zeros, buffer);
+                });
             }
         });
     }
@@ -108,8 +119,9 @@ class Fields {
     static constexpr int64_t AHEAD = 12;
     std::vector<Table*> tables_;
     std::vector<int32_t> table_of_;
+    std::vector<std::vector<int32_t>> fields_of_;
     std::vector<Batch> batches_;    // by table
-    std::vector<uint32_t> found_;   // row of every key of the batch
+    std::vector<uint32_t> unique_;  // number of every key of the batch among its table's unique ones
 
     Table& table(int64_t f) const { return *tables_[table_of_[f]]; }
     static int64_t blocks(int64_t rows, int64_t size) { return (rows + size - 1) / size; }
@@ -119,72 +131,57 @@ class Fields {
         return {field.first + std::min(field.rows, block * size), field.first + std::min(field.rows, (block + 1) * size)};
     }
 
-    // Inserts the missing keys of all fields of table t, then lists its unique rows.
-    void group(const Shape& shape, int64_t t, const int32_t* offsets, const int64_t* keys) {
-        const bool sifted = tables_[t]->admission().on();
-        if (sifted) admit(shape, t, offsets, keys);
+    int64_t occurrences(const Shape& shape, int64_t t, const int32_t* offsets) const {
         int64_t total = 0;
-        for (int64_t f = 0; f < fields(); ++f) {
-            if (table_of_[f] != t) continue;
-            const int32_t begin = offsets[shape[f].first], end = offsets[shape[f].first + shape[f].rows];
-            if (!sifted) tables_[t]->insert_missing(keys + begin, found_.data() + begin, end - begin);
-            total += end - begin;
+        for (const int32_t f : fields_of_[t]) total += offsets[shape[f].first + shape[f].rows] - offsets[shape[f].first];
+        return total;
+    }
+
+    // take(batch, its table, chunk) for all chunks of all tables' unique keys.
+    template <typename Take>
+    void each_chunk(Take&& take) {
+        std::vector<std::pair<int64_t, int64_t>> tasks;
+        for (size_t t = 0; t < tables_.size(); ++t) {
+            for (int64_t c = 0; c < batches_[t].chunks(); ++c) tasks.emplace_back(t, c);
         }
+        livectr::parallel_for(tasks.size(), [&](int64_t i) {
+            const auto [t, chunk] = tasks[i];
+            take(batches_[t], *tables_[t], chunk);
+        });
+    }
+
+    // The unique keys of all fields of table t, and the cells of their occurrences.
+    void group(const Shape& shape, int64_t t, const int32_t* offsets, const int64_t* keys) {
+        const int64_t total = occurrences(shape, t, offsets);
         Batch& batch = batches_[t];
-        batch.start(total);
-        const RowsView view = tables_[t]->rows();
-        for (int64_t f = 0; f < fields(); ++f) {
-            if (table_of_[f] != t) continue;
+        batch.begin(total);
+        for (const int32_t f : fields_of_[t]) {
+            const int32_t begin = offsets[shape[f].first], end = offsets[shape[f].first + shape[f].rows];
+            batch.add(keys + begin, end - begin, unique_.data() + begin);
+        }
+        batch.group(total);
+        for (const int32_t f : fields_of_[t]) {
             const auto [rows, first, base, stride] = shape[f];
-            const int32_t end = offsets[first + rows];
             for (int64_t b = 0; b < rows; ++b) {
                 for (int32_t i = offsets[first + b]; i < offsets[first + b + 1]; ++i) {
-                    if (sifted && found_[i] == NO_ROW) continue;
-                    if (i + AHEAD < end && !(sifted && found_[i + AHEAD] == NO_ROW)) {
-                        __builtin_prefetch(row_header(view, found_[i + AHEAD]), 1);
-                    }
-                    batch.add(view, found_[i], base + b * stride);
+                    batch.put(unique_[i], base + b * stride);
                 }
             }
         }
-        batch.group();
-        batch.use(*tables_[t]);
     }
 
-    // Inserts the missing keys of table t that its admission lets in; the places of others stay NO_ROW.
-    void admit(const Shape& shape, int64_t t, const int32_t* offsets, const int64_t* keys) {
-        const auto each_missing = [&](auto&& take) {
-            for (int64_t f = 0; f < fields(); ++f) {
-                if (table_of_[f] != t) continue;
-                const int32_t end = offsets[shape[f].first + shape[f].rows];
-                for (int32_t i = offsets[shape[f].first]; i < end; ++i) {
-                    if (found_[i] == NO_ROW) take(i);
-                }
-            }
-        };
-        std::vector<int64_t> missing;
-        each_missing([&](int32_t i) { missing.push_back(keys[i]); });
-        tables_[t]->admission().sift(missing);
-        std::vector<uint32_t> rows(missing.size(), NO_ROW);
-        tables_[t]->insert_missing(missing.data(), rows.data(), missing.size());
-        each_missing([&](int32_t i) { found_[i] = find_row(tables_[t]->index(), keys[i]); });
-    }
-
-    // Each result = the sum of the values of its keys, for the cells [first, last) of a field.
-    void pool(const Table& table, const int64_t* keys, const uint32_t* found, const int32_t* offsets, int64_t first,
-              int64_t last, const Shape::Place& field, bool zeros, float* out) const {
-        const RowsView view = table.rows();
-        const int32_t end = offsets[last];
+    // Each result = the sum of the values of its keys, for the cells [first, last) of a field. value(i, buffer[D]):
+    // that of key i, there or elsewhere.
+    template <typename Value>
+    static void pool(const int32_t* offsets, int64_t first, int64_t last, const Shape::Place& field, float* out,
+                     Value&& value) {
         for (int64_t cell = first; cell < last; ++cell) {
             float* const target = out + (field.base + (cell - field.first) * field.stride) * Layout::D;
             const int32_t begin = offsets[cell];
             float sum[Layout::D] = {};  // in registers; `target` may not be, since it might be a row
             for (int32_t i = begin; i < offsets[cell + 1]; ++i) {
-                if (i + AHEAD < end && found[i + AHEAD] != NO_ROW) {
-                    prefetch_row(view, found[i + AHEAD], sizeof(RowHeader) + VALUE_BYTES);
-                }
                 float buffer[Layout::D];
-                const float* const values = table.values(keys[i], found[i], zeros, buffer);
+                const float* const values = value(i, buffer);
                 if (i == begin) {
                     memcpy(sum, values, sizeof(sum));
                 } else {

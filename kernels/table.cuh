@@ -12,7 +12,6 @@
 struct RowHeader {
     int64_t key;
     uint32_t generation;  // of the last change, and flags
-    uint32_t mark;        // place in the unique rows of the last batch; a hint that is always checked
 };
 
 constexpr uint32_t ERASED = 1u << 31;  // the row is free
@@ -144,7 +143,7 @@ class Table {
             const auto [row, fresh] = place(keys[i]);
             if (!fresh) continue;
             RowHeader* const header = row_header(rows(), row);
-            *header = {keys[i], (header->generation & ~ERASED) | CLEAN, 0};
+            *header = {keys[i], (header->generation & ~ERASED) | CLEAN};
             write_row(rows(), row, source + i * Layout::STRIDE);
         }
     }
@@ -272,7 +271,7 @@ class Table {
         livectr::parallel_chunks(born_.size(), GRAIN, [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) {
                 const auto [row, key] = born_[i];
-                *row_header(view, row) = {key, generation(), 0};
+                *row_header(view, row) = {key, generation()};
                 begin_row(view, row, initial_stream(seed_, key), hyper());
             }
         });

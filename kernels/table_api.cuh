@@ -12,26 +12,16 @@ void find_all(const Table& table, const int64_t* keys, int64_t n, uint32_t* rows
     });
 }
 
-// out[n, D]: values of keys whose rows are known.
-void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros,
-                 float* out) {
-    for (int64_t i = 0; i < n; ++i) {
-        if (i + Batch::AHEAD < n && rows[i + Batch::AHEAD] != NO_ROW) {
-            prefetch_row(table.rows(), rows[i + Batch::AHEAD], sizeof(RowHeader) + VALUE_BYTES);
-        }
-        float buffer[Layout::D];
-        memcpy(out + i * Layout::D, table.values(keys[i], rows[i], zeros, buffer), 4 * Layout::D);
-    }
-}
-
 // Rows of n keys, inserted where missing, as a batch with cells 0 ... n - 1.
 Batch batch_of(Table& table, const int64_t* keys, int64_t n) {
-    std::vector<uint32_t> rows(n);
-    find_all(table, keys, n, rows.data());
-    table.insert_missing(keys, rows.data(), n);
+    std::vector<uint32_t> number(n);
     Batch batch;
-    batch.start(n);
-    batch.add_all(table.rows(), rows.data(), n);
+    batch.begin(n);
+    batch.add(keys, n, number.data());
+    batch.group(n);
+    for (int64_t i = 0; i < n; ++i) batch.put(number[i], i);
+    livectr::parallel_for(batch.chunks(), [&](int64_t c) { batch.find(table, c); });
+    batch.insert(table);
     batch.prepare();
     return batch;
 }
@@ -69,12 +59,7 @@ int64_t table_insert(Table* table, const int64_t* keys, int64_t n, uint32_t* row
     return guarded([&] {
         find_all(*table, keys, n, rows);
         table->insert_missing(keys, rows, n);
-        if (table->usage().on()) {
-            Batch batch;
-            batch.start(n);
-            batch.add_all(table->rows(), rows, n);
-            batch.use(*table);
-        }
+        if (table->usage().on()) batch_of(*table, keys, n).use(*table);
         return n;
     });
 }

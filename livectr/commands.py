@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from ingest.pipeline import Pipeline, load_pipeline
 from kernels.errors import ConfigError, InternalError
+from kernels.heap import loading
 from livectr.config import Settings, resolve
 
 Options = TypeVar("Options")
@@ -45,13 +46,15 @@ def train(given: argparse.Namespace) -> int:
     from trainer.options import TrainOptions
 
     _log_to_stderr()
-    pipeline, settings = settings_of(given, "source")
+    with loading():
+        pipeline, settings = settings_of(given, "source")
     world = os.environ.get("WORLD_SIZE")
     if world is None and (settings.ranks > 1 or settings.restarts):
         return _supervise(given, settings)
     if settings.ranks > 1 and str(settings.ranks) != world:
         raise ConfigError(f"ranks is {settings.ranks}, but torchrun started {world}; leave ranks out.")
-    from trainer.run import train as run
+    with loading():
+        from trainer.run import train as run
 
     report = run(pipeline, _options(TrainOptions, settings))
     if report is not None and int(os.environ.get("RANK", 0)) == 0:
@@ -112,11 +115,12 @@ def show_images(given: argparse.Namespace) -> int:
 def serve(given: argparse.Namespace) -> int:
     """`livectr serve rank|prerank`: runs until SIGTERM or Ctrl-C."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write beside our messages
-    from serving.options import ServeOptions
-    from serving.serve import serve_prerank, serve_rank
+    with loading():
+        from serving.options import ServeOptions
+        from serving.serve import serve_prerank, serve_rank
 
-    _log_to_stderr()
-    pipeline, settings = settings_of(given)
+        _log_to_stderr()
+        pipeline, settings = settings_of(given)
     assert settings.pipeline is not None
     options = _options(ServeOptions, settings, pipeline_file=Path(settings.pipeline))
     (serve_rank if given.role == "rank" else serve_prerank)(pipeline, options)

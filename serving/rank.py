@@ -2,8 +2,8 @@
 
     parse ─► facts, histories ─► features ─► rows, content at one version ─► model ─► eCPM ─► order
 
-Fields whose columns are equal for all candidates (the user's, the page's) are looked up and pooled, and go
-through the model's sub-operators, once; their content is looked up once.
+Fields whose columns are equal for all candidates (the user's, the page's) are looked up and pooled once, and
+so is their content.
 Features with running statistics are extracted with those of the version that answers.
 """
 
@@ -33,7 +33,7 @@ from serving.nearcache import I32, Batch, List
 from serving.options import ServeOptions
 from serving.reader import Reader
 from serving.request import RequestSchema, finite
-from serving.scorer import Pooled, RankScorer, content_fields, near_cache, sequence_fields
+from serving.scorer import RankScorer, content_fields, near_cache, sequence_fields
 from serving.view import View
 
 ROLE = "rank"
@@ -73,9 +73,9 @@ class Ranker:
             scorer = snapshot.served.scorer
             assert isinstance(scorer, RankScorer)
             features = features_at(scorer.statistics)
-            parts, lists = self._vectors(snapshot, features, shared)
+            vectors, lists = self._vectors(snapshot, features, shared)
             content = self._content(snapshot, features, shared, brought)
-            return snapshot, scorer.logits(parts, features.dense, lists, content)
+            return snapshot, scorer.logits(vectors, features.dense, lists, content)
 
         snapshot, logits = at_one_version(self._view, ROLE, deadline, answer)
         pctr = 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
@@ -97,27 +97,29 @@ class Ranker:
 
     def _vectors(
         self, snapshot: Snapshot, features: Features, shared: list[int]
-    ) -> tuple[list[Pooled], dict[str, List]]:
-        """Pooled vectors, those of shared fields as one row, and by name the lists that the model needs."""
-        each = [i for i in range(len(self._fields)) if i not in shared]
-        if not (shared and each) or features.rows == 1:
-            pooled, lists = self._look_up(snapshot, features, range(len(self._fields)))
-            return [pooled], lists
+    ) -> tuple[F32, dict[str, List]]:
+        """Pooled vectors f32[n, F, D], and by name the lists that the model needs."""
+        if not shared or features.rows == 1:
+            return self._look_up(snapshot, features, range(len(self._fields)))
         once, lists = self._look_up(snapshot, features.take([0]), shared)
         lists = {name: one.repeated(features.rows) for name, one in lists.items()}
-        own, more = self._look_up(snapshot, features, each)
-        return [own, once], lists | more
+        out = np.empty((features.rows, len(self._fields), once.shape[2]), np.float32)
+        out[:, shared] = once
+        each = [i for i in range(len(self._fields)) if i not in shared]
+        if each:
+            out[:, each], more = self._look_up(snapshot, features, each)
+            lists |= more
+        return out, lists
 
     def _look_up(
         self, snapshot: Snapshot, features: Features, chosen: Sequence[int]
-    ) -> tuple[Pooled, dict[str, List]]:
+    ) -> tuple[F32, dict[str, List]]:
         """The same of the chosen fields alone."""
         part = features.select_fields(chosen)
         fields = tuple(self._fields[i] for i in chosen)
         sequences = tuple(i for i, (name, _) in enumerate(fields) if name in self._sequences)
         found = snapshot.vectors(Batch(fields, part.offsets, part.keys, part.rows, sequences))
-        lists = {fields[i][0]: one for i, one in zip(sequences, found.lists, strict=True)}
-        return Pooled(tuple(chosen), found.pooled), lists
+        return found.pooled, {fields[i][0]: one for i, one in zip(sequences, found.lists, strict=True)}
 
     def _content(
         self, snapshot: Snapshot, features: Features, shared: list[int], brought: Brought

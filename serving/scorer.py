@@ -16,7 +16,7 @@ from ingest.pipeline import Pipeline
 from ingest.statistics import Statistics
 from kernels.errors import ConfigError, MismatchError
 from kernels.layout import SGD, RowLayout, Segment, Values
-from models.base import Columns, CTRModel, Gathered, ModelConfig, Ragged, role_slices, row_segments
+from models.base import CTRModel, Gathered, ModelConfig, Ragged, role_slices, row_segments
 from models.two_tower import TwoTower, TwoTowerModel, is_named
 from protos.manifest import VersionManifest
 from protos.store import F32, FEATURES
@@ -73,14 +73,6 @@ def published_statistics(pipeline: Pipeline, dense: Mapping[str, Tensor]) -> Sta
     return Statistics(pipeline.plan).load(state)
 
 
-@dataclass(frozen=True)
-class Pooled:
-    """Vectors f32[n, F', D] of the F' fields with these numbers, ascending; n is 1 where rows share them."""
-
-    fields: tuple[int, ...]
-    vectors: F32
-
-
 class RankScorer:
     """The ranking model of one version, and the running statistics that its features come with."""
 
@@ -90,57 +82,29 @@ class RankScorer:
         self._slice = role_slices(configs)["rank"]
         self._gathers = configs["rank"].gathers(plan.fields)
         self._pooled = [plan.fields.index(name) for name in self._gathers.pooled]
-        self._dense = tuple(range(len(plan.dense_names)))
         model = configs["rank"].build(plan.fields, plan.fields, plan.dense_names, True, 0)
         self._model = _loaded(model, dense, "rank")
         self.statistics = published_statistics(pipeline, dense)
 
     @torch.inference_mode()
-    def logits(
-        self, parts: Sequence[Pooled], dense: F32, lists: Mapping[str, List], content: Mapping[str, List]
-    ) -> F32:
-        """Vectors of all fields, dense f32[B, Dd], lists of `sequence_fields`, vectors of the content of
-        `content_fields` → f32[B]. parts: first the fields that differ, as f32[B, F', D].
-
-        Sub-operators are sums over fields: those of shared fields are added to every row's (DICM §7.2).
-        """
-        values = [torch.from_numpy(part.vectors)[..., self._slice] for part in parts]
-        numbers = torch.from_numpy(dense)
-        own, *shared = parts
-        columns = Columns(own.fields, self._dense) if shared else None
-        aggregated = self._model.partial(values[0], numbers, columns)
-        for part, rows in zip(shared, values[1:], strict=True):
-            aggregated = aggregated + self._model.partial(rows, numbers[:1, :0], Columns(part.fields, ()))
-        out: F32 = self._model.finish(
-            aggregated, self._gathered(parts, values, numbers, lists, content)
-        ).numpy()
+    def logits(self, vectors: F32, dense: F32, lists: Mapping[str, List], content: Mapping[str, List]) -> F32:
+        """vectors f32[B, F, D], dense f32[B, Dd], lists of `sequence_fields`, vectors of the content of
+        `content_fields` → f32[B]."""
+        values, numbers = torch.from_numpy(vectors)[..., self._slice], torch.from_numpy(dense)
+        gathered = self._gathered(values, numbers, lists, content)
+        out: F32 = self._model(values, numbers, gathered).numpy()
         return out
 
     def _gathered(
-        self,
-        parts: Sequence[Pooled],
-        values: Sequence[Tensor],
-        dense: Tensor,
-        lists: Mapping[str, List],
-        content: Mapping[str, List],
+        self, values: Tensor, dense: Tensor, lists: Mapping[str, List], content: Mapping[str, List]
     ) -> Gathered | None:
         """What the model needs whole; a server holds every field, so nothing is sent."""
-        wanted, size = self._gathers, len(dense)
+        wanted = self._gathers
         if not wanted:
             return None
-        vector = {
-            field: rows[:, i].expand(size, -1)
-            for part, rows in zip(parts, values, strict=True)
-            for i, field in enumerate(part.fields)
-            if field in self._pooled
-        }
-        pooled = [vector[field] for field in self._pooled]
-        return Gathered(
-            torch.stack(pooled, dim=1) if pooled else values[0][:, :0],
-            {name: _ragged(lists[name], self._slice) for name in wanted.sequences},
-            dense if wanted.dense else None,
-            {name: _ragged(content[name]) for name in wanted.content},
-        )
+        sequences = {name: _ragged(lists[name], self._slice) for name in wanted.sequences}
+        looked_at = {name: _ragged(content[name]) for name in wanted.content}
+        return Gathered(values[:, self._pooled], sequences, dense if wanted.dense else None, looked_at)
 
 
 @dataclass(frozen=True)

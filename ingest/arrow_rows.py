@@ -6,7 +6,7 @@ what comes in an Arrow message is validated, so that no offset points outside it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,11 @@ def read_stream(value: bytes, names: Collection[str]) -> pa.RecordBatch:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise UnusableError(Reason.BAD_ARROW, str(error)) from error
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of one or more batches of a schema; of a single one without a copy."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def conform(batch: pa.RecordBatch, columns: Mapping[str, str], optional: Collection[str] = ()) -> _Rows:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest import dtypes
+from ingest.arrow_rows import as_one
 from ingest.deadletter import DeadLetters
 from ingest.label_join import INSTANCE, ITEM, TIME, USER, lookup_column, required_columns, used_columns
 from ingest.lookup import Lookups, LookupTable
@@ -105,6 +106,12 @@ class ExampleSource:
         self._selected: tuple[I64, I32] | None = None
         self._held: frozenset[TopicPartition] = frozenset()
         letters = dead_letters if rank == 0 else DeadLetters(None)  # every rank reads every table
+        self._roots = [root.name for root in pipeline.plan.roots]
+        self._looked_up = {  # topic of a table → column of it → root
+            topic: {root.params[0].column: root.name for root in roots}
+            for topic, roots in pipeline.lookup_roots.items()
+            if roots
+        }
         tables = pipeline.tables if facts else pipeline.narrow_tables
         self._lookups = Lookups(tables, url, until_end=until_end, dead_letters=letters)
         try:
@@ -232,7 +239,7 @@ class ExampleSource:
         # Rows come partition by partition; this puts them into the sequence.
         place = np.empty(k, np.int64)
         place[np.argsort(partition, kind="stable")] = np.arange(k)
-        rows = pa.concat_batches([part.rows for part in parts])
+        rows = as_one([part.rows for part in parts])
         label = np.concatenate([part.label for part in parts])
         if len(self._partitions) > 1:
             rows, label = rows.take(pa.array(place)), label[place]
@@ -338,17 +345,13 @@ class ExampleSource:
     def _columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The plan's roots, in their order."""
         found = dict(zip(rows.schema.names, rows.columns, strict=True))
-        for lookup in self.pipeline.joined:
-            topic = lookup.table.topic
-            roots = self.pipeline.lookup_roots[topic]
-            wanted = {root.params[0].column: root.name for root in roots}
+        for topic, wanted in self._looked_up.items():
             keys = found[lookup_column(topic)].to_numpy()
             columns = self.tables[topic].columns(keys, list(wanted))
             found |= {wanted[name]: column for name, column in columns.items()}
-        names = [root.name for root in self.pipeline.plan.roots]
-        if not names:  # nothing is computed; the number of rows stays
+        if not self._roots:  # nothing is computed; the number of rows stays
             return rows.select([])
-        return pa.RecordBatch.from_arrays([found[name] for name in names], names=names)
+        return pa.RecordBatch.from_arrays([found[name] for name in self._roots], names=self._roots)
 
     def _nothing(self) -> Examples:
         empty = np.empty(0, np.int64)

@@ -16,7 +16,7 @@ from ingest.keys import key_of
 from ingest.rowlog import RowLog
 from ingest.sources.base import BEGINNING, open_source
 from ingest.streams import Table
-from kernels.keys import MISSING, KeyNumbers
+from kernels.keys import KeyNumbers
 
 I64 = npt.NDArray[np.int64]
 
@@ -32,10 +32,10 @@ class LookupTable:
         self.table = table
         self.schema = pa.schema([(name, dtypes.arrow_type(dtype)) for name, dtype in table.columns.items()])
         self._numbers = KeyNumbers()
-        self._keys = np.empty(0, np.int64)
-        self._row = np.empty(0, np.int64)
-        """Place of a key's latest row by key number; -1: deleted."""
-        self._generation = np.empty(0, np.int64)
+        self._keys = np.zeros(1, np.int64)
+        self._row = np.full(1, -1, np.int64)
+        """Place of a key's latest row by key number; -1: deleted. The last one is no key's."""
+        self._generation = np.zeros(1, np.int64)
         self._current = 1
         self._live = 0
         self._looked_up = 0  # rows, since the table changed
@@ -90,7 +90,8 @@ class LookupTable:
             found = self._log.take(rows)
             return {name: found.column(name) for name in names}
         start, batch = self._log.whole
-        index = pa.array((rows - start).astype(np.int32), mask=rows < 0)
+        missing = rows < 0
+        index = pa.array((rows - start).astype(np.int32), mask=missing if missing.any() else None)
         return {name: pa.DictionaryArray.from_arrays(index, batch.column(name), safe=False) for name in names}
 
     def contains(self, keys: I64) -> npt.NDArray[np.bool_]:
@@ -123,15 +124,12 @@ class LookupTable:
         return self._keys[found], rows
 
     def _rows(self, keys: I64) -> I64:
-        numbers = self._numbers.find(keys)
-        known = numbers != MISSING
-        rows = np.full(len(keys), -1, np.int64)
-        rows[known] = self._row[numbers[known]]
-        return rows
+        # MISSING lies behind all numbers, and is clipped to the last place.
+        return self._row.take(self._numbers.find(keys), mode="clip")
 
     def _grow(self, count: int) -> None:
-        if count > len(self._row):
-            more = max(count, 2 * len(self._row), 1024) - len(self._row)
+        if count >= len(self._row):
+            more = max(count + 1, 2 * len(self._row), 1024) - len(self._row)
             self._row = np.concatenate([self._row, np.full(more, -1, np.int64)])
             self._keys = np.concatenate([self._keys, np.zeros(more, np.int64)])
             self._generation = np.concatenate([self._generation, np.zeros(more, np.int64)])

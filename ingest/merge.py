@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ingest.arrow_rows import as_one
 from ingest.sources.base import BEGINNING, Chunk, Position
 from ingest.streams import Stream
 
@@ -247,7 +248,7 @@ class Merge:
         return Events(
             topic[order],
             mark,
-            tuple(pa.concat_batches(batches) if batches else None for _, _, batches in released),
+            tuple(as_one(batches) if batches else None for _, _, batches in released),
             tuple(times for _, times, _ in released),
         )
 

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ingest.arrow_rows import as_one
+
 I64 = npt.NDArray[np.int64]
 FOREVER = int(np.iinfo(np.int64).max)
 
@@ -84,7 +86,7 @@ class RowLog:
         taken = [_nulls(self.schema, absent)] if absent or not len(rows) else []
         for i in np.flatnonzero(end > begin).tolist():
             taken.append(_take(self._parts[i].batch, sorted_rows[begin[i] : end[i]] - self._parts[i].start))
-        joined = pa.concat_batches(taken) if len(taken) > 1 else taken[0]
+        joined = as_one(taken)
         if np.all(order[1:] > order[:-1]):
             return joined
         back = np.empty_like(order)

@@ -278,17 +278,19 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
     yield f"    static constexpr int64_t {', '.join(f'{name} = {size}' for name, size in sizes.items())};"
     flags = ", ".join(str(int(one)) for one in lists)
     yield f"    static std::vector<uint8_t> list_fields() {{ return {{{flags}}}; }}"
-    yield "    static void place(Plan& p, uint8_t* memory) {"
+    kept = {id(node) for node in plan.sparse.values()}
+    yield "    static void place(Plan& p, uint8_t* memory, int64_t rows, HostPool& kept) {"
     for node in plan.nodes:
-        if not node.is_root:
-            values = f"p.{names.member(node)}.values"
+        values = f"p.{names.member(node)}.values"
+        if not node.is_root and node.dtype == "int64" and id(node) in kept:
+            yield f"        {values} = room<int64_t>(kept, rows);"
+        elif not node.is_root:
             at = f"memory + {layout.slots[id(node)]}ll * BLOCK_ROWS"
             yield f"        {values} = reinterpret_cast<decltype({values})>({at});"
     yield "    }"
     yield "    static void load(Plan& p, const ArrowArray& batch, const int32_t* columns, int64_t first,"
     yield "                     int64_t rows, HostPool& pool, HostPool& kept) {"
     yield "        first += batch.offset;"
-    kept = {id(node) for node in plan.sparse.values()}
     for index, node in enumerate(node for node in plan.nodes if node.is_root):
         pool = "kept" if id(node) in kept else "pool"
         array = f"*batch.children[columns[{index}]], first, rows, {pool}"

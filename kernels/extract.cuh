@@ -4,7 +4,8 @@
 // A generated file defines `Plan` and `struct Generated` with
 //   FIELDS, LISTS, DENSE, OBSERVED            how many outputs there are (LISTS: fields that are lists)
 //   BYTES_PER_ROW                             of the columns of results
-//   place(Plan&, uint8_t*)                    gives the columns of results their memory
+//   place(Plan&, uint8_t*, int64_t rows, HostPool& kept)
+//                                             gives the columns of results their memory; keys have theirs in `kept`
 //   load(Plan&, const ArrowArray&, const int32_t* columns, int64_t first, int32_t rows, HostPool&, HostPool& kept)
 //                                             roots; those that are outputs have their copies in `kept`
 //   run(const Plan&, const RowBlock&)         all layers
@@ -61,6 +62,22 @@ class Places {
         }
         return valid_ == nullptr || bit_at(valid_, row) ? row : -1;
     }
+    // out[i] = value(row i of the block), or `fill`: without a check a row where none is null.
+    template <typename T, typename Value>
+    void gather(T* out, int64_t rows, Value value, T fill) const {
+        if (valid_ != nullptr || index_valid_ != nullptr) {
+            for (int64_t i = 0; i < rows; ++i) {
+                const int64_t row = (*this)(i);
+                out[i] = row < 0 ? fill : value(row);
+            }
+        } else if (index_ == nullptr) {
+            for (int64_t i = 0; i < rows; ++i) out[i] = value(first_ + i);
+        } else {
+            const int32_t* const index = index_ + first_;
+            const int64_t start = source.offset;
+            for (int64_t i = 0; i < rows; ++i) out[i] = value(start + index[i]);
+        }
+    }
 
   private:
     int64_t first_;
@@ -74,17 +91,18 @@ T* room(HostPool& pool, int64_t count) { return reinterpret_cast<T*>(pool.take(s
 template <typename T>
 const T* buffer(const ArrowArray& array, int64_t number) { return static_cast<const T*>(array.buffers[number]); }
 
-inline Str string_at(const ArrowArray& array, int64_t row) {
-    const int32_t* const offsets = buffer<int32_t>(array, 1) + row;
-    return Str{buffer<uint8_t>(array, 2) + offsets[0], offsets[1] - offsets[0]};
-}
-
-// Row `row` of an array that holds values: numbers, bits, strings.
+// Row → value of an array that holds values: numbers, bits, strings.
 template <typename T>
-T value_at(const ArrowArray& array, int64_t row) {
-    if constexpr (std::is_same_v<T, bool>) return bit_at(buffer<uint8_t>(array, 1), row);
-    else if constexpr (std::is_same_v<T, Str>) return string_at(array, row);
-    else return buffer<T>(array, 1)[row];
+auto values_of(const ArrowArray& array) {
+    if constexpr (std::is_same_v<T, bool>) {
+        return [bits = buffer<uint8_t>(array, 1)](int64_t row) { return bit_at(bits, row); };
+    } else if constexpr (std::is_same_v<T, Str>) {
+        return [offsets = buffer<int32_t>(array, 1), bytes = buffer<uint8_t>(array, 2)](int64_t row) {
+            return Str{bytes + offsets[row], offsets[row + 1] - offsets[row]};
+        };
+    } else {
+        return [values = buffer<T>(array, 1)](int64_t row) { return values[row]; };
+    }
 }
 
 template <typename T>
@@ -100,10 +118,7 @@ void load(Values<T>& column, const ArrowArray& array, int64_t first, int64_t row
         }
     }
     column.values = room<T>(pool, rows);
-    for (int64_t i = 0; i < rows; ++i) {
-        const int64_t row = place(i);
-        column.values[i] = row < 0 ? fill : value_at<T>(place.source, row);
-    }
+    place.gather(column.values, rows, values_of<T>(place.source), fill);
 }
 
 template <typename T>
@@ -112,6 +127,7 @@ void load(Lists<T>& column, const ArrowArray& array, int64_t first, int64_t rows
     const ArrowArray& items = *place.source.children[0];
     const int32_t* const offsets = buffer<int32_t>(place.source, 1);
     const uint8_t* const valid = items.null_count == 0 ? nullptr : buffer<uint8_t>(items, 0);
+    const auto value = values_of<T>(items);
     column.values = room<Span<T>>(pool, rows);
     for (int64_t i = 0; i < rows; ++i) {
         const int64_t row = place(i);
@@ -129,7 +145,7 @@ void load(Lists<T>& column, const ArrowArray& array, int64_t first, int64_t rows
         }
         T* const copy = room<T>(pool, size);
         for (int32_t k = 0; k < size; ++k) {
-            copy[k] = valid == nullptr || bit_at(valid, begin + k) ? value_at<T>(items, begin + k) : T();
+            copy[k] = valid == nullptr || bit_at(valid, begin + k) ? value(begin + k) : T();
         }
         column.values[i] = Span<T>{copy, size};
     }
@@ -167,6 +183,11 @@ struct Emitter {
     int64_t* observed;
     int64_t list = 0, replaced = 0;
 
+    // Keys lie in memory that outlives the block.
+    void field(const Values<int64_t>& column) {
+        out.pieces.push_back({column.values, rows});
+        out.end_field(rows);
+    }
     template <typename Column>
     void field(const Column& column) {
         int64_t* const keys = room<int64_t>(out.memory, rows);
@@ -269,7 +290,7 @@ struct Context {
     // Returns the number of keys. The batch stays the caller's, and must live until `gather` is done.
     int64_t extract(const ArrowArray& batch, const int32_t* columns, float* dense, int64_t* observed, uint8_t* failed) {
         rows = batch.length;
-        replaced = 0;
+        replaced = reruns = 0;
         blocks.resize(size_t((rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
         parallel_for(int64_t(blocks.size()), [&](int64_t block) {
             auto worker = take();
@@ -279,9 +300,9 @@ struct Context {
             worker->items.reset();
             worker->bytes.reset();
             const int64_t grown = worker->items.grown + worker->bytes.grown;
-            Generated::place(worker->plan, worker->columns.get());
             BlockKeys& out = blocks[size_t(block)];
             out.memory.reset();
+            Generated::place(worker->plan, worker->columns.get(), count, out.memory);
             Generated::load(worker->plan, batch, columns, first, int32_t(count), worker->items, out.memory);
             out.begin(Generated::LISTS, count);
             const ::Pool* const outputs = Generated::output_pool(worker->plan);

@@ -131,11 +131,20 @@ static __device__ __forceinline__ int64_t key(Str s) { return int64_t(hash_bytes
 // Crosses: keys are mixed from left to right; the first is mixed alone, so that cross(0, 0) is not 0.
 
 template <typename... Keys>
-static __device__ __forceinline__ int64_t cross_keys(int64_t first, Keys... rest) {
-    uint64_t hash = mix64(uint64_t(first));
-    ((hash = hash_combine(hash, uint64_t(int64_t(rest)))), ...);
+static __device__ __forceinline__ int64_t cross_with(uint64_t hash, Keys... keys) {
+    ((hash = hash_combine(hash, uint64_t(int64_t(keys)))), ...);
     return int64_t(hash);
 }
+
+template <typename... Keys>
+static __device__ __forceinline__ int64_t cross_keys(int64_t first, Keys... rest) {
+    return cross_with(mix64(uint64_t(first)), rest...);
+}
+
+template <typename T>
+constexpr bool IS_LIST = false;
+template <typename Items>
+constexpr bool IS_LIST<Row<Items>> = true;
 
 template <typename Sink>
 static __device__ __forceinline__ void cross_from(Sink& sink, uint64_t hash) { sink.push(int64_t(hash)); }
@@ -147,7 +156,11 @@ static __device__ __forceinline__ void cross_from(Sink& sink, uint64_t hash, int
 
 template <typename Sink, typename Items, typename... Rest>
 static __device__ __forceinline__ void cross_from(Sink& sink, uint64_t hash, const Row<Items>& row, const Rest&... rest) {
-    for (int32_t i = 0; i < row.size() && !sink.done(); ++i) cross_from(sink, hash_combine(hash, uint64_t(row.at(i))), rest...);
+    if constexpr (!(IS_LIST<Rest> || ...)) {
+        sink.fill(row.size(), [&](int32_t i) { return cross_with(hash, row.at(i), rest...); });
+    } else {
+        for (int32_t i = 0; i < row.size() && !sink.done(); ++i) cross_from(sink, hash_combine(hash, uint64_t(row.at(i))), rest...);
+    }
 }
 
 template <typename Sink, typename... Rest>
@@ -157,5 +170,9 @@ static __device__ __forceinline__ void cross(Sink& sink, int64_t x, const Rest&.
 
 template <typename Sink, typename Items, typename... Rest>
 static __device__ __forceinline__ void cross(Sink& sink, const Row<Items>& row, const Rest&... rest) {
-    for (int32_t i = 0; i < row.size() && !sink.done(); ++i) cross_from(sink, mix64(uint64_t(row.at(i))), rest...);
+    if constexpr (!(IS_LIST<Rest> || ...)) {
+        sink.fill(row.size(), [&](int32_t i) { return cross_keys(row.at(i), rest...); });
+    } else {
+        for (int32_t i = 0; i < row.size() && !sink.done(); ++i) cross_from(sink, mix64(uint64_t(row.at(i))), rest...);
+    }
 }

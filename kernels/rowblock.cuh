@@ -88,6 +88,19 @@ struct PushItems {
         if (at == end) full = true;
         else *at++ = value;
     }
+    // Room is looked for once, so that items can be computed side by side.
+    template <typename Item>
+    inline __attribute__((always_inline)) void fill(int32_t n, Item item) {
+        if (__builtin_expect(end - at < n, 0)) {
+            at = end;
+            full = true;
+            return;
+        }
+        T* const first = at;
+#pragma GCC ivdep
+        for (int32_t i = 0; i < n; ++i) first[i] = item(i);
+        at += n;
+    }
 };
 
 struct PushStrings {
@@ -128,11 +141,12 @@ struct PushStrings {
         flush();
         if (room(1)) *at++ = byte;
     }
-    inline __attribute__((always_inline)) void put(uint64_t eight) {
+    template <typename Bytes>
+    inline __attribute__((always_inline)) void write(int32_t n, Bytes bytes) {
         flush();
-        if (!room(8)) return;
-        memcpy(at, &eight, 8);
-        at += 8;
+        if (!room(n)) return;
+        bytes(at);
+        at += n;
     }
     inline __attribute__((always_inline)) void next() {
         if (item == last) {

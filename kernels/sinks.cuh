@@ -1,8 +1,9 @@
 // Where operators put results of variable length: a sink takes those of one row.
 //
-//   push(value)                       an item of a list
+//   push(value)                       an item of a list; fill(n, item): item(0) ... item(n - 1)
 //   view(Str)                         a whole string of a list, a piece of an input
-//   append(Str), put(byte or eight)   more of the current string; next() ends it (in lists of strings)
+//   append(Str), put(byte)            more of the current string; next() ends it (in lists of strings)
+//   write(n, bytes)                   n bytes more, which bytes(uint8_t*) writes
 //   done()                            whether a list is too long for a row, so that a product of lists may stop
 //
 // A string that is one whole piece of an input stays a view of it; only strings that are put together take memory.
@@ -17,6 +18,8 @@ struct CountItems {
     __device__ __forceinline__ bool done() const { return items > MAX_ROW_VALUES; }
     template <typename T>
     __device__ __forceinline__ void push(T) { ++items; }
+    template <typename Item>
+    __device__ __forceinline__ void fill(int32_t n, Item) { items += n; }
 };
 
 template <typename T>
@@ -24,6 +27,10 @@ struct WriteItems {
     T* at;
     __device__ __forceinline__ bool done() const { return false; }
     __device__ __forceinline__ void push(T value) { *at++ = value; }
+    template <typename Item>
+    __device__ __forceinline__ void fill(int32_t n, Item item) {
+        for (int32_t i = 0; i < n; ++i) *at++ = item(i);
+    }
 };
 
 struct CountStrings {
@@ -37,8 +44,9 @@ struct CountStrings {
         ++open;
         pieces = 2;
     }
-    __device__ __forceinline__ void put(uint64_t) {
-        open += 8;
+    template <typename Bytes>
+    __device__ __forceinline__ void write(int32_t n, Bytes) {
+        open += n;
         pieces = 2;
     }
     __device__ __forceinline__ void next() {
@@ -76,10 +84,11 @@ struct WriteStrings {
         flush();
         *at++ = byte;
     }
-    __device__ __forceinline__ void put(uint64_t eight) {
+    template <typename Bytes>
+    __device__ __forceinline__ void write(int32_t n, Bytes bytes) {
         flush();
-        memcpy(at, &eight, 8);
-        at += 8;
+        bytes(at);
+        at += n;
     }
     __device__ __forceinline__ void next() {
         *items++ = at == begin ? first : Str{begin, int32_t(at - begin)};

@@ -55,34 +55,39 @@ static __device__ inline uint32_t lower_two_byte(uint32_t c) {
     return c;
 }
 
-// The size stays.
-static __device__ __forceinline__ void lower(Str s, CountStrings& sink) {
-    sink.open += s.size;
-    sink.pieces = 2;
+// Of ASCII bytes; others stay. The high bit of a byte of `upper` is set where 'A' <= byte <= 'Z'.
+static __device__ __forceinline__ uint64_t lower_ascii(uint64_t word) {
+    const uint64_t low = word & EACH * 0x7F;
+    const uint64_t upper = (low + EACH * (0x80 - 'A')) & ~(low + EACH * (0x7F - 'Z')) & ~word & EACH * 0x80;
+    return word | upper >> 2;
+}
+
+// The size stays: ASCII first, eight bytes at once, then characters of two bytes where they lie.
+static __device__ inline void lower_to(uint8_t* out, Str s) {
+    uint64_t seen = 0;
+    int32_t i = 0;
+    for (; i + 8 <= s.size; i += 8) {
+        const uint64_t word = eight_bytes(s.data + i), low = lower_ascii(word);
+        memcpy(out + i, &low, 8);
+        seen |= word;
+    }
+    for (; i < s.size; ++i) {
+        out[i] = uint8_t(lower_ascii(s.data[i]));
+        seen |= s.data[i];
+    }
+    if ((seen & EACH * 0x80) == 0) return;
+    for (i = 0; i + 1 < s.size; ++i) {
+        const uint8_t byte = s.data[i];
+        if (byte < 0xC3 || byte > 0xD5 || !continues(s.data[i + 1])) continue;
+        const uint32_t c = lower_two_byte(uint32_t(byte & 0x1F) << 6 | (s.data[i + 1] & 0x3F));
+        out[i] = uint8_t(0xC0 | c >> 6);
+        out[++i] = uint8_t(0x80 | (c & 0x3F));
+    }
 }
 
 template <typename Sink>
 static __device__ __forceinline__ void lower(Str s, Sink& sink) {
-    for (int32_t i = 0; i < s.size;) {
-        // Eight ASCII bytes at once: the high bit of a byte of `upper` is set where 'A' <= byte <= 'Z'.
-        for (; i + 8 <= s.size; i += 8) {
-            const uint64_t word = eight_bytes(s.data + i);
-            if ((word & EACH * 0x80) != 0) break;
-            const uint64_t upper = (word + EACH * (0x80 - 'A')) & ~(word + EACH * (0x7F - 'Z')) & EACH * 0x80;
-            sink.put(word | upper >> 2);
-        }
-        if (i == s.size) return;
-        const uint8_t byte = s.data[i++];
-        if (byte < 0x80) {
-            sink.put(uint8_t(byte >= 'A' && byte <= 'Z' ? byte + 32 : byte));
-        } else if (byte >= 0xC3 && byte <= 0xD5 && i < s.size && continues(s.data[i])) {
-            const uint32_t c = lower_two_byte(uint32_t(byte & 0x1F) << 6 | (s.data[i++] & 0x3F));
-            sink.put(uint8_t(0xC0 | c >> 6));
-            sink.put(uint8_t(0x80 | (c & 0x3F)));
-        } else {
-            sink.put(byte);
-        }
-    }
+    sink.write(s.size, [&](uint8_t* out) { lower_to(out, s); });
 }
 
 // Where `byte` is next in s at or after `from`; s.size if nowhere.

@@ -94,6 +94,10 @@ class LookupTable:
         index = pa.array((rows - start).astype(np.int32), mask=missing if missing.any() else None)
         return {name: pa.DictionaryArray.from_arrays(index, batch.column(name), safe=False) for name in names}
 
+    def join(self) -> None:
+        """Bring the rows into one piece, so that look-ups copy nothing until the table changes."""
+        self._log.join()
+
     def contains(self, keys: I64) -> npt.NDArray[np.bool_]:
         """Whether each key has a row: bool[n]."""
         return self._rows(keys) >= 0
@@ -172,6 +176,8 @@ class Lookups:
         self._source.start()
         while not all(self._source.at_end(topic, p) for topic, p in places):
             self.follow(0.1)
+        for table in self.tables.values():
+            table.join()
 
     def follow(self, max_wait_s: float = 0.0) -> None:
         """Take over what has been written to the tables since."""

@@ -198,18 +198,20 @@ struct Emitter {
     // Keys of a block mostly lie one behind the other: they stay there.
     void field(const Lists<int64_t>& column) {
         int32_t* const lengths = out.lengths.data() + list++ * rows;
-        const int64_t* end = nullptr;
-        int64_t total = 0;
+        BlockKeys::Piece piece{nullptr, 0};
+        int64_t before = 0;  // keys of earlier pieces
         for (int64_t row = 0; row < rows; ++row) {
             const Span<int64_t> span = column.values[row];
             lengths[row] = span.size;
-            if (span.size == 0) continue;
-            if (span.data == end) out.pieces.back().size += span.size;
-            else out.pieces.push_back({span.data, span.size});
-            end = span.data + span.size;
-            total += span.size;
+            if (span.data != piece.keys + piece.size && span.size > 0) {
+                out.pieces.push_back(piece);
+                before += piece.size;
+                piece = {span.data, 0};
+            }
+            piece.size += span.size;
         }
-        out.end_field(total);
+        out.pieces.push_back(piece);
+        out.end_field(before + piece.size);
     }
     template <typename T>
     void field(const Lists<T>& column) {

@@ -59,6 +59,20 @@ def test_equals_a_dict(batches: list[list[tuple[tuple[object, ...], bool]]], ask
     assert {row[0]: row[1:3] for row in alive.values()} == {i: [row[1], row[2]] for i, row in latest.items()}
 
 
+def test_columns_of_joined_rows_are_the_table_itself() -> None:
+    table = LookupTable(Table("t", key="id", columns={"id": "int64", "x": "int64"}))
+    assert table.columns(np.array([1]), ["x"])["x"].to_pylist() == [None]
+    for first, size in ((0, 300), (300, 40), (340, 9)):  # smaller and smaller ones stay apart
+        ids = np.arange(first, first + size)
+        table.upsert(pa.record_batch({"id": ids, "x": 2 * ids}))
+    asked = np.array([3, 348, -1, 300, 3])
+    gathered = table.columns(asked, ["x"])["x"]
+    table.join()
+    encoded = table.columns(asked, ["x"])["x"]
+    assert pa.types.is_dictionary(encoded.type) and not pa.types.is_dictionary(gathered.type)
+    assert encoded.to_pylist() == gathered.to_pylist() == [6, 696, None, 600, 6]
+
+
 def test_memory_stays_with_the_live_rows() -> None:
     """A table that is rewritten over and over keeps no more than its latest rows, and a margin."""
     table = LookupTable(Table("t", key="id", columns={"id": "int64", "x": "int64"}))

@@ -212,6 +212,33 @@ class TestBatches:
             assert equal(extractor(batch.slice(start, count)), want)
             assert equal(extractor(batch).take(range(start, start + count)), want)
 
+    @pytest.mark.parametrize("nulls", ["nowhere", "in the rows", "in the dictionary", "in both"])
+    def test_encoded_columns_equal_plain_ones(self, nulls: str) -> None:
+        rng = random.Random(6)
+        extractor = FeaturePlan({f"{i}": r for i, r in enumerate(ROOTS) if "float" not in r.dtype}).compile()
+        batch, encoded, plain = random_batch(rng, 60), {}, {}
+        for name, values in zip(batch.schema.names, batch.columns, strict=True):
+            if nulls not in ("in the dictionary", "in both"):
+                values = values.drop_null()
+            values = values.slice(1)
+            rows = [rng.randrange(len(values)) for _ in range(600)]
+            if nulls in ("in the rows", "in both"):
+                rows[::7] = [None] * len(rows[::7])
+            index = pa.array(rows, pa.int32())
+            encoded[name] = pa.DictionaryArray.from_arrays(index, values)
+            plain[name] = values.take(index)
+        want = extractor(pa.record_batch(plain))
+        assert equal(extractor(pa.record_batch(encoded)), want)
+        assert equal(extractor(pa.record_batch(encoded).slice(3, 580)), want.take(range(3, 583)))
+
+    def test_memory_grows_once(self) -> None:
+        extractor = FeaturePlan({"x": op.cross(ROOT_L, ROOT_L)}).compile()
+        batch = pa.record_batch({"t.l": [[str(i) for i in range(200)]] * 2})
+        want = extractor(batch)
+        grown = extractor.reruns
+        assert grown > 0
+        assert equal(extractor(batch), want) and extractor.reruns == grown
+
     def test_missing_and_wrong_columns_are_named(self) -> None:
         extractor = self.plan.compile()
         with pytest.raises(ConfigError, match=r"the batch has no column t.l; it has t.a, t.s"):

@@ -189,7 +189,7 @@ struct RowBlock {
             PushItems<T> sink{begin, begin + room<T>(items)};
             operate(row, sink);
             const int64_t count = sink.at - begin;
-            if (__builtin_expect(sink.full, 0)) {
+            if (__builtin_expect(sink.full || count > MAX_ROW_VALUES, 0)) {
                 if (count > MAX_ROW_VALUES) fail(row++, out);
                 else items.grow(0);
                 continue;
@@ -205,8 +205,9 @@ struct RowBlock {
             PushStrings sink{out.values + row, out.values + row + 1, bytes.at, bytes.end, bytes.at};
             operate(row, sink);
             sink.next();
-            if (__builtin_expect(sink.full_bytes, 0)) {
-                if (sink.wanted > MAX_ROW_BYTES) fail(row++, out);
+            const int64_t used = std::max(sink.wanted, int64_t(sink.at - bytes.at));
+            if (__builtin_expect(sink.full_bytes || used > MAX_ROW_BYTES, 0)) {
+                if (used > MAX_ROW_BYTES) fail(row++, out);
                 else bytes.grow(sink.wanted);
                 continue;
             }
@@ -222,9 +223,10 @@ struct RowBlock {
             Str* const begin = reinterpret_cast<Str*>(items.at);
             PushStrings sink{begin, begin + room<Str>(items), bytes.at, bytes.end, bytes.at};
             operate(row, sink);
-            const int64_t count = sink.item - begin;
-            if (__builtin_expect(sink.full_items || sink.full_bytes, 0)) {
-                if (count > MAX_ROW_VALUES || sink.wanted > MAX_ROW_BYTES) {
+            const int64_t count = sink.item - begin, used = std::max(sink.wanted, int64_t(sink.at - bytes.at));
+            const bool over = count > MAX_ROW_VALUES || used > MAX_ROW_BYTES;
+            if (__builtin_expect(sink.full_items || sink.full_bytes || over, 0)) {
+                if (over) {
                     fail(row++, out);
                     continue;
                 }

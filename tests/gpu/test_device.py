@@ -33,6 +33,10 @@ def test_a_row_with_too_many_values_fails_alone() -> None:
     checks.a_row_with_too_many_values_fails_alone(CudaDevice)
 
 
+def test_both_targets_refuse_the_same_rows() -> None:
+    checks.both_targets_refuse_the_same_rows(CudaDevice)
+
+
 def test_statistics_equal_the_host() -> None:
     checks.statistics_equal_the_host(CudaDevice)
 

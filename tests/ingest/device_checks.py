@@ -114,6 +114,33 @@ def a_row_with_too_many_values_fails_alone(target: Target) -> None:
     assert features.lengths[0].tolist() == [8, 0, 0, 40**3]
 
 
+def both_targets_refuse_the_same_rows(target: Target) -> None:
+    """Rows with as many values, or bytes, as one may have, and with one more."""
+    items, text = column(ColumnRef("t", "items"), "list<int64>"), column(ColumnRef("t", "text"), "string")
+    plan = FeaturePlan(
+        {
+            "numbers": op.cross(items, items),
+            "pieces": op.lower(op.split(text, ",")),
+            "bytes": op.lower(text),
+        }
+    )
+    most, many = int(MAX_ROW_VALUES**0.5), 1 << 24
+    rows = [
+        (list(range(most)), "A," * MAX_ROW_VALUES),
+        ([*range(most + 1)], "a"),
+        ([1], "A," * (MAX_ROW_VALUES + 1)),
+        ([2], "a" * many),
+        ([3], "a" * (many + 1)),
+        ([4], "a"),
+    ]
+    batch = pa.record_batch({"t.items": [items for items, _ in rows], "t.text": [text for _, text in rows]})
+    want = plan.compile()(batch)
+    got = DeviceExtractor(plan, target)(batch)
+    assert want.failed.tolist() == got.failed.tolist() == [False, True, True, False, True, False]
+    kept = np.flatnonzero(~want.failed)
+    assert_equal(got.take(kept), want.take(kept))
+
+
 def statistics_equal_the_host(target: Target) -> None:
     plan = FeaturePlan(
         {"bin": op.quantile_bins(F64, 4, fit_rows=50), "again": op.lower(TEXT)},

@@ -34,6 +34,10 @@ def test_a_row_with_too_many_values_fails_alone() -> None:
     checks.a_row_with_too_many_values_fails_alone(EmulatedDevice)
 
 
+def test_both_targets_refuse_the_same_rows() -> None:
+    checks.both_targets_refuse_the_same_rows(EmulatedDevice)
+
+
 def test_statistics_equal_the_host() -> None:
     checks.statistics_equal_the_host(EmulatedDevice)
 

@@ -191,6 +191,8 @@ class _Demo:
                 time.sleep(0.25)
             if self.trainer.exit_code:
                 raise self.trainer.failure()
+            for ended in (simulator, self.trainer):  # as they should
+                self._parts.remove(ended)
             version = self._published()
             self._until("clients", SWAP_S, lambda: self._served(clients) >= version)
             fresh = scrape(self.rank_metrics)

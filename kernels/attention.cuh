@@ -46,7 +46,11 @@ inline Vec& at(Real* where) { return *reinterpret_cast<Vec*>(where); }
 // The sum of all numbers of v: halves are exchanged and added, then quarters, and so on.
 template <int HALF = LANES / 2, int... I>
 inline Real total(Vec v, std::integer_sequence<int, I...> lanes) {
+#ifdef __clang__
+    v += __builtin_shufflevector(v, v, (I ^ HALF)...);
+#else
     v += __builtin_shuffle(v, decltype(v > 0){(I ^ HALF)...});
+#endif
     if constexpr (HALF > 1) return total<HALF / 2>(v, lanes);
     return v[0];
 }

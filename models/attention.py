@@ -27,7 +27,7 @@ from torch.autograd.function import once_differentiable
 from kernels.attention import AttentionKernel
 from models.base import Ragged
 from models.layers import matrix
-from models.ragged import list_sum, sample_of
+from models.ragged import list_sum, per_vector
 
 
 class ActivationUnit(nn.Module):
@@ -59,9 +59,9 @@ def composed(
     weights f32[4 K, H₁], f32[H₁, H₂] … f32[H_L, 1]; biases f32[H₁] … f32[1]; slopes f32[H₁] … f32[H_L].
     """
     of_v, of_q, of_difference, of_product = weights[0].chunk(4)
-    at, v = sample_of(seen.offsets), seen.values
+    v, q = seen.values, per_vector(query, seen.offsets)
     of_sample = torch.addmm(biases[0], query, of_q - of_difference)
-    x = v @ (of_v + of_difference) + (v * query[at]) @ of_product + of_sample[at]
+    x = v @ (of_v + of_difference) + (v * q) @ of_product + per_vector(of_sample, seen.offsets)
     for slope, weight, bias in zip(slopes, weights[1:], biases[1:], strict=True):
         x = torch.addmm(bias, nn.functional.prelu(x, slope), weight)
     return list_sum(x * v, seen.offsets)

@@ -28,6 +28,12 @@ def list_sum(vectors: Tensor, offsets: Tensor) -> Tensor:
     return out
 
 
+def per_vector(rows: Tensor, offsets: Tensor) -> Tensor:
+    """Each sample's row of f32[B, W] for every vector of its list, f32[nnz, W]; the reverse of `list_sum`."""
+    out: Tensor = _PerVector.apply(rows, offsets)  # type: ignore[no-untyped-call]
+    return out
+
+
 def list_max(vectors: Tensor, offsets: Tensor) -> Tensor:
     """As `list_sum`, the largest of each number; vectors that share it share its gradient alike."""
     out: Tensor = _ListMax.apply(vectors, offsets)  # type: ignore[no-untyped-call]
@@ -95,6 +101,18 @@ class _ListSum(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (offsets,) = ctx.saved_tensors
         return grads[0].index_select(0, sample_of(offsets)), None
+
+
+class _PerVector(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, offsets: Tensor) -> Tensor:
+        ctx.save_for_backward(offsets)
+        return rows.index_select(0, sample_of(offsets))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (offsets,) = ctx.saved_tensors
+        return segment_sums(grads[0], offsets), None
 
 
 class _ListMax(torch.autograd.Function):

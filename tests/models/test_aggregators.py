@@ -9,6 +9,7 @@ from torch import Tensor
 from models import attention
 from models.aggregators import AGGREGATORS, Aggregator, AggregatorName, aggregator
 from models.base import Ragged
+from models.ragged import per_vector
 from tests.models.inputs import lists
 from tests.models.references import aggregate
 
@@ -162,3 +163,15 @@ def test_one_list_that_all_queries_look_at(length: int) -> None:
     torch.testing.assert_close(once, each)
     learned = built(Ragged(own, seen.offsets, same=True), image, ad)
     assert learned.requires_grad, "where it is trained, a list is looked at as any other"
+
+
+def test_a_sample_for_each_of_its_vectors_and_back() -> None:
+    """Its gradient is a sum in the order of the list, not a scatter of additions."""
+    rows = torch.arange(6, dtype=torch.float64).reshape(3, 2).requires_grad_()
+    offsets = torch.tensor([0, 2, 2, 5])
+    out = per_vector(rows, offsets)
+    assert out.tolist() == [[0, 1], [0, 1], [4, 5], [4, 5], [4, 5]]
+    assert torch.autograd.gradcheck(lambda x: per_vector(x, offsets), (rows,))
+    weights = torch.arange(10, dtype=torch.float64).reshape(5, 2)
+    (out * weights).sum().backward()  # type: ignore[no-untyped-call]
+    assert rows.grad is not None and rows.grad.tolist() == [[2, 4], [0, 0], [18, 21]]

@@ -227,8 +227,17 @@ class Settings:
     max_waiting: int = setting(
         S.max_waiting, "requests that may wait; more are refused at once", commands=SERVE, least=0
     )
+    max_active_bytes: int = setting(
+        S.max_active_bytes,
+        "bytes of all requests that compute or wait; more are refused at once",
+        commands=SERVE,
+        least=1,
+    )
     max_wait_s: float = setting(
-        S.max_wait_s, "longest wait of a request without a deadline", commands=SERVE, above=0
+        S.max_wait_s,
+        "longest wait of a request without a deadline",
+        commands=SERVE,
+        above=0,
     )
     max_candidates: int = setting(S.max_candidates, "largest request", commands=SERVE, least=1)
     max_message_bytes: int = setting(
@@ -245,7 +254,7 @@ class Settings:
     )
 
 
-IN_BYTES = ("dram_bytes", "gpu_budget", "rank_memory", "max_message_bytes")
+IN_BYTES = ("dram_bytes", "gpu_budget", "rank_memory", "max_message_bytes", "max_active_bytes")
 FIELDS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fields(Settings)}
 TYPES: dict[str, Any] = get_type_hints(Settings)
 

@@ -4,7 +4,8 @@
      ├─ RequestError       INVALID_ARGUMENT    the message names the field
      ├─ NotReadyError      UNAVAILABLE         no version has been published yet
      ├─ OverloadError      RESOURCE_EXHAUSTED  shed: no place to compute or to wait
-     └─ DeadlineError      DEADLINE_EXCEEDED   the deadline passed first
+     ├─ DeadlineError      DEADLINE_EXCEEDED   the deadline passed first
+     └─ CancelledError     CANCELLED           the client does not wait for the answer any more
 
 These are answers to clients, not failures of the server, so they stay inside `serving`.
 """
@@ -48,3 +49,9 @@ class DeadlineError(AnswerError):
     """The request's deadline passed before it was answered."""
 
     status = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class CancelledError(AnswerError):
+    """The client cancelled its request, or its connection broke."""
+
+    status = grpc.StatusCode.CANCELLED

@@ -21,7 +21,8 @@ class ServeOptions:
     pipeline_file    the pipeline's file, from which worker processes load it
     metrics_port     Prometheus endpoint, 0: none; worker i takes metrics_port + i
     max_active       requests computing at once; max_waiting: requests waiting for their turn; more are shed
-    max_wait_s       longest wait of a request without a deadline
+    max_active_bytes  bytes of all requests that compute or wait; more are shed
+    max_wait_s       longest wait of a request without a deadline; no request waits longer than a minute
     max_candidates   candidates of one request
     max_message_bytes  bytes of one request
     nearcache_rows   embedding rows held in memory, over all tables
@@ -37,6 +38,7 @@ class ServeOptions:
     metrics_port: int = 0
     max_active: int = 4
     max_waiting: int = 64
+    max_active_bytes: int = 16 << 20
     max_wait_s: float = 1.0
     max_candidates: int = 10_000
     max_message_bytes: int = 8 << 20
@@ -49,3 +51,8 @@ class ServeOptions:
         host, _, port = self.listen.rpartition(":")
         if not (host and port.isdecimal() and int(port) < 65536):  # gRPC would take another address silently
             raise ConfigError(f"listen is {self.listen!r}, but must be HOST:PORT with a port up to 65535")
+        if self.max_active_bytes < self.max_message_bytes:
+            raise ConfigError(
+                f"max_active_bytes is {self.max_active_bytes}, but one request may have max_message_bytes, "
+                f"{self.max_message_bytes}: raise the first or lower the second"
+            )

@@ -64,7 +64,9 @@ class App:
             method = Method(_SERVICES[role], "PreRank", pb.PreRankRequest, preranker.prerank)
             self._schema, self._model = preranker.schema, preranker.model
         describe = Method(MODEL_SERVICE, "Describe", pb.DescribeRequest, self._describe, admitted=False)
-        self.admission = Admission(options.max_active, options.max_waiting, options.max_wait_s)
+        self.admission = Admission(
+            options.max_active, options.max_waiting, options.max_wait_s, options.max_active_bytes
+        )
         self.server = Server(
             role,
             options.listen,

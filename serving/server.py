@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from kernels.errors import ConfigError
 from serving import metrics
 from serving.admission import Admission
+from serving.deadlines import deadline_of
 from serving.errors import AnswerError, OverloadError, RequestError
 
 log = logging.getLogger(__name__)
@@ -137,12 +138,11 @@ class Server:
             raise RequestError(
                 "request", f"has {len(raw)} bytes; this server takes at most {self._max_message_bytes}"
             )
-        left = context.time_remaining()
-        deadline = None if left is None else time.monotonic() + left
+        deadline = deadline_of(context.time_remaining())
         if not method.admitted:
             answer = method.handle(_parse(method.request, raw), deadline)
         else:
-            with self._admission.place(deadline):
+            with self._admission.place(deadline, len(raw), context.is_active):
                 answer = method.handle(_parse(method.request, raw), deadline)
         return cast(bytes, answer.SerializeToString())
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from serving.deadlines import end_of_wait
 from serving.errors import DeadlineError
 
 
@@ -24,11 +25,13 @@ class SwapLock:
 
     @contextmanager
     def read(self, deadline: float | None = None) -> Iterator[None]:
-        """Shares the lock. Raises DeadlineError when `deadline` (time.monotonic()) passes first."""
+        """Shares the lock. Raises DeadlineError when `deadline` (time.monotonic()), or the longest wait,
+        passes first."""
         with self._changed:
+            limit = end_of_wait(deadline) if self._writers else 0.0
             while self._writers:
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
+                left = limit - time.monotonic()
+                if left <= 0:
                     raise DeadlineError("the deadline passed while a new version was being swapped in")
                 self._changed.wait(left)
             self._readers += 1

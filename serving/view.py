@@ -35,6 +35,7 @@ from protos.manifest import VersionManifest
 from protos.store import F32, I64, RowStatus, decode_changed, decode_vectors
 from serving import metrics
 from serving.content import Contents, ContentVectors
+from serving.deadlines import end_of_wait
 from serving.errors import DeadlineError, NotReadyError
 from serving.idvectors import IdVectors
 from serving.nearcache import NearCache
@@ -44,6 +45,8 @@ from serving.swaplock import SwapLock
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.5
+_NEWER_S = 5.0
+"""Longest wait of a request without a deadline for the version after one that was overwritten."""
 _BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -120,7 +123,7 @@ class View:
 
     def wait_newer(self, version: int, deadline: float | None) -> None:
         """Returns when another version than `version` is served. Raises DeadlineError."""
-        limit = deadline if deadline is not None else time.monotonic() + 5.0
+        limit = end_of_wait(deadline, _NEWER_S)
         with self._swapped:
             while self._served is None or self._served.version == version:
                 left = limit - time.monotonic()

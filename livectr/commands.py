@@ -43,11 +43,17 @@ def train(given: argparse.Namespace) -> int:
     from trainer.process import share_cores
 
     share_cores()
+    os.environ.setdefault(
+        "TORCH_CPP_LOG_LEVEL", "ERROR"
+    )  # its C++ core would write stacks beside our messages
     from trainer.options import TrainOptions
 
     _log_to_stderr()
     with loading():
-        pipeline, settings = settings_of(given, "source")
+        from trainer.abort import telling
+
+        with telling():
+            pipeline, settings = settings_of(given, "source")
     world = os.environ.get("WORLD_SIZE")
     if world is None and (settings.ranks > 1 or settings.restarts):
         return _supervise(given, settings)

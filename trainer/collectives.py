@@ -29,9 +29,10 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
 
-from kernels.errors import InternalError
 from trainer import telemetry
+from trainer.abort import Abort, join
 from trainer.step_settings import Wire
 
 U8 = NDArray[np.uint8]
@@ -45,11 +46,20 @@ class Collectives:
         seconds: operator name → seconds spent in it, waiting for other ranks included
         device: where this rank's networks run
         wire: how floats travel
+        abort: what tells the others of a failure
     """
 
-    def __init__(self, rank: int = 0, world: int = 1, device: str = "cpu", wire: Wire = "fp32") -> None:
+    def __init__(
+        self,
+        rank: int = 0,
+        world: int = 1,
+        device: str = "cpu",
+        wire: Wire = "fp32",
+        abort: Abort | None = None,
+    ) -> None:
         self.rank = rank
         self.world = world
+        self.abort = abort or Abort()
         self.device = torch.device(device)
         self.wire: Wire = wire
         self.bytes: dict[str, int] = defaultdict(int)
@@ -268,12 +278,12 @@ class _Everywhere(torch.autograd.Function):
 def connect(timeout_s: float = 600.0, wire: Wire = "fp32") -> Iterator[Collectives]:
     """The collectives of this process: torchrun's process group where it started us, else a single rank.
 
-    Gloo carries host tensors and NCCL device tensors, where there is a GPU for the rank. A rank that does not
-    answer for `timeout_s` fails the others.
+    Gloo carries host tensors and NCCL device tensors, where there is a GPU for the rank. A rank that fails
+    ends the others within seconds (trainer.abort), one that hangs fails them after `timeout_s`.
 
-    Raises InternalError in place of a transport's error: the rank that ended first says why it did.
+    Raises InternalError in place of a transport's error, with the rank that ended first and its error.
     """
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    world = int(os.environ.get("WORLD_SIZE", 1))
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     on_gpu = torch.cuda.is_available() and torch.cuda.device_count() > local_rank
     device = f"cuda:{local_rank}" if on_gpu else "cpu"
@@ -282,14 +292,19 @@ def connect(timeout_s: float = 600.0, wire: Wire = "fp32") -> Iterator[Collectiv
         return
     if on_gpu:
         torch.cuda.set_device(local_rank)
-    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=timedelta(seconds=timeout_s))
+    store, rank, world = join(timeout_s)
+    abort = Abort(store, rank, world)
     try:
-        yield Collectives(rank, world, device, wire)
-    except RuntimeError as error:
-        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
-            raise
-        raise InternalError(
-            f"rank {rank} lost another rank of this run, whose own message says why"
-        ) from error
+        with abort.guard():
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+                store=PrefixStore("group", store),
+                rank=rank,
+                world_size=world,
+                timeout=timedelta(seconds=timeout_s),
+            )
+            yield Collectives(rank, world, device, wire, abort)
     finally:
-        dist.destroy_process_group()
+        abort.close()
+        if dist.is_initialized():
+            dist.destroy_process_group()

@@ -72,12 +72,17 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
         UserError: before any state was touched; or FencedError, when another trainer has taken over.
         CheckpointError: no generation of the checkpoint is whole.
     """
-    options.check_files()
     threads = options.threads_here()
     os.environ.setdefault("LIVECTR_THREADS", str(threads))
     torch.set_num_threads(threads)
     keep_memory()
-    with connect(wire=options.wire) as collectives, stop_signals() as stop, ExitStack() as resources:
+    with (
+        connect(wire=options.wire) as collectives,
+        stop_signals() as stop,
+        ExitStack() as resources,
+        collectives.abort.guard(),  # before resources are closed, which may take long
+    ):
+        options.check_files()
         training = Training(pipeline, options, collectives, stop, resources)
         report = training.run()
         if options.report is not None and collectives.rank == 0:

@@ -1,0 +1,70 @@
+"""A rank that fails ends the others within seconds, and they say which rank it was and why."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from livectr.ports import free_ports
+
+ROOT = Path(__file__).parents[2]
+WORKER = Path(__file__).parent / "abort_worker.py"
+SOON_S = 90
+"""Seconds, on a quiet machine; the transport's own time-out is ten minutes."""
+CAUSE = "rank {} failed: ConfigError: the spill is full"
+
+
+@contextmanager
+def ranks(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[str]]]:
+    """A process for each rank, as torchrun would start it."""
+    world = {"WORLD_SIZE": str(len(commands)), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
+    world |= {"MASTER_PORT": str(free_ports(1)), "PYTHONPATH": str(ROOT)}
+    running = [
+        subprocess.Popen(
+            [sys.executable, *command],
+            env=os.environ | world | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, command in enumerate(commands)
+    ]
+    try:
+        yield running
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.parametrize("how, failing", [("waiting", 0), ("computing", 2), ("killed", 1)])
+def test_the_others_end_and_name_the_cause(how: str, failing: int) -> None:
+    """While the failed rank is still closing what it had: its connections are open."""
+    with ranks([[str(WORKER), how, str(failing)]] * 3) as started:
+        for rank, process in enumerate(started):
+            if rank == failing:
+                continue
+            _, said = process.communicate(timeout=SOON_S)
+            assert process.returncode == 1, said
+            cause = "a rank ended without a word" if how == "killed" else CAUSE.format(failing)
+            assert cause in said
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_rank_that_fails_before_it_has_joined(tmp_path: Path, failing: int) -> None:
+    """One machine lacks the pipeline's file; its rank tells the others, who wait for it."""
+    (tmp_path / "logs").mkdir()
+    good = tmp_path / "pipeline.py"
+    good.write_text("from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline()\n")
+    files = [tmp_path / "missing.py" if rank == failing else good for rank in range(2)]
+    train = ["-m", "livectr", "train", "--source", f"file:{tmp_path / 'logs'}", "--pipeline"]
+    with ranks([[*train, str(file)] for file in files]) as started:
+        said = [process.communicate(timeout=SOON_S)[1] for process in started]
+        assert [process.returncode for process in started] == [2 if r == failing else 1 for r in range(2)]
+    assert f"rank {failing} failed: ConfigError: " in said[1 - failing]
+    assert "missing.py" in said[1 - failing]

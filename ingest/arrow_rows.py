@@ -1,7 +1,8 @@
 """Arrow batches of any producer → batches with the declared columns and types.
 
 Schemas are checked as a whole; a row whose numbers do not fit is found and named. Producers are not trusted:
-what comes in an Arrow message is validated, so that no offset points outside its buffer.
+what comes in an Arrow message is validated, so that no offset points outside its buffer, and what it takes
+unpacked is known before it is unpacked.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest import dtypes
+from ingest.arrow_size import plain_bytes, read_messages
 from ingest.deadletter import Reason
 from ingest.json_rows import Bad
+from ingest.limits import LIMITS, RecordLimits
 
 _Rows = tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]
 
@@ -28,10 +31,16 @@ class UnusableError(Exception):
         self.reason = reason
 
 
-def read_stream(value: bytes, names: Collection[str]) -> pa.RecordBatch:
-    """The columns `names` of an Arrow IPC stream, checked for memory safety: producers are not trusted."""
+def read_stream(value: bytes, names: Collection[str], limits: RecordLimits = LIMITS) -> pa.RecordBatch:
+    """The columns `names` of an Arrow IPC stream, checked for memory safety: producers are not trusted.
+
+    Raises UnusableError.
+    """
     try:
-        schema = pa.ipc.open_stream(value).schema
+        schema, rows, size = read_messages(value)
+        if rows > limits.message_rows:
+            raise UnusableError(Reason.OVERSIZE, f"{rows} rows, more than {limits.message_rows}")
+        _check_bytes(size, limits.unpacked_bytes)
         wanted = [number for number, name in enumerate(schema.names) if name in names]
         options = pa.ipc.IpcReadOptions(included_fields=wanted, use_threads=False)
         table = pa.ipc.open_stream(value, options=options).read_all()
@@ -47,17 +56,30 @@ def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def conform(batch: pa.RecordBatch, columns: Mapping[str, str], optional: Collection[str] = ()) -> _Rows:
+def conform(
+    batch: pa.RecordBatch,
+    columns: Mapping[str, str],
+    optional: Collection[str] = (),
+    *,
+    unpacked_bytes: int | None = None,
+) -> _Rows:
     """(columns in their declared types, rows int64[n], rows whose numbers do not fit).
 
-    optional: columns that may be absent; they become null. Raises UnusableError for an absent column or a
-    type that cannot become the declared one.
+    optional: columns that may be absent; they become null. unpacked_bytes: most bytes that the columns may
+    take as plain values (of dictionaries, views, lists); None: no limit. Raises UnusableError for an absent
+    column, a type that cannot become the declared one, or too many bytes.
     """
     arrays = []
+    size = 0
     for name, dtype in columns.items():
         index = batch.schema.get_field_index(name)
         if index >= 0:
-            arrays.append(_convertible(batch.column(index), name, dtype))
+            array = batch.column(index)
+            _check_family(array.type, name, dtype)
+            if unpacked_bytes is not None:
+                size += plain_bytes(array)
+                _check_bytes(size, unpacked_bytes)
+            arrays.append(_convertible(array, dtype))
         elif name in optional:
             arrays.append(pa.nulls(batch.num_rows, dtypes.arrow_type(dtype)))
         else:
@@ -66,16 +88,26 @@ def conform(batch: pa.RecordBatch, columns: Mapping[str, str], optional: Collect
     return _cast_rows(pa.RecordBatch.from_arrays(arrays, list(columns)), schema)
 
 
-def _convertible(array: pa.Array, name: str, dtype: str) -> pa.Array:
-    """The array, if its type may become `dtype`; times become milliseconds. Text is never read as numbers."""
-    kind = array.type
-    if pa.types.is_dictionary(kind):
+def _check_bytes(size: int, most: int) -> None:
+    if size > most:
+        raise UnusableError(Reason.OVERSIZE, f"{size} bytes when it is unpacked, more than {most}")
+
+
+def _check_family(kind: pa.DataType, name: str, dtype: str) -> None:
+    """Text is never read as numbers."""
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_timestamp(plain) and dtype == "int64":
+        return
+    if _family(plain) not in (_family(dtypes.arrow_type(dtype)), "null", "list of null"):
+        raise UnusableError(Reason.WRONG_TYPE, f"column {name}: expected {dtype}, found {plain}")
+
+
+def _convertible(array: pa.Array, dtype: str) -> pa.Array:
+    """Dictionaries replaced by values, times by milliseconds."""
+    if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-        kind = array.type
-    if pa.types.is_timestamp(kind) and dtype == "int64":
-        return pc.cast(array, pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
-    if _family(kind) not in (_family(dtypes.arrow_type(dtype)), "null", "list of null"):
-        raise UnusableError(Reason.WRONG_TYPE, f"column {name}: expected {dtype}, found {kind}")
+    if pa.types.is_timestamp(array.type) and dtype == "int64":
+        return pc.cast(array, pa.timestamp("ms", array.type.tz), safe=False).cast(pa.int64())
     return array
 
 

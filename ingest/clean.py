@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from ingest import dtypes, images
 from ingest.deadletter import Reason
 from ingest.json_rows import Bad, JsonRows
+from ingest.limits import LIMITS
 from ingest.plan import FeaturePlan
 from ingest.streams import Stream, Table, roots_of
 
@@ -30,6 +31,7 @@ class Cleaner:
     columns: columns in use; the key, the time and what `where` reads come along. None: every declared one.
     required: columns that may not be null, beside the key and the time.
     mask: the filter in place of the declaration's compiled `where`.
+    depth: most objects and lists within each other in a column of JSON text.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Cleaner:
         *,
         required: Collection[str] = (),
         mask: Mask | None = None,
+        depth: int = LIMITS.depth,
     ) -> None:
         condition = stream.filter if isinstance(stream, Stream) else None
         wanted = set(stream.columns if columns is None else columns) | {stream.key, *required}
@@ -60,7 +63,10 @@ class Cleaner:
         self._never_null = {stream.key, stream.time, *required} - {None} - self.declared_fill
         self._mask = compile_filter(stream) if mask is None and isinstance(stream, Stream) else mask
         self._inner = {
-            origin: (names, JsonRows({path[1:]: self.columns[name] for name, path in names.items()}))
+            origin: (
+                names,
+                JsonRows({path[1:]: self.columns[name] for name, path in names.items()}, depth=depth),
+            )
             for origin in dict.fromkeys(path[0] for path in self.json_fields.values())
             for names in [{name: path for name, path in self.json_fields.items() if path[0] == origin}]
         }

@@ -6,7 +6,7 @@ Pictures are bytes here; who encodes them decodes them, once, and on the rank th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from ingest.content import digest_of
 from ingest.contents import Content
 from ingest.deadletter import DeadLetters, Reason
 from ingest.keys import key_of
+from ingest.limits import LIMITS, RecordLimits
 from ingest.sources.base import BEGINNING, Chunk, open_source
 from ingest.streams import Table
 from kernels.errors import ConfigError
@@ -46,7 +47,8 @@ class ContentTopic:
         wanted: ids int64[n] → bool[n]: whose pictures are returned; the others are read, but not looked at.
         until_end: end at the end that the topic has at the start; else follow it.
         letters: for records that hold no picture (bad JSON, no id); every rank reads them all, so only one of
-            them should keep letters. own_letters: for `refuse`.
+            them should keep letters. own_letters: for `refuse`. limits: of its records; a picture may have
+            MAX_PICTURE_BYTES at least.
 
     Records without a picture (null), and deletes, say nothing: features that were made stay.
     Raises ConfigError, ConnectError.
@@ -61,6 +63,7 @@ class ContentTopic:
         until_end: bool,
         letters: DeadLetters,
         own_letters: DeadLetters,
+        limits: RecordLimits = LIMITS,
     ) -> None:
         table, column = content.topic, content.image_column
         if table is None or column is None:
@@ -77,7 +80,7 @@ class ContentTopic:
             [plain],
             until_end=until_end,
             dead_letters=letters,
-            max_record_bytes=MAX_PICTURE_BYTES,
+            limits=replace(limits, record_bytes=max(limits.record_bytes, MAX_PICTURE_BYTES)),
             max_queue_bytes=QUEUE_BYTES,
         )
         try:

@@ -53,10 +53,13 @@ class Reason(StrEnum):
     MISSING_COLUMN = "missing_column"
     WRONG_TYPE = "wrong_type"
     OVERSIZE = "oversize"
+    TOO_DEEP = "too_deep"
     NO_VALUE = "no_value"
     BAD_KEY = "bad_key"
     BAD_FILE = "bad_file"
     BAD_IMAGE = "bad_image"
+    BAD_BATCH = "bad_batch"
+    NOT_DECODED = "not_decoded"
     NOT_EXTRACTED = "not_extracted"
 
 

@@ -2,6 +2,9 @@
 
 A message is one JSON object, or an Arrow IPC stream of many records, which begins with 0xFFFFFFFF (the
 continuation marker of the IPC format, no byte of UTF-8). Only the columns in use are decoded.
+
+Nothing that a record holds ends the process. Mistakes that are foreseen are named; whatever else is raised
+while records are decoded is traced to its record by halving them, and that record is a dead letter.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,21 +24,25 @@ import pyarrow as pa
 from ingest import arrow_rows, dtypes
 from ingest.clean import Cleaner, Mask
 from ingest.deadletter import DeadLetters, Reason
+from ingest.decoded import Decoded
 from ingest.json_rows import Bad, JsonRows
-from ingest.sources.base import BEGINNING, Chunk, Position
+from ingest.limits import LIMITS, RecordLimits
+from ingest.sources.base import BEGINNING, Chunk, Position, UnreadableMessage
 from ingest.streams import Stream, Table
+from kernels.errors import UserError
 
 ARROW_MARK = b"\xff\xff\xff\xff"
 _JSON, _ARROW, _OVERSIZE, _NONE = range(4)
 
 _I64 = npt.NDArray[np.int64]
+_Letter: TypeAlias = tuple[str, int, int, int, Reason, str, bytes]
 
 
 class Decoder:
     """Decodes one topic.
 
     stream: what its records are; columns, required, mask: see `Cleaner`.
-    max_record_bytes: longer JSON records are dead letters; Arrow ones may be as long as the broker allows.
+    limits: records beyond them are dead letters; an Arrow message may be as long as the broker allows.
     """
 
     def __init__(
@@ -46,12 +53,13 @@ class Decoder:
         columns: Sequence[str] | None = None,
         required: Collection[str] = (),
         mask: Mask | None = None,
-        max_record_bytes: int = 1 << 20,
+        limits: RecordLimits = LIMITS,
     ) -> None:
         self._topic = stream.topic
         self._letters = dead_letters
-        self._max_record_bytes = max_record_bytes
-        self._cleaner = Cleaner(stream, columns, required=required, mask=mask)
+        self._pending: list[_Letter] = []  # of the chunk that is being decoded
+        self._limits = limits
+        self._cleaner = Cleaner(stream, columns, required=required, mask=mask, depth=limits.depth)
         self._key = stream.key
         self._is_table = isinstance(stream, Table)
         cleaner = self._cleaner
@@ -61,12 +69,12 @@ class Decoder:
         self._wire = {**plain, **{name: stream.columns[name] for name in origins}}
         must = [name for name in self._wire if name not in cleaner.declared_fill and name not in origins]
         text: dict[tuple[str, ...], str] = {(name,): dtype for name, dtype in self._wire.items()}
-        self._readers = [JsonRows(text, must)]
+        self._readers = [JsonRows(text, must, depth=limits.depth)]
         if origins and not set(origins) & set(plain):
             # JSON producers often send the origin as an object inside the event instead of as text.
             nested: dict[tuple[str, ...], str] = {(name,): dtype for name, dtype in plain.items()}
             nested.update({path: cleaner.columns[name] for name, path in cleaner.json_fields.items()})
-            self._readers.append(JsonRows(nested, must))
+            self._readers.append(JsonRows(nested, must, depth=limits.depth))
         self._about_origins = tuple(f"column {name}{mark}" for name in origins for mark in ":.")
         self._renames = {".".join(path): name for name, path in cleaner.json_fields.items()}
 
@@ -91,25 +99,28 @@ class Decoder:
         start: records before it are left out: a resume may begin inside an Arrow message.
         next_offset: where reading goes on; by default behind the last message.
         """
-        parts: list[_Part] = []
+        parts: list[Decoded] = []
         kinds = [self._kind(value) for value in values]
         first = 0
+        where = np.array(offsets, np.int64)
+
+        def decode(kind: int, first: int, stop: int) -> Decoded:
+            some = where[first:stop], values[first:stop]
+            if kind == _JSON:
+                return self._json(partition, *some)  # type: ignore[arg-type]
+            if kind == _ARROW:
+                return self._arrow(partition, *some, start)  # type: ignore[arg-type]
+            if kind == _OVERSIZE:
+                return self._oversize(partition, *some)  # type: ignore[arg-type]
+            some_keys = keys[first:stop] if keys is not None else [None] * (stop - first)
+            return self._deletes(partition, where[first:stop], some_keys)
+
+        def refuse(row: int, detail: str) -> None:
+            self._letter(partition, offsets[row], 0, Reason.NOT_DECODED, detail, values[row] or b"")
+
         for kind, run in itertools.groupby(kinds):
             stop = first + len(list(run))
-            part_offsets = np.array(offsets[first:stop], np.int64)
-            part_values = values[first:stop]
-            if kind == _JSON:
-                parts.append(self._json(partition, part_offsets, part_values))  # type: ignore[arg-type]
-            elif kind == _ARROW:
-                parts.append(self._arrow(partition, part_offsets, part_values, start))  # type: ignore[arg-type]
-            elif kind == _OVERSIZE:
-                for offset, value in zip(part_offsets.tolist(), part_values, strict=True):
-                    assert value is not None
-                    detail = f"longer than {self._max_record_bytes} bytes"
-                    self._letter(partition, offset, 0, Reason.OVERSIZE, detail, value)
-            else:
-                part_keys = keys[first:stop] if keys is not None else [None] * (stop - first)
-                parts.append(self._deletes(partition, part_offsets, part_keys))
+            parts += self._guarded(partial(decode, kind), first, stop, refuse)
             first = stop
         if next_offset is None:
             next_offset = int(offsets[-1]) + 1
@@ -117,31 +128,67 @@ class Decoder:
 
     def rows(self, partition: int, first: int, batch: pa.RecordBatch) -> Chunk:
         """The rows of an Arrow or Parquet file, numbered from `first`."""
+        after = Position(first + batch.num_rows, 0)
+
+        def refuse(row: int, detail: str) -> None:
+            value = _row_text(batch, row)
+            self._letter(partition, first + row, 0, Reason.NOT_DECODED, detail, value)
+
+        def decode(begin: int, stop: int) -> Decoded:
+            return self._rows(partition, first + begin, batch.slice(begin, stop - begin))
+
+        return self._chunk(partition, self._guarded(decode, 0, batch.num_rows, refuse), after)
+
+    def _rows(self, partition: int, first: int, batch: pa.RecordBatch) -> Decoded:
         offsets = np.arange(first, first + batch.num_rows, dtype=np.int64)
         try:
             wire, rows, bad = arrow_rows.conform(batch, self._wire, self._cleaner.declared_fill)
         except arrow_rows.UnusableError as error:
             detail = f"records {first} to {first + batch.num_rows - 1}: {error}"
             self._letter(partition, first, 0, error.reason, detail, b"")
-            return self._chunk(partition, [], Position(first + batch.num_rows, 0))
+            return Decoded.empty(self._cleaner.schema)
         index = np.zeros(len(rows), np.int32)
         part = self._finish(partition, wire, offsets[rows], index, partial(_row_text, wire))
         for item in bad:
             value = _row_text(batch, item.row)
             self._letter(partition, first + item.row, 0, item.reason, item.detail, value)
-        return self._chunk(partition, [part], Position(first + batch.num_rows, 0))
+        return part
+
+    def _guarded(
+        self,
+        decode: Callable[[int, int], Decoded],
+        first: int,
+        stop: int,
+        refuse: Callable[[int, str], None],
+    ) -> list[Decoded]:
+        """Records `first` to `stop`, without those for which `decode` raises: they are refused one by one."""
+        pending = len(self._pending)
+        try:
+            return [decode(first, stop)]
+        except UserError:
+            raise
+        except Exception as error:  # the record decides what is raised
+            del self._pending[pending:]
+            if stop == first:
+                raise
+            if stop == first + 1:
+                refuse(first, f"{type(error).__name__}: {error}")
+                return []
+        middle = (first + stop) // 2
+        front = self._guarded(decode, first, middle, refuse)
+        return front + self._guarded(decode, middle, stop, refuse)
 
     def _kind(self, value: bytes | None) -> int:
         if value is None:
             return _NONE
         if value[:4] == ARROW_MARK:
             return _ARROW
-        return _JSON if len(value) <= self._max_record_bytes else _OVERSIZE
+        return _JSON if len(value) <= self._limits.record_bytes else _OVERSIZE
 
-    def _json(self, partition: int, offsets: _I64, values: Sequence[bytes]) -> _Part:
+    def _json(self, partition: int, offsets: _I64, values: Sequence[bytes]) -> Decoded:
         texts = [value.strip() for value in values]
         left = np.arange(len(texts), dtype=np.int64)
-        parts: list[_Part] = []
+        parts: list[Decoded] = []
         complaints: dict[int, list[Bad]] = {}
         # A text is good when any reader takes it; the one that fits the log comes first next time.
         for number, reader in enumerate(list(self._readers)):
@@ -164,14 +211,28 @@ class Decoder:
             said = complaints[row]
             item = next((item for item in said if not item.detail.startswith(self._about_origins)), said[0])
             self._letter(partition, int(offsets[row]), 0, item.reason, item.detail, values[row])
-        return _Part.merged(parts, self._cleaner.schema)
+        return Decoded.merged(parts, self._cleaner.schema)
 
-    def _arrow(self, partition: int, offsets: _I64, values: Sequence[bytes], start: Position) -> _Part:
+    def _oversize(self, partition: int, offsets: _I64, values: Sequence[bytes]) -> Decoded:
+        for offset, value in zip(offsets.tolist(), values, strict=True):
+            detail = f"longer than {self._limits.record_bytes} bytes"
+            self._letter(partition, offset, 0, Reason.OVERSIZE, detail, value)
+        return Decoded.empty(self._cleaner.schema)
+
+    def _arrow(self, partition: int, offsets: _I64, values: Sequence[bytes], start: Position) -> Decoded:
         batches, where, index = [], [], []
         for offset, value in zip(offsets.tolist(), values, strict=True):
+            if isinstance(value, UnreadableMessage):
+                self._letter(partition, offset, 0, Reason.BAD_BATCH, value.detail, bytes(value))
+                continue
             try:
-                batch = arrow_rows.read_stream(value, self._wire)
-                wire, rows, bad = arrow_rows.conform(batch, self._wire, self._cleaner.declared_fill)
+                batch = arrow_rows.read_stream(value, self._wire, self._limits)
+                wire, rows, bad = arrow_rows.conform(
+                    batch,
+                    self._wire,
+                    self._cleaner.declared_fill,
+                    unpacked_bytes=self._limits.unpacked_bytes,
+                )
             except arrow_rows.UnusableError as error:
                 self._letter(partition, offset, 0, error.reason, str(error), value)
                 continue
@@ -187,13 +248,13 @@ class Decoder:
             where.append(np.full(len(rows), offset, np.int64))
             index.append(rows.astype(np.int32))
         if not batches:
-            return _Part.empty(self._cleaner.schema)
+            return Decoded.empty(self._cleaner.schema)
         wire = pa.concat_batches(batches)
         return self._finish(
             partition, wire, np.concatenate(where), np.concatenate(index), partial(_row_text, wire)
         )
 
-    def _deletes(self, partition: int, offsets: _I64, keys: Sequence[bytes | None]) -> _Part:
+    def _deletes(self, partition: int, offsets: _I64, keys: Sequence[bytes | None]) -> Decoded:
         """Null values: a table's deletes by message key; of a stream, they are no events."""
         found: list[tuple[int, Any]] = []
         for offset, key in zip(offsets.tolist(), keys, strict=True):
@@ -211,7 +272,7 @@ class Decoder:
             else pa.nulls(len(found), field.type)
             for field in schema
         ]
-        return _Part(
+        return Decoded(
             pa.RecordBatch.from_arrays(columns, schema=schema),
             np.array([offset for offset, _ in found], np.int64),
             np.zeros(len(found), np.int32),
@@ -239,16 +300,28 @@ class Decoder:
         offset: _I64,
         index: npt.NDArray[np.int32],
         raw: Callable[[int], bytes],
-    ) -> _Part:
+    ) -> Decoded:
         """Cleans; raw(row) is a record as it came, for the letters."""
-        batch, rows, bad = self._cleaner.clean(wire)
-        for item in bad:
-            place = int(offset[item.row]), int(index[item.row])
-            self._letter(partition, *place, item.reason, item.detail, raw(item.row))
-        return _Part(batch, offset[rows], index[rows], None)
 
-    def _chunk(self, partition: int, parts: list[_Part], after: Position) -> Chunk:
-        part = _Part.merged(parts, self._cleaner.schema)
+        def letter(row: int, reason: Reason, detail: str) -> None:
+            self._letter(partition, int(offset[row]), int(index[row]), reason, detail, raw(row))
+
+        def clean(first: int, stop: int) -> Decoded:
+            batch, rows, bad = self._cleaner.clean(wire.slice(first, stop - first))
+            for item in bad:
+                letter(first + item.row, item.reason, item.detail)
+            return Decoded(batch, offset[first + rows], index[first + rows], None)
+
+        def refuse(row: int, detail: str) -> None:
+            letter(row, Reason.NOT_DECODED, detail)
+
+        return Decoded.merged(self._guarded(clean, 0, wire.num_rows, refuse), self._cleaner.schema)
+
+    def _chunk(self, partition: int, parts: list[Decoded], after: Position) -> Chunk:
+        for letter in self._pending:
+            self._letters.write(*letter)
+        self._pending.clear()
+        part = Decoded.merged(parts, self._cleaner.schema)
         return Chunk(
             self._topic,
             partition,
@@ -263,49 +336,7 @@ class Decoder:
     def _letter(
         self, partition: int, offset: int, index: int, reason: Reason, detail: str, value: bytes
     ) -> None:
-        self._letters.write(self._topic, partition, offset, index, reason, detail, value)
-
-
-class _Part:
-    """Rows with their positions."""
-
-    def __init__(
-        self,
-        batch: pa.RecordBatch,
-        offset: _I64,
-        index: npt.NDArray[np.int32],
-        deleted: npt.NDArray[np.bool_] | None,
-    ) -> None:
-        self.batch, self.offset, self.index, self.deleted = batch, offset, index, deleted
-
-    @staticmethod
-    def empty(schema: pa.Schema) -> _Part:
-        return _Part(
-            pa.RecordBatch.from_pylist([], schema), np.empty(0, np.int64), np.empty(0, np.int32), None
-        )
-
-    @staticmethod
-    def merged(parts: Sequence[_Part], schema: pa.Schema) -> _Part:
-        """One part, in order of position."""
-        parts = [part for part in parts if len(part.offset)]
-        if not parts:
-            return _Part.empty(schema)
-        if len(parts) == 1:
-            return parts[0]
-        batch = pa.concat_batches([part.batch for part in parts])
-        offset = np.concatenate([part.offset for part in parts])
-        index = np.concatenate([part.index for part in parts])
-        deleted = None
-        if any(part.deleted is not None for part in parts):
-            masks = [
-                np.zeros(len(part.offset), bool) if part.deleted is None else part.deleted for part in parts
-            ]
-            deleted = np.concatenate(masks)
-        order = np.lexsort((index, offset))
-        if (np.diff(order) == 1).all():
-            return _Part(batch, offset, index, deleted)
-        deleted = deleted[order] if deleted is not None else None
-        return _Part(batch.take(pa.array(order)), offset[order], index[order], deleted)
+        self._pending.append((self._topic, partition, offset, index, reason, detail, value))
 
 
 def _raw_text(values: Sequence[bytes], rows: _I64, row: int) -> bytes:
@@ -313,7 +344,15 @@ def _raw_text(values: Sequence[bytes], rows: _I64, row: int) -> bytes:
 
 
 def _row_text(batch: pa.RecordBatch, row: int) -> bytes:
-    return json.dumps(batch.slice(row, 1).to_pylist()[0], default=_text, ensure_ascii=False).encode()
+    values = {name: _python(batch.column(i)[row]) for i, name in enumerate(batch.schema.names)}
+    return json.dumps(values, default=_text, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _python(value: pa.Scalar) -> object:
+    try:
+        return value.as_py()
+    except Exception:  # a time in the year 292,277, nanoseconds
+        return str(value.type)
 
 
 def _text(value: object) -> str:

@@ -21,6 +21,7 @@ from ingest import dtypes
 from ingest.arrow_rows import as_one
 from ingest.deadletter import DeadLetters
 from ingest.label_join import INSTANCE, ITEM, TIME, USER, lookup_column, required_columns, used_columns
+from ingest.limits import LIMITS, RecordLimits
 from ingest.lookup import Lookups, LookupTable
 from ingest.merge import LAST
 from ingest.partition import Partition
@@ -75,6 +76,7 @@ class ExampleSource:
             on every rank.
         idle_s: in a live log, a topic partition without news for so long holds no other one back.
         state: where to go on; partitions that it does not know start at the beginning.
+        limits: records beyond them are dead letters.
         facts: keep look-up tables whole, as publishing needs them; else only what features need of them.
 
     Look-up tables are read completely by the constructor, and followed later. A look-up happens when its
@@ -96,8 +98,10 @@ class ExampleSource:
         dead_letters: DeadLetters,
         state: SourceState | None = None,
         facts: bool = True,
+        limits: RecordLimits = LIMITS,
     ) -> None:
         self.pipeline = pipeline
+        self._limits = limits
         self._topics = {stream.topic: i for i, stream in enumerate(pipeline.streams)}
         self._until_end, self._until_idle_s, self._idle_s = until_end, until_idle_s, idle_s
         self._finished = False
@@ -113,7 +117,7 @@ class ExampleSource:
             if roots
         }
         tables = pipeline.tables if facts else pipeline.narrow_tables
-        self._lookups = Lookups(tables, url, until_end=until_end, dead_letters=letters)
+        self._lookups = Lookups(tables, url, until_end=until_end, dead_letters=letters, limits=limits)
         try:
             self._source = self._open(url, dead_letters, rank, world, state or SourceState())
         except BaseException:
@@ -131,6 +135,7 @@ class ExampleSource:
             dead_letters=dead_letters,
             columns=used_columns(self.pipeline),
             required=required_columns(self.pipeline),
+            limits=self._limits,
         )
         try:
             self._has = source.topics()

@@ -2,7 +2,8 @@
 
 A whole block is parsed in one call of pyarrow's JSON reader. When that fails, the block is divided until the
 bad texts stand alone. Whether a text is good depends on the text alone, never on its neighbours in a block:
-the rows that reach training are a function of the log, however it was cut into blocks.
+the rows that reach training are a function of the log, however it was cut into blocks. So the limit of depth
+counts in columns that are not in use as well: whether they are looked at depends on the neighbours.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import binascii
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,9 @@ from pyarrow import json as arrow_json
 
 from ingest import dtypes
 from ingest.deadletter import Reason
+from ingest.limits import LIMITS
 from kernels.errors import InternalError
+from kernels.json_depth import deeper_than
 
 # A column path and its type: ("device", "browser") → "string".
 Leaves: TypeAlias = Mapping[tuple[str, ...], str]
@@ -39,22 +42,35 @@ class Bad:
     detail: str
 
 
-def parse_block(texts: Sequence[bytes], schema: pa.Schema) -> pa.RecordBatch | None:
+class Texts(NamedTuple):
+    """n texts and all of them joined by line feeds; text i is joined[starts[i] : stops[i]]."""
+
+    texts: Sequence[bytes]
+    joined: bytes
+    starts: npt.NDArray[np.int64]
+    stops: npt.NDArray[np.int64]
+
+    @staticmethod
+    def of(texts: Sequence[bytes]) -> Texts:
+        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+        stops = np.cumsum(sizes + 1) - 1
+        return Texts(texts, b"\n".join(texts), stops - sizes, stops)
+
+
+def parse_block(block: Texts, schema: pa.Schema) -> pa.RecordBatch | None:
     """One row per text, with the columns of `schema` (absent ones null); None when any text is bad.
 
     pyarrow sees the texts as one stream and would not notice when two halves of a broken object make a
     whole one. So each text must begin with `{` and end with `}` and hold no NUL: then each gives at least
     one row, and as many rows as texts means one row each.
     """
+    texts, joined, starts, stops = block
     if not texts:
         return pa.RecordBatch.from_pylist([], schema=schema)
-    joined = b"\n".join(texts)
     buffer = np.frombuffer(joined, np.uint8)
-    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-    stops = np.cumsum(sizes + 1) - 1
-    if sizes.min() < 2 or b"\0" in joined:
+    if (stops - starts).min() < 2 or b"\0" in joined:
         return None
-    if (buffer[stops - sizes] != ord("{")).any() or (buffer[stops - 1] != ord("}")).any():
+    if (buffer[starts] != ord("{")).any() or (buffer[stops - 1] != ord("}")).any():
         return None
     try:
         table = arrow_json.read_json(
@@ -77,16 +93,31 @@ class JsonRows:
 
     leaves: path → type; the columns of the result are called ".".join(path). Binary columns are base64.
     required: first-level columns that an object must have, though perhaps as null.
+    depth: most objects and lists within each other.
     """
 
-    def __init__(self, leaves: Leaves, required: Sequence[str] = ()) -> None:
+    def __init__(self, leaves: Leaves, required: Sequence[str] = (), *, depth: int = LIMITS.depth) -> None:
         self._leaves = dict(leaves)
         self._required = tuple(required)
+        self._depth = depth
         self._schema = pa.schema(_fields(leaves))
 
     def parse(self, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
         """(batch, rows int64[n]: which texts the batch holds, the bad ones)."""
-        batch, rows, bad = self._divide(texts)
+        block = Texts.of(texts)
+        deep = deeper_than(block.joined, block.starts, block.stops, self._depth)
+        if not len(deep):
+            return self._parse(block)
+        left = np.setdiff1d(np.arange(len(texts)), deep)
+        batch, rows, bad = self._parse(Texts.of([texts[row] for row in left.tolist()]))
+        bad = [Bad(int(left[item.row]), item.reason, item.detail) for item in bad]
+        why = f"more than {self._depth} objects and lists within each other"
+        bad += [Bad(row, Reason.TOO_DEEP, why) for row in deep.tolist()]
+        return batch, left[rows], sorted(bad, key=lambda item: item.row)
+
+    def _parse(self, block: Texts) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
+        texts = block.texts
+        batch, rows, bad = self._divide(block)
         batch = self._flat(batch)
         absent = list(self._absent(batch, rows, texts))
         batch, undecoded = _decode_base64(batch, self._leaves)
@@ -98,8 +129,9 @@ class JsonRows:
             bad += [item for item in late if not (item.row in seen or seen.add(item.row))]  # type: ignore[func-returns-value]
         return batch, rows, sorted(bad, key=lambda item: item.row)
 
-    def _divide(self, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
-        batch = parse_block(texts, self._schema)
+    def _divide(self, block: Texts) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
+        texts = block.texts
+        batch = parse_block(block, self._schema)
         if batch is not None:
             return batch, np.arange(len(texts), dtype=np.int64), []
         if len(texts) <= _SMALL_BLOCK:
@@ -107,7 +139,7 @@ class JsonRows:
         size = max(_SMALL_BLOCK, -(-len(texts) // _BLOCK_PARTS))
         batches, rows, bad = [], [], []
         for first in range(0, len(texts), size):
-            part, part_rows, part_bad = self._divide(texts[first : first + size])
+            part, part_rows, part_bad = self._divide(Texts.of(texts[first : first + size]))
             batches.append(part)
             rows.append(part_rows + first)
             bad += [Bad(item.row + first, item.reason, item.detail) for item in part_bad]
@@ -125,18 +157,18 @@ class JsonRows:
                 bad.append(Bad(row, reason, detail))
             else:
                 unsure.append((row, reason or Reason.BAD_JSON, detail))
-        if parse_block([texts[row] for row in good], self._schema) is None:
+        if parse_block(Texts.of([texts[row] for row in good]), self._schema) is None:
             unsure += [
                 (row, Reason.BAD_JSON, "not strict JSON (a key twice, a lone surrogate?)") for row in good
             ]
             good = []
         for row, reason, detail in unsure:
-            if parse_block([texts[row]], self._schema) is not None:
+            if parse_block(Texts.of([texts[row]]), self._schema) is not None:
                 good.append(row)
             else:
                 bad.append(Bad(row, reason, detail))
         good.sort()
-        batch = parse_block([texts[row] for row in good], self._schema)
+        batch = parse_block(Texts.of([texts[row] for row in good]), self._schema)
         if batch is None:
             raise InternalError("JSON texts that parse one by one do not parse together")
         return batch, np.array(good, np.int64), bad
@@ -190,7 +222,12 @@ class JsonRows:
                 # Without an inner object the token can only be the column: quotes in strings are escaped.
                 if text.count(b"{") == 1 and (null_token[0] in text or null_token[1] in text):
                     continue
-                if name not in json.loads(text.decode("utf-8", "surrogateescape")):
+                try:
+                    event = json.loads(text.decode("utf-8", "surrogateescape"))
+                except ValueError as error:  # pyarrow knows more numbers: Inf, and integers of any length
+                    bad.append(Bad(row, Reason.BAD_JSON, str(error)))
+                    continue
+                if name not in event:
                     bad.append(Bad(row, Reason.MISSING_COLUMN, f"missing column {name}"))
         return bad
 

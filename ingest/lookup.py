@@ -13,6 +13,7 @@ import pyarrow as pa
 from ingest import dtypes
 from ingest.deadletter import DeadLetters
 from ingest.keys import key_of
+from ingest.limits import LIMITS, RecordLimits
 from ingest.rowlog import RowLog
 from ingest.sources.base import BEGINNING, open_source
 from ingest.streams import Table
@@ -162,13 +163,19 @@ class Lookups:
     """
 
     def __init__(
-        self, tables: Sequence[Table], url: str, *, until_end: bool, dead_letters: DeadLetters
+        self,
+        tables: Sequence[Table],
+        url: str,
+        *,
+        until_end: bool,
+        dead_letters: DeadLetters,
+        limits: RecordLimits = LIMITS,
     ) -> None:
         self.tables: Mapping[str, LookupTable] = {table.topic: LookupTable(table) for table in tables}
         self._source = None
         if not tables:
             return
-        self._source = open_source(url, tables, until_end=until_end, dead_letters=dead_letters)
+        self._source = open_source(url, tables, until_end=until_end, dead_letters=dead_letters, limits=limits)
         places = [(topic, p) for topic, numbers in self._source.topics().items() for p in numbers]
         start = dict.fromkeys(places, BEGINNING)
         dead_letters.resume(start)  # tables are read again after a restart, their bad rows too

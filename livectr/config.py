@@ -20,6 +20,7 @@ from typing import Any, get_type_hints
 
 from ingest.byte_units import parse_bytes
 from ingest.durations import duration_ms
+from ingest.limits import MOST_DEPTH
 from kernels.errors import ConfigError
 from serving.options import ServeOptions as S
 from trainer.options import TrainOptions as T
@@ -209,6 +210,25 @@ class Settings:
         commands=TRAIN,
         example="DIR",
     )
+    max_record_bytes: int = setting(
+        T.max_record_bytes, "longest JSON record; a longer one is a dead letter", commands=TRAIN, least=1
+    )
+    max_record_depth: int = setting(
+        T.max_record_depth,
+        "most objects and lists within each other in a JSON record",
+        commands=TRAIN,
+        least=1,
+        most=MOST_DEPTH,
+    )
+    max_message_rows: int = setting(
+        T.max_message_rows, "most rows of an Arrow message", commands=TRAIN, least=1
+    )
+    max_unpacked_bytes: int = setting(
+        T.max_unpacked_bytes,
+        "largest Arrow message, or batch of messages, once it is decompressed",
+        commands=TRAIN,
+        least=1,
+    )
     predictions: str | None = setting(
         T.predictions, "keep the log of predictions made before learning", commands=TRAIN, example="FILE"
     )
@@ -254,9 +274,9 @@ class Settings:
     )
 
 
-IN_BYTES = ("dram_bytes", "gpu_budget", "rank_memory", "max_message_bytes", "max_active_bytes")
 FIELDS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fields(Settings)}
 TYPES: dict[str, Any] = get_type_hints(Settings)
+IN_BYTES = {"gpu_budget", "rank_memory", *(name for name in FIELDS if name.endswith("_bytes"))}
 
 
 def nearest(name: str, known: Any) -> str:

@@ -146,7 +146,7 @@ def _json_lines(
             if time_column:
                 event[time_column] = iso_ms(event.get(time_column))
                 line = json.dumps(event).encode()
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             bad.add(number, str(error), line.decode(errors="replace").rstrip())
             continue
         lines.append((str(event[key]).encode() if key else None, line.rstrip()))

@@ -17,6 +17,7 @@ from ingest.content import ContentStore
 from ingest.content_topic import ContentTopic
 from ingest.contents import Content
 from ingest.deadletter import DeadLetters
+from ingest.limits import LIMITS, RecordLimits
 from kernels.errors import ConfigError, InternalError
 from models.encoders import Encoder, load_encoder
 from trainer.control import Control
@@ -85,7 +86,15 @@ class Contents:
         self._resources.callback(shutil.rmtree, folder, ignore_errors=True)
         return folder
 
-    def start(self, url: str, *, until_end: bool, letters: DeadLetters, own_letters: DeadLetters) -> None:
+    def start(
+        self,
+        url: str,
+        *,
+        until_end: bool,
+        letters: DeadLetters,
+        own_letters: DeadLetters,
+        limits: RecordLimits = LIMITS,
+    ) -> None:
         """Begin to read the topics and to encode what is in them (see ContentTopic, Encoding)."""
         for name, encoder in self._encoders.items():
             store = self.stores[name]
@@ -96,6 +105,7 @@ class Contents:
                 until_end=until_end,
                 letters=letters,
                 own_letters=own_letters,
+                limits=limits,
             )
             self._running[name] = Encoding(name, topic, store, encoder)
 

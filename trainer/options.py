@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ingest.content_folders import content_folders
+from ingest.limits import LIMITS, RecordLimits
 from kernels.errors import ConfigError
 from trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_travel
 from trainer.warm_parts import parse_warm_parts
@@ -30,6 +31,7 @@ class TrainOptions:
     window_s: event time over which the quality gauges slide.
     predictions: file for the log of test-then-train predictions. report: file for the report (JSON).
     dead_letters: directory or URL for records that cannot be used; None: the source's own place.
+    max_record_bytes, max_record_depth, max_message_rows, max_unpacked_bytes: see ingest.limits.RecordLimits.
     basic: folder of materialised features, which are read and not computed; None: all are computed.
     placement: which rank holds which field: "mod" deals them in turn (DES §5), "balanced" goes by measured
         keys and bytes. rank_memory: bytes of tables that a rank may hold, to which "balanced" keeps; None: no
@@ -67,6 +69,10 @@ class TrainOptions:
     predictions: str | None = None
     report: str | None = None
     dead_letters: str | None = None
+    max_record_bytes: int = LIMITS.record_bytes
+    max_record_depth: int = LIMITS.depth
+    max_message_rows: int = LIMITS.message_rows
+    max_unpacked_bytes: int = LIMITS.unpacked_bytes
     basic: str | None = None
     placement: Literal["mod", "balanced"] = "mod"
     rank_memory: int | None = None
@@ -108,7 +114,7 @@ class TrainOptions:
         for name, known in (("aggregate", Mode), ("wire", Wire), ("precision", Precision)):
             if (value := getattr(self, name)) not in get_args(known):
                 raise ConfigError(f"{name} is {value!r}; it must be {' or '.join(get_args(known))}")
-        _ = self.step_settings, self.content_folders, parse_warm_parts(self.warm_parts)
+        _ = self.step_settings, self.content_folders, self.limits, parse_warm_parts(self.warm_parts)
         if self.publish_interval_s <= 0:
             raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
 
@@ -116,6 +122,13 @@ class TrainOptions:
     def step_settings(self) -> StepSettings:
         """How steps are run. Raises ConfigError for a travel that there is not."""
         return StepSettings(self.aggregate, parse_travel(self.travel), self.precision)
+
+    @property
+    def limits(self) -> RecordLimits:
+        """Limits of a record. Raises ConfigError for ones that cannot work."""
+        return RecordLimits(
+            self.max_record_bytes, self.max_record_depth, self.max_message_rows, self.max_unpacked_bytes
+        )
 
     @property
     def content_folders(self) -> dict[str, Path]:

@@ -183,6 +183,7 @@ class Training:
             dead_letters=self.dead_letters,
             state=state,
             facts=store is not None,
+            limits=options.limits,
         )
         resources.callback(self.source.close)
         self.contents.start(
@@ -190,6 +191,7 @@ class Training:
             until_end=options.until_end,
             letters=self.dead_letters if rank == 0 else DeadLetters(None),
             own_letters=self.dead_letters,
+            limits=options.limits,
         )
         shared = sharing(pipeline, self.track, self.extract, compile_plan)
         features = shared if options.common_features else self.track.features

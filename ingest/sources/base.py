@@ -39,6 +39,20 @@ class Position:
 BEGINNING = Position(0, 0)
 
 
+class UnreadableMessage(bytes):
+    """Stands for messages that the broker holds and that cannot be unpacked; `detail` says why.
+
+    Its bytes begin as an Arrow message does, so that nobody has to look for it among JSON records.
+    """
+
+    detail: str
+
+    def __new__(cls, detail: str) -> UnreadableMessage:
+        self = super().__new__(cls, b"\xff\xff\xff\xff")
+        self.detail = detail
+        return self
+
+
 @dataclass(frozen=True)
 class Chunk:
     """Decoded records of one topic partition, in log order.

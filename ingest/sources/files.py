@@ -17,6 +17,7 @@ import pyarrow as pa
 from ingest.clean import Mask
 from ingest.deadletter import TOPIC, DeadLetters, Reason
 from ingest.decode import Decoder
+from ingest.limits import LIMITS, RecordLimits
 from ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from ingest.sources.base import Chunk, Position, TopicPartition, log_folder
 from ingest.sources.parts import SUFFIXES, Part, UnreadableError, open_part
@@ -33,7 +34,7 @@ class FileSource(BackgroundSource):
     """Reads a folder of logs, to the end that it has at the start or following it as it grows.
 
     url: `file:DIR`. columns, required, masks: topic → see `Cleaner`.
-    max_record_bytes: longer lines are dead letters.
+    limits: records beyond them are dead letters.
     Raises ConfigError when the folder of a topic is absent or has no log file.
     """
 
@@ -47,14 +48,14 @@ class FileSource(BackgroundSource):
         columns: Mapping[str, Sequence[str]] | None = None,
         required: Mapping[str, Collection[str]] | None = None,
         masks: Mapping[str, Mask] | None = None,
-        max_record_bytes: int = 1 << 20,
+        limits: RecordLimits = LIMITS,
         max_queue_bytes: int = QUEUE_BYTES,
     ) -> None:
         super().__init__(max_queue_bytes)
         self._root = log_folder(url)
         self._until_end = until_end
         self._letters = dead_letters
-        self._max_record_bytes = max_record_bytes
+        self._max_record_bytes = limits.record_bytes
         self._decoders = {
             stream.topic: Decoder(
                 stream,
@@ -62,7 +63,7 @@ class FileSource(BackgroundSource):
                 columns=(columns or {}).get(stream.topic),
                 required=(required or {}).get(stream.topic, ()),
                 mask=(masks or {}).get(stream.topic),
-                max_record_bytes=max_record_bytes,
+                limits=limits,
             )
             for stream in streams
         }

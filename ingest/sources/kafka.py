@@ -23,9 +23,11 @@ from kafka.errors import (
 from ingest.clean import Mask
 from ingest.deadletter import TOPIC, DeadLetters
 from ingest.decode import Decoder
+from ingest.limits import LIMITS, RecordLimits
 from ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from ingest.sources.base import BEGINNING, Position
 from ingest.sources.base import TopicPartition as Place
+from ingest.sources.batches import bound_batches
 from ingest.sources.brokers import kafka_servers, no_answer
 from ingest.streams import Stream, Table
 from kernels.errors import ConfigError, InternalError, MismatchError, UserError
@@ -44,7 +46,7 @@ class KafkaSource(BackgroundSource):
     """Reads topics of a Kafka cluster, to the end that they have at the start or following them.
 
     url: `kafka://host:port[,host:port]`. columns, required, masks: topic → see `Cleaner`.
-    max_record_bytes: longer JSON messages are dead letters.
+    limits: messages beyond them are dead letters.
     A broker that goes away later is waited for: nothing is lost, reading goes on where it stopped.
     Raises ConnectError when no broker answers, ConfigError when crc32c is not installed.
     """
@@ -59,7 +61,7 @@ class KafkaSource(BackgroundSource):
         columns: Mapping[str, Sequence[str]] | None = None,
         required: Mapping[str, Collection[str]] | None = None,
         masks: Mapping[str, Mask] | None = None,
-        max_record_bytes: int = 1 << 20,
+        limits: RecordLimits = LIMITS,
         max_queue_bytes: int = QUEUE_BYTES,
     ) -> None:
         super().__init__(max_queue_bytes)
@@ -75,10 +77,11 @@ class KafkaSource(BackgroundSource):
                 columns=(columns or {}).get(stream.topic),
                 required=(required or {}).get(stream.topic, ()),
                 mask=(masks or {}).get(stream.topic),
-                max_record_bytes=max_record_bytes,
+                limits=limits,
             )
             for stream in streams
         }
+        bound_batches(limits.unpacked_bytes)
         self._tables = {stream.topic for stream in streams if isinstance(stream, Table)}
         self._ends: dict[Place, int] = {}
         self._paused: frozenset[Place] = frozenset()

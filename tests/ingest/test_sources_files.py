@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ingest.deadletter import DeadLetters
+from ingest.limits import RecordLimits
 from ingest.sources import parts
 from ingest.sources.base import Position, Source, open_source
 from kernels.errors import ConfigError, MismatchError, UserError
@@ -242,7 +243,7 @@ def test_lines_without_end(
     (folder / TOPIC / "0.jsonl").write_bytes(event(0) + b"\n" + long + b"\n" + event(2) + b"\n" + long)
     for first in range(4):
         letters = DeadLetters(None)
-        source = read(letters=letters, max_record_bytes=500)
+        source = read(letters=letters, limits=RecordLimits(record_bytes=500))
         places = assign(source, {PLACE: Position(first, 0)})
         source.start()
         assert rows(to_end(source, places), PLACE) == [(n, 0, n) for n in (0, 2) if n >= first]

@@ -1,0 +1,147 @@
+"""Size of an Arrow IPC stream once it is unpacked, read from its metadata before memory is taken for it.
+
+A compressed buffer of 40 KB may hold 20 million rows. Each IPC message has a flatbuffer (Message.fbs) that
+pyarrow verifies and hides, with the number of rows and the place of each buffer; a compressed buffer begins
+with its uncompressed length (int64, -1: not compressed). Both are attacker-controlled and only bound what is
+taken; `validate(full=True)` of what was read is still needed.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_HEADER, _BATCH, _DATA = 2, 3, 1  # MessageHeader: DictionaryBatch, RecordBatch; DictionaryBatch.data
+_LENGTH, _BUFFERS, _COMPRESSION = 0, 2, 3  # fields of RecordBatch
+_BATCH_TYPES = ("record batch", "dictionary")
+
+
+def read_messages(value: bytes) -> tuple[pa.Schema, int, int]:
+    """(schema, rows, bytes) of a stream: rows of all record batches; bytes of all buffers, decompressed, also
+    of dictionaries. Raises pa.ArrowInvalid."""
+    reader = pa.ipc.MessageReader.open_stream(value)
+    schema, rows, size = None, 0, 0
+    try:
+        while True:
+            message = reader.read_next_message()
+            if schema is None:
+                schema = pa.ipc.read_schema(message)
+            elif message.type in _BATCH_TYPES:
+                more_rows, more = _batch_size(message)
+                rows += more_rows if message.type == "record batch" else 0
+                size += more
+    except StopIteration:
+        pass
+    except (struct.error, IndexError) as error:
+        raise pa.ArrowInvalid(f"the metadata of an Arrow message are damaged ({error})") from None
+    if schema is None:
+        raise pa.ArrowInvalid("an Arrow stream without schema")
+    return schema, rows, size
+
+
+def plain_bytes(array: pa.Array) -> int:
+    """Bytes that a validated array takes as plain values, about: an entry of a dictionary, or a text behind
+    many views, is copied for each row, and a list of nulls has no memory until it is given a type."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        rows = array.indices.drop_null().to_numpy()
+        return int(_item_bytes(array.dictionary)[rows].sum()) if len(rows) else 0
+    if pa.types.is_nested(kind) or pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return int(_item_bytes(array).sum())
+    return int(array.nbytes)
+
+
+def _item_bytes(array: pa.Array) -> npt.NDArray[np.int64]:
+    """int64[n]: of each value; numbers count as 8 bytes, which is the most that they become. At most 2³⁴
+    each, so that a sum over the rows of a message does not wrap around."""
+    kind, types = array.type, pa.types
+    if types.is_fixed_size_binary(kind):
+        return np.full(len(array), kind.byte_width, np.int64)
+    if types.is_fixed_size_list(kind):
+        return np.full(len(array), 8 * kind.list_size, np.int64)
+    if types.is_list(kind) or types.is_large_list(kind):
+        offsets = array.offsets.to_numpy().astype(np.int64)
+        if not _has_bytes(kind.value_type):
+            return np.asarray(8 * np.minimum(np.diff(offsets), 1 << 31))
+        until = np.concatenate([[0], np.cumsum(_item_bytes(array.values) + 8)])
+        return np.asarray(np.diff(until[offsets]))
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        # A view is 16 bytes that begin with its length, an int32.
+        lengths = np.frombuffer(array.buffers()[1] or b"", "<i4")[::4][array.offset :][: len(array)]
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        return np.asarray(np.where(valid, lengths, 0), np.int64)
+    if _has_bytes(kind):
+        return np.asarray(pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False), np.int64)
+    return np.full(len(array), 8, np.int64)
+
+
+def _has_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_binary_view(kind)
+    )
+
+
+def _batch_size(message: pa.ipc.Message) -> tuple[int, int]:
+    """(rows, bytes) of one record batch, or of one dictionary."""
+    flat = memoryview(message.metadata)
+    at = _follow(flat, _field(flat, _follow(flat, 0), _HEADER))
+    if message.type == "dictionary":
+        at = _follow(flat, _field(flat, at, _DATA))
+    place = _field(flat, at, _LENGTH)
+    rows = struct.unpack_from("<q", flat, place)[0] if place else 0
+    place = _field(flat, at, _BUFFERS)
+    if not place:
+        return _checked(rows), 0
+    place = _follow(flat, place)
+    count = struct.unpack_from("<I", flat, place)[0]
+    # A Buffer is a struct of two int64: offset in the body and length.
+    buffers = np.frombuffer(flat, "<i8", 2 * count, place + 4).reshape(count, 2)
+    lengths = buffers[:, 1]
+    if _field(flat, at, _COMPRESSION):
+        body = memoryview(message.body)
+        lengths = np.array([_uncompressed(body, *buffer) for buffer in buffers.tolist()], np.int64)
+    # Summed as Python integers: damaged lengths must not wrap around.
+    return _checked(rows), sum(map(_checked, lengths.tolist()))
+
+
+def _uncompressed(body: memoryview, offset: int, length: int) -> int:
+    if length == 0:
+        return 0
+    if offset < 0 or length < 8 or offset + length > len(body):
+        raise pa.ArrowInvalid("a buffer of an Arrow message lies outside its body")
+    found: int = struct.unpack_from("<q", body, offset)[0]
+    return length - 8 if found == -1 else found
+
+
+def _checked(size: int) -> int:
+    if size < 0:
+        raise pa.ArrowInvalid("an Arrow message has a negative size")
+    return size
+
+
+def _follow(flat: memoryview, place: int) -> int:
+    """The place that an offset at `place` leads to."""
+    if place < 0:
+        raise IndexError("offset")
+    return int(place + struct.unpack_from("<I", flat, place)[0])
+
+
+def _field(flat: memoryview, table: int, number: int) -> int:
+    """Place of a table's field, 0 where it is absent."""
+    vtable = table - struct.unpack_from("<i", flat, table)[0]
+    if vtable < 0:
+        raise IndexError("vtable")
+    if 4 + 2 * number >= struct.unpack_from("<H", flat, vtable)[0]:
+        return 0
+    offset = struct.unpack_from("<H", flat, vtable + 4 + 2 * number)[0]
+    return table + offset if offset else 0

@@ -1,0 +1,56 @@
+"""Rows of one chunk as they are put together from runs of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_I64 = npt.NDArray[np.int64]
+
+
+class Decoded:
+    """n clean rows with their positions.
+
+    offset: int64[n], index: int32[n]; deleted: bool[n], or None where no row is a delete.
+    """
+
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        offset: _I64,
+        index: npt.NDArray[np.int32],
+        deleted: npt.NDArray[np.bool_] | None,
+    ) -> None:
+        self.batch, self.offset, self.index, self.deleted = batch, offset, index, deleted
+
+    @staticmethod
+    def empty(schema: pa.Schema) -> Decoded:
+        return Decoded(
+            pa.RecordBatch.from_pylist([], schema), np.empty(0, np.int64), np.empty(0, np.int32), None
+        )
+
+    @staticmethod
+    def merged(parts: Sequence[Decoded], schema: pa.Schema) -> Decoded:
+        """One part, in order of position."""
+        parts = [part for part in parts if len(part.offset)]
+        if not parts:
+            return Decoded.empty(schema)
+        if len(parts) == 1:
+            return parts[0]
+        batch = pa.concat_batches([part.batch for part in parts])
+        offset = np.concatenate([part.offset for part in parts])
+        index = np.concatenate([part.index for part in parts])
+        deleted = None
+        if any(part.deleted is not None for part in parts):
+            masks = [
+                np.zeros(len(part.offset), bool) if part.deleted is None else part.deleted for part in parts
+            ]
+            deleted = np.concatenate(masks)
+        order = np.lexsort((index, offset))
+        if (np.diff(order) == 1).all():
+            return Decoded(batch, offset, index, deleted)
+        deleted = deleted[order] if deleted is not None else None
+        return Decoded(batch.take(pa.array(order)), offset[order], index[order], deleted)

@@ -17,7 +17,10 @@ from ingest.pipeline import Pipeline, load_pipeline
 from kernels.children import follow_parent
 from kernels.errors import ConfigError, InternalError
 from kernels.heap import loading
-from livectr.config import Settings, resolve
+from livectr.config import SECRET, Settings, resolve
+from livectr.secrets import has_password, read_password, with_password, without_flags
+
+LOG = logging.getLogger(__name__)
 
 Options = TypeVar("Options")
 
@@ -25,6 +28,14 @@ Options = TypeVar("Options")
 def settings_of(given: argparse.Namespace, *needed: str) -> tuple[Pipeline, Settings]:
     """The pipeline that the settings name, and all settings including its own."""
     flags = _flags(given)
+    for name in SECRET:
+        if name in flags and has_password(flags[name]):
+            LOG.warning(
+                "every user of this machine can read the password in --%s; say --redis-password-file FILE, "
+                "or set LIVECTR_%s",
+                name,
+                name.upper(),
+            )
     outer = resolve(flags, toml=given.config)
     for name in ("pipeline", *needed):
         if getattr(outer, name) is None:
@@ -76,12 +87,15 @@ def _supervise(given: argparse.Namespace, settings: Settings) -> int:
 
     if settings.restarts and settings.checkpoint is None:
         raise ConfigError("restarts go on from a checkpoint; say --checkpoint DIR too.")
+    secret = {name: url for name, url in _flags(given).items() if name in SECRET}
+    words = without_flags(given.arguments, [f"--{name}" for name in secret])
     return supervise(
         Supervision(
-            (sys.executable, "-m", "livectr", *given.arguments),
+            (sys.executable, "-m", "livectr", *words),
             settings.ranks,
             settings.restarts,
             Path(settings.checkpoint) if settings.checkpoint is not None else None,
+            {f"LIVECTR_{name.upper()}": url for name, url in secret.items()},
         )
     )
 
@@ -272,6 +286,8 @@ def inspect(given: argparse.Namespace) -> int:
     if not (given.pipeline or given.checkpoint or given.redis):
         raise ConfigError("say what to show: --pipeline FILE.py, --checkpoint DIR or --redis URL.")
     flags = _flags(given)
+    file = flags.pop("redis_password_file", os.environ.get("LIVECTR_REDIS_PASSWORD_FILE"))
+    password = read_password(file) if file and given.redis else ""
     if given.pipeline:
         pipeline = load_pipeline(given.pipeline)
         settings = resolve(flags, toml=given.config, pipeline=pipeline.settings)
@@ -286,7 +302,7 @@ def inspect(given: argparse.Namespace) -> int:
     if given.checkpoint:
         show_checkpoint(Path(given.checkpoint))
     if given.redis:
-        show_published(given.redis, given.namespace)
+        show_published(with_password(given.redis, password) if password else given.redis, given.namespace)
     return 0
 
 

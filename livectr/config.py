@@ -22,6 +22,8 @@ from ingest.byte_units import parse_bytes
 from ingest.durations import duration_ms
 from ingest.limits import MOST_DEPTH
 from kernels.errors import ConfigError
+from livectr.secrets import read_password, with_password
+from protos.store import without_password
 from serving.options import ServeOptions as S
 from trainer.options import TrainOptions as T
 
@@ -65,6 +67,18 @@ class Settings:
         commands=EVERY,
         least=0,
         most=65535,
+    )
+    metrics_listen: str = setting(
+        T.metrics_listen,
+        "address that the metrics endpoint answers on (0.0.0.0 or :: are all interfaces)",
+        commands=EVERY,
+        example="ADDRESS",
+    )
+    redis_password_file: str | None = setting(
+        None,
+        "file whose first line is the password of --publish or --redis",
+        commands=EVERY + INSPECT,
+        example="FILE",
     )
 
     source: str | None = setting(
@@ -274,6 +288,8 @@ class Settings:
     )
 
 
+SECRET = ("publish", "redis")
+"""URLs that may hold a password: they are never handed to a child as words of its command."""
 FIELDS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fields(Settings)}
 TYPES: dict[str, Any] = get_type_hints(Settings)
 IN_BYTES = {"gpu_budget", "rank_memory", *(name for name in FIELDS if name.endswith("_bytes"))}
@@ -308,7 +324,8 @@ def parse(name: str, value: Any, where: str) -> Any:
         raise ConfigError(f"{where}: {name} is {value!r}, but must be more than {metadata['above']:g}.")
     if metadata["scheme"] and not str(parsed).startswith(metadata["scheme"]):
         raise ConfigError(
-            f"{where}: {name} is {value!r}, but must begin with {' or '.join(metadata['scheme'])}."
+            f"{where}: {name} is {without_password(str(value))!r}, but must begin with "
+            f"{' or '.join(metadata['scheme'])}."
         )
     return parsed
 
@@ -385,10 +402,18 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     pipeline: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Settings from all sources; `flags` are only those that were given, `pipeline` the file's settings."""
+    """Settings from all sources; `flags` are only those that were given, `pipeline` the file's settings.
+
+    The password of `redis_password_file` is in the URLs of the result.
+    """
     values: dict[str, Any] = {}
     values.update({n: parse(n, v, "settings of the pipeline") for n, v in (pipeline or {}).items()})
     values.update(from_toml(toml) if toml else {})
     values.update(from_environment(os.environ if environment is None else environment))
     values.update({n: parse(n, v, f"flag --{n.replace('_', '-')}") for n, v in flags.items()})
+    if values.get("redis_password_file") is not None:
+        password = read_password(values["redis_password_file"])
+        for name in SECRET:
+            url = values.get(name, FIELDS[name].default)
+            values[name] = url and with_password(url, password)
     return Settings(**values)

@@ -20,9 +20,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels.children import die_with_parent
@@ -41,12 +41,14 @@ LONGEST_PAUSE_S = 30.0
 
 @dataclass(frozen=True)
 class Supervision:
-    """command: of a rank. ranks: N. restarts: K; with it `checkpoint` is what the ranks go on from."""
+    """command: of a rank. ranks: N. restarts: K; with it `checkpoint` is what the ranks go on from.
+    environment: variables of a rank besides this process' own."""
 
     command: Sequence[str]
     ranks: int
     restarts: int = 0
     checkpoint: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def supervise(run: Supervision) -> int:
@@ -112,7 +114,7 @@ def _start(run: Supervision) -> list[subprocess.Popen[bytes]]:
     return [
         subprocess.Popen(
             run.command,
-            env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env={**os.environ, **run.environment, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             start_new_session=True,  # Ctrl-C reaches the supervisor alone
             preexec_fn=die_with_parent(),
         )

@@ -56,7 +56,8 @@ F32 = npt.NDArray[np.float32]
 
 def without_password(url: str) -> str:
     """A Redis URL as a message or log may show it."""
-    return re.sub(r"(://[^/@]*:)[^/@]*@", r"\1***@", url)
+    url = re.sub(r"(://[^/@:]*:).*@", r"\1***@", url)
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", url)
 
 
 class RowStatus(IntEnum):

@@ -96,10 +96,10 @@ FRESHNESS = Freshness()
 REGISTRY.register(FRESHNESS)
 
 
-def start(port: int) -> None:
-    """Opens the metrics endpoint on `port` of every interface; 0: no endpoint.
+def start(port: int, address: str) -> None:
+    """Opens the metrics endpoint on `port` of `address`; 0: no endpoint.
 
-    Raises OSError when the port is taken.
+    Raises OSError when the port is taken, or the address is not this machine's.
     """
     if port:
-        start_http_server(port)
+        start_http_server(port, address)

@@ -20,6 +20,7 @@ class ServeOptions:
     workers          processes that share the port (SO_REUSEPORT); more than one needs `pipeline_file`
     pipeline_file    the pipeline's file, from which worker processes load it
     metrics_port     Prometheus endpoint, 0: none; worker i takes metrics_port + i
+    metrics_listen   address of that endpoint
     max_active       requests computing at once; max_waiting: requests waiting for their turn; more are shed
     max_active_bytes  bytes of all requests that compute or wait; more are shed
     max_wait_s       longest wait of a request without a deadline; no request waits longer than a minute
@@ -36,6 +37,7 @@ class ServeOptions:
     workers: int = 1
     pipeline_file: Path | None = None
     metrics_port: int = 0
+    metrics_listen: str = "127.0.0.1"
     max_active: int = 4
     max_waiting: int = 64
     max_active_bytes: int = 16 << 20

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +143,11 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bo
     stopped = _stop_signal()
     app = App(role, pipeline, options, reuse_port=reuse_port)
     try:
-        metrics.start(options.metrics_port)
+        metrics.start(options.metrics_port, options.metrics_listen)
     except OSError as error:
-        raise ConfigError(f"metrics port {options.metrics_port} cannot be opened: {error}") from error
+        raise ConfigError(
+            f"metrics port {options.metrics_port} of {options.metrics_listen} cannot be opened: {error}"
+        ) from error
     app.start()
     try:
         waiting = False
@@ -196,8 +199,15 @@ def _spawn(role: str, options: ServeOptions, listen: str, index: int) -> subproc
     port = options.metrics_port + index if options.metrics_port else 0
     values = dataclasses.asdict(options) | {"listen": listen, "workers": 1, "metrics_port": port}
     values["pipeline_file"] = str(options.pipeline_file)
-    command = [sys.executable, "-m", "serving.serve", role, json.dumps(values)]
-    return subprocess.Popen(command, preexec_fn=die_with_parent())
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "serving.serve", role],
+        stdin=subprocess.PIPE,  # the options hold a password, and every user can read a command's words
+        preexec_fn=die_with_parent(),
+    )
+    assert worker.stdin is not None
+    with suppress(BrokenPipeError), worker.stdin:  # it ended already: its exit code tells
+        worker.stdin.write(json.dumps(values).encode())
+    return worker
 
 
 def _end(workers: list[subprocess.Popen[bytes]], grace_s: float) -> None:
@@ -239,9 +249,9 @@ def _content(contents: Contents, served: Served | None) -> list[Any]:
     ]
 
 
-def _worker(role: str, values: str) -> int:
-    """A worker process; its exit status."""
-    fields = json.loads(values)
+def _worker(role: str) -> int:
+    """A worker process, with the options as JSON on its standard input; its exit status."""
+    fields = json.load(sys.stdin)
     options = ServeOptions(**{**fields, "pipeline_file": Path(fields["pipeline_file"])})
     assert options.pipeline_file is not None
     try:
@@ -253,4 +263,4 @@ def _worker(role: str, values: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_worker(sys.argv[1], sys.argv[2]))
+    sys.exit(_worker(sys.argv[1]))

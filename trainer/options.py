@@ -46,7 +46,7 @@ class TrainOptions:
         fields, "user=rows,ad=vectors".
     content: folders of features of the pipeline's content, "images=DIR,texts=DIR2" (ingest.content). Of one
         with a topic the default is a folder beside the checkpoint, or a temporary one.
-    metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none.
+    metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none. metrics_listen: its address.
     threads: CPU threads of this process; None: the cores shared by the ranks of this machine.
     max_steps: end after so many steps; None: no limit.
     """
@@ -88,6 +88,7 @@ class TrainOptions:
     precision: Precision = "fp32"
     content: str | None = None
     metrics_port: int = 0
+    metrics_listen: str = "127.0.0.1"
     threads: int | None = None
     max_steps: int | None = None
 

@@ -45,12 +45,14 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def metrics_server(port: int) -> Iterator[None]:
-    """Answer Prometheus at `port`. Raises ConfigError when it is taken."""
+def metrics_server(port: int, address: str) -> Iterator[None]:
+    """Answer Prometheus at `port` of `address`. Raises ConfigError when it is taken."""
     try:
-        server, thread = prometheus_client.start_http_server(port)
+        server, thread = prometheus_client.start_http_server(port, address)
     except OSError as error:
-        raise ConfigError(f"metrics port {port} cannot be used ({error}); choose another one") from None
+        raise ConfigError(
+            f"metrics port {port} of {address} cannot be used ({error}); choose another one"
+        ) from None
     try:
         yield
     finally:

@@ -108,7 +108,7 @@ class Training:
         self.rank = rank
         self.control = control = Control(rank, world)
         if options.metrics_port:
-            resources.enter_context(metrics_server(options.metrics_port + rank))
+            resources.enter_context(metrics_server(options.metrics_port + rank, options.metrics_listen))
         store = None
         if options.publish is not None:
             store = RedisStore(options.publish, options.namespace)

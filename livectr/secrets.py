@@ -1,0 +1,49 @@
+"""Passwords: from a file or the environment, and kept out of argument lists, which every user can see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from kernels.errors import ConfigError
+
+_ADDRESS = re.compile(r"(?P<scheme>\w+://)(?:(?P<user>[^/@]*)@)?(?P<rest>.*)", re.DOTALL)
+
+
+def read_password(path: str | Path) -> str:
+    """The first line of a file. Raises ConfigError when it cannot be read or is empty."""
+    try:
+        lines = Path(path).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"redis_password_file: {path} cannot be read ({error})") from None
+    if not lines or not lines[0]:
+        raise ConfigError(f"redis_password_file: {path} is empty; its first line is the password")
+    return lines[0]
+
+
+def with_password(url: str, password: str) -> str:
+    """A Redis URL (redis://, rediss://, unix://) with the password; one that has its own keeps that."""
+    if has_password(url):
+        return url
+    found = _ADDRESS.fullmatch(url)
+    assert found, url  # settings check the scheme
+    return f"{found['scheme']}{found['user'] or ''}:{quote(password, safe='')}@{found['rest']}"
+
+
+def has_password(url: str) -> bool:
+    """Whether a Redis URL holds a password."""
+    return bool(re.search(r"://[^/@]*:[^@]+@|[?&]password=", url))
+
+
+def without_flags(arguments: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Command-line words without these flags and their values, as `--name value` and `--name=value`."""
+    kept: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word in names:
+            next(words, None)
+        elif word.partition("=")[0] not in names:
+            kept.append(word)
+    return kept

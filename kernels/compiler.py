@@ -9,7 +9,6 @@ import ctypes
 import functools
 import hashlib
 import os
-import platform
 import re
 import shlex
 import shutil
@@ -27,6 +26,8 @@ HOST_FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"),
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
 )
+# -default-device: a generic lambda inside a device function is one too.
+DEVICE_FLAGS = ("-std=c++17", "-fmad=false", "-default-device")
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 _loaded: dict[Path, ctypes.CDLL] = {}
@@ -47,7 +48,8 @@ def compile_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes
     """Compile C++17 `source` for this machine, or take it from the cache, and load it.
 
     The cache is $LIVECTR_CACHE_DIR/kernels (default ~/.cache/livectr/kernels); a file's name is the
-    SHA-256 of all that decides its content: source, included files, flags, compiler and CPU.
+    SHA-256 of all that decides its content: source, included files, flags, compiler, and what it knows of
+    the CPU.
     Calls into the library release the GIL. `name` only appears in errors.
 
     Raises KernelError with the compiler's text; ConfigError for a bad LIVECTR_THREADS, without a
@@ -56,10 +58,8 @@ def compile_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes
     thread_count()  # the library reads the same variable and cannot complain about it
     compiler = _compiler()
     all_flags = (*HOST_FLAGS, *flags)
-    digest = hashlib.sha256()
-    for part in (_identity(compiler), "\0".join(all_flags), source, *_included(source)):
-        digest.update(f"{len(part)}:{part}".encode())
-    path = _cache_folder() / f"{digest.hexdigest()}.so"
+    key = _key(_identity(tuple(compiler)), "\0".join(all_flags), source, *_included(source))
+    path = _cache_folder() / f"{key}.so"
     with _lock:
         if path not in _loaded:
             if not path.exists():
@@ -75,10 +75,8 @@ def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
     except ImportError as error:
         raise KernelError('compiling for a GPU needs CuPy: pip install "livectr[gpu]"') from error
     program = nvrtc.createProgram(source, "kernel.cu", (), ())
-    # -default-device: a generic lambda inside a device function is one too.
-    options = [f"-arch={arch}", "-std=c++17", "-fmad=false", "-default-device", f"-I{KERNELS}"]
     try:
-        nvrtc.compileProgram(program, options)
+        nvrtc.compileProgram(program, [f"-arch={arch}", *DEVICE_FLAGS, f"-I{KERNELS}"])
         return bytes(nvrtc.getCUBIN(program))
     except nvrtc.NVRTCError as error:
         raise KernelError(f"{error}\n{nvrtc.getProgramLog(program)}") from error
@@ -87,11 +85,12 @@ def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
 
 
 def cached_cubin(source: str, *, arch: str) -> Path:
-    """The file of `compile_cubin`'s result, compiled once: the cache is that of `compile_host`."""
-    digest = hashlib.sha256()
-    for part in (arch, source, *_included(source)):
-        digest.update(f"{len(part)}:{part}".encode())
-    path = _cache_folder() / f"{digest.hexdigest()}.cubin"
+    """The file of `compile_cubin`'s result, compiled once: the cache is that of `compile_host`.
+
+    Its name is the SHA-256 of source, included files, flags, arch and NVRTC's build.
+    """
+    key = _key(_nvrtc_identity(), arch, "\0".join(DEVICE_FLAGS), source, *_included(source))
+    path = _cache_folder() / f"{key}.cubin"
     if not path.exists():
         cubin = compile_cubin(source, arch=arch)
         _make_folder(path.parent)
@@ -144,28 +143,48 @@ def _compiler() -> list[str]:
 _INSTALL = "install the package g++ (gcc-c++ on Fedora), or set CXX to a C++17 compiler"
 
 
-def _identity(compiler: list[str]) -> str:
-    return _version(tuple(compiler)) + _cpu()
-
-
 @functools.cache
-def _version(compiler: tuple[str, ...]) -> str:
+def _identity(compiler: tuple[str, ...]) -> str:
+    """The compiler's file and version, and the macros that it predefines with our flags.
+
+    The macros name what -march=native found in this CPU, so that a cache on a shared disk, or in an image,
+    never gives an illegal instruction, and what a wrapper or $CXX adds.
+    """
+    file = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
+    told = file.stat()
+    version = _output([*compiler, "--version"])
+    macros = _output([*compiler, *HOST_FLAGS, "-dM", "-E", "-x", "c++", os.devnull])
+    return "\0".join((*compiler, str(file), str(told.st_size), str(told.st_mtime_ns), version, macros))
+
+
+def _output(command: list[str]) -> str:
     try:
-        done = subprocess.run([*compiler, "--version"], capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
-        raise ConfigError(f"{shlex.join(compiler)} cannot be run ({error.strerror}): {_INSTALL}") from None
+        raise ConfigError(f"{command[0]} cannot be run ({error.strerror}): {_INSTALL}") from None
     if done.returncode != 0:
-        raise ConfigError(f"{shlex.join(compiler)} is no C++ compiler: {_INSTALL}")
+        raise ConfigError(f"{command[0]} is no C++ compiler: {_INSTALL}")
     return done.stdout
 
 
 @functools.cache
-def _cpu() -> str:
-    """What -march=native looks at, so that a cache on a shared disk never gives an illegal instruction."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    wanted = ("flags", "Features", "model", "CPU part")
-    return platform.machine() + "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
+def _nvrtc_identity() -> str:
+    """The build of NVRTC, which it writes into the PTX of a program without a kernel."""
+    from cupy.cuda import nvrtc
+
+    program = nvrtc.createProgram("", "empty.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, [])
+        return str(nvrtc.getPTX(program))
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _key(*parts: str) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{len(part)}:{part}".encode())
+    return digest.hexdigest()
 
 
 def _included(source: str) -> list[str]:

@@ -1,6 +1,7 @@
 """The run-time compiler: cache, errors, both targets."""
 
 import ctypes
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernels import compiler
-from kernels.compiler import KERNELS, compile_cubin, compile_host
+from kernels.compiler import KERNELS, cached_cubin, compile_cubin, compile_host
 from kernels.errors import ConfigError, KernelError
 
 HASHES = """
@@ -38,6 +39,45 @@ def test_compiles_once_and_follows_includes(
     (tmp_path / "inner.cuh").write_text("#define ANSWER 42\n")
     assert compile_host(source, name="answer").answer() == 42
     assert len(list(cache.iterdir())) == 2
+
+
+def test_a_compiler_that_does_otherwise_compiles_anew(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrapper tells its compiler's version, and may add flags, as another CPU does by -march=native."""
+    source = """extern "C" int wide() {
+#ifdef __AVX__
+        return 1;
+#else
+        return 0;
+#endif
+    }"""
+    wrapper = tmp_path / "wrapper"
+    for flag, wide in (("-mavx", 1), ("-mno-avx", 0)):
+        wrapper.write_text(f'#!/bin/sh\nexec c++ "$@" {flag}\n')
+        wrapper.chmod(0o755)
+        monkeypatch.setenv("CXX", str(wrapper))
+        compiler._identity.cache_clear()  # as in another process
+        assert compile_host(source, name="wide").wide() == wide
+    compiler._identity.cache_clear()
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_cubins_are_kept_by_all_that_decides_them(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = 'extern "C" __global__ void f(float* x) { *x = *x * 2.0f + 1.0f; }'
+    first = cached_cubin(source, arch="sm_90")
+    assert cached_cubin(source, arch="sm_90") == first and first.read_bytes()[:4] == b"\x7fELF"
+    others = [cached_cubin(source, arch="sm_100"), cached_cubin(source + " ", arch="sm_90")]
+    with monkeypatch.context() as context:
+        context.setattr(compiler, "DEVICE_FLAGS", (*compiler.DEVICE_FLAGS, "-fmad=true"))
+        others.append(cached_cubin(source, arch="sm_90"))
+    assert others[-1].read_bytes() != first.read_bytes()
+    with monkeypatch.context() as context:
+        build = re.sub(r"V\d+\.\d+\.\d+", "V99.0.1", compiler._nvrtc_identity())
+        assert build != compiler._nvrtc_identity()
+        context.setattr(compiler, "_nvrtc_identity", lambda: build)
+        others.append(cached_cubin(source, arch="sm_90"))
+    assert len({first, *others}) == 5 == len(list(cache.iterdir()))
 
 
 def test_many_processes_share_an_empty_cache(cache: Path) -> None:

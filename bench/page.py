@@ -28,10 +28,11 @@ def section(result: dict[str, Any]) -> str:
     machine = result["hardware"]
     where = f"{machine['cores']} cores of {machine['processor']}, torch {machine['torch']}"
     gpu = f", {machine['gpu']}" if machine["gpu"] else ""
+    bf16 = f", bf16 is {machine['bf16']}" if "bf16" in machine else ""
     lines = [
         f"### {result['name']}",
         "",
-        f"Commit `{result['commit']}`, {where}{gpu}.",
+        f"Commit `{result['commit']}`, {where}{bf16}{gpu}.",
         "",
         "| figure | workload | ours | peer | ratio | goal | met |",
         "|---|---|---:|---|---:|---:|---|",

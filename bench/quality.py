@@ -19,7 +19,7 @@ from bench.launch import launch
 from bench.one_pass import BATCHES, LOG, MODELS, SEEDS
 from bench.peers.compare import PACKAGES, TORCH
 from bench.peers.ours import OURS
-from bench.rows import row
+from bench.rows import products, row
 
 RANKS = 4
 TABLE_6 = {"W&D": 1.59, "DeepFM": 0.82, "FM": 0.85}
@@ -47,7 +47,7 @@ def torchrec_rows(found: Mapping[str, Sequence[float]], batches: int) -> list[di
     return [
         row(
             f"one-pass AUC, DeepFM, {name}",
-            _log(found[name], found[peer], batches),
+            _log(found[name], found[peer], batches) + products(OURS[name].settings.precision),
             "AUC",
             statistics.mean(found[name]),
             peer_name="ours, fp32" if peer in OURS else "TorchRec, fused row-wise Adagrad",

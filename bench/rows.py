@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from trainer.step_settings import Precision
+
 
 def row(
     figure: str,
@@ -27,3 +29,12 @@ def row(
         "goal": goal,
         "met": None if goal is None or ratio is None else ratio >= goal,
     }
+
+
+def products(precision: Precision) -> str:
+    """The end of a workload's text: the arithmetic that a precision other than fp32 gives on this CPU."""
+    import torch
+
+    from models.precision import told
+
+    return "" if precision == "fp32" else f", products in {told(precision, torch.device('cpu'))}"

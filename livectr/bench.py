@@ -100,6 +100,8 @@ def hardware() -> dict[str, Any]:
     """What the figures were measured on."""
     import torch
 
+    from models.precision import told
+
     processor = platform.processor() or platform.machine()
     memory = 0
     if (cpuinfo := Path("/proc/cpuinfo")).exists():
@@ -115,6 +117,7 @@ def hardware() -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "python": platform.python_version(),
         "torch": version("torch"),
+        "bf16": told("bf16", torch.device("cpu")),
     }
 
 

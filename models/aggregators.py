@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from models.attention import ActivationUnit
 from models.base import Ragged
 from models.layers import matrix
+from models.products import product
 from models.ragged import list_max, list_sum, newest
 
 AggregatorName = Literal["concat", "sum", "max", "attentive", "multi_query_attentive"]
@@ -97,7 +98,7 @@ class Attentive(Aggregator):
         if self.image is not None:
             channels.append(self.image(behaviors, _given(ad_image, "the ad's image")))
         if self.id is not None and self.project is not None:
-            channels.append(self.id(behaviors, _given(ad, "the ad's ID vector") @ self.project))
+            channels.append(self.id(behaviors, product(_given(ad, "the ad's ID vector"), self.project)))
         return torch.cat(channels, dim=1)
 
 

@@ -37,6 +37,7 @@ from models.base import (
     whole,
 )
 from models.layers import MLP, FieldLinear, generator, matrix
+from models.products import product
 
 
 @dataclass(frozen=True)
@@ -130,10 +131,10 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
-        query, key, value = (self._heads(x @ w) for w in (self.query, self.key, self.value))
+        query, key, value = (self._heads(product(x, w)) for w in (self.query, self.key, self.value))
         attention = torch.softmax(query @ key.transpose(2, 3), dim=3)
         seen = (attention @ value).transpose(1, 2).flatten(2)
-        return torch.relu(seen + x @ self.residual)
+        return torch.relu(seen + product(x, self.residual))
 
     def _heads(self, x: Tensor) -> Tensor:
         """f32[B, M, heads·out] → f32[B, heads, M, out]."""

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from models.base import Columns, CTRModel, Gathered, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
 from models.layers import MLP, FieldLinear, local_stack, some
+from models.products import affine, product
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,11 @@ class Cross(nn.Module):
     def forward(self, values: Tensor, dense: Tensor | None, columns: Columns | None) -> tuple[Tensor, Tensor]:
         """Values f32[B, F_local, K], dense f32[B, Dd] → c f32[B, L + 1], d f32[L]."""
         weight, bias = _some(self.weight, self.bias, None if columns is None else columns.fields)
-        c, d = values.flatten(1) @ weight.flatten(0, 1), _constants(weight, bias)
+        c, d = product(values.flatten(1), weight.flatten(0, 1)), _constants(weight, bias)
         if self.dense_weight is None or self.dense_bias is None or dense is None:
             return c, d
         weight, bias = _some(self.dense_weight, self.dense_bias, None if columns is None else columns.dense)
-        return torch.addmm(c, dense, weight.flatten(0, 1)), d + _constants(weight, bias)
+        return affine(c, dense, weight.flatten(0, 1)), d + _constants(weight, bias)
 
 
 def _some(weight: Tensor, bias: Tensor, index: tuple[int, ...] | None) -> tuple[Tensor, Tensor]:

@@ -44,6 +44,7 @@ from models.din import DIN, DINModel
 from models.dnn import DNN, DNNModel
 from models.layers import QUIET, generator, glorot
 from models.lr import LRModel
+from models.products import affine
 from models.ragged import content, pooled_content
 from models.settings import check_choice, check_fields, check_name, check_names
 
@@ -193,7 +194,7 @@ class ImageLayer(nn.Module):
         if self.aggregator is not None:
             ad = None if self._ad is None else seen.pooled[:, self._ad, self._vector]
             inputs.append(self.aggregator(content(seen, self._behaviors), ad_image, ad))
-        return torch.addmm(aggregated, torch.cat(inputs, dim=1), self.weight)
+        return affine(aggregated, torch.cat(inputs, dim=1), self.weight)
 
 
 class _WithImages(CTRModel):

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from models.base import CTRModel, Part, Ragged
 from models.interest import InterestConfig, InterestModel
 from models.layers import matrix
+from models.products import product
 from models.ragged import padded
 
 
@@ -81,12 +82,12 @@ class Gru(nn.Module):
 
         Behind a list's end the state stays as it was.
         """
-        gates = torch.matmul(x, self.inputs) + self.biases
+        gates = product(x, self.inputs) + self.biases
         size = len(self.states)
         state = x.new_zeros(len(x), size)
         states = []
         for t in range(x.shape[1]):
-            from_x, from_state = gates[:, t], state @ self.states
+            from_x, from_state = gates[:, t], product(state, self.states)
             update, reset = torch.sigmoid(from_x[:, : 2 * size] + from_state[:, : 2 * size]).chunk(2, dim=1)
             candidate = torch.tanh(from_x[:, 2 * size :] + reset * from_state[:, 2 * size :])
             if attention is not None:

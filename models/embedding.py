@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from models.base import Schedule, copy_named
 from models.half import half_linear
 from models.layers import generator, glorot, matrix
+from models.products import affine
 from models.settings import check_settings
 
 
@@ -109,7 +110,7 @@ class EmbeddingNetwork(SubNetwork):
         """See `SubNetwork.embed`."""
         x = half_linear(features, self.weights[0], self.biases[0])
         for i, slope in enumerate(self.slopes, 1):
-            x = torch.addmm(self.biases[i], nn.functional.prelu(x, slope), self.weights[i])
+            x = affine(self.biases[i], nn.functional.prelu(x, slope), self.weights[i])
         return x
 
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from models.products import addmm, addmm_into, mm, mm_into
+
 
 def field_sums(
     values: Tensor, weight: Tensor, x: Tensor | None, x_weight: Tensor | None, u: Tensor | None
@@ -46,9 +48,9 @@ class _FieldSums(torch.autograd.Function):
         out = values.new_empty(len(values), hidden + width)
         torch.sum(values, 1, out=out[:, hidden:])
         out[:, hidden].sub_(values[..., 1:].square().sum((1, 2)), alpha=0.5)
-        torch.mm(values.flatten(1), padded, out=out[:, :hidden])
+        mm_into(out[:, :hidden], values.flatten(1), padded)
         if x is not None and x_weight is not None and u is not None:
-            out[:, :hidden].addmm_(x, x_weight)
+            addmm_into(out[:, :hidden], x, x_weight)
             out[:, hidden].add_((x * u).sum(1))
         ctx.save_for_backward(values, padded, x, x_weight, u)
         return out
@@ -65,13 +67,13 @@ class _FieldSums(torch.autograd.Function):
             slope = -of_first.repeat(1, width)
             slope[:, 0] = 0.0
             of_values = torch.addcmul(of_sums.unsqueeze(1), slope.unsqueeze(1), values)
-            of_values.view(len(values), fields * width).addmm_(of_products, padded.t())
+            addmm_into(of_values.view(len(values), fields * width), of_products, padded.t())
         if ctx.needs_input_grad[1]:
-            of_weight = (values.flatten(1).t() @ of_products).view(fields, width, hidden)[:, 1:]
+            of_weight = mm(values.flatten(1).t(), of_products).view(fields, width, hidden)[:, 1:]
         if x is not None:
             if ctx.needs_input_grad[2]:
-                of_x = torch.addmm(of_first * u, of_products, x_weight.t())
-            of_x_weight = x.t() @ of_products
+                of_x = addmm(of_first * u, of_products, x_weight.t())
+            of_x_weight = mm(x.t(), of_products)
             of_u = (of_first * x).sum(0)
         return of_values, of_weight, of_x, of_x_weight, of_u
 
@@ -94,7 +96,7 @@ class _Perceptron(torch.autograd.Function):
         inputs = []
         for weight, bias in zip(layers[::2], layers[1::2], strict=True):
             inputs.append(x.relu_())
-            x = torch.addmm(bias, x, weight)
+            x = addmm(bias, x, weight)
         ctx.save_for_backward(*inputs, *layers[::2])
         return x
 
@@ -105,7 +107,7 @@ class _Perceptron(torch.autograd.Function):
         inputs, weights = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         of_layers: list[Tensor] = []
         for x, weight in zip(reversed(inputs), reversed(weights), strict=True):
-            of_layers[:0] = [x.t() @ grad, grad.sum(0)]
-            grad = grad @ weight.t()
+            of_layers[:0] = [mm(x.t(), grad), grad.sum(0)]
+            grad = mm(grad, weight.t())
             torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
         return grad, grad.sum(0), *of_layers

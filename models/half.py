@@ -4,7 +4,8 @@ In fp32 (`models.precision`) x becomes float32, and the product is one of float3
 reduced, x is multiplied as it is stored, by W and by gradients that are rounded to float16 (11 bits of
 mantissa; bf16 has 8), and products of 1,024 rows each are summed in float32: no float32 copy of x is made,
 and CPUs with AMX or AVX512-FP16 multiply several times as fast. Gradients are scaled by a power of two, so
-that they neither vanish nor overflow. CPUs without float16 products compute in float32.
+that they neither vanish nor overflow. Where layers round their factors to bf16 by themselves
+(`models.products`), x is kept as bf16.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from models.products import affine, rounds
 
 ROWS = 1024
 """Rows of a product of gradients: with the largest gradient scaled to ½, its sums stay below float16's
@@ -25,11 +28,13 @@ def half_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if x.dtype == torch.float16 and len(x) and reduced(x.device):
         out: Tensor = _HalfLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return out
-    return torch.addmm(bias, x.float(), weight)
+    if x.dtype == torch.float16 and rounds(x, weight):
+        return affine(bias, x.bfloat16(), weight)
+    return affine(bias, x.float(), weight)
 
 
 def reduced(device: torch.device) -> bool:
-    """Whether products are in float16 here: asked for, and the device has them."""
+    """Tells whether products are in float16 here: oneDNN's are reduced, and it has those of float16."""
     if device.type == "cuda":
         return torch.backends.cuda.matmul.fp32_precision == "tf32"  # type: ignore[no-any-return]
     asked = torch.backends.mkldnn.matmul.fp32_precision == "bf16"  # type: ignore[attr-defined]

@@ -35,6 +35,7 @@ from models.base import (
     whole,
 )
 from models.layers import MLP, Activation, SomeFieldsLinear, generator, glorot
+from models.products import affine
 from models.settings import check_choice, check_names
 
 
@@ -113,6 +114,6 @@ class InterestModel(CTRModel):
             self.interest(i, seen.sequences[behaviours], seen.pooled[:, self._pooled.index(target)])
             for i, (behaviours, target) in enumerate(self._pairs)
         ]
-        first = torch.addmm(aggregated, torch.cat(interests, dim=1), self.interests)
+        first = affine(aggregated, torch.cat(interests, dim=1), self.interests)
         deep: Tensor = self.mlp(first).squeeze(1)
         return deep + self.bias

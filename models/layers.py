@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from models.base import Columns, Part
 from models.fused import perceptron
+from models.products import affine, product
 
 Activation = Literal["relu", "prelu"]
 
@@ -79,8 +80,8 @@ class FieldLinear(nn.Module):
     def forward(self, vectors: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """vectors f32[B, F_local, K], dense f32[B, Dd], or only `columns` of them → f32[B, H]."""
         weight, of_dense = self.blocks(columns)
-        out = vectors.flatten(1) @ weight.flatten(0, 1)
-        return out if of_dense is None or dense is None else torch.addmm(out, dense, of_dense)
+        out = product(vectors.flatten(1), weight.flatten(0, 1))
+        return out if of_dense is None or dense is None else affine(out, dense, of_dense)
 
     def blocks(self, columns: Columns | None = None) -> tuple[Tensor, Tensor | None]:
         """The parameters `weight` and `dense`, or their `columns`."""
@@ -151,7 +152,7 @@ class MLP(nn.Module):
         if self.slopes is not None:
             x = first + self.first_bias
             for slope, weight, bias in zip(self.slopes, self.weights, self.biases, strict=True):
-                x = torch.addmm(bias, nn.functional.prelu(x, slope), weight)
+                x = affine(bias, nn.functional.prelu(x, slope), weight)
             return x
         layers = itertools.chain.from_iterable(zip(self.weights, self.biases, strict=True))
         return perceptron(first, self.first_bias, *layers)

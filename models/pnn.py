@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from models.base import Columns, CTRModel, Gathered, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
 from models.layers import MLP, FieldLinear, local_stack, matrix, some
+from models.products import product
 
 PRODUCTS = ("inner", "outer")
 
@@ -118,5 +119,5 @@ class Outer(nn.Module):
 
     def units(self, total: Tensor) -> Tensor:
         """s f32[B, K] → l_p f32[B, H₁]."""
-        right = (total @ self.weight).reshape(-1, *self._shape)
+        right = product(total, self.weight).reshape(-1, *self._shape)
         return (total.unsqueeze(2) * right).sum(dim=1)

@@ -4,37 +4,85 @@ In bf16 the factors of a product are rounded to 8 bits of mantissa, forward and 
 is summed, and given back, in fp32. Everything else stays fp32: master weights, biases, activations, the sums
 that cross ranks, FM's second order, loss, optimisers.
 
-oneDNN rounds inside its kernels. That makes a training step as fast as casts to bfloat16 tensors do, which
-would round each product's result too, and which every layer would have to write. CPUs with AVX512-BF16 or
-AMX gain; others compute in fp32, whatever is asked. GPUs use TF32, whose mantissa has 11 bits.
+There are two ways to bf16 on a CPU, and the process takes the first that gives it. A product of known numbers
+tells; no list of CPUs does:
+
+    onednn     oneDNN rounds fp32 factors inside its kernels. It does so for AMX alone: elsewhere it takes the
+               setting and computes in fp32.
+    operands   layers round and multiply by themselves (`models.products`), on CPUs with AVX512-BF16.
+
+Speed decides nothing, since a time differs from run to run, and the bits of a model must not. CPUs with
+neither way compute in fp32, which `told` says. GPUs use TF32, whose mantissa has 11 bits.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
 import torch
 
+from kernels import bf16
+
 Precision = Literal["fp32", "bf16"]
+Way = Literal["fp32", "onednn", "operands"]
+
+_TOLD: dict[Way, str] = {"fp32": "fp32", "onednn": "bf16 (oneDNN)", "operands": "bf16 operands"}
+_MKLDNN, _CUDA = torch.backends.mkldnn.matmul, torch.backends.cuda.matmul  # type: ignore[attr-defined]
+
+_operands = False
 
 
 @contextmanager
-def precision(name: Precision) -> Iterator[None]:
+def precision(name: Precision, *, way: Way | None = None) -> Iterator[None]:
     """Products inside are computed so; what was before holds again behind it.
 
     A backward pass takes the precision that holds where it is called, so put it inside too. The setting is
-    the process', not the thread's. Raises ValueError for another name.
+    the process', not the thread's. way: of bf16 on the CPU; None: the measured one. Raises ValueError for
+    another name.
     """
     if name not in get_args(Precision):
         raise ValueError(f"precision is {name!r}, but must be one of {', '.join(get_args(Precision))}")
-    settings = (torch.backends.mkldnn.matmul, torch.backends.cuda.matmul)  # type: ignore[attr-defined]
-    before = [setting.fp32_precision for setting in settings]
-    for setting, reduced in zip(settings, ("bf16", "tf32"), strict=True):
-        setting.fp32_precision = reduced if name == "bf16" else "ieee"
+    if name == "fp32":
+        way = "fp32"
+    with _set(way or measured(), "ieee" if name == "fp32" else "tf32"):
+        yield
+
+
+@contextmanager
+def _set(way: Way, cuda: str) -> Iterator[None]:
+    global _operands
+    before = _operands, _MKLDNN.fp32_precision, _CUDA.fp32_precision
+    _operands, _CUDA.fp32_precision = way == "operands", cuda
+    _MKLDNN.fp32_precision = "bf16" if way == "onednn" else "ieee"
     try:
         yield
     finally:
-        for setting, value in zip(settings, before, strict=True):
-            setting.fp32_precision = value
+        _operands, _MKLDNN.fp32_precision, _CUDA.fp32_precision = before
+
+
+def operands() -> bool:
+    """Tells whether layers on the CPU are to round their factors to bf16 by themselves."""
+    return _operands
+
+
+@functools.cache
+def measured() -> Way:
+    """The way to bf16 on this CPU, measured once a process. Compiles a kernel where oneDNN has no effect."""
+    # 1 + 2⁻⁹ is 1 in bf16, which has 8 bits of mantissa, and a sum of 257 ones is itself in fp32 alone.
+    a, b = torch.full((256, 257), 1 + 2.0**-9), torch.ones(257, 128)
+    with _set("onednn", _CUDA.fp32_precision):
+        if bool(((a @ b) == 257).all()):
+            return "onednn"
+    out = bf16.product(a.numpy(), b.numpy(), torch.empty(256, 128).numpy())
+    return "operands" if bf16.native() and bool((out == 257).all()) else "fp32"
+
+
+def told(name: Precision, device: torch.device) -> str:
+    """Names the arithmetic that `precision(name)` gives there: "fp32", "bf16 (oneDNN)", "bf16 operands" or
+    "tf32"."""
+    if name == "fp32":
+        return "fp32"
+    return "tf32" if device.type == "cuda" else _TOLD[measured()]

@@ -33,6 +33,7 @@ from models.base import (
     whole,
 )
 from models.layers import MLP, QUIET, SomeFieldsLinear, generator, glorot
+from models.products import affine
 from models.ragged import pooled_content
 from models.settings import check_fields, check_names
 
@@ -148,7 +149,7 @@ class Tower(nn.Module):
         if self.images is not None:
             if images is None:
                 raise ValueError(f"this tower sees images of {', '.join(self.image_fields)}; give their sums")
-            aggregated = torch.addmm(aggregated, images, self.images)
+            aggregated = affine(aggregated, images, self.images)
         x: Tensor = self.mlp(aggregated)
         return x * torch.rsqrt(x.square().sum(dim=1, keepdim=True) + SOFT**2)
 

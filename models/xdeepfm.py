@@ -35,6 +35,7 @@ from models.base import (
     whole,
 )
 from models.layers import MLP, FieldLinear, first_order, first_order_sum, matrix
+from models.products import product
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class XDeepFMModel(CTRModel):
         x, sums = x_0, []
         for weight in self.cin:  # one product of B·K rows, in place of B small ones
             products = (x.unsqueeze(3) * x_0.unsqueeze(2)).flatten(2)
-            x = products @ weight
+            x = product(products, weight)
             sums.append(x.sum(dim=1))
         deep: Tensor = (self.mlp(aggregated[:, 1:]) + torch.cat(sums, dim=1) @ self.output).squeeze(1)
         return aggregated[:, 0] + deep + self.bias

@@ -196,6 +196,8 @@ class Report:
     dead_letters: int
     published_versions: int
     published_rows: int
+    precision: str = "fp32"
+    """Arithmetic of the networks' products, as measured (models.precision.told), of all ranks."""
     auc: float | None = None
     gauc: float | None = None
     logloss: float | None = None

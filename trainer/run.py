@@ -152,6 +152,13 @@ class Training:
             placement=placement,
             content=self.contents.stores,
         )
+        LOG.info("networks multiply in %s", self.step.precision)
+        if options.precision != self.step.precision == "fp32":
+            LOG.warning(
+                "precision is %s, but this CPU has no products of bf16 (AMX or AVX512-BF16): "
+                "networks multiply in fp32, no faster than with precision fp32",
+                options.precision,
+            )
         split = self.step.placement.split
         timed = pipeline.log.impressions.time is not None
         self.policies = Policies(
@@ -401,6 +408,7 @@ class Training:
         own = {
             "stream": {**stats, "bytes_read": stats["bytes_read"] | self.track.bytes_read},
             "dead_letters": self.dead_letters.counts.total(),
+            "precision": self.step.precision,
             "tables": {name: len(table) for name, table in self.step.tables.items()},
             "field_keys": self._field_keys(),
         }
@@ -422,6 +430,7 @@ class Training:
             dead_letters=sum(share["dead_letters"] for share in shares),
             published_versions=self.commits.versions,
             published_rows=self.commits.rows,
+            precision=", ".join(sorted({share["precision"] for share in shares})),
             **{name: rank[name] for name in QUALITY if name in rank},
             last_20_percent=rank.get("last_20_percent", {}),
             prerank=roles.get("prerank", {}),

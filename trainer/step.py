@@ -44,7 +44,7 @@ from kernels.layout import RowLayout
 from kernels.rows import row_layout
 from kernels.table import DynamicTable, FieldTables
 from models.base import CTRModel, Gathered, prior_log_odds, role_slices, row_segments
-from models.precision import precision
+from models.precision import precision, told
 from trainer import telemetry
 from trainer.ams import Asked, Features16, ams_of
 from trainer.collectives import Collectives
@@ -91,6 +91,7 @@ class DesStep:
     Attributes:
         tables: table name → this rank's tables, those of the host; read them after a `flush`. Of one that is
             split by key, this rank's keys
+        precision: the arithmetic of its networks' products here, as `models.precision.told` names it
         cache: their rows on the GPU; None where tables are in host memory, or this rank has none
         models: role → network of this rank's fields, with `finish`
         placement: which rank holds which field
@@ -125,6 +126,7 @@ class DesStep:
         self.settings, self.seed, self.rank = settings, seed, rank
         self.collectives = collectives or Collectives(rank, world)
         self.device = self.collectives.device
+        self.precision = told(settings.precision, self.device)
         self.fields = tuple(spec.name for spec in pipeline.fields)
         self.table_of = tuple(spec.table for spec in pipeline.fields)
         self.dense_names = tuple(pipeline.plan.dense_names)

@@ -13,7 +13,7 @@ from bench.environment import needs_torch, python
 from bench.launch import launch
 from bench.peers.ours import OURS
 from bench.peers.workloads import P, W, Workload
-from bench.rows import row
+from bench.rows import products, row
 
 PACKAGES = Path(__file__).with_name("packages.txt")
 TORCH = "2.13.0"
@@ -110,12 +110,12 @@ def contest_rows(contest: Contest, found: Found) -> list[dict[str, object]]:
     ]
     rows = []
     for measure, figure, unit, scale, better in figures[: 2 if contest.world > 1 else 1]:
-        for name in OURS:
+        for name, how in OURS.items():
             for peer in (one for one in found if one not in OURS):
                 rows.append(
                     row(
                         f"{figure}, {name}",
-                        f"{contest.work}, {ranks}",
+                        f"{contest.work}, {ranks}{products(how.settings.precision)}",
                         unit,
                         found[name][measure] / scale,
                         peer_name=f"{peer}, fp32",

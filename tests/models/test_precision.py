@@ -1,14 +1,21 @@
 """bf16 products beside fp32 ones: how far apart, where they hold, and that fp32 is untouched."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from kernels.bf16 import native
 from models import DeepFM
 from models.deepfm import DeepFMModel
-from models.precision import Precision, precision
+from models.half import half_linear
+from models.precision import Precision, Way, measured, precision, told
+from models.products import affine, product
 
 EPSILON = 2.0**-8
 """Between neighbours of bf16; rounding errs by half of it."""
@@ -17,8 +24,8 @@ FIELDS = tuple(f"f{i}" for i in range(26))
 DENSE = tuple(f"d{i}" for i in range(13))
 B = 512
 
-ROUNDS = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-"""Whether this CPU has bf16 products; others compute in fp32, whatever is asked."""
+WAYS: tuple[Way, ...] = ("fp32", "onednn", "operands")
+CPU = torch.device("cpu")
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -34,26 +41,95 @@ def settings_are_restored() -> Iterator[None]:
     assert torch.equal(a @ b, before)
 
 
-def test_factors_are_rounded_and_sums_are_not() -> None:
+def is_rounded(way: Way | None) -> bool:
+    """A product of 256 x 512 numbers: its factors are rounded to bf16, or it is fp32's; nothing between."""
     a, b = random(256, 512), random(512, 128, seed=1)
+    with precision("bf16", way=way):
+        out = product(a, b)
+    assert out.dtype == torch.float32
+    if torch.equal(out, a @ b):
+        return False
     rounded = a.bfloat16().double() @ b.bfloat16().double()
-    with precision("bf16"):
-        product = a @ b
-    assert product.dtype == torch.float32
-    expected = rounded if ROUNDS else a.double() @ b.double()
-    torch.testing.assert_close(product.double(), expected, rtol=1e-5, atol=1e-4)
-    assert torch.equal(product, a @ b) is not ROUNDS
+    try:
+        torch.testing.assert_close(out.double(), rounded, rtol=1e-5, atol=1e-4)
+    except AssertionError:  # oneDNN may sum fp32 in another order
+        torch.testing.assert_close(out.double(), a.double() @ b.double(), rtol=1e-5, atol=1e-4)
+        return False
+    return True
 
 
-def test_precisions_nest() -> None:
+def test_factors_are_rounded_and_sums_are_not() -> None:
+    """By operands on any CPU, by oneDNN where it has an effect, and by default as `told` says."""
+    assert is_rounded("operands") and not is_rounded("fp32")
+    assert is_rounded("onednn") is (measured() == "onednn")
+    assert is_rounded(None) is (told("bf16", CPU) != "fp32")
+
+
+def test_each_way_has_a_name() -> None:
+    assert told("fp32", CPU) == "fp32" and told("bf16", torch.device("cuda")) == "tf32"
+    names = {"fp32": "fp32", "onednn": "bf16 (oneDNN)", "operands": "bf16 operands"}
+    assert told("bf16", CPU) == names[measured()]
+    assert measured() != "fp32" or not native()
+
+
+def test_a_cpu_without_bf16_says_so(tmp_path: Path) -> None:
+    """As on a CPU that has AVX2 alone: kernels are compiled, and oneDNN chooses, without what is newer."""
+    compiler = tmp_path / "compiler"
+    compiler.write_text('#!/bin/sh\nexec c++ "$@" -mno-avx512f\n')
+    compiler.chmod(0o755)
+    program = (
+        "import torch; from tests.models.test_precision import is_rounded; from models.precision import told;"
+        "print(told('bf16', torch.device('cpu')), is_rounded(None), is_rounded('operands'))"
+    )
+    old = {"CXX": str(compiler), "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **old}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["fp32", "False", "True"]
+
+
+@pytest.mark.parametrize("way", [None, *WAYS])
+def test_precisions_nest(way: Way | None) -> None:
     a, b = random(64, 64), random(64, 64, seed=1)
-    exact = a @ b
-    with precision("bf16"):
-        product = a @ b
+    exact = product(a, b)
+    with precision("bf16", way=way):
+        out = product(a, b)
         with precision("fp32"):
-            assert torch.equal(a @ b, exact)
-        assert torch.equal(a @ b, product)
-        assert torch.equal(product, exact) is not ROUNDS
+            assert torch.equal(product(a, b), exact)
+        assert torch.equal(product(a, b), out)
+    assert torch.equal(product(a, b), exact)
+
+
+@pytest.mark.parametrize("rows", [5, 64])
+def test_layers_have_gradients(rows: int) -> None:
+    """Of a product with and without a bias, lists of vectors too; narrow ones stay fp32."""
+    weight, x, towards = random(24, 32, seed=1), random(3, rows, 24), random(3, rows, 32, seed=2)
+    bias = random(32, seed=3)
+    found = []
+    for way in ("fp32", "operands"):
+        leaves = [t.clone().requires_grad_() for t in (weight, x, bias)]
+        with precision("bf16", way=way):
+            out = product(leaves[1], leaves[0]).flatten(0, 1)
+            out = out + affine(leaves[2], leaves[1].flatten(0, 1), leaves[0])
+            found.append([out.detach(), *torch.autograd.grad((out * towards.flatten(0, 1)).sum(), leaves)])
+    for one, exact in zip(*found, strict=True):
+        assert distance(one, exact) < EPSILON
+    assert torch.equal(found[0][0], found[1][0]) is (3 * rows < 16)
+
+
+def test_stored_halves_are_rounded() -> None:
+    """A first layer on float16 features, by operands: near that of float64, gradients too."""
+    x, towards = random(200, 64).half(), random(200, 32, seed=2)
+    weight, bias = random(64, 32, seed=1).requires_grad_(), random(32, seed=3).requires_grad_()
+    with precision("bf16", way="operands"):
+        out = half_linear(x, weight, bias)
+        of_weight, of_bias = torch.autograd.grad((out * towards).sum(), (weight, bias))
+    rounded = x.bfloat16().double()
+    exact = rounded @ weight.detach().bfloat16().double() + bias.detach()
+    torch.testing.assert_close(out.double(), exact, rtol=1e-5, atol=1e-4)
+    of_exact = rounded.t() @ towards.bfloat16().double()
+    torch.testing.assert_close(of_weight.double(), of_exact, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(of_bias, towards.sum(0))
 
 
 def test_an_exception_ends_it() -> None:
@@ -76,11 +152,11 @@ def network(*, bias: float = 0.0) -> DeepFMModel:
     return model
 
 
-def learn(name: Precision, *, bias: float = 0.0) -> tuple[Tensor, dict[str, Tensor]]:
+def learn(name: Precision, *, bias: float = 0.0, way: Way | None = None) -> tuple[Tensor, dict[str, Tensor]]:
     """Logits, and by name the gradients of their mean with random weights."""
     model = network(bias=bias)
     values = (0.2 * random(B, len(FIELDS), 17, seed=2)).requires_grad_()
-    with precision(name):
+    with precision(name, way=way):
         logits = model(values, random(B, len(DENSE), seed=3))
         (logits @ random(B, seed=4)).div(B).backward()
     assert values.grad is not None
@@ -93,11 +169,12 @@ def distance(one: Tensor, other: Tensor) -> float:
     return float((one - other).norm() / other.norm())
 
 
+@pytest.mark.parametrize("way", [None, *WAYS])
 @pytest.mark.parametrize(("bias", "bound"), [(2.0, EPSILON), (0.0, 2 * EPSILON**0.5)])
-def test_a_step_in_bf16_is_near_one_in_fp32(bias: float, bound: float) -> None:
+def test_a_step_in_bf16_is_near_one_in_fp32(bias: float, bound: float, way: Way | None) -> None:
     """Where a relu is near its kink, one in about 1 / EPSILON passes what the other stops, and gradients
     are √EPSILON apart; with all relus open they are as near as products are."""
-    (logits, grads), (exact, exact_grads) = learn("bf16", bias=bias), learn("fp32", bias=bias)
+    (logits, grads), (exact, exact_grads) = learn("bf16", bias=bias, way=way), learn("fp32", bias=bias)
     assert distance(logits, exact) < EPSILON
     assert grads.keys() == exact_grads.keys()
     for name, grad in grads.items():
@@ -114,12 +191,14 @@ def test_fm_and_first_order_stay_fp32() -> None:
         model.linear.copy_(random(len(DENSE), seed=5))
     values, dense = random(B, len(FIELDS), 17, seed=2), random(B, len(DENSE), seed=3)
     exact = model(values, dense)
-    with precision("bf16"):
-        assert torch.equal(model(values, dense), exact)
+    for way in WAYS:
+        with precision("bf16", way=way):
+            assert torch.equal(model(values, dense), exact)
 
 
-def test_the_same_bits_again() -> None:
-    (logits, grads), (again, grads_again) = learn("bf16"), learn("bf16")
+@pytest.mark.parametrize("way", WAYS)
+def test_the_same_bits_again(way: Way) -> None:
+    (logits, grads), (again, grads_again) = learn("bf16", way=way), learn("bf16", way=way)
     assert torch.equal(logits, again)
     for name, grad in grads.items():
         assert torch.equal(grad, grads_again[name]), name

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import redis
 import safetensors.numpy
+import torch
 
 from ingest.pipeline import Pipeline
 from kernels.errors import ConfigError, ConnectError, MismatchError
 from models import LR
+from models.precision import Precision, told
 from protos.manifest import VersionManifest
 from protos.store import Keyspace, decode_facts, decode_history, decode_rows, decode_vectors
 from tests.trainer.ad_logs import ADS, START_MS, USERS, ad_pipeline, events, write_files
@@ -80,6 +82,22 @@ def test_the_report_is_what_the_predictions_say(tmp_path: Path, source: str) -> 
     assert (written["dead_letters"], written["published_versions"]) == (0, 0)
     assert written["table_rows"]["ad"] == ADS
     assert written["field_keys"]["ad"] == IMPRESSIONS > written["field_keys"]["user"] > 0  # once a group
+
+
+@pytest.mark.parametrize("asked", ["fp32", "bf16"])
+def test_the_arithmetic_is_told(
+    source: str, asked: Precision, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """The measured one, in the log and in the report; a setting without an effect is a warning."""
+    file = tmp_path / "report.json"
+    options = TrainOptions(source, until_end=True, max_steps=2, precision=asked, report=str(file))
+    with caplog.at_level("INFO"):
+        train(ad_pipeline(), options)
+    found = told(asked, torch.device("cpu"))
+    assert json.loads(file.read_text())["precision"] == found
+    assert f"networks multiply in {found}" in caplog.messages
+    warned = any("precision is bf16, but this CPU has no products of bf16" in m for m in caplog.messages)
+    assert warned is (asked == "bf16" and found == "fp32")
 
 
 def test_shadows_are_logged_and_reported(tmp_path: Path, source: str) -> None:

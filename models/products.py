@@ -1,0 +1,105 @@
+"""Products of a layer, in the precision that holds (`models.precision`).
+
+torch's own operations, except where factors are to be rounded to bf16 here: then a kernel of ours packs both
+factors as bf16 and sums in fp32 (`kernels.bf16`). Products with an edge of fewer than 16 numbers, an output
+layer's, gain nothing and stay fp32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from kernels import bf16
+from models.precision import operands
+
+NARROW = 16
+
+
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """x f32[…, I], weight f32[I, O] → x W f32[…, O]."""
+    if not operands():
+        return x @ weight
+    out: Tensor = _Affine.apply(None, x.flatten(0, -2), weight)  # type: ignore[no-untyped-call]
+    return out.view(*x.shape[:-1], weight.shape[1])
+
+
+def affine(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    """bias f32[O] or f32[n, O], x f32[n, I], weight f32[I, O] → bias + x W f32[n, O].
+
+    x may be bf16 where `rounds` says so; then it gets no gradient.
+    """
+    if not rounds(x, weight):
+        return torch.addmm(bias, x, weight)
+    out: Tensor = _Affine.apply(bias, x, weight)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Affine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, bias: Tensor | None, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.summed = bias is not None and bias.dim() == 1
+        return mm(x, weight) if bias is None else addmm(bias, x, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        of_bias, of_x, of_weight = ctx.needs_input_grad
+        return (
+            (grad.sum(0) if ctx.summed else grad) if of_bias else None,
+            mm(grad, weight.t()) if of_x else None,
+            mm(x.t(), grad) if of_weight else None,
+        )
+
+
+# ── without gradients, for operations whose backward pass is written by hand ──
+
+
+def rounds(a: Tensor, b: Tensor) -> bool:
+    """Tells whether the factors of a b, [m, k] and [k, n], are rounded to bf16 here."""
+    here = operands() and a.device.type == "cpu" and b.dtype == torch.float32
+    return here and a.dtype in (torch.float32, torch.bfloat16) and min(*a.shape, b.shape[1]) >= NARROW
+
+
+def mm(a: Tensor, b: Tensor) -> Tensor:
+    """a [m, k], b f32[k, n] → f32[m, n]."""
+    if not rounds(a, b):
+        return a.to(b.dtype) @ b
+    return _rounded(a, b, torch.empty(len(a), b.shape[1]), add=False)
+
+
+def mm_into(out: Tensor, a: Tensor, b: Tensor) -> None:
+    """out f32[m, n], whose rows are contiguous, becomes a b."""
+    if rounds(a, b):
+        _rounded(a, b, out, add=False)
+    else:
+        torch.mm(a, b, out=out)
+
+
+def addmm(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """bias f32[n] or f32[m, n] → bias + a b, f32[m, n]."""
+    if not rounds(a, b):
+        return torch.addmm(bias, a, b)
+    return _rounded(
+        a, b, bias.detach().expand(len(a), -1).clone(memory_format=torch.contiguous_format), add=True
+    )
+
+
+def addmm_into(out: Tensor, a: Tensor, b: Tensor) -> None:
+    """Adds a b to out f32[m, n], whose rows are contiguous."""
+    if rounds(a, b):
+        _rounded(a, b, out, add=True)
+    else:
+        out.addmm_(a, b)
+
+
+def _rounded(a: Tensor, b: Tensor, out: Tensor, *, add: bool) -> Tensor:
+    stored = a.dtype == torch.bfloat16
+    left = a.detach().view(torch.uint16) if stored else a.detach()
+    bf16.product(left.numpy(), b.detach().numpy(), out.detach().numpy(), add=add)
+    return out

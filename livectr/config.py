@@ -283,6 +283,12 @@ class Settings:
     facts_fresh_s: float = setting(
         S.facts_fresh_s, "how long a look-up row is used before it is asked again", commands=SERVE, least=0
     )
+    lost_grace_s: float = setting(
+        S.lost_grace_s,
+        "how long a server whose version Redis has lost stays SERVING (replies are marked)",
+        commands=SERVE,
+        least=0,
+    )
     grace_s: float = setting(
         S.grace_s, "time for requests under way when the server is told to stop", commands=SERVE, least=0
     )

@@ -6,12 +6,17 @@ from dataclasses import asdict, dataclass, field, fields
 import numpy as np
 import numpy.typing as npt
 
+from protos.evictions import Evictions
+
 FRESHNESS_BIN_MS = 100
 """Width of a bin of the event-time histogram that a version carries."""
 FRESHNESS_BINS = 2000
 """Most bins of it."""
 
 I64 = npt.NDArray[np.int64]
+
+_LATER = {"whole", "evictions"}
+"""Fields that an older trainer's manifest lacks; without them no name space is known to be whole."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,10 @@ class VersionManifest:
     freshness: Freshness = Freshness()
     seed: int = 1
     """Of the tables: with it a server gives a row that was never published its initial value."""
+    whole: str = ""
+    """Value of the sentinels of `ns`: drawn by the complete publish that began it."""
+    evictions: Evictions = Evictions()
+    """What Redis had evicted when that publish began."""
 
     def changed_since(self, version: int, ns: str) -> tuple[str, ...] | None:
         """Blobs of all keys that changed after `version` of `ns`; None: unknown, so drop every cached row."""
@@ -106,10 +115,10 @@ class VersionManifest:
         """
         values = json.loads(text)
         known = {f.name for f in fields(VersionManifest)}
-        if not isinstance(values, dict) or set(values) != known:
+        if not isinstance(values, dict) or not known - _LATER <= set(values) <= known:
             got = set(values) if isinstance(values, dict) else set()
             raise ValueError(f"version manifest with unexpected fields: {sorted(got ^ known)}")
-        bins = values.pop("freshness")
+        bins, evictions = values.pop("freshness"), values.pop("evictions", {})
         return VersionManifest(
             **{
                 **values,
@@ -119,5 +128,6 @@ class VersionManifest:
                 "earlier": {int(v): tuple(keys) for v, keys in values["earlier"].items()},
                 "content": {str(name): tuple(blobs) for name, blobs in values["content"].items()},
                 "freshness": Freshness(tuple(bins["bin_ms"]), tuple(bins["counts"])),
+                "evictions": Evictions(**evictions),
             }
         )

@@ -9,6 +9,9 @@ module talks to Redis: it turns arrays into keys and bytes, and back.
     livectr:versions           channel the number of each flipped version
     livectr:blob:<version>:…   bytes   safetensors: dense weights, changed keys, item and content vectors
     livectr:{bb}:epoch         int     the same fence, once per bucket
+    livectr:{bb}:<ns>:part:<rank>      mark: this rank began a complete publish, and nothing was lost since
+    livectr:{bb}:<ns>:whole            sentinel: the bucket's rows are all there; the manifest's `whole`
+    livectr:{bb}:values:whole          sentinel of facts and histories: the pipeline's fingerprint
     livectr:{bb}:<ns>:<table>:<key>    one embedding row: newest slot, then the slot before it
     livectr:{bb}:fact:<table>:<key>    one look-up row: JSON list of its columns
     livectr:{bb}:hist:<name>:<key>     one behaviour history: i64 pairs (item, event time in ms)
@@ -23,13 +26,18 @@ reader of v is not disturbed before the flip; it stays right until v+2 is being 
 A row that version v erases gets a slot of v whose version has its top bit set: from v on it is missing, at
 v-1 it is still read. Two versions later its key is removed, and `floor` rises to v first: a reader of a
 version below `floor` that finds no row cannot know whether there was one, and must go on to a newer version.
+
+A missing row means "never trained" only where the sentinel of its bucket, read with it or after it, has the
+manifest's value. Emptying Redis, sweeping the name space (its sentinels go first) or another pipeline takes
+the sentinel away, so the very read that would go wrong shows it. Facts and histories have no version: their
+sentinel names the pipeline that wrote them.
 """
 
 import base64
 import functools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -60,6 +68,10 @@ def without_password(url: str) -> str:
     return re.sub(r"([?&]password=)[^&]*", r"\1***", url)
 
 
+VALUES = "values"
+"""In place of an ns: the sentinels of facts and histories."""
+
+
 class RowStatus(IntEnum):
     """What a reader of version v found for a row."""
 
@@ -69,6 +81,8 @@ class RowStatus(IntEnum):
     OVERWRITTEN = 2
     """Both slots are newer than v, or the row may have been removed since: read again at a newer version,
     which exists."""
+    LOST = 3
+    """Nothing is known of the row: its bucket is not whole. Never the status that `decode_rows` gives."""
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,6 +146,19 @@ class Keyspace:
     def histories(self, name: str, users: I64) -> list[bytes]:
         """Redis keys of behaviour histories, in the order of users i64[n]; `name` is the root's name."""
         return self._keys(f"hist:{name}:", users)
+
+    def sentinels(self, ns: str, buckets: Iterable[int]) -> list[bytes]:
+        """Redis keys of the sentinels of some buckets; ns: that of rows, or VALUES."""
+        return [f"{self.namespace}:{{{b:02x}}}:{ns}:whole".encode() for b in buckets]
+
+    def part(self, bucket: int, ns: str, rank: int) -> str:
+        """A rank's mark of a complete publish."""
+        return f"{self.namespace}:{{{bucket:02x}}}:{ns}:part:{rank}"
+
+    def bucket_of(self, redis_key: bytes) -> int:
+        """The bucket of the Redis key of a row, fact or history."""
+        at = len(self.namespace) + 2
+        return int(redis_key[at : at + 2], 16)
 
     @property
     def bucketed_pattern(self) -> str:

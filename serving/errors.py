@@ -3,6 +3,7 @@
     AnswerError
      ├─ RequestError       INVALID_ARGUMENT    the message names the field
      ├─ NotReadyError      UNAVAILABLE         no version has been published yet
+     ├─ RefusedError       UNAVAILABLE         Redis refuses what the request needs
      ├─ OverloadError      RESOURCE_EXHAUSTED  shed: no place to compute or to wait
      ├─ DeadlineError      DEADLINE_EXCEEDED   the deadline passed first
      └─ CancelledError     CANCELLED           the client does not wait for the answer any more
@@ -35,6 +36,12 @@ class RequestError(AnswerError):
 
 class NotReadyError(AnswerError):
     """Nothing has been published that this server could answer from."""
+
+    status = grpc.StatusCode.UNAVAILABLE
+
+
+class RefusedError(AnswerError):
+    """Redis answers, but not to this server: asking again will not help before somebody changes something."""
 
     status = grpc.StatusCode.UNAVAILABLE
 

@@ -1,7 +1,8 @@
 """Look-up rows and behaviour histories of a request, from Redis in one question.
 
-Look-up rows (users, ads) are kept for `fresh_s`; when Redis cannot be asked, the rows that were kept longer
-still answer. A history is one small value per request and always read.
+Look-up rows (users, ads) are kept for `fresh_s`; when Redis cannot be asked, or does not know them and is not
+known to be whole, the rows that were kept longer still answer. A history is one small value per request and
+always read.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Found:
     """What Redis knows.
 
     rows: for each `Wanted`, a row (its columns in declared order) or None per key. histories: a value or None
-    per name. asked: False when Redis could not be asked, so that something may be missing or old.
+    per name. asked: False when Redis could not be asked or is not known to be whole, so that something may be
+    missing or old.
     """
 
     rows: list[list[Row]]
@@ -80,13 +82,14 @@ class Facts:
         asked = True
         if names or histories:
             try:
-                values = self._reader.values([*names, *histories])
+                values, asked = self._reader.values([*names, *histories])
             except DownError:
                 asked = False
             else:
                 found, read = values[len(names) :], iter(values)
                 for w, entries, old in zip(wanted, held, stale, strict=True):
-                    fresh = _fresh(now, entries, dict(zip(old, read, strict=False)))
+                    told = {k: v for k, v in zip(old, read, strict=False) if asked or v is not None}
+                    fresh = _fresh(now, entries, told)
                     self._keep(w.table.topic, fresh)
                     entries |= fresh
         rows = [[entries[key][2] for key in own] for entries, own in zip(held, keys, strict=True)]

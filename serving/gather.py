@@ -22,7 +22,10 @@ class SupersededError(Exception):
 
 
 class Snapshot:
-    """The served version during one request. asked: False when Redis could not be asked for a row."""
+    """The served version during one request.
+
+    asked: False when Redis could not be asked for a row, or the row's bucket was not known to be whole.
+    """
 
     def __init__(self, served: Served, cache: NearCache, reader: Reader) -> None:
         self.served = served
@@ -33,7 +36,9 @@ class Snapshot:
     def vectors(self, batch: Batch) -> Vectors:
         """The batch's vectors; a row that was never published has its initial values.
 
-        Raises SupersededError.
+        So has a row of which nothing is known, but it is not remembered.
+
+        Raises SupersededError, RefusedError.
         """
         found: dict[str, tuple[I64, F32]] = {}
         while True:
@@ -45,13 +50,22 @@ class Snapshot:
             except DownError:
                 self.asked = False
                 return self._cache.infer_cold(batch)
+            lost = False
             for table, (rows, status) in answers.items():
                 if (status == RowStatus.OVERWRITTEN).any():
                     raise SupersededError
-                absent = status == RowStatus.MISSING
+                keys, absent = missing[table], status == RowStatus.MISSING
                 if absent.any():
-                    rows[absent] = self._cache.initial(table, missing[table][absent])
-                found[table] = missing[table], rows
+                    rows[absent] = self._cache.initial(table, keys[absent])
+                if (known := status != RowStatus.LOST).all():
+                    found[table] = keys, rows
+                else:
+                    lost = True
+                    found[table] = keys[known], rows[known]
+            if lost:
+                self.asked = False
+                values, _ = self._cache.infer(batch, found)
+                return values if values is not None else self._cache.infer_cold(batch)
 
     def content(self, lists: Mapping[str, tuple[I32, I64]], brought: Brought) -> dict[str, List]:
         """By field, vectors of its content.
@@ -75,7 +89,7 @@ class Snapshot:
 def at_one_version(view: View, role: str, deadline: float | None, answer: Callable[[Snapshot], T]) -> T:
     """What `answer` makes of one version; it runs again at a newer one when a row of the first is gone.
 
-    Raises NotReadyError, DeadlineError.
+    Raises NotReadyError, DeadlineError, RefusedError.
     """
     while True:
         with view.read(deadline) as (served, cache):

@@ -22,6 +22,17 @@ _REQUEST_BOUNDS_S = (
 SERVED_VERSION = Gauge("livectr_served_version", "Version that answers requests", ["role"])
 SERVED_AGE = Gauge("livectr_served_version_age_seconds", "Time since that version was published", ["role"])
 STALE = Gauge("livectr_view_stale", "1 while Redis cannot be asked or holds another pipeline", ["role"])
+TROUBLE = Gauge(
+    "livectr_serving_trouble",
+    "1 while what is served is not known to be whole in Redis, by the kind of trouble",
+    ["role", "kind"],
+)
+RISKY_POLICY = Gauge("livectr_redis_risky_policy", "1 while Redis may evict published rows")
+LOOKS_FAILED = Counter(
+    "livectr_serving_looks_failed",
+    "Looks for a newer version that failed, by what the error means",
+    ["role", "outcome"],
+)
 SWAP_SECONDS = Histogram("livectr_version_swap_seconds", "From the notice of a version to its swap", ["role"])
 REQUEST_SECONDS = Histogram(
     "livectr_request_seconds", "Time in the server of one request", ["role"], buckets=_REQUEST_BOUNDS_S
@@ -29,7 +40,9 @@ REQUEST_SECONDS = Histogram(
 REQUESTS = Counter("livectr_requests_total", "Requests by their gRPC status", ["role", "code"])
 SHED = Counter("livectr_shed_requests_total", "Requests refused because the server was full", ["role"])
 DEGRADED = Counter(
-    "livectr_degraded_requests_total", "Requests answered while Redis could not be asked", ["role"]
+    "livectr_degraded_requests_total",
+    "Requests answered while Redis could not be asked, or was not known to be whole",
+    ["role"],
 )
 RETRIED = Counter(
     "livectr_retried_requests_total", "Requests that had to move on to a newer version", ["role"]

@@ -119,9 +119,7 @@ class PreRanker:
         found = at_one_version(self._view, ROLE, deadline, answer)
         best = top(found.scores, request.top_k)
         metrics.CANDIDATES.labels(ROLE).inc(len(found.scores))
-        degraded = not (asked and found.asked)
-        if degraded:
-            metrics.DEGRADED.labels(ROLE).inc()
+        asked = asked and found.asked
         response = pb.PreRankResponse(
             request_id=request.request_id,
             version=found.snapshot.served.version,
@@ -129,14 +127,18 @@ class PreRanker:
             index=[] if keys is None else best.tolist(),
             score=found.scores[best].tolist(),
             unknown=found.unknown,
-            degraded=degraded,
         )
         if not self._named:
             response.ids.values.extend(found.keys[best].tolist())
         elif candidates is not None:
             response.names.values.extend(candidates.take(pa.array(best)).to_pylist())
         else:
-            response.names.values.extend(self._names(found.keys[best]))
+            names, known = self._names(found.keys[best])
+            response.names.values.extend(names)
+            asked = asked and known
+        if not asked:
+            response.degraded, response.degraded_reason = True, self._view.reader.problem
+            metrics.DEGRADED.labels(ROLE).inc()
         return response
 
     def _candidates(self, request: Any) -> pa.Array | None:
@@ -182,12 +184,13 @@ class PreRanker:
             scores[~known] = scorer.items(snapshot.vectors(batch).pooled, dense, content) @ user
         return _Answer(snapshot, keys, scores + scorer.bias, int((~known).sum()), asked and snapshot.asked)
 
-    def _names(self, keys: I64) -> list[str]:
-        """Names of items by their keys, from their look-up rows ("" for one that has none any more)."""
+    def _names(self, keys: I64) -> tuple[list[str], bool]:
+        """Names of items by their keys, from their look-up rows ("" for one that has none any more), and
+        whether Redis was asked."""
         root = self._items[self._items.key]
         found = self._facts.find([Wanted(self._items, keys)])
         names = fact_columns(self._items, found.rows[0], [root])[root.name]
-        return [name or "" for name in names.to_pylist()]
+        return [name or "" for name in names.to_pylist()], found.asked
 
 
 class _Answer:
@@ -217,11 +220,12 @@ def prerank_view(pipeline: Pipeline, options: ServeOptions) -> View:
     """A pre-rank server's view: the towers' tables, and the item vectors."""
     fields = (*tower_features(pipeline, "user").fields, *tower_features(pipeline, "item").fields)
     return View(
-        reader=Reader(options.redis, options.namespace),
+        reader=Reader(options.redis, options.namespace, pipeline.fingerprint),
         role=ROLE,
         fingerprint=pipeline.fingerprint,
         cache=lambda manifest: near_cache(pipeline, fields, manifest, options.nearcache_rows),
         build=lambda _, dense: TowerScorer(pipeline, dense),
         with_items=True,
         contents=Contents(pipeline, content_fields(pipeline, ROLE), options.content),
+        lost_grace_s=options.lost_grace_s,
     )

@@ -93,6 +93,7 @@ class Ranker:
             pctr=pctr[order].tolist(),
             ecpm=ecpm[order].tolist(),
             degraded=degraded,
+            degraded_reason=self._view.reader.problem if degraded else "",
         )
 
     def _vectors(
@@ -151,11 +152,12 @@ class Ranker:
 def rank_view(pipeline: Pipeline, options: ServeOptions) -> View:
     """A rank server's view: every table, no item vectors."""
     return View(
-        reader=Reader(options.redis, options.namespace),
+        reader=Reader(options.redis, options.namespace, pipeline.fingerprint),
         role=ROLE,
         fingerprint=pipeline.fingerprint,
         cache=lambda manifest: near_cache(pipeline, pipeline.plan.fields, manifest, options.nearcache_rows),
         build=lambda _, dense: RankScorer(pipeline, dense),
         with_items=False,
         contents=Contents(pipeline, content_fields(pipeline, ROLE), options.content),
+        lost_grace_s=options.lost_grace_s,
     )

@@ -1,15 +1,19 @@
 """What a server asks Redis: the manifest and blobs of a version, rows, facts, histories.
 
-Two ways with two tempers: the watcher of versions has time (blobs are large), a request has none. When a
-request's question fails, the next ones do not ask for a moment, so that a dead Redis costs one short timeout
-and not one for each request.
+Two clients: the watcher of versions (10 s time-out, blobs are large) and requests (250 ms). When a request's
+question fails, the next ones do not ask for a moment, so that a dead Redis costs one short timeout and not
+one for each request.
+
+Every question for rows, facts or histories asks for the sentinels of their buckets as well, after them: an
+answer is taken only where the bucket is known to be whole (`protos.store`).
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +23,26 @@ from redis.retry import Retry
 
 from kernels.errors import ConfigError, ConnectError
 from protos.manifest import VersionManifest
-from protos.store import F32, I64, Keyspace, decode_rows, without_password
+from protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
+from protos.store import (
+    BUCKETS,
+    F32,
+    I64,
+    VALUES,
+    Keyspace,
+    RowStatus,
+    buckets_of,
+    decode_rows,
+    without_password,
+)
+from serving.errors import RefusedError
+from serving.evictions import EvictionWatch
+from serving.standing import Trouble
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 U8 = npt.NDArray[np.uint8]
-
-REDIS_ERRORS = (redis.ConnectionError, redis.TimeoutError)
-"""Redis cannot be asked: it is away, restarting or too slow."""
 
 _REQUEST_TIMEOUT_S = 0.25
 _WATCH_TIMEOUT_S = 10.0
@@ -40,12 +58,22 @@ class DownError(Exception):
 class Reader:
     """Questions to one Redis server, for the namespace of one pipeline. Any thread may ask.
 
+    fingerprint: the pipeline's, which its facts and histories are marked with.
+
+    Attributes:
+        serving: the version that requests are answered from; set by the view.
+        problem: why the last answer that was degraded was so.
+
     Raises ConfigError for a URL that is not a Redis URL.
     """
 
-    def __init__(self, url: str, namespace: str) -> None:
+    def __init__(self, url: str, namespace: str, fingerprint: str) -> None:
         self.url = without_password(url)
         self.keyspace = Keyspace(namespace)
+        self.evictions = EvictionWatch(self.url)
+        self.serving: VersionManifest | None = None
+        self.problem = ""
+        self._fingerprint = fingerprint.encode()
         try:
             self._requests = _client(url, _REQUEST_TIMEOUT_S)
             self._watch = _client(url, _WATCH_TIMEOUT_S)
@@ -54,12 +82,18 @@ class Reader:
                 f"{self.url!r} is not a Redis URL such as redis://HOST:PORT ({error})"
             ) from error
         self._pause_until = 0.0
+        self._failure: DownError | RefusedError | None = None
 
     def ping(self) -> None:
-        """Raises ConnectError when Redis does not answer."""
+        """Raises ConnectError when Redis does not answer, or not to this server. One that is there but busy
+        with itself (it loads its data) is waited for."""
         try:
             self._watch.ping()
-        except redis.RedisError as error:
+        except REDIS_ERRORS as error:
+            away = type(error) in (redis.ConnectionError, redis.TimeoutError)
+            if outcome_of(error) is Outcome.DEGRADED and not away:
+                log.warning("Redis at %s is not ready: %s", self.url, error)
+                return
             raise ConnectError(
                 f"Redis at {self.url} cannot be reached ({error}); start it or change --redis"
             ) from error
@@ -89,31 +123,113 @@ class Reader:
     ) -> dict[str, tuple[F32, U8]]:
         """Rows of each table's keys i64[n], as of the manifest: (f32[n, D], RowStatus u8[n]).
 
-        A request's question raises DownError; one of the watcher (`patient`) raises one of REDIS_ERRORS.
+        A request's question raises DownError or RefusedError; one of the watcher (`patient`) raises one of
+        REDIS_ERRORS.
         """
         names = [
             name for table, wanted in keys.items() for name in self.keyspace.rows(manifest.ns, table, wanted)
         ]
-        if names:
-            names.append(self.keyspace.floor.encode())  # the last: it must be read after the rows
-        values = _mget(self._watch, names) if patient else self.values(names)
-        floor = int(values.pop() or 0) if names else 0
+        if not names:
+            return {table: decode_rows([], manifest.version, manifest.dim) for table in keys}
+        bucket = {table: buckets_of(wanted) for table, wanted in keys.items()}
+        asked = np.flatnonzero(np.bincount(np.concatenate([*bucket.values()]), minlength=BUCKETS)).tolist()
+        # What follows the rows must be read after them.
+        names += [*self.keyspace.sentinels(manifest.ns, asked), self.keyspace.floor.encode()]
+        values = _mget(self._watch, names) if patient else self._ask(lambda: _mget(self._requests, names))
+        floor = int(values.pop() or 0)
+        lost = self._not_whole(asked, values[len(values) - len(asked) :], manifest.whole.encode())
         found, start = {}, 0
         for table, wanted in keys.items():
             part = values[start : start + len(wanted)]
-            found[table] = decode_rows(part, manifest.version, manifest.dim, floor)
             start += len(wanted)
+            unknown = lost[bucket[table]] if lost is not None else None
+            if unknown is not None:  # another pipeline's row may lie there
+                part = [None if no else value for value, no in zip(part, unknown, strict=True)]
+            rows, status = self._decoded(part, manifest, floor)
+            if unknown is not None:
+                status[unknown] = RowStatus.LOST
+            found[table] = rows, status
+        absent = any((status == RowStatus.MISSING).any() for _, status in found.values())
+        if absent and not patient and self._evicted(manifest):
+            for _, status in found.values():
+                status[status == RowStatus.MISSING] = RowStatus.LOST
         return found
 
-    def values(self, names: list[bytes]) -> list[bytes | None]:
-        """A request's rows, facts or histories by their Redis keys. Raises DownError."""
-        if time.monotonic() < self._pause_until:
-            raise DownError("Redis did not answer a moment ago")
+    def values(self, names: list[bytes]) -> tuple[list[bytes | None], bool]:
+        """A request's facts or histories by their Redis keys, and whether those that are None are known not
+        to be there. Raises DownError, RefusedError."""
+        asked = sorted({self.keyspace.bucket_of(name) for name in names})
+        if not asked:
+            return [], True
+        wanted = [*names, *self.keyspace.sentinels(VALUES, asked)]
+        values = self._ask(lambda: _mget(self._requests, wanted))
+        lost = self._not_whole(asked, values[len(names) :], self._fingerprint)
+        if lost is not None:
+            unknown = [bool(lost[self.keyspace.bucket_of(name)]) for name in names]
+            return [None if no else v for v, no in zip(values, unknown, strict=False)], False
+        del values[len(names) :]
+        return values, None not in values or self.serving is None or not self._evicted(self.serving)
+
+    def loss(self, manifest: VersionManifest) -> tuple[Trouble, str] | None:
+        """Why the manifest's version is not known to be whole; None: it is. Raises one of REDIS_ERRORS."""
+        every = range(BUCKETS)
+        names = [*self.keyspace.sentinels(manifest.ns, every), *self.keyspace.sentinels(VALUES, every)]
+        held = _mget(self._watch, [self.keyspace.manifest.encode(), *names])
+        where = f"in Redis at {self.url}"
+        if held.pop(0) is None:
+            return Trouble.MANIFEST, f"the manifest is gone {where}: it was emptied"
+        if not manifest.whole or held[:BUCKETS].count(manifest.whole.encode()) < BUCKETS:
+            return Trouble.ROWS, f"rows of version {manifest.version} are not known to be whole {where}"
+        if held[BUCKETS:].count(self._fingerprint) < BUCKETS:
+            return Trouble.VALUES, f"look-up rows and histories are not known to be whole {where}"
+        self.evictions.look_sometimes(self._watch)
+        if self.evictions.lost(manifest):
+            policy = self.evictions.policy
+            return Trouble.EVICTED, f"keys were evicted {where} (maxmemory-policy {policy}, not noeviction)"
+        return None
+
+    def _not_whole(
+        self, asked: Sequence[int], held: Sequence[bytes | None], wanted: bytes
+    ) -> npt.NDArray[np.bool_] | None:
+        """Buckets bool[BUCKETS] whose sentinel is not the one that is wanted; None: all are right."""
+        wrong = [bucket for bucket, value in zip(asked, held, strict=True) if value != wanted or not wanted]
+        if not wrong:
+            return None
+        self.problem = f"bucket {wrong[0]:02x} is not known to be whole in Redis at {self.url}"
+        lost = np.zeros(BUCKETS, np.bool_)
+        lost[wrong] = True
+        return lost
+
+    def _evicted(self, manifest: VersionManifest) -> bool:
+        """Whether a key that a request did not find may have been evicted. Where the policy allows that, the
+        count is asked after the key. Raises DownError, RefusedError."""
+        if self.evictions.risky:
+            self._ask(lambda: self.evictions.look(self._requests))
+        if not self.evictions.lost(manifest):
+            return False
+        self.problem = f"keys were evicted in Redis at {self.url}"
+        return True
+
+    def _decoded(
+        self, values: Sequence[bytes | None], manifest: VersionManifest, floor: int
+    ) -> tuple[F32, U8]:
         try:
-            return _mget(self._requests, names)
+            return decode_rows(values, manifest.version, manifest.dim, floor)
+        except ValueError as error:
+            raise RefusedError(f"Redis at {self.url} holds what no trainer wrote: {error}") from error
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """A request's question. Raises DownError, RefusedError."""
+        if time.monotonic() < self._pause_until and self._failure is not None:
+            raise type(self._failure)(str(self._failure))
+        try:
+            return question()
         except REDIS_ERRORS as error:
+            down = outcome_of(error) is Outcome.DEGRADED
+            self.problem = f"Redis at {self.url} {'cannot be asked' if down else 'refuses'} ({error})"
+            self._failure = (DownError if down else RefusedError)(self.problem)
             self._pause_until = time.monotonic() + _PAUSE_S
-            raise DownError(str(error)) from error
+            raise self._failure from error
 
     def resume(self) -> None:
         """Lets requests ask again at once: the watcher has just had an answer."""

@@ -25,7 +25,7 @@ import torch
 
 from ingest.pipeline import Pipeline, load_pipeline
 from kernels.children import die_with_parent
-from kernels.errors import ConfigError, UserError
+from kernels.errors import ConfigError, ConnectError, UserError
 from kernels.heap import keep_memory
 from protos import livectr_pb2 as pb
 from serving import metrics, prerank, rank
@@ -87,7 +87,7 @@ class App:
         """Waits for the first version; whether it is there. Raises MismatchError for another pipeline's."""
         if not self.view.wait_ready(timeout_s):
             return False
-        self.server.set_ready(True)
+        self.view.standing.follow(self.server.set_ready)
         return True
 
     def stop(self) -> None:
@@ -107,6 +107,7 @@ class App:
             max_candidates=self._options.max_candidates,
             items=len(served.items) if served and served.items else 0,
             content=_content(self.view.contents, served),
+            trouble=self.view.standing.reason,
         )
 
 
@@ -151,7 +152,7 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bo
     app.start()
     try:
         waiting = False
-        while not stopped.is_set() and not app.wait_ready(0.2):
+        while not (stopped.is_set() or app.view.standing.fatal or app.wait_ready(0.2)):
             if not waiting:
                 log.info("%s server on %s waits for the first version", role, app.server.address)
                 waiting = True
@@ -160,7 +161,9 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bo
         gc.freeze()
         if served is not None and not stopped.is_set():
             print(f"{role} server ready on {app.server.address} (version {served.version})", flush=True)
-        stopped.wait()
+        while not stopped.wait(0 if app.view.standing.fatal else 0.2):
+            if app.view.standing.fatal:
+                raise ConnectError(app.view.standing.fatal)
     finally:
         app.stop()
 

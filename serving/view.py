@@ -14,6 +14,8 @@ one version. Rows that Redis no longer has at that version (two newer ones were 
 let go, wait for the swap and start again, within its deadline.
 
 When Redis goes away the last version goes on answering; when a manifest of another pipeline appears too.
+Each look also asks for the sentinels of the served version: see `serving.standing` for what follows when they
+are gone. Nothing that a look raises ends the watch.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from safetensors.torch import load as load_tensors
 
 from kernels.errors import MismatchError
 from protos.manifest import VersionManifest
+from protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
 from protos.store import F32, I64, RowStatus, decode_changed, decode_vectors
 from serving import metrics
 from serving.content import Contents, ContentVectors
@@ -39,7 +42,8 @@ from serving.deadlines import end_of_wait
 from serving.errors import DeadlineError, NotReadyError
 from serving.idvectors import IdVectors
 from serving.nearcache import NearCache
-from serving.reader import REDIS_ERRORS, Reader
+from serving.reader import Reader
+from serving.standing import Standing, Trouble
 from serving.swaplock import SwapLock
 
 log = logging.getLogger(__name__)
@@ -87,8 +91,10 @@ class View:
         *,
         with_items: bool,
         contents: Contents,
+        lost_grace_s: float = 30.0,
     ) -> None:
         self.reader = reader
+        self.standing = Standing(role, lost_grace_s)
         self._role = role
         self._fingerprint = fingerprint
         self._make_cache = cache
@@ -100,6 +106,8 @@ class View:
         self._served: Served | None = None
         self._cache: NearCache | None = None
         self._raw: bytes | None = None
+        self._emptied = ""
+        """The last name space whose near-cache was emptied, because keys were evicted."""
         self._failure: Exception | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"{role}-view", daemon=True)
@@ -143,6 +151,7 @@ class View:
         self.reader.ping()
         try:
             self.refresh()
+            self._check()
         except REDIS_ERRORS as error:
             log.warning("Redis stopped answering while the server started: %s", error)
         self._thread.start()
@@ -171,7 +180,8 @@ class View:
     def refresh(self) -> bool:
         """Moves to the newest version; whether there was one to move to.
 
-        Raises one of REDIS_ERRORS, MismatchError, ValueError for a manifest or blob that cannot be read.
+        Raises one of REDIS_ERRORS, MismatchError, LookupError for a version without its blobs, ValueError for
+        a manifest or blob that cannot be read.
         """
         raw = self.reader.manifest()
         if raw is None or raw == self._raw:
@@ -185,8 +195,10 @@ class View:
                 "pipeline file that was trained, or use another namespace"
             )
         served = self._fetch(manifest)
-        if served is None:  # it was superseded while it was fetched: the next notice brings a newer one
-            return False
+        if served is None:
+            if self.reader.manifest() == raw:
+                raise LookupError(f"blobs of version {manifest.version} are gone from Redis")
+            return False  # it was superseded while it was fetched: the next notice brings a newer one
         first = self._served is None
         self._swap(served)
         self._raw = raw
@@ -247,6 +259,7 @@ class View:
             for table, (keys, rows) in refreshed.items():
                 cache.replace(table, changed[table], keys, rows)
             self._cache, self._served = cache, served
+            self.reader.serving = served.manifest
         with self._swapped:
             self._swapped.notify_all()
 
@@ -272,23 +285,50 @@ class View:
             )
 
     def _watch(self) -> None:
-        failures = 0
-        while not self._stop.is_set():
-            try:
-                with self.reader.subscribe() as subscription:
-                    while not self._stop.is_set():
-                        self._try_refresh()
-                        failures = 0
-                        subscription.get_message(timeout=_POLL_S)
-            except REDIS_ERRORS as error:
-                if failures == 0:
-                    log.warning("Redis at %s went away: %s", self.reader.url, error)
-                metrics.STALE.labels(self._role).set(1)
-                self._stop.wait(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
-                failures += 1
+        try:
+            failures = 0
+            while not self._stop.is_set():
+                try:
+                    with self.reader.subscribe() as subscription:
+                        while not self._stop.is_set():
+                            self._look()
+                            failures = 0
+                            subscription.get_message(timeout=_POLL_S)
+                except Exception as error:
+                    self._failed(error, first=failures == 0)
+                    self._stop.wait(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
+                    failures += 1
+        except BaseException as error:
+            self.standing.die(f"the watcher of versions ended ({error!r}); restart the server")
+            raise
 
-    def _try_refresh(self) -> None:
-        """One look. What is wrong with a published version must not end the watch: the next may be right."""
+    def _failed(self, error: Exception, *, first: bool) -> None:
+        """Notes a look that had no answer; whatever it was, the next one may have."""
+        known = isinstance(error, REDIS_ERRORS)
+        outcome = outcome_of(error)
+        if first:
+            log.warning(
+                "Redis at %s %s: %s",
+                self.reader.url,
+                "went away" if outcome is Outcome.DEGRADED else "cannot be used",
+                error,
+                exc_info=None if known else error,
+            )
+        metrics.STALE.labels(self._role).set(1)
+        metrics.LOOKS_FAILED.labels(self._role, outcome).inc()
+        if outcome is Outcome.UNAVAILABLE:
+            self.standing.trouble(Trouble.REFUSED, f"Redis at {self.reader.url} refuses: {error}")
+        elif known and outcome is Outcome.EXIT:
+            self.standing.trouble(
+                Trouble.MISUSED, f"Redis at {self.reader.url} cannot be used: {error}; change --redis"
+            )
+        self.standing.tick()
+
+    def _look(self) -> None:
+        """One look. What is wrong with a published version must not end the watch: the next may be right.
+
+        Raises one of REDIS_ERRORS.
+        """
         failure: Exception | None = None
         try:
             self.refresh()
@@ -298,8 +338,9 @@ class View:
             failure = error
             if str(error) != str(self._failure):
                 log.error("the published version cannot be served: %s", error)
-        self.reader.resume()
         self._failure = failure
+        self._check()
+        self.reader.resume()
         metrics.STALE.labels(self._role).set(0 if failure is None else 1)
         served = self._served
         if served is not None:
@@ -307,3 +348,26 @@ class View:
         if failure is not None:
             with self._swapped:
                 self._swapped.notify_all()
+
+    def _check(self) -> None:
+        """Whether the served version is known to be whole in Redis. Raises one of REDIS_ERRORS."""
+        if self._served is None:
+            self.standing.well()
+            return
+        manifest = self._served.manifest
+        loss = self.reader.loss(manifest)
+        if loss is None and isinstance(self._failure, MismatchError):
+            loss = Trouble.FOREIGN, str(self._failure)
+        if loss is None:
+            self.standing.well()
+            return
+        if loss[0] is Trouble.EVICTED and self._emptied != manifest.whole:
+            self._forget(manifest)
+        self.reader.problem = loss[1]
+        self.standing.trouble(*loss)
+
+    def _forget(self, manifest: VersionManifest) -> None:
+        """Empties the near-cache: a row that was evicted before it was seen may be held as missing."""
+        cache = self._make_cache(manifest)
+        with self._lock.write():
+            self._cache, self._emptied = cache, manifest.whole

@@ -108,7 +108,7 @@ class Commits:
     @property
     def push(self) -> Push:
         """How far this rank's push is."""
-        return self._publisher.state if self._publisher is not None else Push.IDLE
+        return self._publisher.flag if self._publisher is not None else Push.IDLE
 
     def commit(self, *, checkpoint: bool) -> None:
         """Steps 1 to 5 (see the module's docstring). Collective."""
@@ -142,15 +142,16 @@ class Commits:
 
     def observe(self, pushes: list[int]) -> None:
         """6 flip when every rank's push has arrived, and note a version that was flipped."""
-        if self._publisher is None or not self._publisher.busy:
+        if self._publisher is None:
             return
+        busy = self._publisher.busy
         published = self._publisher.observe(pushes)
         if published is not None:
             self._published = self._pushing
             self.versions += 1
             self.rows += published.rows
-        elif not self._publisher.busy:
-            self.dirty = True  # it failed: the next commit repeats it, even if no event comes
+        elif not self._publisher.busy and (busy or self._publisher.full):
+            self.dirty = True  # it failed or was lost: the next commit repeats it, even if no event comes
 
     def settle(self) -> None:
         """Exchange states of pushes until no version is under way. Collective."""

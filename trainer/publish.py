@@ -15,6 +15,7 @@ commit under the same version number, which no reader has seen.
 """
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,10 +29,12 @@ import numpy as np
 import numpy.typing as npt
 import redis
 
+from protos.evictions import Evictions
 from protos.manifest import Freshness, VersionManifest
 from protos.store import KEPT_VERSIONS, decode_erased, encode_changed, encode_vectors
 from trainer import telemetry
 from trainer.control import Control
+from trainer.lookout import Lookout
 from trainer.options import summed
 from trainer.redis_store import FencedError, LostError, RedisStore, Values, name_space
 from trainer.sweep import ContentSweep, StoppedError
@@ -118,6 +121,7 @@ class Publisher:
         segments: Sequence[tuple[str, int]],
         seed: int,
         sweep_after_s: float = SWEEP_AFTER_S,
+        lookout: Lookout | None = None,
     ) -> None:
         self.store = store
         self.control = control
@@ -144,6 +148,7 @@ class Publisher:
         self._closing = Event()
         self._sweeper: Thread | None = None
         self._sweep_after_s = sweep_after_s
+        self._lookout = (lookout or Lookout(store)) if control.rank == 0 else None
 
     def start(self, cursor: Cursor | None) -> None:
         """Fence out every earlier trainer; go on with deltas if Redis holds exactly `cursor`. Collective."""
@@ -155,6 +160,7 @@ class Publisher:
             self.last = VersionManifest.from_json(self._before)
             self._ns = self.last.ns
             self.full = False
+        self._watch()
 
     def _take_over(self, cursor: Cursor | None) -> dict[str, Any]:
         """Claim the next epoch; then nobody else writes, and what Redis holds can be compared."""
@@ -162,6 +168,10 @@ class Publisher:
         self.store.next_epoch(max(cursor.epoch if cursor else 0, held.epoch if held else 0))
         held, text = self.store.manifest(), self.store.manifest_text()
         same = held is not None and cursor == Cursor(held.version, held.epoch, held.ns, held.step)
+        assert self._lookout is not None
+        self._lookout.start()
+        if held is not None and same:
+            same = self.store.is_whole(held) and not self._lookout.evictions.lost_since(held.evictions)
         if held is not None and held.fingerprint != self._constant["fingerprint"]:
             LOG.warning("the version in Redis is another pipeline's; it is replaced")
         return {
@@ -174,6 +184,12 @@ class Publisher:
     def busy(self) -> bool:
         """Whether a version is under way; the same on every rank after `observe`."""
         return self._pending is not None
+
+    @property
+    def flag(self) -> Push:
+        """What the batcher's header tells the other ranks; LOST too while nothing is under way."""
+        lost = self._lookout is not None and self._lookout.lost and not self.full
+        return Push.LOST if lost and self.state is Push.IDLE else self.state
 
     def trained(self, times_ms: I64) -> None:
         """Rank 0 notes event times of examples that the next version will have learned."""
@@ -190,10 +206,16 @@ class Publisher:
             "rows": dict(snapshot.table_rows),
             "written": sum(len(k) for k, _ in snapshot.rows.values()),
             "content": {name: sweep.blobs for name, sweep in snapshot.content.items()},
+            "whole": secrets.token_hex(8),
         }
         shares = self.control.gather_json(told)
         tables = summed([share["rows"] for share in shares])
         epoch, world = self.store.epoch, self.control.world
+        whole, evictions = shares[0]["whole"], self._lookout.evictions if self._lookout else Evictions()
+        if not self.full and self.last is not None:
+            whole, evictions = self.last.whole, self.last.evictions
+        if self._lookout is not None:
+            self._lookout.watch(None)
         content = {
             name: [
                 [blob(version, f"content-{name}-{epoch}-{r}-{i}") for i in range(share["content"][name])]
@@ -218,6 +240,8 @@ class Publisher:
             item_vectors=blob(version, f"items-{epoch}") if snapshot.items is not None else None,
             content={name: tuple(chain.from_iterable(names)) for name, names in content.items()},
             freshness=self._unpublished,
+            whole=whole,
+            evictions=evictions,
             **self._constant,  # type: ignore[arg-type]
         )
         rows = sum(share["written"] for share in shares)
@@ -233,6 +257,8 @@ class Publisher:
             FencedError: another trainer has taken over (on every rank).
         """
         if self._pending is None:
+            if Push.LOST in flags:
+                self._lost()
             return None
         if self._job is not None and self._job.done():
             self._job.result()
@@ -249,22 +275,39 @@ class Publisher:
             self._finish()
             if Push.LOST in states:
                 LOG.warning("Redis at %s was emptied: the next version is complete", self.store.url)
-                self.full = True
-                self._number += 1
+                self._lost()
+            self._watch()
             return None
         if states[0] is Push.FLIPPED:
             return self._flipped(self._finish())
         if self.control.rank == 0 and self.state is Push.PUSHED:
             # 6 every rank's push has arrived: flip
             pending, before = self._pending, b"" if self._pending.full else self._before
-            self._run(
-                lambda: self.store.flip(pending.text, pending.manifest.version, before), then=Push.FLIPPED
-            )
+            self._run(lambda: self._seal_and_flip(pending, before), then=Push.FLIPPED)
         return None
+
+    def _seal_and_flip(self, pending: "_Pending", before: bytes) -> None:
+        """The background part of step 6."""
+        if pending.full:
+            self.store.seal(pending.manifest)
+        self.store.flip(pending.text, pending.manifest.version, before)
+
+    def _lost(self) -> None:
+        """Redis does not hold the last version any more: publish everything, under a fresh ns."""
+        self.full = True
+        self._number += 1
+        telemetry.VERSIONS_LOST.inc()
+
+    def _watch(self) -> None:
+        """Let the look-out compare Redis with the last version."""
+        if self._lookout is not None:
+            self._lookout.watch(self.last, self._before)
 
     def close(self) -> None:
         """Wait for the threads; a version that was not flipped is left behind."""
         self._closing.set()
+        if self._lookout is not None:
+            self._lookout.close()
         self._pool.shutdown(wait=True)
         if self._sweeper is not None:
             self._sweeper.join()
@@ -279,6 +322,7 @@ class Publisher:
         """The background part of step 5, on this rank's share; content: its blobs of content vectors."""
         if full:
             self.store.claim(self.store.epoch)
+            self.store.open(self.control.rank, manifest)
         self.store.begin(manifest.version)
         rank = self.control.rank
         if rank == 0:
@@ -352,6 +396,7 @@ class Publisher:
                 self._sweeper = Thread(target=self._sweep, args=(manifest,), name="sweep")
                 self._sweeper.start()
         self.full, self.last = False, manifest
+        self._watch()
         return Published(manifest, pending.rows)
 
     def _drop_old_blobs(self) -> None:

@@ -21,10 +21,13 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kernels.errors import ConfigError, ConnectError, InternalError, MismatchError, UserError
+from protos.evictions import Evictions
 from protos.manifest import VersionManifest
+from protos.redis_errors import is_forbidden
 from protos.store import (
     BUCKETS,
     KEPT_VERSIONS,
+    VALUES,
     Keyspace,
     by_bucket,
     encode_slots,
@@ -138,6 +141,29 @@ return 'OK'
 )
 
 UNLINK = FENCE + "redis.call('UNLINK', unpack(KEYS, 2)) return 'OK'"
+
+OPEN = (
+    FENCE
+    + """
+-- KEYS: epoch, the rank's part, the values' sentinel; ARGV: epoch, the manifest's whole, fingerprint
+redis.call('SET', KEYS[2], ARGV[2])
+local pipeline = redis.call('GET', KEYS[3])
+if pipeline and pipeline ~= ARGV[3] then redis.call('UNLINK', KEYS[3]) end
+return 'OK'
+"""
+)
+
+SEAL = (
+    FENCE
+    + """
+-- KEYS: epoch, the rows' sentinel, the values' sentinel, all ranks' parts; ARGV as of OPEN
+for i = 4, #KEYS do
+  if redis.call('GET', KEYS[i]) ~= ARGV[2] then return 'LOST' end
+end
+redis.call('MSET', KEYS[2], ARGV[2], KEYS[3], ARGV[3])
+return 'OK'
+"""
+)
 
 BEGIN = FENCE + "redis.call('SET', KEYS[2], ARGV[2]) return 'OK'"
 
@@ -254,6 +280,54 @@ class RedisStore:
         """Mark that a push of `version` is under way; its flip removes the mark."""
         self._check(self._script(BEGIN)(keys=[self.space.epoch, self._pushing], args=[self.epoch, version]))
 
+    def open(self, rank: int, manifest: VersionManifest) -> None:
+        """Begin a rank's share of a complete publish: mark every bucket, before anything is written there.
+
+        Facts and histories that another pipeline wrote are not whole from here on.
+        """
+        space, args = self.space, [manifest.whole, manifest.fingerprint]
+        self._chunks(
+            (OPEN, b, [space.part(b, manifest.ns, rank).encode(), *space.sentinels(VALUES, [b])], args)
+            for b in range(BUCKETS)
+        )
+
+    def seal(self, manifest: VersionManifest) -> None:
+        """Set the sentinels of a complete publish, before its flip.
+
+        Raises:
+            LostError: Redis, or a node of it, was emptied after a rank had begun its share.
+        """
+        space, args = self.space, [manifest.whole, manifest.fingerprint]
+        self._chunks(
+            (
+                SEAL,
+                b,
+                [
+                    *space.sentinels(manifest.ns, [b]),
+                    *space.sentinels(VALUES, [b]),
+                    *(space.part(b, manifest.ns, rank).encode() for rank in range(manifest.world)),
+                ],
+                args,
+            )
+            for b in range(BUCKETS)
+        )
+
+    def is_whole(self, manifest: VersionManifest) -> bool:
+        """Whether every bucket has its sentinels: of the manifest's rows, and of its pipeline's values."""
+        buckets = range(BUCKETS)
+        names = [*self.space.sentinels(manifest.ns, buckets), *self.space.sentinels(VALUES, buckets)]
+        wanted = [manifest.whole.encode()] * BUCKETS + [manifest.fingerprint.encode()] * BUCKETS
+        return bool(manifest.whole) and self.client.mget(names) == wanted
+
+    def evictions(self) -> Evictions:
+        """What Redis has evicted so far; an empty look where INFO is refused."""
+        try:
+            return Evictions.of(self.client.info())
+        except redis.ResponseError as error:
+            if not is_forbidden(error):
+                raise
+            return Evictions()
+
     def write_rows(self, version: int, ns: str, table: str, keys: I64, rows: F32) -> None:
         """Write slots of `version` for keys i64[n], rows f32[n, D]; the slot before stays readable."""
         names, slots = self.space.rows(ns, table, keys), encode_slots(version, rows)
@@ -329,9 +403,14 @@ class RedisStore:
 
     def sweep(self, manifest: VersionManifest) -> int:
         """Remove rows of name spaces before the manifest's, and blobs older than its kept versions."""
-        removed = 0
+        removed, begun = 0, set[bytes]()
         for names in self._scan(self.space.bucketed_pattern):
-            removed += self._unlink([n for n in names if _is_before(n.split(b":", 3)[2], manifest.ns)])
+            old = [n for n in names if _is_before(n.split(b":", 3)[2], manifest.ns)]
+            for ns in {n.split(b":", 3)[2] for n in old} - begun:
+                # first of all: from here on a reader of that name space knows that rows are missing
+                removed += self._unlink(self.space.sentinels(ns.decode(), range(BUCKETS)))
+                begun.add(ns)
+            removed += self._unlink(old)
         oldest = manifest.version - KEPT_VERSIONS
         for names in self._scan(self.space.blob_pattern):
             removed += self._unlink([n for n in names if int(n.split(b":", 3)[2]) <= oldest])

@@ -72,6 +72,10 @@ SWEEP_SECONDS = Histogram(
 )
 PUBLISHED_VERSION = Gauge("livectr_published_version", "Newest version that servers can use.")
 PUBLISHED_ROWS = Counter("livectr_published_rows", "Table rows written to Redis.")
+VERSIONS_LOST = Counter(
+    "livectr_published_lost", "Versions that Redis did not hold whole any more; the next is complete."
+)
+LOOKS_FAILED = Counter("livectr_published_looks_failed", "Looks at what Redis holds that had no answer.")
 CHECKPOINT_SECONDS = Histogram(
     "livectr_checkpoint_seconds",
     "Seconds that a checkpoint held training up.",

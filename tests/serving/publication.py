@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,6 +40,7 @@ class Publication:
         self.ns = f"{self.store.epoch}-0"
         self.version = 0
         self.last: VersionManifest | None = None
+        self.whole = ""
 
     def write_rows(self, rows: Mapping[str, tuple[I64, F32]]) -> None:
         """The rows of the next version, before its flip."""
@@ -84,7 +86,13 @@ class Publication:
             },
             freshness=Freshness() if times_ms is None else Freshness.of(times_ms),
             seed=self.seed,
+            whole=self.whole if self.last is not None and self.last.ns == self.ns else secrets.token_hex(8),
+            evictions=self.store.evictions(),
         )
+        if manifest.whole != self.whole:  # the first version of a name space is complete
+            self.store.open(0, manifest)
+            self.store.seal(manifest)
+            self.whole = manifest.whole
         self.store.write_blob(blob(version, "dense"), safetensors.torch.save(dict(dense)))
         self.store.write_blob(
             blob(version, "changed"),
@@ -130,3 +138,22 @@ class Publication:
         self.store.flip(manifest.to_json(), manifest.version, b"")
         self.version += 1
         return manifest
+
+
+def seal_values(store: RedisStore, fingerprint: str) -> None:
+    """The sentinels of a pipeline's look-up rows and histories, for tests that publish no version."""
+    manifest = VersionManifest(
+        version=0,
+        epoch=store.epoch,
+        ns=f"{store.epoch}-0",
+        step=0,
+        fingerprint=fingerprint,
+        world=1,
+        created_ms=0,
+        dim=1,
+        segments=(),
+        tables={},
+        whole=secrets.token_hex(8),
+    )
+    store.open(0, manifest)
+    store.seal(manifest)

@@ -16,6 +16,7 @@ from serving.errors import RequestError
 from serving.facts import Facts
 from serving.reader import Reader
 from serving.request import RequestSchema, to_arrow
+from tests.serving.publication import seal_values
 from trainer.redis_store import RedisStore, Values
 
 KINDS = {
@@ -45,8 +46,10 @@ pipeline = Pipeline(
 
 
 def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str) -> None:
-    store, reader = RedisStore(redis_url, "livectr"), Reader(redis_url, "livectr")
+    store = RedisStore(redis_url, "livectr")
+    reader = Reader(redis_url, "livectr", pipeline.fingerprint)
     store.next_epoch(0)
+    seal_values(store, pipeline.fingerprint)
     shop, user = np.array([9]), np.array([4])
     store.write_values(Values(shop, store.space.facts("shops", shop), [encode_fact([9, 77])]))
     root = pipeline.history_roots[0].name

@@ -35,6 +35,7 @@ from serving.reader import Reader
 from serving.request import RequestSchema
 from serving.scorer import published_statistics
 from tests.serving.every_operator import CASES, clicks, impressions, pipeline, shops, users
+from tests.serving.publication import seal_values
 from trainer.control import Control
 from trainer.publish import Snapshot
 from trainer.redis_store import RedisStore
@@ -208,6 +209,7 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> I
     place = {key: row for row, key in enumerate(examples.instance.tolist())}
     step, store = DesStep(pipeline, rank=0, world=1, seed=3), RedisStore(redis_url, "livectr")
     store.next_epoch(0)
+    seal_values(store, pipeline.fingerprint)
     parts = pipeline, step, source, extract, statistics, Control(), store.space
     snapshot = Snapshotter(*parts).take(1, None)
     for values in snapshot.values:
@@ -240,7 +242,7 @@ def message(page: Request) -> Any:
 
 def test_features_of_requests_equal_the_trainers(trained: Trained, redis_url: str) -> None:
     plan = pipeline.plan
-    reader = Reader(redis_url, "livectr")
+    reader = Reader(redis_url, "livectr", pipeline.fingerprint)
     schema, extract = RequestSchema(pipeline, plan.roots), RequestFeatures(plan)
     assembler = Assembler(pipeline, plan, reader, Facts(reader))
     statistics = published_statistics(pipeline, safetensors.torch.load(trained.snapshot.dense))

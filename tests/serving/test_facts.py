@@ -25,6 +25,7 @@ class Store:
         self.held: dict[bytes, bytes] = {}
         self.asked: list[int] = []
         self.down = False
+        self.whole = True
 
     def put(self, table: Table, key: int, row: list[object] | None) -> None:
         (name,) = self.keyspace.facts(table.topic, np.array([key]))
@@ -32,11 +33,11 @@ class Store:
         if row is not None:
             self.held[name] = encode_fact(row)
 
-    def values(self, names: Sequence[bytes]) -> list[bytes | None]:
+    def values(self, names: Sequence[bytes]) -> tuple[list[bytes | None], bool]:
         self.asked.append(len(names))
         if self.down:
             raise DownError("down")
-        return [self.held.get(name) for name in names]
+        return [self.held.get(name) for name in names], self.whole
 
 
 def wanted(table: Table, *keys: int) -> Wanted:

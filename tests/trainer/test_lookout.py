@@ -1,0 +1,224 @@
+"""The trainer sees by itself that Redis lost what it had published, and publishes everything again."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import redis
+
+from protos.manifest import VersionManifest
+from protos.store import Keyspace, decode_rows
+from tests.trainer.ad_logs import write_files
+from tests.trainer.processes import start as start_process
+from tests.trainer.test_publish import DIM, Trainer, rows_at, snapshot
+from trainer.control import Control
+from trainer.lookout import Lookout
+from trainer.publish import Publisher, Push
+from trainer.redis_store import FencedError, LostError, RedisStore
+
+KEYS = np.arange(200)
+
+
+class Watching(Trainer):
+    """A trainer whose look-out looks often."""
+
+    def __init__(self, url: str) -> None:
+        self.store = RedisStore(url, "livectr")
+        lookout = Lookout(self.store, every_s=0.02, evicted_again_s=0.0)
+        self.publisher = Publisher(
+            self.store, Control(), fingerprint="f", segments=(("rank.v", DIM),), seed=1, lookout=lookout
+        )
+        self.publisher.start(None)
+
+    def idle_until_lost(self) -> None:
+        """The header exchange of a run without events."""
+        limit = time.monotonic() + 20
+        while not self.publisher.full:
+            assert time.monotonic() < limit, "the loss was not seen"
+            assert self.publisher.observe([self.publisher.flag]) is None
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[redis.Redis]:
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    yield client
+    client.config_set("maxmemory", 0)
+    client.config_set("maxmemory-policy", "noeviction")
+
+
+@pytest.fixture
+def trainer(redis_url: str, client: redis.Redis) -> Iterator[Watching]:
+    trainer = Watching(redis_url)
+    trainer.publish(snapshot(1, KEYS))
+    yield trainer
+    trainer.publisher.close()
+
+
+def assert_whole(client: redis.Redis, trainer: Watching, step: int) -> None:
+    """All rows of the step are in Redis, and its sentinels."""
+    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    assert manifest == trainer.publisher.last
+    names = trainer.store.space.rows(manifest.ns, "ad", KEYS)
+    rows, status = decode_rows(client.mget(names), manifest.version, DIM)
+    assert not status.any() and (rows == rows_at(step, KEYS)).all()
+    assert trainer.store.is_whole(manifest)
+
+
+@pytest.mark.parametrize("lost", ["everything", "the manifest", "one sentinel", "one bucket of values"])
+def test_an_idle_trainer_sees_the_loss(client: redis.Redis, trainer: Watching, lost: str) -> None:
+    ns, space = trainer.publisher.last.ns, trainer.store.space
+    whole = trainer.publisher.last.whole
+    for _ in range(3):
+        time.sleep(0.02)
+        assert trainer.publisher.flag is Push.IDLE
+    if lost == "everything":
+        client.flushall()
+    elif lost == "the manifest":
+        client.unlink(space.manifest)
+    else:
+        client.unlink(*space.sentinels(ns if lost == "one sentinel" else "values", [11]))
+    trainer.idle_until_lost()
+    assert trainer.publisher.flag is Push.IDLE  # told once
+    done = trainer.publish(snapshot(2, KEYS))
+    assert done is not None and done.manifest.ns != ns and done.manifest.whole != whole
+    assert_whole(client, trainer, 2)
+    for _ in range(5):
+        time.sleep(0.02)
+        assert trainer.publisher.flag is Push.IDLE
+
+
+def test_evicted_keys_are_published_again(client: redis.Redis, trainer: Watching) -> None:
+    before = client.info()["evicted_keys"]
+    client.config_set("maxmemory-policy", "allkeys-random")
+    client.config_set("maxmemory", client.info()["used_memory"] + 100_000)
+    number = 0
+    while client.info()["evicted_keys"] < before + 50:
+        client.set(f"filler {number}", bytes(10_000))
+        number += 1
+    trainer.idle_until_lost()
+    client.config_set("maxmemory", 0)
+    time.sleep(0.1)  # the look-out counts what was evicted meanwhile
+    done = trainer.publish(snapshot(2, KEYS))
+    if done is None:  # the fence of a bucket was among the keys
+        done = trainer.publish(snapshot(2, KEYS))
+    assert done is not None and done.manifest.evictions.keys >= before + 50
+    assert_whole(client, trainer, 2)
+    for _ in range(5):
+        time.sleep(0.02)
+        assert trainer.publisher.flag is Push.IDLE
+
+
+def test_a_successor_is_told_apart_from_a_loss(
+    redis_url: str, client: redis.Redis, trainer: Watching
+) -> None:
+    """Another manifest in place of ours: the complete publish that follows finds the fence."""
+    other = Trainer(redis_url)
+    other.publish(snapshot(9, KEYS))
+    trainer.idle_until_lost()
+    with pytest.raises(FencedError):
+        trainer.publish(snapshot(2, KEYS))
+    assert VersionManifest.from_json(client.get("{livectr}:manifest")) == other.publisher.last
+    other.publisher.close()
+
+
+def test_a_restart_publishes_everything_when_a_sentinel_is_gone(
+    redis_url: str, client: redis.Redis, trainer: Watching
+) -> None:
+    cursor = trainer.publisher.cursor(2)
+    trainer.publish(snapshot(2, KEYS))
+    client.unlink(*trainer.store.space.sentinels(cursor.ns, [3]))
+    second = Trainer(redis_url, cursor)
+    assert second.publisher.full
+    second.publisher.close()
+
+
+def test_a_redis_emptied_between_two_ranks_is_not_sealed(redis_url: str, client: redis.Redis) -> None:
+    """Rank 1 has pushed its share; Redis is emptied; rank 0 claims and pushes: half of the rows are gone."""
+    ranks = [RedisStore(redis_url, "livectr") for _ in range(2)]
+    ranks[0].next_epoch(0)
+    manifest = VersionManifest(
+        version=1,
+        epoch=ranks[0].epoch,
+        ns="1-0",
+        step=1,
+        fingerprint="f",
+        world=2,
+        created_ms=0,
+        dim=DIM,
+        segments=(),
+        tables={},
+        whole="w",
+    )
+    for order in ((1, 0), (0, 1)):
+        client.flushall()
+        for turn, rank in enumerate(order):
+            store = ranks[rank]
+            store.claim(1)
+            store.open(rank, manifest)
+            store.write_rows(1, "1-0", "ad", KEYS[rank::2], rows_at(1, KEYS[rank::2]))
+            if turn == 0:
+                client.flushall()
+        with pytest.raises(LostError):
+            ranks[0].seal(manifest)
+        assert not any(client.mget(ranks[0].space.sentinels("1-0", range(16))))
+    for rank, store in enumerate(ranks):
+        store.open(rank, manifest)
+    ranks[0].seal(manifest)
+    assert ranks[0].is_whole(manifest)
+    for store in ranks:
+        store.close()
+
+
+def test_a_sweep_takes_the_sentinels_first(client: redis.Redis, trainer: Watching) -> None:
+    """A reader in the middle of a sweep must not take a removed row for one that never was."""
+    old = trainer.publisher.last
+    client.unlink("{livectr}:manifest")
+    trainer.idle_until_lost()
+    done = trainer.publish(snapshot(2, KEYS))
+    assert done is not None
+    sentinels = trainer.store.space.sentinels(old.ns, range(16))
+    rows, held = trainer.store.space.rows(old.ns, "ad", KEYS), trainer.store._unlink
+    seen = []
+
+    def unlink(names: list[bytes]) -> int:
+        if set(names) & set(rows):
+            seen.append(client.exists(*sentinels))
+        return held(names)
+
+    trainer.store._unlink = unlink  # type: ignore[method-assign]
+    trainer.store.sweep(done.manifest)
+    assert seen and not any(seen) and not client.exists(*rows)
+    assert_whole(client, trainer, 2)
+
+
+def test_two_ranks_without_events_publish_again(tmp_path: Path, redis_url: str, client: redis.Redis) -> None:
+    """The loop of a live run: the log is quiet, Redis is emptied, and comes back."""
+    source = write_files(tmp_path, 1_000)
+    options = dict(source=source, batch_size=128, publish=redis_url, publish_interval_s=0.1, threads=1)
+    process = start_process(2, options)
+    try:
+        before = stable_manifest(client)
+        client.flushall()
+        after = stable_manifest(client)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert after.version > before.version and after.ns != before.ns
+    assert after.tables.keys() == before.tables.keys()
+
+
+def stable_manifest(client: redis.Redis) -> VersionManifest:
+    """The manifest once it has not changed for two seconds."""
+    limit, text, since = time.monotonic() + 120, None, time.monotonic()
+    while text is None or time.monotonic() - since < 2.0:
+        assert time.monotonic() < limit
+        now = client.get(Keyspace().manifest)
+        if now != text:
+            text, since = now, time.monotonic()
+        time.sleep(0.02)
+    return VersionManifest.from_json(text)

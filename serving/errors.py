@@ -13,6 +13,8 @@ These are answers to clients, not failures of the server, so they stay inside `s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 import grpc
@@ -62,3 +64,12 @@ class CancelledError(AnswerError):
     """The client cancelled its request, or its connection broke."""
 
     status = grpc.StatusCode.CANCELLED
+
+
+@contextmanager
+def foreign_values() -> Iterator[None]:
+    """Raises RefusedError for a value of Redis that does not decode, as one that another program wrote."""
+    try:
+        yield
+    except ValueError as error:
+        raise RefusedError(f"Redis holds what no trainer wrote: {error}") from error

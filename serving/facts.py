@@ -20,6 +20,7 @@ from ingest import dtypes
 from ingest.expr import Expr, RecentRef
 from ingest.streams import Table
 from protos.store import I64, decode_facts, decode_history
+from serving.errors import foreign_values
 from serving.reader import DownError, Reader
 
 Row = list[object] | None
@@ -64,7 +65,7 @@ class Facts:
         self._lock = threading.Lock()
 
     def find(self, wanted: Sequence[Wanted], histories: Sequence[bytes] = ()) -> Found:
-        """Look-up rows, and histories by their Redis names."""
+        """Look-up rows, and histories by their Redis names. Raises RefusedError."""
         now = time.monotonic()
         oldest = now - self._fresh_s
         keys = [w.keys.tolist() for w in wanted]
@@ -89,7 +90,8 @@ class Facts:
                 found, read = values[len(names) :], iter(values)
                 for w, entries, old in zip(wanted, held, stale, strict=True):
                     told = {k: v for k, v in zip(old, read, strict=False) if asked or v is not None}
-                    fresh = _fresh(now, entries, told)
+                    with foreign_values():
+                        fresh = _fresh(now, entries, told)
                     self._keep(w.table.topic, fresh)
                     entries |= fresh
         rows = [[entries[key][2] for key in own] for entries, own in zip(held, keys, strict=True)]
@@ -128,6 +130,7 @@ def fact_columns(table: Table, rows: Sequence[Row], roots: Sequence[Expr]) -> di
 
 def recent_items(ref: RecentRef, value: bytes | None, now_ms: int) -> I64:
     """Items of a history as of `now_ms`, newest last: the last n that are no older than `within_ms`."""
-    items, times = decode_history(value or b"")
+    with foreign_values():
+        items, times = decode_history(value or b"")
     recent = (times <= now_ms) & (now_ms - times <= ref.within_ms)
     return items[recent][-ref.n :]

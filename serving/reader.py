@@ -35,7 +35,7 @@ from protos.store import (
     decode_rows,
     without_password,
 )
-from serving.errors import RefusedError
+from serving.errors import RefusedError, foreign_values
 from serving.evictions import EvictionWatch
 from serving.standing import Trouble
 
@@ -136,7 +136,8 @@ class Reader:
         # What follows the rows must be read after them.
         names += [*self.keyspace.sentinels(manifest.ns, asked), self.keyspace.floor.encode()]
         values = _mget(self._watch, names) if patient else self._ask(lambda: _mget(self._requests, names))
-        floor = int(values.pop() or 0)
+        with foreign_values():
+            floor = int(values.pop() or 0)
         lost = self._not_whole(asked, values[len(values) - len(asked) :], manifest.whole.encode())
         found, start = {}, 0
         for table, wanted in keys.items():
@@ -145,7 +146,8 @@ class Reader:
             unknown = lost[bucket[table]] if lost is not None else None
             if unknown is not None:  # another pipeline's row may lie there
                 part = [None if no else value for value, no in zip(part, unknown, strict=True)]
-            rows, status = self._decoded(part, manifest, floor)
+            with foreign_values():
+                rows, status = decode_rows(part, manifest.version, manifest.dim, floor)
             if unknown is not None:
                 status[unknown] = RowStatus.LOST
             found[table] = rows, status
@@ -209,14 +211,6 @@ class Reader:
             return False
         self.problem = f"keys were evicted in Redis at {self.url}"
         return True
-
-    def _decoded(
-        self, values: Sequence[bytes | None], manifest: VersionManifest, floor: int
-    ) -> tuple[F32, U8]:
-        try:
-            return decode_rows(values, manifest.version, manifest.dim, floor)
-        except ValueError as error:
-            raise RefusedError(f"Redis at {self.url} holds what no trainer wrote: {error}") from error
 
     def _ask(self, question: Callable[[], T]) -> T:
         """A request's question. Raises DownError, RefusedError."""

@@ -27,6 +27,7 @@ from ingest.pipeline import Pipeline, load_pipeline
 from kernels.children import die_with_parent
 from kernels.errors import ConfigError, ConnectError, UserError
 from kernels.heap import keep_memory
+from kernels.threads import watched_threads
 from protos import livectr_pb2 as pb
 from serving import metrics, prerank, rank
 from serving.admission import Admission
@@ -149,6 +150,13 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bo
         raise ConfigError(
             f"metrics port {options.metrics_port} of {options.metrics_listen} cannot be opened: {error}"
         ) from error
+    with watched_threads(app.view.standing.die):
+        _serve_until(stopped, app)
+
+
+def _serve_until(stopped: threading.Event, app: App) -> None:
+    """Raises ConnectError when the process cannot go on."""
+    role = app.role
     app.start()
     try:
         waiting = False
@@ -194,7 +202,7 @@ def _supervise(role: str, options: ServeOptions) -> None:
             _end(workers, options.grace_s)
     if failed and not stopped.is_set():
         if failed[0] == 2:
-            raise ConfigError("a worker could not start; its message is above")
+            raise ConfigError("a worker could not start or go on; its message is above")
         raise RuntimeError(f"a worker of the {role} server ended with status {failed[0]}")
 
 

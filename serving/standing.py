@@ -54,7 +54,7 @@ class Standing:
     @property
     def reason(self) -> str:
         """The trouble in a sentence; empty: there is none."""
-        return self._reason
+        return self._fatal or self._reason
 
     @property
     def fatal(self) -> str:

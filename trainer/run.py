@@ -31,7 +31,9 @@ from ingest.examples import ExampleSource
 from ingest.pipeline import Pipeline
 from ingest.state import SourceState
 from ingest.statistics import Statistics
+from kernels.errors import InternalError
 from kernels.heap import keep_memory
+from kernels.threads import watched_threads
 from protos.store import Keyspace
 from trainer import telemetry
 from trainer.batcher import Batcher, Cut, Flags, Round
@@ -71,6 +73,7 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
     Raises:
         UserError: before any state was touched; or FencedError, when another trainer has taken over.
         CheckpointError: no generation of the checkpoint is whole.
+        InternalError: a thread died; what was learned until then is committed.
     """
     threads = options.threads_here()
     os.environ.setdefault("LIVECTR_THREADS", str(threads))
@@ -79,12 +82,15 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
     with (
         connect(wire=options.wire) as collectives,
         stop_signals() as stop,
+        watched_threads() as deaths,
         ExitStack() as resources,
         collectives.abort.guard(),  # before resources are closed, which may take long
     ):
         options.check_files()
-        training = Training(pipeline, options, collectives, stop, resources)
+        training = Training(pipeline, options, collectives, lambda: stop() or bool(deaths), resources)
         report = training.run()
+        if deaths:
+            raise InternalError(f"{deaths[0]}; the last step was committed, start the trainer again")
         if options.report is not None and collectives.rank == 0:
             report.write(Path(options.report))
         return report

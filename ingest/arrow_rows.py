@@ -7,14 +7,14 @@ unpacked is known before it is unpacked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest import dtypes
+from ingest import complaints, dtypes
 from ingest.arrow_size import plain_bytes, read_messages
 from ingest.deadletter import Reason
 from ingest.json_rows import Bad
@@ -24,11 +24,18 @@ _Rows = tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]
 
 
 class UnusableError(Exception):
-    """A whole Arrow message or batch cannot be used."""
+    """A whole Arrow message or batch cannot be used. rows: how many it has; 1 where that is not known."""
 
-    def __init__(self, reason: Reason, detail: str) -> None:
+    def __init__(self, reason: Reason, detail: str, rows: int = 1) -> None:
         super().__init__(detail)
         self.reason = reason
+        self.rows = rows
+
+
+def names_of(value: bytes) -> list[str]:
+    """Names of all columns of an Arrow IPC stream whose schema can be read."""
+    names: list[str] = pa.ipc.open_stream(value).schema.names
+    return names
 
 
 def read_stream(value: bytes, names: Collection[str], limits: RecordLimits = LIMITS) -> pa.RecordBatch:
@@ -62,52 +69,82 @@ def conform(
     optional: Collection[str] = (),
     *,
     unpacked_bytes: int | None = None,
+    seen: Callable[[], Collection[str]] | None = None,
+    units: Mapping[str, str] | None = None,
 ) -> _Rows:
-    """(columns in their declared types, rows int64[n], rows whose numbers do not fit).
+    """(columns in their declared types, rows int64[n], rows whose values do not fit).
 
     optional: columns that may be absent; they become null. unpacked_bytes: most bytes that the columns may
-    take as plain values (of dictionaries, views, lists); None: no limit. Raises UnusableError for an absent
-    column, a type that cannot become the declared one, or too many bytes.
+    take as plain values (of dictionaries, views, lists); None: no limit. seen: gives the names of all columns
+    of the log, for the complaint; by default those of the batch. units: column → unit in which timestamps
+    become int64, by default milliseconds. Bool columns may hold the numbers 0 and 1, numeric columns bools.
+    Raises UnusableError for an absent column, a type that cannot become the declared one, or too many bytes.
     """
-    arrays = []
+    arrays, odd = [], list[Bad]()
     size = 0
     for name, dtype in columns.items():
         index = batch.schema.get_field_index(name)
         if index >= 0:
             array = batch.column(index)
-            _check_family(array.type, name, dtype)
+            _check_family(array, name, dtype)
             if unpacked_bytes is not None:
                 size += plain_bytes(array)
-                _check_bytes(size, unpacked_bytes)
-            arrays.append(_convertible(array, dtype))
+                _check_bytes(size, unpacked_bytes, batch.num_rows)
+            array = _convertible(array, dtype, (units or {}).get(name, "ms"))
+            if dtype == "bool" and _family(array.type) == "number":
+                array, bad = _as_bool(array, name)
+                odd += bad
+            arrays.append(array)
         elif name in optional:
             arrays.append(pa.nulls(batch.num_rows, dtypes.arrow_type(dtype)))
         else:
-            raise UnusableError(Reason.MISSING_COLUMN, f"missing column {name}")
+            told = complaints.missing_column(name, batch.schema.names if seen is None else seen())
+            raise UnusableError(Reason.MISSING_COLUMN, told, batch.num_rows)
     schema = pa.schema([(name, dtypes.arrow_type(dtype)) for name, dtype in columns.items()])
-    return _cast_rows(pa.RecordBatch.from_arrays(arrays, list(columns)), schema)
+    cast, rows, bad = _cast_rows(pa.RecordBatch.from_arrays(arrays, list(columns)), schema)
+    if odd:
+        known = {item.row for item in bad}
+        first = {item.row: item for item in reversed(odd) if item.row not in known}
+        keep = ~np.isin(rows, list(first))
+        cast, rows = cast.filter(pa.array(keep)), rows[keep]
+        bad = sorted([*bad, *first.values()], key=lambda item: item.row)
+    return cast, rows, bad
 
 
-def _check_bytes(size: int, most: int) -> None:
+def _check_bytes(size: int, most: int, rows: int = 1) -> None:
     if size > most:
-        raise UnusableError(Reason.OVERSIZE, f"{size} bytes when it is unpacked, more than {most}")
+        raise UnusableError(Reason.OVERSIZE, f"{size} bytes when it is unpacked, more than {most}", rows)
 
 
-def _check_family(kind: pa.DataType, name: str, dtype: str) -> None:
+def _check_family(array: pa.Array, name: str, dtype: str) -> None:
     """Text is never read as numbers."""
-    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    plain = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     if pa.types.is_timestamp(plain) and dtype == "int64":
         return
-    if _family(plain) not in (_family(dtypes.arrow_type(dtype)), "null", "list of null"):
-        raise UnusableError(Reason.WRONG_TYPE, f"column {name}: expected {dtype}, found {plain}")
+    found, wanted = _family(plain), _family(dtypes.arrow_type(dtype))
+    if {found, wanted} != {"number", "bool"} and found not in (wanted, "null", "list of null"):
+        told = complaints.wrong_type(name, dtype, complaints.arrow_words(plain))
+        raise UnusableError(Reason.WRONG_TYPE, told, len(array))
 
 
-def _convertible(array: pa.Array, dtype: str) -> pa.Array:
-    """Dictionaries replaced by values, times by milliseconds."""
+def _as_bool(array: pa.Array, name: str) -> tuple[pa.Array, list[Bad]]:
+    """(numbers 0 and 1 as bool, the rows with others, which become null)."""
+    wrong = pc.fill_null(pc.and_(pc.not_equal(array, 0), pc.not_equal(array, 1)), False)
+    rows = np.flatnonzero(np.asarray(wrong.to_numpy(zero_copy_only=False)))
+    bad = [
+        Bad(row, Reason.WRONG_TYPE, complaints.not_a_bool(name, array[row].as_py())) for row in rows.tolist()
+    ]
+    return pc.if_else(wrong, pa.scalar(None, pa.bool_()), pc.equal(array, 1)), bad
+
+
+def _convertible(array: pa.Array, dtype: str, unit: str) -> pa.Array:
+    """Dictionaries replaced by values, times by int64 in `unit`, bools of a numeric column by 0 and 1."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_timestamp(array.type) and dtype == "int64":
-        return pc.cast(array, pa.timestamp("ms", array.type.tz), safe=False).cast(pa.int64())
+        return pc.cast(array, pa.timestamp(unit, array.type.tz), safe=False).cast(pa.int64())
+    if pa.types.is_boolean(array.type) and dtype in dtypes.NUMBERS:
+        return array.cast(pa.int8())
     return array
 
 

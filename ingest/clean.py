@@ -2,7 +2,8 @@
 
 What comes out has the columns in use. Nulls and NaN (how many tools write a missing number) become the
 declared fill; without one they are null, which features read as `fill_null()` says, else as 0, "", false or
-an empty list. A null image has no bytes. Infinity is no number, and what does not decode is no image.
+an empty list. A null image has no bytes. Infinity is no number, what does not decode is no image, and a
+label is 0 or 1. Event times become milliseconds; one that is likely in another unit is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest import dtypes, images
+from ingest import complaints, dtypes, event_times, images
 from ingest.deadletter import Reason
 from ingest.json_rows import Bad, JsonRows
 from ingest.limits import LIMITS
@@ -30,6 +31,7 @@ class Cleaner:
 
     columns: columns in use; the key, the time and what `where` reads come along. None: every declared one.
     required: columns that may not be null, beside the key and the time.
+    label: column that holds labels.
     mask: the filter in place of the declaration's compiled `where`.
     depth: most objects and lists within each other in a column of JSON text.
     """
@@ -40,6 +42,7 @@ class Cleaner:
         columns: Sequence[str] | None = None,
         *,
         required: Collection[str] = (),
+        label: str | None = None,
         mask: Mask | None = None,
         depth: int = LIMITS.depth,
     ) -> None:
@@ -60,6 +63,9 @@ class Cleaner:
             self.json_fields = {
                 name: tuple(path.split(".")) for name, path in stream.json_fields.items() if name in wanted
             }
+        self._label = label
+        self._time = stream.time if isinstance(stream, Stream) else None
+        self._unit = stream.time_unit if isinstance(stream, Stream) else None
         self._never_null = {stream.key, stream.time, *required} - {None} - self.declared_fill
         self._mask = compile_filter(stream) if mask is None and isinstance(stream, Stream) else mask
         self._inner = {
@@ -98,16 +104,25 @@ class Cleaner:
             array = arrays[name]
             if dtypes.element(dtype) in ("float32", "float64"):
                 array, infinite = _not_a_number_is_null(array, dtype)
-                reject(infinite, Reason.WRONG_TYPE, f"column {name}: not a finite number")
+                reject(infinite, Reason.WRONG_TYPE, f"column `{name}` is not a finite number")
+            if name == self._label and dtype != "bool":
+                for row in np.flatnonzero(_not_binary(array) & good).tolist():
+                    told = complaints.wrong_label(name, array[row].as_py())
+                    bad[row] = Bad(row, Reason.BAD_LABEL, told)
+                    good[row] = False
+            if name == self._time:
+                array, likely = event_times.milliseconds(array, self._unit)
+                for unit, other in likely.items():
+                    reject(other, Reason.BAD_TIME, complaints.wrong_unit(name, unit))
             if array.null_count and name in self._never_null:
-                reject(_bools(array.is_null()), Reason.WRONG_TYPE, f"column {name} is null")
+                reject(_bools(array.is_null()), Reason.WRONG_TYPE, f"column `{name}` is null")
             if dtype == "image":
                 for row in np.flatnonzero(good).tolist():
                     if array[row].is_valid and (wrong_image := images.complaint(array[row].as_py())):
                         bad[row] = Bad(row, Reason.BAD_IMAGE, f"column {name}: {wrong_image}")
                         good[row] = False
             if dtypes.is_list(dtype):
-                reject(_holey(array), Reason.WRONG_TYPE, f"column {name}: a list with a null inside")
+                reject(_holey(array), Reason.WRONG_TYPE, f"column `{name}` is a list with a null inside")
             columns.append(self._filled(array, name))
         clean = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         if not good.all():
@@ -169,6 +184,13 @@ def _not_a_number_is_null(array: pa.Array, dtype: str) -> tuple[pa.Array, npt.ND
     infinite = _bools(pc.fill_null(pc.is_inf(array), False))
     nan = pc.fill_null(pc.is_nan(array), False)
     return pc.if_else(nan, pa.scalar(None, array.type), array), infinite
+
+
+def _not_binary(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """bool[n]: numbers that are neither 0 nor 1; null is not looked at."""
+    numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+    wrong: npt.NDArray[np.bool_] = (numbers != 0) & (numbers != 1)
+    return wrong
 
 
 def _holey(array: pa.Array) -> npt.NDArray[np.bool_]:

@@ -8,6 +8,8 @@ A letter is a JSON object:
     detail                            what exactly is wrong
     value, encoding                   the record, as "text" or "base64"; its first 64 KiB
     value_bytes                       the length of the whole record
+    rows                              how many rows it stands for: above 1 for an Arrow message, or a piece
+                                      of a file, that cannot be used as a whole
 
 A letter is written when its record is read, which may be before the checkpoint that covers it. After a crash
 such records are read again; so a file is asked first which letters it has, and in Kafka a letter's message
@@ -32,6 +34,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError
 from ingest import metrics
 from ingest.sources.base import log_folder
 from ingest.sources.brokers import connect_admin, kafka_servers, no_answer
+from ingest.usable import RowCounts
 from kernels.errors import ConfigError, InternalError
 
 if TYPE_CHECKING:
@@ -60,6 +63,8 @@ class Reason(StrEnum):
     BAD_IMAGE = "bad_image"
     BAD_BATCH = "bad_batch"
     NOT_DECODED = "not_decoded"
+    BAD_LABEL = "bad_label"
+    BAD_TIME = "bad_time"
     NOT_EXTRACTED = "not_extracted"
 
 
@@ -80,7 +85,8 @@ class DeadLetters:
 
     def __init__(self, target: str | Path | None, *, writer: int = 0) -> None:
         self.target = target
-        self.counts: Counter[str] = Counter()  # reason → letters of this process
+        self.counts: Counter[str] = Counter()  # reason → rows of this process that cannot be used
+        self.rows = RowCounts()
         self._lock = threading.Lock()
         self._sink: _Sink | None = None
         if isinstance(target, str) and target.startswith("kafka:"):
@@ -99,6 +105,14 @@ class DeadLetters:
             folder = url if url.startswith("kafka:") else log_folder(url) / TOPIC
         return cls(folder, writer=writer)
 
+    @property
+    def place(self) -> str | None:
+        """Where a person finds the letters; None: they are only counted."""
+        kafka = isinstance(self.target, str) and self.target.startswith("kafka:")
+        if kafka:
+            return f"topic {TOPIC} of {self.target}"
+        return None if self.target is None else str(self.target)
+
     def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:
         """Reading goes on from `positions`: letters at or after them, and those about examples, are not
         written a second time."""
@@ -107,9 +121,18 @@ class DeadLetters:
                 self._sink.resume(positions)
 
     def write(
-        self, topic: str, partition: int, offset: int, index: int, reason: Reason, detail: str, value: bytes
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        index: int,
+        reason: Reason,
+        detail: str,
+        value: bytes,
+        *,
+        rows: int = 1,
     ) -> None:
-        """Count and keep one bad record."""
+        """Count and keep one bad record, which stands for `rows` rows."""
         head = value[:MAX_VALUE_BYTES]
         try:
             text, encoding = head.decode(), "text"
@@ -125,15 +148,16 @@ class DeadLetters:
             "value": text,
             "encoding": encoding,
             "value_bytes": len(value),
+            "rows": rows,
         }
-        metrics.dead_letters.labels(reason.value).inc()
+        metrics.dead_letters.labels(reason.value).inc(rows)
         with self._lock:
-            self.counts[reason.value] += 1
+            self.counts[reason.value] += rows
             if self._sink is not None:
                 self._sink.write((topic, partition, offset, index), letter)
 
     def __len__(self) -> int:
-        """Letters of this process."""
+        """Rows of this process that cannot be used."""
         return self.counts.total()
 
     def __bool__(self) -> bool:

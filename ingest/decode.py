@@ -13,6 +13,7 @@ import base64
 import itertools
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -35,13 +36,13 @@ ARROW_MARK = b"\xff\xff\xff\xff"
 _JSON, _ARROW, _OVERSIZE, _NONE = range(4)
 
 _I64 = npt.NDArray[np.int64]
-_Letter: TypeAlias = tuple[str, int, int, int, Reason, str, bytes]
+_Letter: TypeAlias = tuple[int, int, int, Reason, str, bytes, int]
 
 
 class Decoder:
     """Decodes one topic.
 
-    stream: what its records are; columns, required, mask: see `Cleaner`.
+    stream: what its records are; columns, required, label, mask: see `Cleaner`.
     limits: records beyond them are dead letters; an Arrow message may be as long as the broker allows.
     """
 
@@ -52,6 +53,7 @@ class Decoder:
         *,
         columns: Sequence[str] | None = None,
         required: Collection[str] = (),
+        label: str | None = None,
         mask: Mask | None = None,
         limits: RecordLimits = LIMITS,
     ) -> None:
@@ -59,7 +61,13 @@ class Decoder:
         self._letters = dead_letters
         self._pending: list[_Letter] = []  # of the chunk that is being decoded
         self._limits = limits
-        self._cleaner = Cleaner(stream, columns, required=required, mask=mask, depth=limits.depth)
+        self._message_rows: dict[int, int] = {}  # offset of each of its Arrow messages → rows
+        self._cleaner = Cleaner(
+            stream, columns, required=required, label=label, mask=mask, depth=limits.depth
+        )
+        self._units = (
+            {stream.time: stream.time_unit or "ms"} if isinstance(stream, Stream) and stream.time else {}
+        )
         self._key = stream.key
         self._is_table = isinstance(stream, Table)
         cleaner = self._cleaner
@@ -75,7 +83,7 @@ class Decoder:
             nested: dict[tuple[str, ...], str] = {(name,): dtype for name, dtype in plain.items()}
             nested.update({path: cleaner.columns[name] for name, path in cleaner.json_fields.items()})
             self._readers.append(JsonRows(nested, must, depth=limits.depth))
-        self._about_origins = tuple(f"column {name}{mark}" for name in origins for mark in ":.")
+        self._about_origins = tuple(f"column `{name}{mark}" for name in origins for mark in "`.")
         self._renames = {".".join(path): name for name, path in cleaner.json_fields.items()}
 
     @property
@@ -124,10 +132,25 @@ class Decoder:
             first = stop
         if next_offset is None:
             next_offset = int(offsets[-1]) + 1
-        return self._chunk(partition, parts, Position(next_offset, 0))
+        rows = sum(
+            self._message_rows.get(offset, 1) if kind == _ARROW else 1
+            for offset, kind in zip(offsets, kinds, strict=True)
+        )
+        self._message_rows.clear()
+        return self._chunk(partition, parts, Position(next_offset, 0), rows)
 
-    def rows(self, partition: int, first: int, batch: pa.RecordBatch) -> Chunk:
-        """The rows of an Arrow or Parquet file, numbered from `first`."""
+    def rows(
+        self,
+        partition: int,
+        first: int,
+        batch: pa.RecordBatch,
+        *,
+        seen: Callable[[], Collection[str]] | None = None,
+    ) -> Chunk:
+        """The rows of an Arrow or Parquet file, numbered from `first`.
+
+        seen: gives the names of all columns of the file, where the batch has not all of them.
+        """
         after = Position(first + batch.num_rows, 0)
 
         def refuse(row: int, detail: str) -> None:
@@ -135,17 +158,25 @@ class Decoder:
             self._letter(partition, first + row, 0, Reason.NOT_DECODED, detail, value)
 
         def decode(begin: int, stop: int) -> Decoded:
-            return self._rows(partition, first + begin, batch.slice(begin, stop - begin))
+            return self._rows(partition, first + begin, batch.slice(begin, stop - begin), seen)
 
-        return self._chunk(partition, self._guarded(decode, 0, batch.num_rows, refuse), after)
+        parts = self._guarded(decode, 0, batch.num_rows, refuse)
+        return self._chunk(partition, parts, after, batch.num_rows)
 
-    def _rows(self, partition: int, first: int, batch: pa.RecordBatch) -> Decoded:
+    def _rows(
+        self,
+        partition: int,
+        first: int,
+        batch: pa.RecordBatch,
+        seen: Callable[[], Collection[str]] | None,
+    ) -> Decoded:
         offsets = np.arange(first, first + batch.num_rows, dtype=np.int64)
         try:
-            wire, rows, bad = arrow_rows.conform(batch, self._wire, self._cleaner.declared_fill)
+            wire, rows, bad = arrow_rows.conform(
+                batch, self._wire, self._cleaner.declared_fill, seen=seen, units=self._units
+            )
         except arrow_rows.UnusableError as error:
-            detail = f"records {first} to {first + batch.num_rows - 1}: {error}"
-            self._letter(partition, first, 0, error.reason, detail, b"")
+            self._letter(partition, first, 0, error.reason, str(error), b"", rows=batch.num_rows)
             return Decoded.empty(self._cleaner.schema)
         index = np.zeros(len(rows), np.int32)
         part = self._finish(partition, wire, offsets[rows], index, partial(_row_text, wire))
@@ -232,11 +263,15 @@ class Decoder:
                     self._wire,
                     self._cleaner.declared_fill,
                     unpacked_bytes=self._limits.unpacked_bytes,
+                    seen=partial(arrow_rows.names_of, value),
+                    units=self._units,
                 )
             except arrow_rows.UnusableError as error:
-                self._letter(partition, offset, 0, error.reason, str(error), value)
+                self._message_rows[offset] = error.rows
+                self._letter(partition, offset, 0, error.reason, str(error), value, rows=error.rows)
                 continue
             skip = start.index if offset == start.offset else 0
+            self._message_rows[offset] = batch.num_rows - skip
             if skip:
                 keep = rows >= skip
                 wire, rows = wire.filter(pa.array(keep)), rows[keep]
@@ -317,10 +352,14 @@ class Decoder:
 
         return Decoded.merged(self._guarded(clean, 0, wire.num_rows, refuse), self._cleaner.schema)
 
-    def _chunk(self, partition: int, parts: list[Decoded], after: Position) -> Chunk:
-        for letter in self._pending:
-            self._letters.write(*letter)
+    def _chunk(self, partition: int, parts: list[Decoded], after: Position, rows: int) -> Chunk:
+        """rows: that were read, usable or not."""
+        complaints: Counter[str] = Counter()
+        for number, offset, index, reason, detail, value, count in self._pending:
+            self._letters.write(self._topic, number, offset, index, reason, detail, value, rows=count)
+            complaints[detail] += count
         self._pending.clear()
+        self._letters.rows.add(self._topic, rows, complaints)
         part = Decoded.merged(parts, self._cleaner.schema)
         return Chunk(
             self._topic,
@@ -334,9 +373,17 @@ class Decoder:
         )
 
     def _letter(
-        self, partition: int, offset: int, index: int, reason: Reason, detail: str, value: bytes
+        self,
+        partition: int,
+        offset: int,
+        index: int,
+        reason: Reason,
+        detail: str,
+        value: bytes,
+        *,
+        rows: int = 1,
     ) -> None:
-        self._pending.append((self._topic, partition, offset, index, reason, detail, value))
+        self._pending.append((partition, offset, index, reason, detail, value, rows))
 
 
 def _raw_text(values: Sequence[bytes], rows: _I64, row: int) -> bytes:

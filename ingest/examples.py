@@ -17,10 +17,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest import dtypes
+from ingest import dtypes, metrics
 from ingest.arrow_rows import as_one
 from ingest.deadletter import DeadLetters
-from ingest.label_join import INSTANCE, ITEM, TIME, USER, lookup_column, required_columns, used_columns
+from ingest.label_join import (
+    INSTANCE,
+    ITEM,
+    TIME,
+    USER,
+    label_columns,
+    lookup_column,
+    required_columns,
+    used_columns,
+)
 from ingest.limits import LIMITS, RecordLimits
 from ingest.lookup import Lookups, LookupTable
 from ingest.merge import LAST
@@ -29,6 +38,7 @@ from ingest.pipeline import Pipeline
 from ingest.sources.base import Source, TopicPartition, open_source
 from ingest.state import SourceState
 from ingest.stats import Reporter, SourceStats
+from ingest.usable import MIN_USABLE, judge
 from kernels.errors import ConfigError
 from kernels.history import Histories
 
@@ -78,11 +88,12 @@ class ExampleSource:
         state: where to go on; partitions that it does not know start at the beginning.
         limits: records beyond them are dead letters.
         facts: keep look-up tables whole, as publishing needs them; else only what features need of them.
+        min_usable: least share of a look-up table's rows that must be usable; see `ingest.usable.complaint`.
 
     Look-up tables are read completely by the constructor, and followed later. A look-up happens when its
     example is taken.
 
-    Raises ConfigError, ConnectError.
+    Raises ConfigError, ConnectError; DataError when too few rows of a look-up table are usable.
     """
 
     def __init__(
@@ -99,6 +110,7 @@ class ExampleSource:
         state: SourceState | None = None,
         facts: bool = True,
         limits: RecordLimits = LIMITS,
+        min_usable: float = MIN_USABLE,
     ) -> None:
         self.pipeline = pipeline
         self._limits = limits
@@ -118,7 +130,9 @@ class ExampleSource:
         }
         tables = pipeline.tables if facts else pipeline.narrow_tables
         self._lookups = Lookups(tables, url, until_end=until_end, dead_letters=letters, limits=limits)
+        self._examples = self._clicked = 0
         try:
+            judge(letters.rows, dead_letters.place, min_usable=min_usable, final=True)
             self._source = self._open(url, dead_letters, rank, world, state or SourceState())
         except BaseException:
             self._lookups.close()
@@ -136,6 +150,7 @@ class ExampleSource:
             columns=used_columns(self.pipeline),
             required=required_columns(self.pipeline),
             limits=self._limits,
+            labels=label_columns(self.pipeline),
         )
         try:
             self._has = source.topics()
@@ -248,6 +263,7 @@ class ExampleSource:
         label = np.concatenate([part.label for part in parts])
         if len(self._partitions) > 1:
             rows, label = rows.take(pa.array(place)), label[place]
+        self._examples, self._clicked = self._examples + k, self._clicked + int(np.count_nonzero(label))
         user, instance, time_ms, item = (
             rows.column(name).to_numpy() for name in (USER, INSTANCE, TIME, ITEM)
         )
@@ -290,7 +306,19 @@ class ExampleSource:
     def stats(self) -> SourceStats:
         """Counters over this rank's partitions."""
         bytes_read = self._lookups.bytes_read() | self._source.bytes_read()
-        return SourceStats.of(self._partitions.values(), self._events, bytes_read)
+        lookups = {
+            topic: {"found": table.found, "missing": table.missing}
+            for topic, table in self.tables.items()
+            if topic in self._looked_up
+        }
+        return SourceStats.of(
+            self._partitions.values(),
+            self._events,
+            bytes_read,
+            examples=self._examples,
+            clicked=self._clicked,
+            lookups=lookups,
+        )
 
     # Inside
 
@@ -352,7 +380,11 @@ class ExampleSource:
         found = dict(zip(rows.schema.names, rows.columns, strict=True))
         for topic, wanted in self._looked_up.items():
             keys = found[lookup_column(topic)].to_numpy()
-            columns = self.tables[topic].columns(keys, list(wanted))
+            table = self.tables[topic]
+            before = table.found, table.missing
+            columns = table.columns(keys, list(wanted))
+            metrics.lookups.labels(topic, "true").inc(table.found - before[0])
+            metrics.lookups.labels(topic, "false").inc(table.missing - before[1])
             found |= {wanted[name]: column for name, column in columns.items()}
         if not self._roots:  # nothing is computed; the number of rows stays
             return rows.select([])

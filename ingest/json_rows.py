@@ -4,6 +4,9 @@ A whole block is parsed in one call of pyarrow's JSON reader. When that fails, t
 bad texts stand alone. Whether a text is good depends on the text alone, never on its neighbours in a block:
 the rows that reach training are a function of the log, however it was cut into blocks. So the limit of depth
 counts in columns that are not in use as well: whether they are looked at depends on the neighbours.
+
+A numeric column may hold true and false, a bool column the numbers 0 and 1. Which columns do is learned from
+the texts, and tried first with the next block.
 """
 
 from __future__ import annotations
@@ -18,17 +21,22 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
-from ingest import dtypes
+from ingest import complaints, dtypes
 from ingest.deadletter import Reason
 from ingest.limits import LIMITS
-from kernels.errors import InternalError
 from kernels.json_depth import deeper_than
 
 # A column path and its type: ("device", "browser") → "string".
 Leaves: TypeAlias = Mapping[tuple[str, ...], str]
 
+# Paths of columns that hold the other of number and bool.
+_Swapped: TypeAlias = frozenset[tuple[str, ...]]
+
+_AS_DECLARED: _Swapped = frozenset()
+_MOST_WAYS = 8
 _BLOCK_PARTS = 8
 _SMALL_BLOCK = 32  # texts; below, each one is looked at by itself
 
@@ -100,7 +108,11 @@ class JsonRows:
         self._leaves = dict(leaves)
         self._required = tuple(required)
         self._depth = depth
-        self._schema = pa.schema(_fields(leaves))
+        self._empty = pa.RecordBatch.from_pylist(
+            [], pa.schema([(".".join(path), dtypes.arrow_type(dtype)) for path, dtype in leaves.items()])
+        )
+        # Columns that are read as the other of number and bool → the schema then; the last that fitted first.
+        self._ways: dict[_Swapped, pa.Schema] = {_AS_DECLARED: pa.schema(_fields(leaves))}
 
     def parse(self, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
         """(batch, rows int64[n]: which texts the batch holds, the bad ones)."""
@@ -118,7 +130,6 @@ class JsonRows:
     def _parse(self, block: Texts) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
         texts = block.texts
         batch, rows, bad = self._divide(block)
-        batch = self._flat(batch)
         absent = list(self._absent(batch, rows, texts))
         batch, undecoded = _decode_base64(batch, self._leaves)
         late = [*absent, *(Bad(int(rows[bad_row]), Reason.WRONG_TYPE, text) for bad_row, text in undecoded)]
@@ -131,7 +142,7 @@ class JsonRows:
 
     def _divide(self, block: Texts) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
         texts = block.texts
-        batch = parse_block(block, self._schema)
+        batch = self._block(block)
         if batch is not None:
             return batch, np.arange(len(texts), dtype=np.int64), []
         if len(texts) <= _SMALL_BLOCK:
@@ -145,54 +156,108 @@ class JsonRows:
             bad += [Bad(item.row + first, item.reason, item.detail) for item in part_bad]
         return pa.concat_batches(batches), np.concatenate(rows), bad
 
+    def _block(self, block: Texts) -> pa.RecordBatch | None:
+        """The texts in the first way in which all can be read, or None."""
+        for swapped in dict.fromkeys([*self._ways, _AS_DECLARED]):
+            batch = self._read(block, swapped)
+            if batch is not None:
+                return batch
+        return None
+
+    def _read(self, block: Texts, swapped: _Swapped) -> pa.RecordBatch | None:
+        """The texts in one way, with flat columns of the declared types; None when any text is bad."""
+        way = self._ways.pop(swapped, None)
+        if way is None:
+            leaves = {
+                path: _SWAP.get(dtype, "bool") if path in swapped else dtype
+                for path, dtype in self._leaves.items()
+            }
+            way = pa.schema(_fields(leaves))
+        batch = parse_block(block, way)
+        flat = None if batch is None else self._declared(self._flat(batch), swapped)
+        if flat is None:
+            self._ways[swapped] = way
+        else:
+            self._ways = dict([(swapped, way), *self._ways.items()][:_MOST_WAYS])
+        return flat
+
+    def _declared(self, batch: pa.RecordBatch, swapped: _Swapped) -> pa.RecordBatch | None:
+        """Swapped columns in their declared types; None when one holds a number that is no bool."""
+        for index, (path, dtype) in enumerate(self._leaves.items()):
+            if path not in swapped:
+                continue
+            array = batch.column(index)
+            if dtype == "bool":
+                as_bool = pc.equal(array, 1)
+                if pc.any(pc.and_(pc.invert(as_bool), pc.not_equal(array, 0))).as_py():
+                    return None
+            else:
+                as_bool = array.cast(pa.int8())
+            batch = batch.set_column(index, ".".join(path), as_bool.cast(dtypes.arrow_type(dtype)))
+        return batch
+
     def _isolate(self, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
-        good: list[int] = []
+        alike: dict[_Swapped, list[int]] = {}
         bad: list[Bad] = []
         unsure: list[tuple[int, Reason, str]] = []
         for row, text in enumerate(texts):
-            reason, detail, certain = self._explain(text)
+            swapped = set[tuple[str, ...]]()
+            reason, detail, certain = self._explain(text, swapped)
             if certain and reason is None:
-                good.append(row)
+                alike.setdefault(frozenset(swapped), []).append(row)
             elif certain and reason is not None:
                 bad.append(Bad(row, reason, detail))
             else:
                 unsure.append((row, reason or Reason.BAD_JSON, detail))
-        if parse_block(Texts.of([texts[row] for row in good]), self._schema) is None:
-            unsure += [
-                (row, Reason.BAD_JSON, "not strict JSON (a key twice, a lone surrogate?)") for row in good
-            ]
-            good = []
+        good: list[int] = []
+        batches = [self._empty]
+        for way, rows in alike.items():
+            batch = self._read(Texts.of([texts[row] for row in rows]), way)
+            if batch is not None:
+                good += rows
+                batches.append(batch)
+            else:
+                unsure += [
+                    (row, Reason.BAD_JSON, "not strict JSON (a key twice, a lone surrogate?)") for row in rows
+                ]
         for row, reason, detail in unsure:
-            if parse_block(Texts.of([texts[row]]), self._schema) is not None:
+            batch = self._block(Texts.of([texts[row]]))
+            if batch is not None:
                 good.append(row)
+                batches.append(batch)
             else:
                 bad.append(Bad(row, reason, detail))
-        good.sort()
-        batch = parse_block(Texts.of([texts[row] for row in good]), self._schema)
-        if batch is None:
-            raise InternalError("JSON texts that parse one by one do not parse together")
-        return batch, np.array(good, np.int64), bad
+        order = np.argsort(np.array(good, np.int64))
+        return pa.concat_batches(batches).take(pa.array(order)), np.array(good, np.int64)[order], bad
 
-    def _explain(self, text: bytes) -> tuple[Reason | None, str, bool]:
-        """(reason, detail, certain): what Python's JSON reader thinks, and whether pyarrow must agree."""
+    def _explain(self, text: bytes, swapped: set[tuple[str, ...]]) -> tuple[Reason | None, str, bool]:
+        """(reason, detail, certain): what Python's JSON reader thinks, and whether pyarrow must agree.
+
+        swapped: is given the columns that hold the other of number and bool.
+        """
         if not text.startswith(b"{") or not text.endswith(b"}") or len(text) < 2:
             return Reason.BAD_JSON, "not one whole JSON object", True
         try:
             # An undecodable byte matters only in a column that is used; pyarrow decides.
             event = json.loads(text.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError) as error:
-            return Reason.BAD_JSON, str(error), False
+            # Without its place in the text, so that equal mistakes are told alike.
+            told = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            return Reason.BAD_JSON, f"not JSON: {told}", False
         for path, dtype in self._leaves.items():
             value: Any = event
             for depth, name in enumerate(path):
                 if value is None:
                     break
                 if not isinstance(value, dict):
-                    return Reason.WRONG_TYPE, f"column {'.'.join(path[:depth])}: expected an object", True
+                    parent = ".".join(path[:depth])
+                    told = complaints.wrong_type(parent, "an object", complaints.words_of(value))
+                    return Reason.WRONG_TYPE, told, True
                 value = value.get(name)
-            if not _fits(value, dtype):
-                found = type(value).__name__
-                return Reason.WRONG_TYPE, f"column {'.'.join(path)}: expected {dtype}, found {found}", True
+            if _is_swapped(value, dtype):
+                swapped.add(path)
+            elif not _fits(value, dtype):
+                return Reason.WRONG_TYPE, complaints.of_value(".".join(path), dtype, value), True
         return None, "", True
 
     def _flat(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -228,7 +293,7 @@ class JsonRows:
                     bad.append(Bad(row, Reason.BAD_JSON, str(error)))
                     continue
                 if name not in event:
-                    bad.append(Bad(row, Reason.MISSING_COLUMN, f"missing column {name}"))
+                    bad.append(Bad(row, Reason.MISSING_COLUMN, complaints.missing_column(name, event)))
         return bad
 
 
@@ -263,6 +328,16 @@ def _fits(value: Any, dtype: str) -> bool:
     return _FITS[dtype](value)
 
 
+_SWAP = {"bool": "float64"}
+
+
+def _is_swapped(value: Any, dtype: str) -> bool:
+    """Whether a numeric column holds a bool, or a bool column 0 or 1."""
+    if dtype == "bool":
+        return type(value) in (int, float) and value in (0, 1)
+    return dtype in dtypes.NUMBERS and type(value) is bool
+
+
 def _decode_base64(batch: pa.RecordBatch, leaves: Leaves) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
     """Columns of base64 text → bytes; undecodable ones are named and become null."""
     bad = []
@@ -275,6 +350,6 @@ def _decode_base64(batch: pa.RecordBatch, leaves: Leaves) -> tuple[pa.RecordBatc
                 values.append(None if text is None else base64.b64decode(text, validate=True))
             except binascii.Error as error:
                 values.append(None)
-                bad.append((row, f"column {'.'.join(path)}: not base64 ({error})"))
+                bad.append((row, f"column `{'.'.join(path)}` is not base64 ({error})"))
         batch = batch.set_column(index, batch.schema.field(index), pa.array(values, pa.binary()))
     return batch, bad

@@ -120,6 +120,12 @@ def required_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
     return {view.impressions.topic: view.on, view.clicks.topic: view.on}
 
 
+def label_columns(pipeline: Pipeline) -> dict[str, str]:
+    """Topic of the event stream whose column is the label → that column; none of a label join."""
+    view = pipeline.log
+    return {view.impressions.topic: view.label} if view.label is not None else {}
+
+
 def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Saved rows of examples in the columns of a schema; more may have been saved.
 
@@ -290,7 +296,7 @@ class LabelJoin:
 
 
 class Labelled:
-    """A log whose label is a column: a number above 0, or true, is a click. Its instance keys are
+    """A log whose label is a column: 1, or true, is a click. Its instance keys are
     partition · 2⁴⁰ + record number, counted without the records that the stream's filter left out."""
 
     def __init__(self, pipeline: Pipeline, partition: int) -> None:

@@ -40,6 +40,7 @@ class LookupTable:
         self._current = 1
         self._live = 0
         self._looked_up = 0  # rows, since the table changed
+        self.found, self.missing = 0, 0  # look-ups by `columns` so far
         self._log = RowLog(self.schema)
 
     def __len__(self) -> int:
@@ -84,6 +85,9 @@ class LookupTable:
         many rows have been looked up since as the table has.
         """
         rows = self._rows(keys)
+        missing = rows < 0
+        absent = int(np.count_nonzero(missing))
+        self.found, self.missing = self.found + len(keys) - absent, self.missing + absent
         self._looked_up += len(keys)
         if self._log.whole is None and self._looked_up >= self._live:
             self._log.join()
@@ -91,8 +95,7 @@ class LookupTable:
             found = self._log.take(rows)
             return {name: found.column(name) for name in names}
         start, batch = self._log.whole
-        missing = rows < 0
-        index = pa.array((rows - start).astype(np.int32), mask=missing if missing.any() else None)
+        index = pa.array((rows - start).astype(np.int32), mask=missing if absent else None)
         return {name: pa.DictionaryArray.from_arrays(index, batch.column(name), safe=False) for name in names}
 
     def join(self) -> None:

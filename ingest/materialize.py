@@ -35,6 +35,7 @@ from ingest.examples import Examples, ExampleSource
 from ingest.features import Features
 from ingest.pipeline import Pipeline
 from ingest.streams import needs_statistics
+from ingest.usable import judge
 from kernels.errors import ConfigError
 
 PART_ROWS = 128 * GROUP_ROWS
@@ -84,7 +85,8 @@ def materialize(
 ) -> Manifest:
     """Compute the features of every example of a log, to the end that it has at the start.
 
-    Raises ConfigError when the target exists, or when the log cannot be read.
+    Raises ConfigError when the target exists, or when the log cannot be read; DataError when too few of its
+    rows are usable.
     """
     part = pipeline.select([feature.name for feature in features])
     extract = part.plan.compile()
@@ -105,6 +107,8 @@ def materialize(
                     writers[partition].write(table.filter(pa.array(batch.partition == partition)))
                 rows += len(batch)
                 progress(Progress(rows, sum(examples.stats.events.values()), examples.behind))
+                judge(dead_letters.rows, dead_letters.place, final=False)
+            judge(dead_letters.rows, dead_letters.place, final=True)
         finally:
             examples.close()
         files = [file for number in sorted(writers) for file in writers[number].close()]

@@ -16,7 +16,12 @@ consumer_lag = Gauge(
     "Records between the last delivered one and the end of the log",
     ["topic", "partition"],
 )
-dead_letters = Counter("livectr_dead_letters_total", "Records that could not be used", ["reason"])
+dead_letters = Counter("livectr_dead_letters_total", "Rows that could not be used", ["reason"])
+lookups = Counter(
+    "livectr_lookups_total",
+    "Look-ups of examples in a table, found (true) or not (false)",
+    ["table", "found"],
+)
 pending_joins = Gauge("livectr_pending_joins", "Impressions that wait for the end of their label window")
 late_clicks = Counter(
     "livectr_late_clicks_total", "Clicks that came after their impression had left unlabelled"

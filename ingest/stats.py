@@ -11,7 +11,8 @@ from ingest.partition import Partition
 
 @dataclass(frozen=True)
 class SourceStats:
-    """Counts over own partitions: since the start of the logs, but events since the start of this process."""
+    """Counts over own partitions: since the start of the logs, but events, examples, clicked and lookups
+    since the start of this process."""
 
     events: Mapping[str, int]
     """Topic → records read that the stream's filter lets through."""
@@ -24,12 +25,24 @@ class SourceStats:
     ready: int
     waiting: int
     """Records that wait for those of another topic."""
+    examples: int
+    """Taken."""
+    clicked: int
+    """Examples with label 1."""
+    lookups: Mapping[str, Mapping[str, int]]
+    """Topic of a look-up table → look-ups that "found" a row, or were "missing" one."""
     bytes_read: Mapping[str, int]
     """Topic, look-up tables too → bytes read by this process for the columns in use."""
 
     @staticmethod
     def of(
-        partitions: Collection[Partition], events: Mapping[str, int], bytes_read: Mapping[str, int]
+        partitions: Collection[Partition],
+        events: Mapping[str, int],
+        bytes_read: Mapping[str, int],
+        *,
+        examples: int = 0,
+        clicked: int = 0,
+        lookups: Mapping[str, Mapping[str, int]] | None = None,
     ) -> SourceStats:
         """The sum over partitions; `events` has every topic."""
         stats = [partition.joiner.stats for partition in partitions]
@@ -42,6 +55,9 @@ class SourceStats:
             pending=sum(partition.joiner.pending for partition in partitions),
             ready=sum(len(partition.ready) for partition in partitions),
             waiting=sum(partition.waiting for partition in partitions),
+            examples=examples,
+            clicked=clicked,
+            lookups=dict(lookups or {}),
             bytes_read=dict(bytes_read),
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ingest import dtypes
+from ingest import dtypes, event_times
 from ingest.durations import duration_ms
 from ingest.expr import ColumnRef, Expr, RecentRef, column
 from kernels.errors import ConfigError
@@ -74,6 +74,8 @@ class _Columns:
     def __repr__(self) -> str:
         # A function of every setting: fingerprints are made of it.
         values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "where"}
+        if values.get("time_unit") in (None, "ms"):  # the same milliseconds
+            values.pop("time_unit", None)
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
 
@@ -84,7 +86,9 @@ class Stream(_Columns):
     topic        Kafka topic, or folder of files under the source
     columns      name → type of every column that the log may be asked for
     key          the column that partitions the topic (the user)
-    time         event time, int64 epoch milliseconds; None: the order of the log is all there is
+    time         event time, int64 since 1970; None: the order of the log is all there is
+    time_unit    its unit in the log: "ms", "s", "us" or "ns"; features and requests see milliseconds. None:
+                 milliseconds, and numbers that are likely in another unit are refused (ingest.event_times)
     json_fields  new column → "column.path.to.field" inside a string column of JSON; its type is in `columns`
     fill         column → value for nulls; without it numbers are 0, strings "", bools false, lists empty
     where        a function of this stream to a bool expression over its columns; other rows are left out
@@ -93,6 +97,7 @@ class Stream(_Columns):
     json_fields: Mapping[str, str] = field(default_factory=dict)
     fill: Mapping[str, Any] = field(default_factory=dict)
     where: Callable[[Stream], Expr] | None = None
+    time_unit: str | None = None
 
     def __init__(
         self,
@@ -104,8 +109,9 @@ class Stream(_Columns):
         json_fields: Mapping[str, str] | None = None,
         fill: Mapping[str, Any] | None = None,
         where: Callable[[Stream], Expr] | None = None,
+        time_unit: str | None = None,
     ) -> None:
-        values = dict(topic=topic, key=key, columns=columns, time=time, where=where)
+        values = dict(topic=topic, key=key, columns=columns, time=time, where=where, time_unit=time_unit)
         for name, value in {
             **values,
             "json_fields": dict(json_fields or {}),
@@ -116,6 +122,11 @@ class Stream(_Columns):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.time_unit not in (None, *event_times.UNITS) or (self.time_unit and self.time is None):
+            raise ConfigError(
+                f"{self.topic}: time_unit is {self.time_unit!r}; write one of "
+                f"{', '.join(event_times.UNITS)} beside a time column"
+            )
         for name, path in self.json_fields.items():
             origin, _, inner = path.partition(".")
             if name not in self.columns:
@@ -265,7 +276,7 @@ def label_join(
 
 
 def labelled(stream: Stream, *, label: str) -> View:
-    """A log whose label is a column: a number (> 0 is a click) or a bool."""
+    """A log whose label is a column: a number, 0 or 1, or a bool. Rows with other labels are refused."""
     if dtypes.element(stream[label].dtype) not in dtypes.FIXED or dtypes.is_list(stream[label].dtype):
         raise ConfigError(
             f"labelled: {stream.topic}.{label} is {stream[label].dtype}; a label must be a number or bool"

@@ -4,6 +4,7 @@
      ├─ UserError            a user's mistake: one sentence that says what to change; the command line exits 2
      │   ├─ ConfigError      bad setting, pipeline file or unknown key
      │   ├─ ConnectError     broker or Redis cannot be reached
+     │   ├─ DataError        the log does not fit the pipeline; the command line exits 3
      │   └─ MismatchError    a checkpoint or published model belongs to another pipeline
      └─ InternalError
          ├─ KernelError      device code does not compile (the compiler's text is in the message)
@@ -27,6 +28,14 @@ class ConfigError(UserError):
 
 class ConnectError(UserError):
     """A broker or Redis server that cannot be reached."""
+
+
+class DataError(UserError):
+    """A log that does not fit the pipeline. everywhere: every rank raises it at the same place."""
+
+    def __init__(self, message: str, *, everywhere: bool = False) -> None:
+        super().__init__(message)
+        self.everywhere = everywhere
 
 
 class MismatchError(UserError):

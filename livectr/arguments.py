@@ -199,6 +199,9 @@ def _replay(commands: Any) -> None:
     parser.add_argument(
         "--table", action="store_true", help="make a look-up table: a compacted topic, one row a message"
     )
+    parser.add_argument(
+        "--append", action="store_true", help="write behind what the topic holds; else it has to be empty"
+    )
     parser.add_argument("--bad-rows", metavar="FILE", help="write rows that do not fit here, with the reason")
 
 

@@ -1,13 +1,15 @@
 """The command line's entry. A command's code is imported when the command runs.
 
-Exit codes: 0 done, 1 a part failed, 2 a user's mistake (one sentence on standard error), 130 Ctrl-C.
+Exit codes: 0 done, 1 a part failed, 2 a user's mistake, 3 a log that does not fit the pipeline, 130 Ctrl-C;
+1 to 3 with one sentence on standard error.
 """
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 
-from kernels.errors import ConfigError, InternalError, UserError
+from kernels.errors import ConfigError, DataError, InternalError, UserError
 from livectr.arguments import build_parser
 
 
@@ -25,6 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = getattr(commands, given.run)(given)
         sys.stdout.flush()
         return int(code or 0)
+    except DataError as error:
+        if int(os.environ.get("RANK", 0)) == 0:  # the other ranks say the same
+            print(f"livectr: {error}", file=sys.stderr)
+        return 3
     except UserError as error:
         print(f"livectr: {error}", file=sys.stderr)
         return 2

@@ -231,6 +231,7 @@ def replay(given: argparse.Namespace) -> int:
         rate=given.rate,
         events=given.events,
         table=given.table,
+        append=given.append,
         bad_rows=Path(given.bad_rows) if given.bad_rows else None,
     )
     console = Console(stderr=True)

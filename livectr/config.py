@@ -243,6 +243,13 @@ class Settings:
         commands=TRAIN,
         least=1,
     )
+    min_usable: float = setting(
+        T.min_usable,
+        "least share of a topic's rows that must be usable, else training ends with exit code 3 (0: never)",
+        commands=TRAIN,
+        least=0,
+        most=1,
+    )
     predictions: str | None = setting(
         T.predictions, "keep the log of predictions made before learning", commands=TRAIN, example="FILE"
     )

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ingest.content import ContentStore
 from ingest.deadletter import DeadLetters, Reason
 from ingest.encode import F32, U8, PictureWriter
+from ingest.usable import judge
 from kernels.errors import ConfigError
 from livectr.pictures import Picture, Pictures, changed_last, open_pictures
 
@@ -48,7 +49,7 @@ def encode(options: EncodeOptions) -> int:
     """Encode every picture that the store has not; a bar while it works, then a line on standard error and a
     JSON line on standard output.
 
-    Raises ConfigError, one sentence, for what cannot be.
+    Raises ConfigError, one sentence, for what cannot be; DataError for a topic whose rows cannot be used.
     """
     start = time.monotonic()
     letters = _letters(options)
@@ -61,6 +62,7 @@ def encode(options: EncodeOptions) -> int:
             options.out, width=encoder.width, encoder=encoder.name, shards=options.shards
         )
         tally = _encode_all(pictures, store, encoder, letters, options)
+        judge(letters.rows, letters.place, final=True)
     finally:
         pictures.close()
         letters.close()

@@ -24,7 +24,7 @@ from ingest.pipeline import load_pipeline
 def materialize(pipeline_file: str, *, source: str, out: Path, names: Sequence[str] | None) -> int:
     """Write the features; a table on standard error and a JSON line on standard output say what was written.
 
-    Raises ConfigError, one sentence, for what cannot be.
+    Raises ConfigError, one sentence, for what cannot be, DataError for a log that does not fit.
     """
     pipeline = load_pipeline(pipeline_file)
     features = choose(pipeline, names)

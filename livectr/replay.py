@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from kernels.errors import ConfigError
 from livectr.formats import LAYOUTS, BadRows, Layout, iso_ms, open_log, read_csv, read_parquet, with_time
 from livectr.partition import partitions_of
-from livectr.sinks import Sink, open_sink
+from livectr.sinks import Sink, holds, open_sink
 
 MESSAGE_ROWS = 1000  # rows in one Arrow message: under the 1 MiB that brokers take by default
 FILE_ROWS = 200_000  # rows in one Arrow file, over all partitions
@@ -31,6 +31,7 @@ class ReplayOptions:
     key: column that partitions (rows with equal values keep their order). time: column that becomes
     epoch milliseconds. types: column → type, where the inferred one is wrong. events: "arrow" or "json".
     rate: rows per second, None for as fast as it goes. table: make a compacted look-up table topic.
+    append: write behind what the topic holds already. A table may: rows replace those of their key.
     bad_rows: write rows that do not fit here, as JSON lines.
     """
 
@@ -45,6 +46,7 @@ class ReplayOptions:
     rate: float | None = None
     events: str = "arrow"
     table: bool = False
+    append: bool = False
     bad_rows: Path | None = None
 
 
@@ -76,6 +78,7 @@ def replay(
         if first is None:
             why = "; ".join(bad.first) or "it is empty"
             raise ConfigError(f"no row of {options.file} fits the format {options.format!r} ({why}).")
+        _may_write(options, topic)
         sink = open_sink(options.to, {topic: options.partitions}, tables=(topic,) if options.table else ())
         try:
             rows, seconds = _send(
@@ -97,6 +100,16 @@ def replay(
         "seconds": round(seconds, 3),
         "rows_per_second": round(rows / max(seconds, 1e-9)),
     }
+
+
+def _may_write(options: ReplayOptions, topic: str) -> None:
+    """Raises ConfigError where rows would come a second time without anybody having said so."""
+    known = options.to.startswith(("file:", "kafka://"))
+    if known and not options.append and not options.table and (held := holds(options.to, topic)):
+        raise ConfigError(
+            f"topic {topic!r} of {options.to} holds {held} already, and rows that are sent twice are learned "
+            "twice; say --append to write behind them, or name another --topic."
+        )
 
 
 def _portions(

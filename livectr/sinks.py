@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.sources.parts import SUFFIXES
 from kernels.errors import ConfigError, InternalError
 
 PART_BYTES = 64 << 20  # a partition goes on in a new file after so many bytes
@@ -49,15 +50,54 @@ def open_sink(
     of partitions; ConnectError when no broker answers.
     """
     for topic in topics:
-        if not TOPIC_NAME.fullmatch(topic):
-            raise ConfigError(
-                f"topic {topic!r}: use letters, digits, '.', '_' and '-', and begin with no '.'"
-            )
+        _check_name(topic)
     if url.startswith("kafka://"):
         return KafkaSink(url, topics, tables)
     if url.startswith("file:"):
         return FileSink(Path(url.removeprefix("file:")), topics, live)
     raise ConfigError(f"the target {url!r} is neither kafka://HOST:PORT nor file:DIR")
+
+
+def holds(url: str, topic: str) -> str | None:
+    """What a topic holds already ("12 records", "3 files"), or None: it is empty, or there is none.
+
+    Raises ConfigError for a name that no topic can have, ConnectError when no broker answers.
+    """
+    _check_name(topic)
+    if url.startswith("file:"):
+        folder = Path(url.removeprefix("file:")) / topic
+        files = sum(path.suffix in SUFFIXES for path in folder.iterdir()) if folder.is_dir() else 0
+        return f"{files:,} log files" if files else None
+    from kafka import KafkaConsumer, TopicPartition
+    from kafka.errors import KafkaError
+
+    from ingest.sources.brokers import kafka_servers, no_answer
+
+    try:
+        consumer = KafkaConsumer(
+            bootstrap_servers=kafka_servers(url),
+            bootstrap_timeout_ms=5000,
+            allow_auto_create_topics=False,
+            client_id="livectr-writer",
+        )
+    except KafkaError as error:
+        raise no_answer(url) from error
+    try:
+        if topic not in consumer.topics():
+            return None
+        places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        ends, begins = consumer.end_offsets(places), consumer.beginning_offsets(places)
+        records = sum(ends[place] - begins[place] for place in places)
+    except KafkaError as error:
+        raise no_answer(url) from error
+    finally:
+        consumer.close(autocommit=False)
+    return f"{records:,} messages" if records else None
+
+
+def _check_name(topic: str) -> None:
+    if not TOPIC_NAME.fullmatch(topic):
+        raise ConfigError(f"topic {topic!r}: use letters, digits, '.', '_' and '-', and begin with no '.'")
 
 
 class FileSink:

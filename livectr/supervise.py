@@ -8,8 +8,8 @@
 
 All ranks are started anew, with nothing in between them and this process: torchrun's agent sometimes hangs
 when it puts a group that lost a rank together again, and tells neither a user's mistake nor an end on SIGTERM
-from a failure. A user's mistake (exit code 2 of a rank) ends the run at once: it would be made again. For
-ranks on several machines use torchrun with --max-restarts=0 and whatever restarts a job there.
+from a failure. A user's mistake (exit code 2 or 3 of a rank) ends the run at once: it would be made again.
+For ranks on several machines use torchrun with --max-restarts=0 and whatever restarts a job there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ END_S = 5.0
 """How long the others have to say how they end after one ended with an error: theirs may be a user's
 mistake. One that a signal killed made none; then nobody is waited for."""
 POLL_S = 0.02
-MISTAKE = 2
+MISTAKE, DATA = 2, 3
 LONGEST_PAUSE_S = 30.0
 
 
@@ -52,7 +52,7 @@ class Supervision:
 
 
 def supervise(run: Supervision) -> int:
-    """Runs the ranks and returns an exit code: 0, or MISTAKE where a rank told a mistake of the user.
+    """Runs the ranks and returns an exit code: 0, or MISTAKE or DATA where a rank told a mistake of the user.
 
     Raises InternalError when it gives up, KeyboardInterrupt after a second Ctrl-C.
     """
@@ -62,8 +62,9 @@ def supervise(run: Supervision) -> int:
             codes = _run_once(run, stop)
             if not any(codes) or (stop() and -signal.SIGTERM in codes):
                 return 0  # a rank that a signal ends had not begun, and without it no other has
-            if MISTAKE in codes:
-                return MISTAKE
+            for mistake in (MISTAKE, DATA):
+                if mistake in codes:
+                    return mistake
             steps = _steps(run.checkpoint)
             failures = 1 if steps > reached else failures + 1
             reached = max(steps, reached)

@@ -26,7 +26,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 from torch.distributed.rendezvous import rendezvous
 
-from kernels.errors import InternalError
+from kernels.errors import DataError, InternalError, UserError
 
 LOG = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5
@@ -76,7 +76,8 @@ class Abort:
         except BaseException as error:
             self._leaving.set()
             if not _lost(error):
-                self.tell(error)
+                if not (isinstance(error, DataError) and error.everywhere):
+                    self.tell(error)
                 raise
             self._known.wait(LOOK_EVERY_S + 0.5)
             why = self.cause or "a rank ended without a word (killed?)"
@@ -90,7 +91,8 @@ class Abort:
             return
         self._told = True
         cause = f"rank {self.rank} failed: {type(error).__name__}: {error}"
-        LOG.error("%s", cause)
+        if not isinstance(error, UserError):  # the command line says those
+            LOG.error("%s", cause)
         with suppress(RuntimeError):  # the store's rank is gone: everybody sees that
             self._store.compare_set(_CAUSE, "", cause)
 

@@ -103,6 +103,12 @@ class Flags:
     """What it thinks should be committed now (trainer.commits.Due); rank 0's word counts."""
     publish: int = 0
     """State of its push (trainer.publish.Push)."""
+    rows: int = 0
+    """Rows it has read."""
+    unusable: int = 0
+    """Rows of these that cannot be used."""
+    suspect: bool = False
+    """Too many of its rows cannot be used (trainer.data_watch)."""
 
 
 @dataclass(frozen=True)
@@ -182,5 +188,5 @@ class Batcher:
 
 
 def _flags(row: I64) -> Flags:
-    stop, quiet, due, publish = row.tolist()
-    return Flags(bool(stop), bool(quiet), due, publish)
+    stop, quiet, due, publish, rows, unusable, suspect = row.tolist()
+    return Flags(bool(stop), bool(quiet), due, publish, rows, unusable, bool(suspect))

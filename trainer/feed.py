@@ -133,6 +133,8 @@ class Feed:
 
     def _refuse(self, own: Examples, failed: npt.NDArray[np.bool_]) -> None:
         topic = self._source.pipeline.log.impressions.topic
+        complaint = "a feature of an example has too many values"
+        self._dead_letters.rows.add(topic, 0, {complaint: int(np.count_nonzero(failed))})
         for row in np.flatnonzero(failed).tolist():
             partition, instance = int(own.partition[row]), int(own.instance[row])
             values = own.columns.slice(row, 1).to_pylist()[0]

@@ -70,8 +70,11 @@ class Monitor:
             telemetry.COLD_EXAMPLES.set(quality.cold_examples)
             telemetry.USERS_LEFT_OUT.set(quality.users_left_out)
 
-    def show(self, examples: int, version: VersionManifest | None) -> None:
-        """Tell how far the run is, if it is time to; called at every step."""
+    def show(self, examples: int, version: VersionManifest | None, unusable: str = "") -> None:
+        """Tell how far the run is, if it is time to; called at every step.
+
+        unusable: the rows that cannot be used, in words.
+        """
         now = time.monotonic()
         if now >= self._next_gauges:
             self.gauges()
@@ -80,7 +83,7 @@ class Monitor:
         if not self.window.roles or now < self._next_line:
             return
         self._next_line = now + self._line_every_s
-        line = self._line(now, examples, version)
+        line = self._line(now, examples, version) + (f"  ·  {unusable}" if unusable else "")
         if self._live is not None:
             self._live.update(Text(f"  training  {line}"))
         else:

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from ingest.content_folders import content_folders
 from ingest.limits import LIMITS, RecordLimits
+from ingest.usable import MIN_USABLE
 from kernels.errors import ConfigError
 from trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_travel
 from trainer.warm_parts import parse_warm_parts
@@ -32,6 +33,7 @@ class TrainOptions:
     predictions: file for the log of test-then-train predictions. report: file for the report (JSON).
     dead_letters: directory or URL for records that cannot be used; None: the source's own place.
     max_record_bytes, max_record_depth, max_message_rows, max_unpacked_bytes: see ingest.limits.RecordLimits.
+    min_usable: least share of a topic's rows that must be usable, judged from 10,000 rows on; 0: not judged.
     basic: folder of materialised features, which are read and not computed; None: all are computed.
     placement: which rank holds which field: "mod" deals them in turn (DES §5), "balanced" goes by measured
         keys and bytes. rank_memory: bytes of tables that a rank may hold, to which "balanced" keeps; None: no
@@ -73,6 +75,7 @@ class TrainOptions:
     max_record_depth: int = LIMITS.depth
     max_message_rows: int = LIMITS.message_rows
     max_unpacked_bytes: int = LIMITS.unpacked_bytes
+    min_usable: float = MIN_USABLE
     basic: str | None = None
     placement: Literal["mod", "balanced"] = "mod"
     rank_memory: int | None = None
@@ -116,6 +119,8 @@ class TrainOptions:
             if (value := getattr(self, name)) not in get_args(known):
                 raise ConfigError(f"{name} is {value!r}; it must be {' or '.join(get_args(known))}")
         _ = self.step_settings, self.content_folders, self.limits, parse_warm_parts(self.warm_parts)
+        if not 0 <= self.min_usable <= 1:
+            raise ConfigError(f"min_usable is {self.min_usable}; it must be a share from 0 to 1")
         if self.publish_interval_s <= 0:
             raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
 
@@ -185,6 +190,8 @@ class Report:
 
     examples_trained and steps count the whole run, earlier processes of a resumed one included;
     examples_per_second and seconds are this process's. Quality of a role that was not measured is None.
+    dead_letters: rows that could not be used (an Arrow message counts its rows); rows: by topic what came and
+    what of it could not be used, with the commonest complaint; hints: what looks like a mistake in the data.
     """
 
     examples_trained: int
@@ -213,6 +220,8 @@ class Report:
     """Name → what `prerank` has, of each shadow model."""
     stream: dict[str, Any] = field(default_factory=dict)
     """Counters of the source, summed over ranks."""
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    hints: list[str] = field(default_factory=list)
     table_rows: dict[str, int] = field(default_factory=dict)
     field_keys: dict[str, int] = field(default_factory=dict)
     """Keys of each field that were learned (of common features once a group), in earlier processes too."""

@@ -31,6 +31,7 @@ from ingest.examples import ExampleSource
 from ingest.pipeline import Pipeline
 from ingest.state import SourceState
 from ingest.statistics import Statistics
+from ingest.usable import TopicRows
 from kernels.errors import InternalError
 from kernels.heap import keep_memory
 from kernels.threads import watched_threads
@@ -42,6 +43,7 @@ from trainer.collectives import Collectives, connect
 from trainer.commits import Commits, Due
 from trainer.contents import Contents
 from trainer.control import Control
+from trainer.data_watch import DataWatch
 from trainer.feed import Batch, Feed
 from trainer.gpu_tables import gpu_tables
 from trainer.manifest import identity_of
@@ -71,6 +73,7 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
     SIGTERM and SIGINT on any rank let every rank finish its step, commit and return.
 
     Raises:
+        DataError: too few rows of the log are usable; nothing more is committed.
         UserError: before any state was touched; or FencedError, when another trainer has taken over.
         CheckpointError: no generation of the checkpoint is whole.
         InternalError: a thread died; what was learned until then is committed.
@@ -197,8 +200,17 @@ class Training:
             state=state,
             facts=store is not None,
             limits=options.limits,
+            min_usable=options.min_usable,
         )
         resources.callback(self.source.close)
+        self.watch = DataWatch(
+            self.track.pipeline,
+            self.source,
+            self.dead_letters,
+            control,
+            min_usable=options.min_usable,
+            resumed=restored is not None,
+        )
         self.contents.start(
             options.source,
             until_end=options.until_end,
@@ -262,6 +274,7 @@ class Training:
         with self.monitor:
             while True:
                 round_ = self.batcher.round(self._flags())
+                self.watch.check(round_.flags)
                 self.commits.observe([flags.publish for flags in round_.flags])
                 self.contents.follow()
                 self.commits.dirty |= round_.moved
@@ -270,14 +283,20 @@ class Training:
                 if round_.flags[0].due and self.commits.dirty:
                     self.commits.commit(checkpoint=round_.flags[0].due == Due.ALL)
                 self._go_on(round_.cut)
-                self.monitor.show(self.examples, self.publisher.last if self.publisher else None)
+                version = self.publisher.last if self.publisher else None
+                self.monitor.show(self.examples, version, self.watch.line())
+            rows = self.watch.finish()
             self.commits.finish()
             self.monitor.gauges()
-        return self._report(time.monotonic() - started)
+        return self._report(time.monotonic() - started, rows)
 
     def _flags(self) -> Flags:
         self._fed = self._fed or any(self.source.stats.events.values())
+        rows, unusable = self.watch.totals
         return Flags(
+            rows=rows,
+            unusable=unusable,
+            suspect=self.watch.suspect,
             stop=self.stop(),
             quiet=self.source.quiet and (self._fed or self.control.world > 1),
             due=self.commits.due if self.rank == 0 else Due.NOTHING,
@@ -408,7 +427,7 @@ class Training:
         LOG.info("resumed after step %d, %d examples", self.steps, self.examples)
         return Cursor(**manifest.cursor) if manifest.cursor is not None else None
 
-    def _report(self, seconds: float) -> Report:
+    def _report(self, seconds: float, rows: dict[str, TopicRows]) -> Report:
         """The report; the same on every rank but for what only rank 0 knows. Collective."""
         stats = asdict(self.source.stats)
         own = {
@@ -442,6 +461,8 @@ class Training:
             prerank=roles.get("prerank", {}),
             shadows={role: found for role, found in roles.items() if role in self.pipeline.shadows},
             stream=stream,
+            rows={topic: found.as_json() for topic, found in rows.items()},
+            hints=self.watch.hints(),
             table_rows=summed([share["tables"] for share in shares]),
             field_keys=summed([share["field_keys"] for share in shares]),
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from ingest.decode import Decoder
 from ingest.limits import LIMITS, RecordLimits
 from ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from ingest.sources.base import Chunk, Position, TopicPartition, log_folder
-from ingest.sources.parts import SUFFIXES, Part, UnreadableError, open_part
+from ingest.sources.parts import SUFFIXES, Part, UnreadableError, column_names, open_part
 from ingest.streams import Stream, Table
 from kernels.errors import ConfigError, MismatchError
 
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 class FileSource(BackgroundSource):
     """Reads a folder of logs, to the end that it has at the start or following it as it grows.
 
-    url: `file:DIR`. columns, required, masks: topic → see `Cleaner`.
+    url: `file:DIR`. columns, required, labels, masks: topic → see `Cleaner`.
     limits: records beyond them are dead letters.
     Raises ConfigError when the folder of a topic is absent or has no log file.
     """
@@ -47,6 +48,7 @@ class FileSource(BackgroundSource):
         dead_letters: DeadLetters,
         columns: Mapping[str, Sequence[str]] | None = None,
         required: Mapping[str, Collection[str]] | None = None,
+        labels: Mapping[str, str] | None = None,
         masks: Mapping[str, Mask] | None = None,
         limits: RecordLimits = LIMITS,
         max_queue_bytes: int = QUEUE_BYTES,
@@ -62,6 +64,7 @@ class FileSource(BackgroundSource):
                 dead_letters,
                 columns=(columns or {}).get(stream.topic),
                 required=(required or {}).get(stream.topic, ()),
+                label=(labels or {}).get(stream.topic),
                 mask=(masks or {}).get(stream.topic),
                 limits=limits,
             )
@@ -137,6 +140,7 @@ class FileSource(BackgroundSource):
             piece = log.read()
         except UnreadableError as error:
             path = str(log.last_path)
+            self._letters.rows.add(topic, 1, {"a file of the log, or the rest of it, cannot be read": 1})
             self._letters.write(topic, partition, first, 0, Reason.BAD_FILE, str(error), path.encode())
             piece = []
         self._fetched(topic, log.bytes_read - fetched)
@@ -145,7 +149,8 @@ class FileSource(BackgroundSource):
         self._records_read += len(piece)
         self._bytes_read += max(0, before - log.bytes_left())
         if isinstance(piece, pa.RecordBatch):
-            return decoder.rows(partition, first, piece)
+            assert log.last_path is not None
+            return decoder.rows(partition, first, piece, seen=partial(column_names, log.last_path))
         lines = [(first + number, line) for number, line in enumerate(piece) if line and not line.isspace()]
         offsets, values = [number for number, _ in lines], [line for _, line in lines]
         return decoder.messages(partition, offsets, values, next_offset=log.record)

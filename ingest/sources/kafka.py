@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 class KafkaSource(BackgroundSource):
     """Reads topics of a Kafka cluster, to the end that they have at the start or following them.
 
-    url: `kafka://host:port[,host:port]`. columns, required, masks: topic → see `Cleaner`.
+    url: `kafka://host:port[,host:port]`. columns, required, labels, masks: topic → see `Cleaner`.
     limits: messages beyond them are dead letters.
     A broker that goes away later is waited for: nothing is lost, reading goes on where it stopped.
     Raises ConnectError when no broker answers, ConfigError when crc32c is not installed.
@@ -60,6 +60,7 @@ class KafkaSource(BackgroundSource):
         dead_letters: DeadLetters,
         columns: Mapping[str, Sequence[str]] | None = None,
         required: Mapping[str, Collection[str]] | None = None,
+        labels: Mapping[str, str] | None = None,
         masks: Mapping[str, Mask] | None = None,
         limits: RecordLimits = LIMITS,
         max_queue_bytes: int = QUEUE_BYTES,
@@ -76,6 +77,7 @@ class KafkaSource(BackgroundSource):
                 dead_letters,
                 columns=(columns or {}).get(stream.topic),
                 required=(required or {}).get(stream.topic, ()),
+                label=(labels or {}).get(stream.topic),
                 mask=(masks or {}).get(stream.topic),
                 limits=limits,
             )

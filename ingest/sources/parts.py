@@ -177,23 +177,36 @@ class _Rows:
         self.bytes_read += size
 
 
+def column_names(path: Path) -> list[str]:
+    """Names of all columns of an Arrow or Parquet file."""
+    if _is_parquet(path):
+        return list(pq.read_schema(path).names)
+    with pa.OSFile(str(path)) as source:
+        return list(_ipc_opener(path)(source).schema.names)
+
+
 def _is_parquet(path: Path) -> bool:
     return path.suffix == ".parquet"
 
 
 def _open_ipc(path: Path, columns: Collection[str] | None) -> tuple[pa.OSFile, pa.RecordBatchReader, int]:
     """(file, reader, number of batches) of an IPC file; the number is -1 for an IPC stream."""
-    with path.open("rb") as file:
-        is_file = file.read(6) == b"ARROW1"
     # No memory map: a writer that truncates the file would kill this process with SIGBUS.
     source = pa.OSFile(str(path))
-    opener = pa.ipc.open_file if is_file else pa.ipc.open_stream
+    opener = _ipc_opener(path)
     names = opener(source).schema.names
     source.seek(0)
     wanted = [number for number, name in enumerate(names) if columns is not None and name in columns]
     # An empty list would mean every column; the first one carries the number of rows.
     reader = opener(source, options=pa.ipc.IpcReadOptions(included_fields=wanted or [0], use_threads=False))
-    return source, reader, reader.num_record_batches if is_file else -1
+    return source, reader, reader.num_record_batches if opener is pa.ipc.open_file else -1
+
+
+def _ipc_opener(path: Path) -> Callable[..., pa.RecordBatchReader]:
+    with path.open("rb") as file:
+        is_file = file.read(6) == b"ARROW1"
+    opener: Callable[..., pa.RecordBatchReader] = pa.ipc.open_file if is_file else pa.ipc.open_stream
+    return opener
 
 
 def _ipc_batches(

@@ -45,6 +45,7 @@ def test_a_letter(tmp_path: Path) -> None:
         "value": "{",
         "encoding": "text",
         "value_bytes": 1,
+        "rows": 1,
     }
     assert (second["encoding"], second["value_bytes"]) == ("base64", len(with_bytes))
     assert (third["value"], third["value_bytes"]) == ("x" * MAX_VALUE_BYTES, MAX_VALUE_BYTES + 1)

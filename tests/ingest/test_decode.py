@@ -72,9 +72,18 @@ class Letters(DeadLetters):
         self.all: dict[tuple[int, int], tuple[Reason, str]] = {}
 
     def write(
-        self, topic: str, partition: int, offset: int, index: int, reason: Reason, detail: str, value: bytes
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        index: int,
+        reason: Reason,
+        detail: str,
+        value: bytes,
+        *,
+        rows: int = 1,
     ) -> None:
-        super().write(topic, partition, offset, index, reason, detail, value)
+        super().write(topic, partition, offset, index, reason, detail, value, rows=rows)
         assert (offset, index) not in self.all, "two letters for one record"
         self.all[offset, index] = reason, detail
 
@@ -123,30 +132,66 @@ def test_a_good_event() -> None:
         (event() + b"\0" + event(), Reason.BAD_JSON, "Extra data"),
         (b'{"user_id": ' + b"[" * 100_000 + b"}", Reason.TOO_DEEP, "more than 64 objects"),
         (event().replace(b"sch\\u00f6ne", b"sch\xf6ne"), Reason.BAD_JSON, ""),
-        (event(without="query"), Reason.MISSING_COLUMN, "missing column query"),
-        (event(without="ts"), Reason.MISSING_COLUMN, "missing column ts"),
-        (event(without="ids", unused={"ids": None}), Reason.MISSING_COLUMN, "missing column ids"),
-        (event(ts="abc"), Reason.WRONG_TYPE, "column ts: expected int64, found str"),
-        (event(ts=1.5), Reason.WRONG_TYPE, "column ts: expected int64, found float"),
-        (event(ts=None), Reason.WRONG_TYPE, "column ts is null"),
-        (event(user_id=None), Reason.WRONG_TYPE, "column user_id is null"),
-        (event(ts=1 << 63), Reason.WRONG_TYPE, "column ts: expected int64"),
-        (event(slot=1 << 31), Reason.WRONG_TYPE, "column slot: expected int32"),
-        (event(shown=1), Reason.WRONG_TYPE, "column shown: expected bool, found int"),
-        (event(query=["a"]), Reason.WRONG_TYPE, "column query: expected string, found list"),
-        (event(price=1e60), Reason.WRONG_TYPE, "column price: not a finite number"),
-        (event(price=float("inf")), Reason.WRONG_TYPE, "column price: not a finite number"),
-        (event(ids=[1, None]), Reason.WRONG_TYPE, "column ids: a list with a null inside"),
-        (event(ids=[1, "2"]), Reason.WRONG_TYPE, "column ids: expected list<int64>"),
-        (event(thumb="%%"), Reason.WRONG_TYPE, "column thumb: not base64"),
+        (
+            event(without="query"),
+            Reason.MISSING_COLUMN,
+            "column `query` is not in the log; its columns are ctx, ids, ",
+        ),
+        (event(without="ts"), Reason.MISSING_COLUMN, "column `ts` is not in the log"),
+        (event(without="ids", id=None), Reason.MISSING_COLUMN, "`ids` is not in the log; did you mean `id`?"),
+        (
+            event(ts="abc"),
+            Reason.WRONG_TYPE,
+            "column `ts` is text in the log, the pipeline says int64; declare string, or",
+        ),
+        (
+            event(ts=1.5),
+            Reason.WRONG_TYPE,
+            "column `ts` is a number with a fraction in the log, the pipeline says int64; declare f",
+        ),
+        (event(ts=None), Reason.WRONG_TYPE, "column `ts` is null"),
+        (event(user_id=None), Reason.WRONG_TYPE, "column `user_id` is null"),
+        (
+            event(ts=1 << 63),
+            Reason.WRONG_TYPE,
+            "column `ts` has whole numbers that int64 cannot hold; declare string",
+        ),
+        (
+            event(slot=1 << 31),
+            Reason.WRONG_TYPE,
+            "column `slot` has whole numbers that int32 cannot hold; declare int64",
+        ),
+        (event(shown=2), Reason.WRONG_TYPE, "column `shown` is 2, the pipeline says bool"),
+        (
+            event(query=["a"]),
+            Reason.WRONG_TYPE,
+            "column `query` is a list in the log, the pipeline says string",
+        ),
+        (event(price=1e60), Reason.WRONG_TYPE, "column `price` is not a finite number"),
+        (event(price=float("inf")), Reason.WRONG_TYPE, "column `price` is not a finite number"),
+        (event(ids=[1, None]), Reason.WRONG_TYPE, "column `ids` is a list with a null inside"),
+        (
+            event(ids=[1, "2"]),
+            Reason.WRONG_TYPE,
+            "column `ids` is a list with text in the log, the pipeline says list<int64>",
+        ),
+        (event(thumb="%%"), Reason.WRONG_TYPE, "column `thumb` is not base64"),
         (event(ctx="{oops"), Reason.BAD_JSON, "column ctx: not one whole JSON object"),
-        (event(ctx='{"zoom": "big"}'), Reason.WRONG_TYPE, "column ctx: column zoom: expected float64"),
-        (event(ctx={"zoom": "big"}), Reason.WRONG_TYPE, "column ctx"),
-        (event(ctx=5), Reason.WRONG_TYPE, "column ctx"),
+        (
+            event(ctx='{"zoom": "big"}'),
+            Reason.WRONG_TYPE,
+            "column ctx: column `zoom` is text in the log, the pipeline says float64",
+        ),
+        (event(ctx={"zoom": "big"}), Reason.WRONG_TYPE, "column `ctx`"),
+        (event(ctx=5), Reason.WRONG_TYPE, "column `ctx` is a whole number"),
         (event(query="x" * (1 << 20)), Reason.OVERSIZE, "longer than 1048576 bytes"),
         (None, Reason.NO_VALUE, "without value"),
         (b"\xff\xff\xff\xffnot arrow", Reason.BAD_ARROW, ""),
-        (arrow({"user_id": [1], "ts": [2]}), Reason.MISSING_COLUMN, "missing column query"),
+        (
+            arrow({"user_id": [1], "ts": [2]}),
+            Reason.MISSING_COLUMN,
+            "column `query` is not in the log; its columns are ts, user_id",
+        ),
     ],
 )
 def test_a_bad_record_is_named_and_its_neighbours_live(
@@ -202,7 +247,7 @@ def test_a_column_that_is_not_in_use_is_not_read() -> None:
 
 def test_required_columns_may_not_be_null() -> None:
     _, letters = decode([event(query=None)], required=["query"])
-    assert letters.all[100, 0] == (Reason.WRONG_TYPE, "column query is null")
+    assert letters.all[100, 0] == (Reason.WRONG_TYPE, "column `query` is null")
 
 
 TEXTS = [
@@ -394,4 +439,7 @@ def test_rows_of_a_file(tmp_path: Path) -> None:
     assert sorted(letters.all) == [(11, 0), (12, 0)]
     assert chunk.next == Position(13, 0)
     assert len(decoder.rows(0, 13, batch.drop_columns(["slot"]))) == 0
-    assert letters.all[13, 0] == (Reason.MISSING_COLUMN, "records 13 to 15: missing column slot")
+    assert letters.all[13, 0] == (
+        Reason.MISSING_COLUMN,
+        "column `slot` is not in the log; its columns are ts, user_id",
+    )

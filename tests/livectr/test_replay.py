@@ -2,6 +2,8 @@
 
 import gzip
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from kernels.errors import ConfigError, ConnectError
 from livectr.replay import ReplayOptions, replay
+from livectr.sinks import holds
 from tests.livectr.log_samples import AVAZU_HEADER, avazu, criteo
 
 
@@ -162,3 +165,33 @@ def test_missing_file_target_and_broker(tmp_path: Path) -> None:
         replay(ReplayOptions(tmp_path / "log.csv", "csv", "s3://bucket"))
     with pytest.raises(ConnectError):
         replay(ReplayOptions(tmp_path / "log.csv", "csv", "kafka://127.0.0.1:9"))
+
+
+@pytest.mark.parametrize("target", ["file", "kafka"])
+def test_a_topic_that_holds_rows_needs_append(
+    tmp_path: Path, target: str, kafka_url: str, topic_name: Callable[[str], str]
+) -> None:
+    criteo(tmp_path / "train.txt", 50)
+    to = f"file:{tmp_path / 'out'}" if target == "file" else kafka_url
+    options = ReplayOptions(tmp_path / "train.txt", "criteo", to, topic=topic_name("criteo"), events="json")
+    assert holds(to, options.topic or "") is None
+    assert replay(options)["rows"] == 50
+    held = holds(to, options.topic or "")
+    assert held == ("4 log files" if target == "file" else "50 messages")
+    with pytest.raises(
+        ConfigError, match=f"holds {held} already, and rows that are sent twice are learned twice"
+    ):
+        replay(options)
+    assert holds(to, options.topic or "") == held
+    assert replay(replace(options, append=True))["rows"] == 50
+    assert holds(to, options.topic or "") == ("8 log files" if target == "file" else "100 messages")
+
+
+def test_a_table_may_be_sent_again_and_an_emptied_topic_filled(tmp_path: Path) -> None:
+    criteo(tmp_path / "train.txt", 5)
+    for _ in range(2):
+        send(tmp_path / "train.txt", "criteo", tmp_path / "out", key="row", table=True)
+    for path in (tmp_path / "out" / "criteo").iterdir():
+        path.unlink()
+    (tmp_path / "out" / "criteo" / "README").write_text("no log file")
+    assert send(tmp_path / "train.txt", "criteo", tmp_path / "out")["rows"] == 5

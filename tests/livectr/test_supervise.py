@@ -18,7 +18,7 @@ import pytest
 
 from kernels.errors import InternalError
 from livectr.cli import main
-from livectr.supervise import END_S, MISTAKE, Supervision, supervise
+from livectr.supervise import DATA, END_S, MISTAKE, Supervision, supervise
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import IMPRESSIONS, OPTIONS, Result, assert_close, generation
@@ -57,8 +57,9 @@ def test_every_rank_knows_its_place(tmp_path: Path) -> None:
     assert len({(t["MASTER_ADDR"], t["MASTER_PORT"]) for t in told}) == 1
 
 
-def test_a_users_mistake_is_not_made_again(tmp_path: Path) -> None:
-    assert supervise(supervision(tmp_path, "sys.exit(2 if rank == '1' else 0)", restarts=5)) == MISTAKE
+@pytest.mark.parametrize("code", [MISTAKE, DATA])
+def test_a_users_mistake_is_not_made_again(tmp_path: Path, code: int) -> None:
+    assert supervise(supervision(tmp_path, f"sys.exit({code} if rank == '1' else 0)", restarts=5)) == code
     assert starts(tmp_path) == 1
 
 

@@ -1,0 +1,77 @@
+"""What looks like a mistake in the data but may be right: said once as a warning, and in the report.
+
+Rows that cannot be used are another matter (`ingest.usable`): these here were read, and learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ingest.pipeline import Pipeline
+
+RUNNING_ROWS, END_ROWS = 10_000, 100
+"""Rows from which a share is told: while more are read, and at the end."""
+LEAST_FOUND = 0.5
+"""Share of look-ups below which the ids of log and table seem not to agree."""
+MOST_UNMATCHED = 0.5
+"""Share of clicks without an impression above which their join columns seem not to agree."""
+MOST_DUPLICATES = 0.2
+"""Share of impressions with a known key above which the key seems to name something else."""
+
+
+def hints(
+    pipeline: Pipeline, counts: Mapping[str, Any], *, final: bool, fresh: bool = True
+) -> Iterator[tuple[str, str]]:
+    """(kind, sentence) of everything that is strange.
+
+    counts: of this process; the names of `ingest.stats.SourceStats`. final: nothing more is read.
+    fresh: reading began with the log.
+    """
+    log = pipeline.log
+    shown, clicks = log.impressions, log.clicks
+    least = END_ROWS if final else RUNNING_ROWS
+    rows = counts["events"][shown.topic]
+    if final and fresh and rows == 0:
+        yield f"{shown.topic} empty", f"{shown.topic}: the log holds no usable row, so nothing was learned"
+    if clicks is not None and counts["events"][clicks.topic] == 0 and counts["examples"] >= least:
+        yield (
+            f"{clicks.topic} empty",
+            f"{clicks.topic} has no rows, while {shown.topic} has {rows:,}: every label is 0. "
+            f"Are clicks written to topic {clicks.topic}?",
+        )
+    elif counts["examples"] >= least and counts["clicked"] == 0:
+        wrong = f"label column `{log.label}`" if log.label is not None else f"join on {', '.join(log.on)}"
+        yield "labels", f"none of {counts['examples']:,} examples has label 1: is the {wrong} right?"
+    if clicks is not None:
+        yield from _join_hints(pipeline, counts, least)
+    for lookup in pipeline.joined:
+        topic = lookup.table.topic
+        found, missing = (counts["lookups"].get(topic, {}).get(name, 0) for name in ("found", "missing"))
+        if found + missing >= least and found < LEAST_FOUND * (found + missing):
+            yield (
+                f"{topic} found",
+                f"table {topic} has a row for {found:,} of {found + missing:,} look-ups "
+                f"({found / (found + missing):.0%}), the others are read as null: are "
+                f"{shown.topic}.{lookup.on} and {topic}.{lookup.table.key} the same ids, written alike?",
+            )
+
+
+def _join_hints(pipeline: Pipeline, counts: Mapping[str, Any], least: int) -> Iterator[tuple[str, str]]:
+    log = pipeline.log
+    assert log.clicks is not None
+    on, shown = ", ".join(log.on), log.impressions.topic
+    rows, clicks = counts["events"][shown], counts["events"][log.clicks.topic]
+    if clicks >= least and counts["unmatched_clicks"] > MOST_UNMATCHED * clicks:
+        yield (
+            "unmatched",
+            f"{counts['unmatched_clicks']:,} of {clicks:,} {log.clicks.topic} have no row of {shown} with "
+            f"their {on}: are these the same ids, and is window={log.window_ms} ms long enough?",
+        )
+    duplicates = counts["duplicates"].get(shown, 0)
+    if rows >= least and duplicates > MOST_DUPLICATES * rows:
+        yield (
+            "duplicates",
+            f"{duplicates:,} of {rows:,} {shown} repeat the {on} of an earlier row and were left out: was "
+            f"the log written twice, or does {on} not name one impression?",
+        )

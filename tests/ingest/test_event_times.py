@@ -1,0 +1,115 @@
+"""Event times in another unit than milliseconds: refused with what to change, or read as declared."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ingest.deadletter import DeadLetters, Reason
+from ingest.decode import Decoder
+from ingest.event_times import LIKELY, milliseconds
+from ingest.sources.base import Chunk
+from ingest.streams import Stream
+from kernels.errors import ConfigError
+
+MS = 1_700_000_000_123
+
+
+def stream(time_unit: str | None = None) -> Stream:
+    return Stream(
+        "shown", key="user", time="ts", columns={"user": "int64", "ts": "int64"}, time_unit=time_unit
+    )
+
+
+def decode(times: list[Any], time_unit: str | None = None) -> tuple[Chunk, DeadLetters]:
+    letters = DeadLetters(None)
+    values = [json.dumps({"user": 1, "ts": ts}).encode() for ts in times]
+    return Decoder(stream(time_unit), letters).messages(0, range(len(values)), values), letters
+
+
+@pytest.mark.parametrize(
+    ("unit", "ts", "change"),
+    [
+        ("s", MS // 1000, "is in seconds, the pipeline says milliseconds; multiply it by 1000, or declare "),
+        (
+            "us",
+            MS * 1000,
+            "is in microseconds, the pipeline says milliseconds; divide it by 1000, or declare ",
+        ),
+        (
+            "ns",
+            MS * 10**6,
+            "is in nanoseconds, the pipeline says milliseconds; divide it by 1000000, or declare ",
+        ),
+    ],
+)
+def test_another_unit_is_refused_and_can_be_declared(unit: str, ts: int, change: str) -> None:
+    chunk, letters = decode([MS, ts, MS + 1])
+    assert chunk.batch["ts"].to_pylist() == [MS, MS + 1]
+    assert letters.counts == {Reason.BAD_TIME: 1}
+    told = letters.rows.topics()["shown"]
+    assert (told.rows, told.unusable) == (3, 1)
+    assert told.commonest.startswith(f"time `ts` {change}") and f'time_unit="{unit}"' in told.commonest
+    chunk, letters = decode([ts], unit)
+    assert chunk.batch["ts"].to_pylist() == [MS if unit != "s" else MS // 1000 * 1000]
+    assert decode([ts], "ms")[0].batch["ts"].to_pylist() == [ts]
+    assert not letters.counts
+
+
+def test_small_and_odd_times_are_times() -> None:
+    """Simulated logs count from 0; a clock that is years off is no matter of the unit."""
+    times = [
+        0,
+        1,
+        -5,
+        10 * 86_400_000,
+        631_152_000_000,
+        MS,
+        MS + 10**11,
+        LIKELY["s"][0] - 1,
+        LIKELY["s"][1] + 1,
+    ]
+    chunk, letters = decode(times)
+    assert chunk.batch["ts"].to_pylist() == times
+    assert not letters.counts
+
+
+def test_the_same_rows_are_refused_however_they_come() -> None:
+    """A row's fate is its own: one by one, in one array, as JSON and as Arrow."""
+    rng = np.random.default_rng(5)
+    times = np.concatenate(
+        [rng.integers(-(2**62), 2**62, 50), rng.integers(0, 5 * 10**9, 50), [2**63 - 1, -(2**63)]]
+    )
+    _, masks = milliseconds(pa.array(times), None)
+    refused = np.logical_or.reduce(list(masks.values()))
+    alone = [bool(milliseconds(pa.array([ts]), None)[1]) for ts in times.tolist()]
+    assert refused.tolist() == alone and 0 < refused.sum() < len(times)
+    chunk, _ = decode(times.tolist())
+    assert chunk.offset.tolist() == np.flatnonzero(~refused).tolist()
+    batch = pa.RecordBatch.from_pydict({"user": np.zeros(len(times), np.int64), "ts": times})
+    rows = Decoder(stream(), DeadLetters(None)).rows(0, 0, batch)
+    assert rows.offset.tolist() == chunk.offset.tolist()
+
+
+def test_timestamps_know_their_unit_and_seconds_that_do_not_fit_are_no_times() -> None:
+    stamps = pa.array([MS // 1000 * 1000], pa.timestamp("ms"))
+    batch = pa.RecordBatch.from_pydict({"user": [1], "ts": stamps})
+    for unit in (None, "ms", "s", "us", "ns"):
+        chunk = Decoder(stream(unit), DeadLetters(None)).rows(0, 0, batch)
+        assert chunk.batch["ts"].to_pylist() == [MS // 1000 * 1000]
+    chunk, letters = decode([2**62, None, 5], "s")
+    assert chunk.batch["ts"].to_pylist() == [5000] and letters.counts == {Reason.WRONG_TYPE: 2}
+
+
+def test_a_unit_is_one_of_four_and_milliseconds_are_the_usual_ones() -> None:
+    with pytest.raises(
+        ConfigError, match="time_unit is 'sec'; write one of ms, s, us, ns beside a time column"
+    ):
+        stream("sec")
+    with pytest.raises(ConfigError, match="time_unit is 's'"):
+        Stream("shown", key="user", columns={"user": "int64"}, time_unit="s")
+    assert repr(stream("ms")) == repr(stream()) != repr(stream("s"))

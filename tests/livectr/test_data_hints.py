@@ -1,0 +1,102 @@
+"""Data that looks wrong but may be right: a warning and a sentence in the report, and the run goes on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from tests.livectr.wrong_logs import JOINED, LABELLED, Learner, request, row, write_json
+
+SHOWN = 400
+
+
+@pytest.fixture
+def train(tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> Learner:
+    return Learner(tmp_path, capsys, caplog)
+
+
+def write(root: Path, *, shown: list[dict[str, Any]], clicks: list[dict[str, Any]], ads: int = 20) -> None:
+    write_json(root / "logs", "shown", shown)
+    write_json(root / "logs", "clicks", clicks)
+    write_json(root / "logs", "ads", [{"ad": number, "category": f"c{number % 3}"} for number in range(ads)])
+
+
+def found(kind: str) -> float:
+    return REGISTRY.get_sample_value("livectr_lookups_total", {"table": "ads", "found": kind}) or 0.0
+
+
+USUAL = [request(number) for number in range(SHOWN)]
+CLICKS = [request(number, ts=request(number)["ts"] + 100) for number in range(0, SHOWN, 3)]
+
+
+def test_a_log_as_it_should_be_has_no_hints(tmp_path: Path, train: Learner) -> None:
+    write(tmp_path, shown=USUAL, clicks=CLICKS)
+    code, report, said = train(JOINED)
+    assert (code, report["hints"]) == (0, []) and "WARNING" not in said
+    stream = report["stream"]
+    assert (stream["examples"], stream["clicked"]) == (SHOWN, len(CLICKS))
+    assert stream["lookups"] == {"ads": {"found": SHOWN, "missing": 0}}
+    assert report["rows"]["ads"] == {"rows": 20, "unusable": 0, "commonest": None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        (
+            dict(shown=[request(number, ad=1_000 + number) for number in range(SHOWN)]),
+            f"table ads has a row for 0 of {SHOWN} look-ups (0%), the others are read as null: "
+            "are shown.ad and ads.ad the same ids, written alike?",
+        ),
+        (
+            dict(clicks=[]),
+            f"clicks has no rows, while shown has {SHOWN}: every label is 0. Are clicks written to topic "
+            "clicks?",
+        ),
+        (
+            dict(clicks=[dict(one, request=10_000 + one["request"]) for one in CLICKS]),
+            f"{len(CLICKS)} of {len(CLICKS)} clicks have no row of shown with their request: are these the "
+            "same ids, and is window=1000 ms long enough?",
+        ),
+        (
+            dict(shown=[request(number, request=number // 2) for number in range(SHOWN)]),
+            f"{SHOWN // 2} of {SHOWN} shown repeat the request of an earlier row and were left out: was the "
+            "log written twice, or does request not name one impression?",
+        ),
+    ],
+)
+def test_what_looks_wrong_is_said_once(
+    tmp_path: Path, train: Learner, changes: dict[str, Any], hint: str
+) -> None:
+    before = found("true"), found("false")
+    write(tmp_path, **{"shown": USUAL, "clicks": CLICKS, **changes})
+    code, report, said = train(JOINED)
+    assert code == 0 and hint in report["hints"]
+    assert said.count(hint) == 1
+    lookups = report["stream"]["lookups"]["ads"]
+    assert (found("true") - before[0], found("false") - before[1]) == (lookups["found"], lookups["missing"])
+
+
+def test_labels_that_are_never_1(tmp_path: Path, train: Learner) -> None:
+    write_json(tmp_path / "logs", "shown", [row(number, click=0) for number in range(SHOWN)])
+    code, report, said = train(LABELLED)
+    assert code == 0
+    hint = f"none of {SHOWN} examples has label 1: is the label column `click` right?"
+    assert report["hints"] == [hint] and said.count(hint) == 1
+
+
+def test_a_look_up_table_that_misses_is_said_while_training(
+    tmp_path: Path, train: Learner, monkeypatch: Any
+) -> None:
+    """Not only in the report, which a live run does not write for days."""
+    from trainer import data_watch
+
+    monkeypatch.setattr(data_watch, "LOOK_EVERY_S", 0.0)
+    write(tmp_path, shown=[request(number) for number in range(30_000)], clicks=CLICKS, ads=5)
+    code, _, said = train(JOINED, "--batch-size", "4096")
+    assert code == 0
+    told = re.search(r"table ads has a row for [\d,]+ of ([\d,]+) look-ups \(25%\)", said)
+    assert told is not None and 10_000 <= int(told[1].replace(",", "")) < 30_000

@@ -149,7 +149,8 @@ class Keyspace:
 
     def sentinels(self, ns: str, buckets: Iterable[int]) -> list[bytes]:
         """Redis keys of the sentinels of some buckets; ns: that of rows, or VALUES."""
-        return [f"{self.namespace}:{{{b:02x}}}:{ns}:whole".encode() for b in buckets]
+        names = _sentinels(self.namespace, ns)
+        return [names[bucket] for bucket in buckets]
 
     def part(self, bucket: int, ns: str, rank: int) -> str:
         """A rank's mark of a complete publish."""
@@ -320,6 +321,12 @@ def _prefixes(namespace: str, middle: str) -> npt.NDArray[np.uint8]:
     """What the keys of each bucket begin with, u8[BUCKETS, width]."""
     heads = [f"{namespace}:{{{b:02x}}}:{middle}".encode() for b in range(BUCKETS)]
     return np.frombuffer(b"".join(heads), np.uint8).reshape(BUCKETS, -1)
+
+
+@functools.lru_cache(maxsize=16)
+def _sentinels(namespace: str, ns: str) -> tuple[bytes, ...]:
+    """The sentinel of each bucket."""
+    return tuple(f"{namespace}:{{{b:02x}}}:{ns}:whole".encode() for b in range(BUCKETS))
 
 
 def _cut(matrix: npt.NDArray[np.uint8]) -> list[bytes]:

@@ -1,10 +1,13 @@
 """The manifest of a version: it comes back from JSON as it was, and knows what changed since another one."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protos.evictions import Evictions
 from protos.manifest import FRESHNESS_BINS, Freshness, VersionManifest
 
 
@@ -14,6 +17,7 @@ def manifest(**changes: object) -> VersionManifest:
         segments=(("rank.w", 1), ("rank.v", 2)), tables={"ad": 5}, dense=("d0", "d1"), changed=("c7",),
         earlier={6: ("c6",), 5: ("c5",)}, item_vectors="iv", content={"images": ("i0", "i1")},
         freshness=Freshness.of(np.array([250, 299, 10])),
+        whole="w", evictions=Evictions("r", "noeviction", 3),
     )  # fmt: skip
     return VersionManifest(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -25,6 +29,13 @@ def test_manifest_round_trips_and_refuses_other_fields() -> None:
         VersionManifest.from_json(manifest().to_json().replace(b'"epoch"', b'"colour"'))
     with pytest.raises(ValueError):
         VersionManifest.from_json(b"[]")
+
+
+def test_a_manifest_of_an_older_trainer_is_read() -> None:
+    """It cannot say that its name space is whole; everything else it can."""
+    values = json.loads(manifest().to_json())
+    del values["whole"], values["evictions"]
+    assert VersionManifest.from_json(json.dumps(values)) == manifest(whole="", evictions=Evictions())
 
 
 @given(st.lists(st.lists(st.integers(0, 10**7), max_size=30), max_size=5))

@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import redis
 
 from ingest.keys import hash_strings
 from ingest.pipeline import Pipeline
 from ingest.streams import Stream, Table, labelled
 from models import LR, TwoTower
 from models.base import row_segments
+from protos.store import Keyspace
 from serving.client import PreRankClient
 from serving.scorer import model_configs
 from serving.serve import App
@@ -31,20 +33,37 @@ pipeline = Pipeline(
 NAMES = ["Für Elise", "Bolero", "夜曲", "Clair de lune"]
 
 
-@pytest.mark.parametrize("published", [True, False])
-def test_names_go_in_and_come_out(redis_url: str, serve: Callable[..., App], published: bool) -> None:
+def published(redis_url: str, *, with_vectors: bool) -> None:
+    """A version whose catalogue is NAMES."""
     step = DesStep(pipeline, rank=0, world=1, seed=1)
     segments = tuple((s.name, s.dim) for s in row_segments(model_configs(pipeline)))
     publication = Publication(redis_url, pipeline.fingerprint, segments)
     keys = hash_strings(NAMES)
     publication.facts("songs", {int(k): [name, "piano"] for k, name in zip(keys, NAMES, strict=True)})
     vectors = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
-    publication.publish({}, step.weights(), (keys, vectors) if published else None)
+    publication.publish({}, step.weights(), (keys, vectors) if with_vectors else None)
+
+
+@pytest.mark.parametrize("with_vectors", [True, False])
+def test_names_go_in_and_come_out(redis_url: str, serve: Callable[..., App], with_vectors: bool) -> None:
+    published(redis_url, with_vectors=with_vectors)
     with PreRankClient(serve("prerank", pipeline).server.address) as client:
         assert [c.name for c in client.describe().columns] == ["user"]
         some = client.prerank({"user": "anna"}, [*NAMES[:2], "unheard"], 3)
         everything = client.prerank({"user": "anna"}, None, 10)
     assert sorted(some.names.values) == sorted([*NAMES[:2], "unheard"])
     assert [[*NAMES[:2], "unheard"][i] for i in some.index] == list(some.names.values)
-    assert some.unknown == (1 if published else 3)
-    assert sorted(everything.names.values) == (sorted(NAMES) if published else [])
+    assert some.unknown == (1 if with_vectors else 3)
+    assert sorted(everything.names.values) == (sorted(NAMES) if with_vectors else [])
+
+
+def test_names_that_redis_lost_are_marked(redis_url: str, serve: Callable[..., App]) -> None:
+    """The best of the catalogue are known by their vectors; what they are called is in Redis alone."""
+    published(redis_url, with_vectors=True)
+    app = serve("prerank", pipeline, facts_fresh_s=0.0)
+    redis.Redis.from_url(redis_url).unlink(*Keyspace("livectr").facts("songs", hash_strings(NAMES)))
+    client = redis.Redis.from_url(redis_url)
+    with PreRankClient(app.server.address) as towers:
+        assert not towers.prerank({"user": "anna"}, None, 4).degraded  # removed by the trainer: they are gone
+        client.flushall()
+        assert towers.prerank({"user": "anna"}, None, 4).degraded

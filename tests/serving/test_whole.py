@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import grpc
 import numpy as np
 import pytest
 import redis
+import safetensors.torch
 import torch
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -40,6 +42,10 @@ from tests.serving.test_versions import (
     versions_of,
     wait_for,
 )
+from trainer.control import Control
+from trainer.lookout import Lookout
+from trainer.publish import Publisher, Snapshot
+from trainer.redis_store import RedisStore
 
 Serve = Callable[..., App]
 
@@ -138,6 +144,47 @@ def test_an_emptied_redis_is_marked_told_and_forgiven(
     assert sum("rank is NOT_SERVING" in record.getMessage() for record in caplog.records) == 1
 
 
+def test_the_trainer_mends_it_by_itself(redis_url: str, client: redis.Redis, serve: Serve) -> None:
+    """A trainer without anything new to publish, a server under load, and FLUSHALL, three times."""
+    store = RedisStore(redis_url, "livectr")
+    publisher = Publisher(
+        store,
+        Control(),
+        fingerprint=pipeline.fingerprint,
+        segments=SEGMENTS,
+        seed=1,
+        lookout=Lookout(store, every_s=0.3),
+    )
+    stop = threading.Event()
+
+    def idle() -> None:
+        """The header exchange of a run without events."""
+        while not stop.wait(0.005):
+            publisher.observe([publisher.flag])
+            if publisher.full and not publisher.busy:
+                version = publisher.cursor(0).version
+                weights = safetensors.torch.save(dense(version))
+                publisher.begin(Snapshot(version, rows(version), {"user": 50, "ad": 400}, weights))
+
+    publisher.start(None)
+    running = threading.Thread(target=idle)
+    running.start()
+    try:
+        app = serve("rank", pipeline, nearcache_rows=60)
+        with traffic(app) as seen:
+            for version in (2, 3, 4):
+                marked, right = seen.marked, seen.right
+                client.flushall()
+                wait_for(lambda marked=marked: seen.marked > marked)  # type: ignore[misc]
+                wait_for(lambda version=version: served(app) == version)  # type: ignore[misc]
+                wait_for(lambda right=right: seen.right > right + 20)  # type: ignore[misc]
+    finally:
+        stop.set()
+        running.join()
+        publisher.close()
+    assert health(app) == SERVING and not app.view.standing.reason
+
+
 def test_another_pipeline_under_the_same_name_space(
     redis_url: str, client: redis.Redis, serve: Serve
 ) -> None:
@@ -166,6 +213,33 @@ def test_another_pipeline_sweeps_ours_away(redis_url: str, client: redis.Redis, 
         wait_for(lambda: running.marked > 20)
         wait_for(lambda: trouble("rows") == 1)
     assert not list(client.scan_iter("livectr:*:1-0:whole"))
+
+
+def test_another_pipelines_version_is_told(redis_url: str, serve: Serve) -> None:
+    """Ours goes on answering from rows that are right, but stays as it is: after the grace health says so."""
+    publication = trainer(redis_url)
+    publish(publication)
+    app = serve("rank", pipeline, lost_grace_s=0.5)
+    publication.as_of("someone else's")
+    wait_for(lambda: health(app) == NOT_SERVING)
+    assert trouble("foreign") == 1
+    with RankClient(app.server.address) as rank:
+        assert "of another pipeline" in rank.describe().trouble
+        assert not rank.rank({"user_id": 1}, {"ad_id": ADS[:10].tolist()}).degraded
+    publish(publication)
+    wait_for(lambda: health(app) == SERVING)
+    assert served(app) == 3 and trouble("foreign") == 0
+
+
+def test_a_version_of_an_older_trainer_is_marked(redis_url: str, client: redis.Redis, serve: Serve) -> None:
+    """Without sentinels nothing says that it is whole."""
+    publication = trainer(redis_url)
+    publish(publication)
+    assert publication.last is not None
+    publication.store.flip(replace(publication.last, version=2, whole="").to_json(), 2, b"")
+    app = serve("rank", pipeline)
+    with RankClient(app.server.address) as rank:
+        assert rank.rank({"user_id": 1}, {"ad_id": ADS[:10].tolist()}).degraded
 
 
 def test_evicted_rows_are_marked_until_everything_was_published(

@@ -15,10 +15,10 @@ from ingest.codegen import host_source
 from ingest.expr import Expr
 from ingest.features import Features
 from ingest.operators.user import located
-from ingest.recycled import Recycled
 from ingest.resources import initial_states, resource_words, resources
 from kernels.compiler import compile_host
 from kernels.errors import ConfigError, InternalError, KernelError
+from kernels.recycled import Recycled
 
 if TYPE_CHECKING:
     from ingest.plan import FeaturePlan

@@ -8,7 +8,6 @@ LIVECTR_THREADS threads; equal calls give equal bits with any number of them.
 import hashlib
 import itertools
 import math
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from kernels.admission import Admission
 from kernels.layout import RowLayout
 from kernels.native import address, checked, contiguous, table_library
+from kernels.recycled import Recycled
 from kernels.usage import Tracked
 
 Keys = npt.NDArray[np.int64]
@@ -244,9 +244,8 @@ class FieldTables:
             raise ValueError(f"blocks must name a block for each of {len(fields)} fields, not {blocks}")
         self._count = int(self._blocks.max(initial=0)) + 1
         self._shapes: tuple[tuple[int, ...], ...] | None = None
-        # Memory of forward's results, used again once nobody holds them: new pages are cleared by the kernel,
-        # which takes as long as a tenth of a forward.
-        self._spare: Floats = np.empty(0, np.float32)
+        # Of forward's results: new pages are cleared by the kernel, which takes a tenth of a forward's time.
+        self._memory = Recycled(keep=1)
         if used:
             self._library = tables[used[0]].library
             handles = np.array([tables[name].handle for name in used], np.uintp)
@@ -263,11 +262,8 @@ class FieldTables:
         keys: int64[nnz]. Remembers the rows for `backward`. Raises ValueError for offsets that do not fit.
         """
         offsets, keys, counts, cells = self._prepare(offsets, keys, rows)
-        if (
-            self._spare.size < cells * self.dim or sys.getrefcount(self._spare) > 2
-        ):  # here, and as an argument
-            self._spare = np.empty(cells * self.dim, np.float32)
-        out = self._spare[: cells * self.dim]
+        numbers = cells * self.dim
+        out = self._memory.empty((numbers + 1) // 2).view(np.float32)[:numbers]
         self._shapes = None
         if self.fields:
             checked(

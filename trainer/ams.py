@@ -29,8 +29,8 @@ from torch import Tensor
 from ingest.common import Common, CommonFeatures
 from ingest.contents import Content as Declared
 from ingest.features import Features
-from ingest.recycled import Recycled
 from kernels.errors import ConfigError
+from kernels.recycled import Recycled
 from kernels.unique import unique_segments
 from models.base import Ragged
 from models.embedding import SubModel, SubNetwork

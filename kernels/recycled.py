@@ -1,0 +1,68 @@
+"""Large arrays that are used again.
+
+A batch's keys are megabytes. Fresh memory for each batch comes from the kernel page by page, zeroed; memory
+that was used before costs nothing.
+
+An array that is given out is a view of a lease. Views, slices and tensors of it hold the lease as well, so
+memory comes back when the last of them has gone, and nobody has to count who holds what.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+I64 = npt.NDArray[np.int64]
+
+
+class _Memory:
+    """A piece of memory, and its description for NumPy."""
+
+    __slots__ = ("array", "interface", "size")
+
+    def __init__(self, size: int) -> None:
+        self.array = np.empty(size, np.int64)
+        self.interface: dict[str, Any] = self.array.__array_interface__
+        self.size = size
+
+
+class _Lease:
+    """The base of an array over lent memory, and of its views; the memory goes back with it."""
+
+    __slots__ = ("__array_interface__", "free", "memory")
+
+    def __init__(self, memory: _Memory, free: deque[_Memory]) -> None:
+        self.memory, self.free = memory, free
+        self.__array_interface__ = memory.interface
+
+    def __del__(self) -> None:
+        # Called wherever the last view goes, a garbage collection inside `Recycled` included: takes no lock.
+        self.free.append(self.memory)
+
+
+class Recycled:
+    """Gives out int64 arrays; memory whose array, and every view of it, has gone is given out again.
+
+    keep: how many pieces of memory wait to be used again. May be used by several threads.
+    """
+
+    def __init__(self, keep: int = 4) -> None:
+        self._free: deque[_Memory] = deque(maxlen=keep)
+        self._lock = threading.Lock()
+
+    def empty(self, count: int) -> I64:
+        """int64[count], not cleared."""
+        return np.asarray(_Lease(self._take(count), self._free))[:count]
+
+    def _take(self, count: int) -> _Memory:
+        with self._lock:
+            for _ in range(len(self._free)):
+                memory = self._free.pop()
+                if count <= memory.size <= 4 * count + 4096:
+                    return memory
+                self._free.appendleft(memory)
+        return _Memory(count + count // 8)

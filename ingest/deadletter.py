@@ -14,38 +14,45 @@ A letter is a JSON object:
 A letter is written when its record is read, which may be before the checkpoint that covers it. After a crash
 such records are read again; so a file is asked first which letters it has, and in Kafka a letter's message
 key is its position and the topic is compacted: each bad record keeps one letter.
+
+`flush` puts letters on a disk, never into a broker: those of a topic wait in a spool (ingest.spool) for a
+thread that sends them (ingest.letter_topic). A spool that is full holds the sources back.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import logging
+import os
+import tempfile
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kafka import KafkaProducer
-from kafka.errors import KafkaError, TopicAlreadyExistsError
-
 from ingest import metrics
+from ingest.letter_topic import TOPIC, TopicSink
 from ingest.sources.base import log_folder
-from ingest.sources.brokers import connect_admin, kafka_servers, no_answer
+from ingest.spool import Spool
 from ingest.usable import RowCounts
-from kernels.errors import ConfigError, InternalError
+from kernels.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
     from ingest.sources.base import Position
 
-TOPIC = "livectr.dead_letters"
+__all__ = ["TOPIC", "DeadLetters", "Reason"]
+
 MAX_VALUE_BYTES = 64 << 10
 EXAMPLE = -1
 """The offset of a letter about an example."""
 
-_log = logging.getLogger(__name__)
+SPOOL_BYTES = 1 << 30
+"""Letters that may wait for their topic."""
+SPOOL = "dead_letters"
+"""Folder of the spool, beside the generations of a checkpoint."""
 
 
 class Reason(StrEnum):
@@ -69,6 +76,8 @@ class Reason(StrEnum):
 
 
 class _Sink(Protocol):
+    @property
+    def full(self) -> bool: ...
     def resume(self, positions: Mapping[tuple[str, int], Position]) -> None: ...
     def write(self, place: tuple[str, int, int, int], letter: dict[str, Any]) -> None: ...
     def flush(self) -> None: ...
@@ -79,31 +88,48 @@ class DeadLetters:
     """Where bad records go; safe to use from several threads.
 
     target: `kafka://HOST:PORT` (topic `livectr.dead_letters`), a folder, or None to count only.
-    writer: number of the process among those that share the folder (the rank).
+    writer: number of the process among the `writers` that share the folder (the rank).
+    spool: folder in which letters wait for a topic; None: a temporary one, which stays when letters are left
+        in it. spool_bytes: the sources rest while more bytes wait.
     Raises ConnectError when the broker does not answer, ConfigError for a folder that cannot be written.
     """
 
-    def __init__(self, target: str | Path | None, *, writer: int = 0) -> None:
+    def __init__(
+        self,
+        target: str | Path | None,
+        *,
+        writer: int = 0,
+        writers: int = 1,
+        spool: Path | None = None,
+        spool_bytes: int = SPOOL_BYTES,
+    ) -> None:
         self.target = target
         self.counts: Counter[str] = Counter()  # reason → rows of this process that cannot be used
         self.rows = RowCounts()
         self._lock = threading.Lock()
         self._sink: _Sink | None = None
+        self._temporary: Path | None = None
         if isinstance(target, str) and target.startswith("kafka:"):
-            self._sink = _TopicSink(target)
+            folder = spool or Path(tempfile.mkdtemp(prefix="livectr-dead-letters-"))
+            self._temporary = folder if spool is None else None
+            waiting = Spool(folder, writer=writer, writers=writers, most_bytes=spool_bytes)
+            self._sink = TopicSink(target, waiting)
         elif target is not None:
             self._sink = _FileSink(Path(target), writer)
 
     @classmethod
-    def for_source(cls, url: str, folder: str | Path | None = None, *, writer: int = 0) -> DeadLetters:
-        """The usual place: `folder` if given, else a topic of the broker or a folder beside the topics."""
+    def for_source(cls, url: str, folder: str | Path | None = None, **options: Any) -> DeadLetters:
+        """The usual place: `folder` if given, else a topic of the broker or a folder beside the topics.
+
+        options: writer, writers, spool, spool_bytes.
+        """
         if folder is None:
             if url.startswith("file:") and not log_folder(url).is_dir():  # letters alone are no log
                 raise ConfigError(
                     f"there is no folder {log_folder(url)}; name the one that holds a folder per topic"
                 )
             folder = url if url.startswith("kafka:") else log_folder(url) / TOPIC
-        return cls(folder, writer=writer)
+        return cls(folder, **options)
 
     @property
     def place(self) -> str | None:
@@ -154,7 +180,8 @@ class DeadLetters:
         with self._lock:
             self.counts[reason.value] += rows
             if self._sink is not None:
-                self._sink.write((topic, partition, offset, index), letter)
+                with self._said():
+                    self._sink.write((topic, partition, offset, index), letter)
 
     def __len__(self) -> int:
         """Rows of this process that cannot be used."""
@@ -163,21 +190,38 @@ class DeadLetters:
     def __bool__(self) -> bool:
         return True  # also while there are none
 
-    def flush(self) -> None:
-        """Hand every letter over, before a checkpoint says that its record is done with.
+    @property
+    def full(self) -> bool:
+        """Whether so many letters wait for their topic that no more records should be read."""
+        sink = self._sink
+        return sink is not None and sink.full
 
-        Raises InternalError when the broker does not take them.
+    def flush(self) -> None:
+        """Put every letter on the disk, before a checkpoint says that its record is done with.
+
+        Raises UserError for a disk that does not take them.
         """
-        with self._lock:
+        with self._lock, self._said():
             if self._sink is not None:
                 self._sink.flush()
 
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"a dead letter cannot be kept: {error}; make room on that disk") from error
+
     def close(self) -> None:
-        """Flush and close; calling it twice is fine."""
+        """Flush and close; calling it twice is fine. Letters that their topic has not taken stay in the
+        spool."""
         with self._lock:
             if self._sink is not None:
                 sink, self._sink = self._sink, None
                 sink.close()
+                if self._temporary is not None:
+                    with suppress(OSError):  # letters are left in it
+                        self._temporary.rmdir()
 
 
 class _FileSink:
@@ -218,62 +262,13 @@ class _FileSink:
         else:
             self._file.write(json.dumps(letter, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
 
+    @property
+    def full(self) -> bool:
+        return False
+
     def flush(self) -> None:
         self._file.flush()
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
-
-
-class _TopicSink:
-    """Messages of a compacted topic, keyed by position."""
-
-    def __init__(self, url: str) -> None:
-        with connect_admin(url) as admin:
-            topic = {"num_partitions": 1, "configs": {"cleanup.policy": "compact"}}
-            try:
-                if TOPIC not in admin.list_topics():
-                    admin.create_topics({TOPIC: topic}, wait_for_metadata=True)
-            except TopicAlreadyExistsError:
-                pass  # another process was first
-            except KafkaError as error:
-                raise ConfigError(
-                    f"topic {TOPIC} cannot be created ({error}); create it beforehand"
-                ) from error
-        try:
-            self._producer = KafkaProducer(
-                bootstrap_servers=kafka_servers(url), bootstrap_timeout_ms=5000, linger_ms=50
-            )
-        except KafkaError as error:
-            raise no_answer(url) from error
-        self._failure: BaseException | None = None
-
-    def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:
-        """Nothing to do: compaction drops what is written twice."""
-
-    def write(self, place: tuple[str, int, int, int], letter: dict[str, Any]) -> None:
-        key = "/".join(map(str, place)).encode()
-        value = json.dumps(letter, ensure_ascii=False).encode("utf-8", "replace")
-        try:
-            self._producer.send(TOPIC, key=key, value=value).add_errback(self._failed)
-        except KafkaError as error:
-            self._failed(error)
-
-    def _failed(self, error: BaseException) -> None:
-        _log.warning("a dead letter could not be written: %s", error)
-        self._failure = error
-
-    def flush(self) -> None:
-        try:
-            self._producer.flush(timeout=30)
-        except KafkaError as error:
-            self._failed(error)
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise InternalError(f"dead letters could not be written to topic {TOPIC}: {failure}") from failure
-
-    def close(self) -> None:
-        try:
-            self.flush()
-        finally:
-            self._producer.close(timeout=5)

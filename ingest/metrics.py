@@ -22,6 +22,10 @@ lookups = Counter(
     "Look-ups of examples in a table, found (true) or not (false)",
     ["table", "found"],
 )
+dead_letters_waiting = Gauge(
+    "livectr_dead_letters_waiting", "Dead letters on this machine's disk that their topic has not taken yet"
+)
+dead_letter_spool_bytes = Gauge("livectr_dead_letter_spool_bytes", "Bytes of the dead letters that wait")
 pending_joins = Gauge("livectr_pending_joins", "Impressions that wait for the end of their label window")
 late_clicks = Counter(
     "livectr_late_clicks_total", "Clicks that came after their impression had left unlabelled"

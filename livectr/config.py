@@ -224,6 +224,12 @@ class Settings:
         commands=TRAIN,
         example="DIR",
     )
+    dead_letter_spool_bytes: int = setting(
+        T.dead_letter_spool_bytes,
+        "dead letters that may wait on disk for their topic; beyond it reading waits",
+        commands=TRAIN,
+        least=1,
+    )
     max_record_bytes: int = setting(
         T.max_record_bytes, "longest JSON record; a longer one is a dead letter", commands=TRAIN, least=1
     )

@@ -22,6 +22,8 @@ LINGER_MS = 5
 TOPIC_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")  # Kafka's rule; a folder's name as well
 MAX_REQUEST_BYTES = 16 << 20  # an Arrow batch is one message; the broker's limit has to allow it as well
 
+FOR_EVER_MS = (1 << 31) - 1
+
 
 class Sink(Protocol):
     """Takes events of a topic; `flush` returns when everything given before is readable by others."""
@@ -160,7 +162,8 @@ _PART = re.compile(r"\d+-(\d+)\.")
 
 
 class KafkaSink:
-    """An idempotent producer: what the broker acknowledged is there once and in order."""
+    """An idempotent producer: what the broker acknowledged is there once and in order. A broker that is away
+    is waited for."""
 
     def __init__(self, url: str, topics: dict[str, int], tables: tuple[str, ...]) -> None:
         from kafka import KafkaProducer
@@ -183,6 +186,8 @@ class KafkaSink:
             linger_ms=LINGER_MS,
             batch_size=256 << 10,
             max_request_size=MAX_REQUEST_BYTES,
+            max_block_ms=FOR_EVER_MS,
+            delivery_timeout_ms=FOR_EVER_MS,
             client_id="livectr-writer",
         )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ingest.content_folders import content_folders
+from ingest.deadletter import SPOOL_BYTES
 from ingest.limits import LIMITS, RecordLimits
 from ingest.usable import MIN_USABLE
 from kernels.errors import ConfigError
@@ -32,6 +33,7 @@ class TrainOptions:
     window_s: event time over which the quality gauges slide.
     predictions: file for the log of test-then-train predictions. report: file for the report (JSON).
     dead_letters: directory or URL for records that cannot be used; None: the source's own place.
+    dead_letter_spool_bytes: of letters that may wait for their topic, in a folder beside the checkpoint.
     max_record_bytes, max_record_depth, max_message_rows, max_unpacked_bytes: see ingest.limits.RecordLimits.
     min_usable: least share of a topic's rows that must be usable, judged from 10,000 rows on; 0: not judged.
     basic: folder of materialised features, which are read and not computed; None: all are computed.
@@ -71,6 +73,7 @@ class TrainOptions:
     predictions: str | None = None
     report: str | None = None
     dead_letters: str | None = None
+    dead_letter_spool_bytes: int = SPOOL_BYTES
     max_record_bytes: int = LIMITS.record_bytes
     max_record_depth: int = LIMITS.depth
     max_message_rows: int = LIMITS.message_rows

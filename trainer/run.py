@@ -25,7 +25,7 @@ import torch
 
 from ingest.basic import Track
 from ingest.common import Common, sharing
-from ingest.deadletter import DeadLetters
+from ingest.deadletter import SPOOL, DeadLetters
 from ingest.device import compiler
 from ingest.examples import ExampleSource
 from ingest.pipeline import Pipeline
@@ -186,7 +186,14 @@ class Training:
             statistics = statistics.load(restored.statistics())
         elif warm is not None:
             statistics = warm.statistics(statistics)
-        self.dead_letters = DeadLetters.for_source(options.source, options.dead_letters, writer=rank)
+        self.dead_letters = DeadLetters.for_source(
+            options.source,
+            options.dead_letters,
+            writer=rank,
+            writers=world,
+            spool=Path(options.checkpoint) / SPOOL if options.checkpoint is not None else None,
+            spool_bytes=options.dead_letter_spool_bytes,
+        )
         resources.callback(self.dead_letters.close)
         self.source = ExampleSource(
             self.track.pipeline,

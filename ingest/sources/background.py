@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -9,9 +10,12 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping
 
 from ingest import metrics
+from ingest.deadletter import DeadLetters
 from ingest.sources.base import Chunk, Position, TopicPartition
 
+_log = logging.getLogger(__name__)
 _LAG_EVERY_S = 1.0
+_FULL_FOR_S, _WARN_EVERY_S = 2.0, 30.0
 QUEUE_BYTES = 8 << 20
 """Decoded bytes that may wait by default. All of it can move into the ready queue at once, where a row takes
 several times as much, and every checkpoint writes what is ready: more costs memory and wins no time."""
@@ -21,11 +25,13 @@ class BackgroundSource(ABC):
     """What Kafka and file sources share: queue, back-pressure, ends, errors of the thread.
 
     A subclass reads in `_run`, hands chunks to `_put` and says with `_mark` how far a partition's end is.
-    max_queue_bytes: decoded bytes that may wait; the thread rests while there are more.
+    max_queue_bytes: decoded bytes that may wait; the thread rests while there are more, and while the spool
+    of the dead letters is full.
     """
 
-    def __init__(self, max_queue_bytes: int) -> None:
+    def __init__(self, max_queue_bytes: int, dead_letters: DeadLetters) -> None:
         self._max_queue_bytes = max_queue_bytes
+        self._letters = dead_letters
         self._positions: dict[TopicPartition, Position] = {}
         self._bytes: Counter[str] = Counter()  # topic → bytes read; only the reading thread adds
         self._changed = threading.Condition()
@@ -111,6 +117,7 @@ class BackgroundSource(ABC):
     def _put(self, chunk: Chunk, behind: int, ended: bool) -> None:
         """Queue a chunk and its partition's distance to the end; waits while the queue is full."""
         place = (chunk.topic, chunk.partition)
+        self._wait_for_letters()
         size = chunk.batch.nbytes + chunk.offset.nbytes + chunk.index.nbytes
         with self._changed:
             self._changed.wait_for(lambda: self._queue_bytes < self._max_queue_bytes or self._stopping)
@@ -120,6 +127,17 @@ class BackgroundSource(ABC):
             self._behind[place] = behind
             self._ended[place] = ended
             self._changed.notify_all()
+
+    def _wait_for_letters(self) -> None:
+        """Back-pressure: bad records are read no faster than their letters find a place."""
+        warn_at = time.monotonic() + _FULL_FOR_S
+        while self._letters.full and not self._stopping:
+            if time.monotonic() >= warn_at:
+                warn_at = time.monotonic() + _WARN_EVERY_S
+                _log.warning(
+                    "reading waits: dead letters fill their spool until %s takes them", self._letters.target
+                )
+            self._rest(0.1)
 
     def _mark(self, place: TopicPartition, behind: int, ended: bool) -> None:
         """Say how far the end is when nothing was read."""

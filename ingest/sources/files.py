@@ -53,10 +53,9 @@ class FileSource(BackgroundSource):
         limits: RecordLimits = LIMITS,
         max_queue_bytes: int = QUEUE_BYTES,
     ) -> None:
-        super().__init__(max_queue_bytes)
+        super().__init__(max_queue_bytes, dead_letters)
         self._root = log_folder(url)
         self._until_end = until_end
-        self._letters = dead_letters
         self._max_record_bytes = limits.record_bytes
         self._decoders = {
             stream.topic: Decoder(

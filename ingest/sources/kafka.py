@@ -65,12 +65,11 @@ class KafkaSource(BackgroundSource):
         limits: RecordLimits = LIMITS,
         max_queue_bytes: int = QUEUE_BYTES,
     ) -> None:
-        super().__init__(max_queue_bytes)
+        super().__init__(max_queue_bytes, dead_letters)
         if importlib.util.find_spec("crc32c") is None:
             raise ConfigError("reading Kafka needs the checksum library: pip install crc32c")
         self._url = url
         self._until_end = until_end
-        self._letters = dead_letters
         self._decoders = {
             stream.topic: Decoder(
                 stream,

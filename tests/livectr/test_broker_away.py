@@ -49,7 +49,7 @@ def test_a_trainer_whose_broker_goes_and_comes_back_says_so_in_its_own_words(tmp
         options = ["--source", broker.url, "--max-steps", "2", "--batch-size", "50"]
         with subprocess.Popen(command + options, stdout=subprocess.PIPE, stderr=stderr, text=True) as trainer:
             try:
-                wait(lambda: errors.stat().st_size > 0, trainer, errors)
+                wait(lambda: "trainer.monitor" in errors.read_text(), trainer, errors)
                 broker.kill()
                 wait(lambda: "does not answer; waiting for it" in errors.read_text(), trainer, errors)
                 time.sleep(3)  # a few of the client's attempts to connect

@@ -1,0 +1,164 @@
+"""The spool of dead letters: nothing that was flushed is lost, whoever is away and whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+from prometheus_client import REGISTRY
+
+from ingest.deadletter import TOPIC, DeadLetters, Reason
+from ingest.sources.base import open_source
+from ingest.sources.brokers import kafka_servers
+from ingest.spool import SEGMENT_BYTES, Spool
+from kernels.errors import ConfigError, UserError
+from livectr.kafka import Broker
+from tests.ingest.reading import assign, event, stream
+
+DEADLINE_S = 120
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def lines_of(spool: Spool) -> list[bytes]:
+    """Take everything."""
+    found: list[bytes] = []
+    while (segment := spool.next()) is not None:
+        found += segment.read_bytes().splitlines()
+        spool.done(segment)
+    return found
+
+
+def keys_in(url: str) -> list[str]:
+    """The keys of the letters in a broker, as they came."""
+    place = TopicPartition(TOPIC, 0)
+    consumer = KafkaConsumer(bootstrap_servers=kafka_servers(url), auto_offset_reset="earliest")
+    consumer.assign([place])
+    end = consumer.end_offsets([place])[place]
+    found: list[str] = []
+    while consumer.position(place) < end:
+        found += [m.key.decode() for records in consumer.poll(200).values() for m in records]
+    consumer.close()
+    return found
+
+
+def test_lines_come_in_order_and_once(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, most_bytes=3 * SEGMENT_BYTES)
+    assert spool.next() is None
+    written = [b"%d " % n + b"x" * 100_000 for n in range(100)]
+    for number, line in enumerate(written):
+        spool.append(line + b"\n")
+        assert spool.full == ((number + 1) * len(line) > 3 * SEGMENT_BYTES) or spool.bytes < 3 * SEGMENT_BYTES
+    assert (spool.letters, spool.bytes) == (100, sum(map(len, written)) + 100)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert lines_of(spool) == written
+    assert (spool.letters, spool.bytes, list(tmp_path.iterdir())) == (0, 0, [])
+
+
+def test_a_new_process_takes_over_what_others_left(tmp_path: Path) -> None:
+    """Also where there are fewer than before: two take over what four left, each line once."""
+    for writer in range(4):
+        spool = Spool(tmp_path, writer=writer, writers=4, most_bytes=1 << 20)
+        spool.append(b"%d\n" % writer)
+        spool.close()
+        spool.close()
+    spools = [Spool(tmp_path, writer=writer, writers=2, most_bytes=1 << 20) for writer in range(2)]
+    assert [spool.letters for spool in spools] == [2, 2]
+    spools[1].append(b"new\n")
+    assert [lines_of(spool) for spool in spools] == [[b"0", b"2"], [b"1", b"3", b"new"]]
+
+
+def test_flushed_lines_survive_a_kill(tmp_path: Path) -> None:
+    code = f"""
+import os, signal
+from pathlib import Path
+from ingest.spool import Spool
+spool = Spool(Path({str(tmp_path)!r}), most_bytes=1 << 20)
+for number in range(1000):
+    spool.append(b"%d\\n" % number)
+spool.flush()
+spool.append(b"perhaps")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    spool = Spool(tmp_path, most_bytes=1 << 20)
+    assert lines_of(spool)[:1000] == [b"%d" % number for number in range(1000)]
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="dead letters cannot wait in"):
+        Spool(tmp_path / "file" / "spool", most_bytes=1)
+
+
+def test_a_disk_that_takes_no_letters_is_told_in_a_sentence(tmp_path: Path) -> None:
+    letters = DeadLetters(tmp_path)
+    (tmp_path / "00000-letters.jsonl").unlink()
+    (tmp_path / "00000-letters.jsonl").symlink_to("/dev/full")
+    letters = DeadLetters(tmp_path)
+    letters.write("t", 0, 1, 0, Reason.BAD_JSON, "x", b"{")
+    with pytest.raises(UserError, match="No space left on device; make room on that disk"):
+        letters.flush()
+
+
+def test_a_broker_may_be_away_for_as_long_as_it_likes(tmp_path: Path) -> None:
+    """Reading goes on until the spool is full, then waits; with the broker it goes on where it stopped. The
+    letters that a run leaves behind are sent by the next one."""
+    log = tmp_path / "logs" / "impressions"
+    log.mkdir(parents=True)
+    bad = range(0, 6000, 2)
+    lines = [b"{" + b"x" * 500 if n in bad else event(n) for n in range(6000)]
+    (log / "00000-0.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    waiting = "livectr_dead_letters_waiting"
+    with Broker(data_dir=tmp_path / "kafka") as broker:
+        letters = DeadLetters(broker.url, spool=tmp_path / "spool", spool_bytes=50_000)
+        ended = DeadLetters(broker.url, spool=tmp_path / "ended")
+        broker.kill()
+        for offset in range(3):
+            ended.write("clicks", 1, offset, 0, Reason.BAD_JSON, "x", b"{")
+        ended.close()
+        left = sorted((tmp_path / "ended").iterdir())
+        kept = [json.loads(line)["offset"] for path in left for line in path.read_bytes().splitlines()]
+        assert kept == [0, 1, 2]
+        with left[-1].open("ab") as torn:
+            torn.write(b'{"topic": "cli')
+        url = f"file:{tmp_path / 'logs'}"
+        source = open_source(url, [stream("impressions")], until_end=True, dead_letters=letters)
+        try:
+            places = assign(source)
+            source.start()
+            wait_until(lambda: letters.full)
+            first = sum(map(len, source.poll(0.5)))
+            letters.flush()
+            assert not source.at_end(*places[0])
+            assert (REGISTRY.get_sample_value(waiting) or 0) > 0
+            assert (REGISTRY.get_sample_value("livectr_dead_letter_spool_bytes") or 0) >= 50_000
+            broker.start()
+            rows = first
+            deadline = time.monotonic() + DEADLINE_S
+            while not source.at_end(*places[0]):
+                assert time.monotonic() < deadline
+                rows += sum(map(len, source.poll(0.5)))
+            assert rows == 3000
+            wait_until(lambda: REGISTRY.get_sample_value(waiting) == 0)
+            ended = DeadLetters(broker.url, spool=tmp_path / "ended")
+            wait_until(lambda: not list((tmp_path / "ended").iterdir()))
+            ended.close()
+        finally:
+            source.close()
+            letters.close()
+        assert not list((tmp_path / "spool").iterdir())
+        wanted = {f"impressions/0/{n}/0" for n in bad} | {f"clicks/1/{offset}/0" for offset in range(3)}
+        assert set(keys_in(broker.url)) == wanted

@@ -12,6 +12,7 @@ from ingest.expr import Expr, RecentRef
 from ingest.filters import RowFilter
 from ingest.keys import key_of
 from kernels.history import APPEND, QUERY, Cut, Histories, HistoryTable
+from kernels.offsets import offsets_of
 
 I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
@@ -88,7 +89,7 @@ class Behaviours:
         tables = {}
         for name, table in self.tables.items():
             users, lengths, items, ts = table.export()
-            offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
+            offsets = pa.array(offsets_of(lengths, f"behaviours of {name}"))
             lists = [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in (items, ts)]
             tables[name] = pa.Table.from_arrays([pa.array(users), *lists], schema=HISTORY_SCHEMA)
         return tables

@@ -4,7 +4,7 @@ Per node there is a function that runs it over a block of rows, and per layer on
 meta-kernel of FeatureBox §4. They are templates of the block, so that one text serves three ways to run it:
 
     host_source       RowBlock (kernels/rowblock.cuh): blocks of rows over threads, all layers of a block
-                      at a time, so that its results stay in the cache
+                      at a time, so that its results stay in the cache (ingest/codegen_host.py)
     device_source     ThreadBlock (kernels/threadblock.cuh): one `__global__` kernel per layer
     emulation_source  the same kernels as loops over their blocks, for tests without a GPU
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ingest import dtypes
-from ingest.expr import C_TYPES, ColumnRef, Expr, width_of
+from ingest.expr import C_TYPES, Expr, width_of
 from ingest.literals import literal
 from ingest.resources import Resource
 
@@ -41,7 +41,7 @@ class Member:
 
 def members(plan: FeaturePlan) -> tuple[Member, ...]:
     """The members of `Plan`, in order."""
-    names = _Names(plan)
+    names = Names(plan)
     found = [Member("rows", "int64_t", 1, "rows"), Member("failed", "uint8_t*", 1, "failed")]
     found += [Member(f"pool{i}", "Pool", 3, "pool") for i in range(len(plan.layout.regions))]
     found += [
@@ -49,7 +49,7 @@ def members(plan: FeaturePlan) -> tuple[Member, ...]:
         for node in plan.nodes
     ]
     for node in plan.nodes:
-        if resource := _resource(node):
+        if resource := resource_of(node):
             words = len(resource.arrays) + len(resource.scalars)
             found.append(Member(f"r{names.of(node)}", resource.ctype, words, "resource", node))
     for node in plan.statistics:
@@ -59,19 +59,14 @@ def members(plan: FeaturePlan) -> tuple[Member, ...]:
 
 def device_source(plan: FeaturePlan) -> str:
     """CUDA C++: `layer<l>` and the packing kernels, each with one argument, a `const Plan*`."""
-    return "\n".join([*_plan(plan), *_layers(plan, noinline=False), *_packing(plan), *_kernels(plan)])
+    return "\n".join([*plan_struct(plan), *_layers(plan), *_packing(plan), *_kernels(plan)])
 
 
 def emulation_source(plan: FeaturePlan) -> str:
     """The kernels of `device_source` as host functions (const Plan*, number of blocks)."""
     head = '#include "threads.cuh"\n#include <mutex>'
-    body = [*_plan(plan), *_layers(plan, noinline=False), *_packing(plan), *_kernels(plan, emulated=True)]
+    body = [*plan_struct(plan), *_layers(plan), *_packing(plan), *_kernels(plan, emulated=True)]
     return "\n".join([head, *body])
-
-
-def host_source(plan: FeaturePlan) -> str:
-    """The translation unit of the host extractor."""
-    return "\n".join([*_plan(plan, host=True), *_layers(plan, noinline=True), *_host(plan)])
 
 
 def kernel_names(plan: FeaturePlan) -> tuple[str, ...]:
@@ -80,7 +75,7 @@ def kernel_names(plan: FeaturePlan) -> tuple[str, ...]:
     return (*layers, "pack_count", "pack_place", "pack_write")
 
 
-class _Names:
+class Names:
     """Numbers of a plan's nodes, and how inputs are written."""
 
     def __init__(self, plan: FeaturePlan) -> None:
@@ -151,11 +146,11 @@ def _column_words(node: Expr) -> int:
     return (3 if dtypes.is_list(node.dtype) else 0) + (6 if text else 1)
 
 
-def _resource(node: Expr) -> Resource | None:
+def resource_of(node: Expr) -> Resource | None:
     return node.device.resource if node.device else None
 
 
-def _plan(plan: FeaturePlan, *, host: bool = False) -> Iterator[str]:
+def plan_struct(plan: FeaturePlan, *, host: bool = False) -> Iterator[str]:
     """`struct Plan`. On the host a root has the type of a result; a device reads Arrow's layout."""
     yield '#include "operators.cuh"\n#include "pack.cuh"\n'
     yield from dict.fromkeys(
@@ -179,10 +174,10 @@ def _plan(plan: FeaturePlan, *, host: bool = False) -> Iterator[str]:
     yield f'static_assert(sizeof(Plan) == {8 * words}, "Plan has no padding");\n'
 
 
-def _layers(plan: FeaturePlan, *, noinline: bool) -> Iterator[str]:
-    """`run_<i>` of every node and `layer<l>` of every layer. noinline: one function per node, which host
-    compilers take much faster than one huge function."""
-    names = _Names(plan)
+def node_functions(plan: FeaturePlan, *, noinline: bool) -> Iterator[str]:
+    """`run_<i>` of every node. noinline: one function per node, which host compilers take much faster than
+    one huge function."""
+    names = Names(plan)
     attribute = "__attribute__((noinline))" if noinline else "__device__ __forceinline__"
     for node in plan.nodes:
         if not node.is_root:
@@ -191,6 +186,12 @@ def _layers(plan: FeaturePlan, *, noinline: bool) -> Iterator[str]:
             yield f"static {attribute} void run_{names.of(node)}(const Plan& p, const Block& block) {{"
             yield f"    {_run(node, names, plan)}"
             yield "}"
+
+
+def _layers(plan: FeaturePlan) -> Iterator[str]:
+    """The nodes, and `run_layer<l>` of every layer."""
+    names = Names(plan)
+    yield from node_functions(plan, noinline=False)
     for level, layer in enumerate(plan.layers[1:], start=1):
         calls = " ".join(f"run_{names.of(node)}(p, block);" for node in layer if not node.is_root)
         yield "template <typename Block>"
@@ -198,7 +199,7 @@ def _layers(plan: FeaturePlan, *, noinline: bool) -> Iterator[str]:
         yield f"    {calls}\n}}"
 
 
-def _run(node: Expr, names: _Names, plan: FeaturePlan) -> str:
+def _run(node: Expr, names: Names, plan: FeaturePlan) -> str:
     assert node.device is not None, node
     out, call = f"p.{names.member(node)}", names.call(node)
     if node.dtype in dtypes.FIXED:
@@ -216,9 +217,9 @@ def _run(node: Expr, names: _Names, plan: FeaturePlan) -> str:
     return f"block.{shape}({out}, {pool}, [&](int64_t row, auto& sink) {{ {body} }});"
 
 
-def _outputs(plan: FeaturePlan, sink: str) -> Iterator[str]:
+def hand_outputs(plan: FeaturePlan, sink: str) -> Iterator[str]:
     """Calls that hand every output to `sink`, in order."""
-    names = _Names(plan)
+    names = Names(plan)
     yield from (f"    {sink}.field({names.column(node)});" for node in plan.sparse.values())
     place = 0
     for node in plan.dense.values():
@@ -237,7 +238,7 @@ def _packing(plan: FeaturePlan) -> Iterator[str]:
         name = f"pack_{step.lower()}_outputs"
         yield f"static __device__ inline void {name}(const Plan& p, const ThreadBlock& block) {{"
         yield f"    Pack{step} pack{{p.outputs, block, {len(plan.sparse)}, {len(plan.dense_names)}}};"
-        yield from _outputs(plan, "pack")
+        yield from hand_outputs(plan, "pack")
         yield "}"
 
 
@@ -266,96 +267,6 @@ extern "C" void {name}(const Plan* plan, int64_t blocks) {{
         {body}
     }});
 }}"""
-
-
-def _host(plan: FeaturePlan) -> Iterator[str]:
-    names, layout = _Names(plan), plan.layout
-    yield '#include "extract.cuh"\nusing namespace livectr;\n'
-    lists = [dtypes.is_list(node.dtype) for node in plan.sparse.values()]
-    sizes = dict(FIELDS=len(lists), LISTS=sum(lists), DENSE=len(plan.dense_names))
-    sizes |= dict(OBSERVED=len(plan.statistics), BYTES_PER_ROW=layout.bytes_per_row)
-    yield "struct Generated {"
-    yield f"    static constexpr int64_t {', '.join(f'{name} = {size}' for name, size in sizes.items())};"
-    flags = ", ".join(str(int(one)) for one in lists)
-    yield f"    static std::vector<uint8_t> list_fields() {{ return {{{flags}}}; }}"
-    kept = {id(node) for node in plan.sparse.values()}
-    yield "    static void place(Plan& p, uint8_t* memory, int64_t rows, HostPool& kept) {"
-    for node in plan.nodes:
-        values = f"p.{names.member(node)}.values"
-        if not node.is_root and node.dtype == "int64" and id(node) in kept:
-            yield f"        {values} = room<int64_t>(kept, rows);"
-        elif not node.is_root:
-            at = f"memory + {layout.slots[id(node)]}ll * BLOCK_ROWS"
-            yield f"        {values} = reinterpret_cast<decltype({values})>({at});"
-    yield "    }"
-    yield "    static void load(Plan& p, const ArrowArray& batch, const int32_t* columns, int64_t first,"
-    yield "                     int64_t rows, HostPool& pool, HostPool& kept) {"
-    yield "        first += batch.offset;"
-    for index, node in enumerate(node for node in plan.nodes if node.is_root):
-        pool = "kept" if id(node) in kept else "pool"
-        array = f"*batch.children[columns[{index}]], first, rows, {pool}"
-        yield f"        ::load(p.{names.member(node)}, {array}{_fill(node)});"
-    yield "    }"
-    calls = " ".join(f"run_layer{layer}(p, block);" for layer in range(1, len(plan.layers)))
-    yield f"    static void run(const Plan& p, const RowBlock& block) {{ {calls} }}"
-    outputs = "&p.pool0" if layout.has_output_pool else "nullptr"
-    yield f"    static const ::Pool* output_pool(const Plan& p) {{ return {outputs}; }}"
-    yield "    static void emit(const Plan& p, Emitter& emitter) {"
-    yield from _outputs(plan, "    emitter")
-    yield "    }"
-    yield "};"
-    yield from _bind(plan, names)
-    yield _ENTRY
-
-
-def _bind(plan: FeaturePlan, names: _Names) -> Iterator[str]:
-    """`bind`: the members of resources, word by word; `set_states`: pointers of the statistics."""
-    yield "static void bind_members(Plan& p, const int64_t* words) {"
-    at = 0
-    for node in plan.nodes:
-        if resource := _resource(node):
-            size = len(resource.arrays) + len(resource.scalars)
-            yield f'    static_assert(sizeof(p.r{names.of(node)}) == {8 * size}, "{resource.ctype}");'
-            yield f"    memcpy((void*)&p.r{names.of(node)}, words + {at}, {8 * size});"
-            at += size
-    yield "}\nstatic void set_states(Plan& p, void* const* states) {"
-    for index, node in enumerate(plan.statistics):
-        yield f"    p.s{names.of(node)} = static_cast<const {state_type(node)}*>(states[{index}]);"
-    yield "}"
-
-
-_ENTRY = """
-using Extraction = Context<Plan, Generated>;
-extern "C" Extraction* create(const int64_t* words) {
-    auto* const context = new Extraction();
-    bind_members(context->plan, words);
-    return context;
-}
-extern "C" void destroy(Extraction* context) { delete context; }
-
-// Runs all layers over a batch and returns the number of keys, or a Failure.
-extern "C" int64_t extract(Extraction* context, const ArrowArray* batch, const int32_t* columns,
-                           void* const* states, float* dense, int64_t* observed, uint8_t* failed) {
-    try {
-        set_states(context->plan, states);
-        return context->extract(*batch, columns, dense, observed, failed);
-    } catch (const std::bad_alloc&) {
-        return OUT_OF_MEMORY;
-    }
-}
-extern "C" void gather(Extraction* context, int32_t* offsets, int64_t* keys, int64_t* counters) {
-    context->gather(offsets, keys);
-    counters[0] = context->replaced;
-    counters[1] = context->reruns;
-}
-"""
-
-
-def _fill(node: Expr) -> str:
-    ref = node.ref
-    if isinstance(ref, ColumnRef) and ref.fill is not None:
-        return f", {literal(ref.fill, node.dtype)}"
-    return ""
 
 
 def _comment(node: Expr) -> str:

@@ -11,11 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest import dtypes
-from ingest.codegen import host_source
+from ingest.codegen_host import host_source
 from ingest.expr import Expr
 from ingest.features import Features
 from ingest.operators.user import located
 from ingest.resources import initial_states, resource_words, resources
+from ingest.sharing import FeatureLimits, SharedFeatures, Shares, Sharing, TooLargeError
 from kernels.compiler import compile_host
 from kernels.errors import ConfigError, InternalError, KernelError
 from kernels.recycled import Recycled
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+NO_LIMITS = FeatureLimits()
 
 
 class Extract(Protocol):
@@ -61,6 +65,7 @@ class Extractor:
         self._recycled = Recycled(keep=8)
         # One tuple, replaced whole, so that other threads see the old or the new one.
         self._bound: tuple[Any, npt.NDArray[np.int32]] | None = None
+        self._shares: dict[frozenset[str], Shares] = {}
         self._roots = tuple(node for node in plan.nodes if node.is_root)
 
     def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
@@ -73,39 +78,131 @@ class Extractor:
         cannot be cast, InternalError when a batch has more than 2³¹ - 1 keys.
         """
         columns, batch = self._bind(batch)
-        rows, plan, library = batch.num_rows, self.plan, self._library
-        width = len(plan.dense_names)
+        rows = batch.num_rows
+        observed = np.empty((len(self.plan.statistics), rows), np.int64)
+        if rows == 0:  # Arrow may leave out the buffers of empty columns
+            dense = np.empty((0, len(self.plan.dense_names)), np.float32)
+            return Features(
+                0, np.zeros(1, np.int32), np.empty(0, np.int64), dense, observed, np.zeros(0, bool)
+            )
+        context = self._contexts.pop() if self._contexts else _Context(self._library, self._words)
+        found = self._extracted(
+            context, batch, columns, rows, len(self.plan.sparse), statistics, observed=observed
+        )
+        self._contexts.append(context)
+        return found
+
+    def shared(
+        self,
+        shared: pa.RecordBatch,
+        own: pa.RecordBatch,
+        rows: int,
+        statistics: Statistics | None = None,
+        limits: FeatureLimits = NO_LIMITS,
+    ) -> SharedFeatures:
+        """The same of `rows` rows, at least 1, that share some columns; their statistics are not observed.
+
+        shared: those columns, 1 row. own: the other ones. Where the shared row cannot be extracted, its one
+        row has `failed`, and nothing else is there.
+
+        Raises TooLargeError beyond the limits.
+        """
+        shares, at_shared, at_own, shared, own = self._bind_shared(shared, own)
+        capsule = shared.__arrow_c_array__()[1]
+        asked = Sharing(
+            _capsule_pointer(capsule, b"arrow_array"),
+            at_shared.ctypes.data,
+            shares.nodes.ctypes.data,
+            shares.flags.ctypes.data,
+            rows,
+            limits.values,
+            limits.pool_bytes,
+            limits.read,
+        )
+        context = self._contexts.pop() if self._contexts else _Context(self._library, self._words)
+        found = self._extracted(context, own, at_own, rows, len(shares.own_fields), statistics, asked)
+        count = len(shares.shared_fields)
+        offsets, keys = np.zeros(count + 1, np.int32), np.empty(asked.keys, np.int64)
+        failed = np.array([asked.failed != 0])
+        if not asked.failed:
+            self._library.gather_shared(
+                context.handle, offsets.ctypes.data, keys.ctypes.data, ctypes.byref(asked)
+            )
+        self._contexts.append(context)
+        no_numbers, nothing = np.empty((1, 0), np.float32), np.empty((0, 1), np.int64)
+        one = Features(1, offsets, keys, no_numbers, nothing, failed)
+        return SharedFeatures(one, found, shares.shared_fields, shares.own_fields)
+
+    def _extracted(
+        self,
+        context: _Context,
+        batch: pa.RecordBatch,
+        columns: npt.NDArray[np.int32],
+        rows: int,
+        fields: int,
+        statistics: Statistics | None,
+        sharing: Sharing | None = None,
+        *,
+        observed: npt.NDArray[np.int64] | None = None,
+    ) -> Features:
+        """Features of the `fields` fields that are not shared, and all dense numbers."""
+        width = len(self.plan.dense_names)
         numbers = self._recycled.empty((rows * width + 1) // 2).view(np.float32)
         dense = numbers[: rows * width].reshape(rows, width)
-        observed = np.empty((len(plan.statistics), rows), np.int64)
         failed = np.zeros(rows, bool)
-        if rows == 0:  # Arrow may leave out the buffers of empty columns
-            return Features(0, np.zeros(1, np.int32), np.empty(0, np.int64), dense, observed, failed)
-        cells = len(plan.sparse) * rows + 1
-        offsets = self._recycled.empty((cells + 1) // 2).view(np.int32)[:cells]
         arrays = self._initial if statistics is None else statistics.arrays
         states = np.array([array.ctypes.data for array in arrays], np.int64)
-        context = self._contexts.pop() if self._contexts else _Context(library, self._words)
+        asked = None if sharing is None else ctypes.byref(sharing)
         # The capsule owns the exported batch: the plan points into it until the call is done.
         capsule = batch.__arrow_c_array__()[1]
-        nnz = library.extract(
+        nnz = self._library.extract(
             context.handle,
             _capsule_pointer(capsule, b"arrow_array"),
             columns.ctypes.data,
             states.ctypes.data,
             dense.ctypes.data,
-            observed.ctypes.data,
+            None if observed is None else observed.ctypes.data,
             failed.ctypes.data,
+            asked,
         )
+        if nnz in _TOO_LARGE:
+            raise TooLargeError(_TOO_LARGE[nnz].format(rows=rows))
         if nnz < 0:
             raise InternalError(_FAILURES[nnz].format(rows=rows))
-        keys = self._recycled.empty(nnz)
-        counters = np.empty(2, np.int64)
-        library.gather(context.handle, offsets.ctypes.data, keys.ctypes.data, counters.ctypes.data)
-        self._contexts.append(context)
+        cells, counters = fields * rows + 1, np.zeros(2, np.int64)
+        offsets, keys = (
+            self._recycled.empty((cells + 1) // 2).view(np.int32)[:cells],
+            self._recycled.empty(nnz),
+        )
+        if sharing is None or not sharing.failed:
+            at = (offsets.ctypes.data, keys.ctypes.data, counters.ctypes.data)
+            self._library.gather(context.handle, *at, asked)
         self.replaced += int(counters[0])
         self.reruns += int(counters[1])
-        return Features(rows, offsets, keys, dense, observed, failed)
+        seen = np.empty((0, rows), np.int64) if observed is None else observed
+        return Features(rows, offsets, keys, dense, seen, failed)
+
+    def _bind_shared(
+        self, shared: pa.RecordBatch, own: pa.RecordBatch
+    ) -> tuple[Shares, npt.NDArray[np.int32], npt.NDArray[np.int32], pa.RecordBatch, pa.RecordBatch]:
+        """What is shared, positions of the roots in both batches, and these with exactly the roots' types."""
+        names = frozenset(shared.schema.names)
+        shares = self._shares.get(names)
+        if shares is None:
+            if len(self._shares) >= _MOST_SHARES:  # clients choose which columns are shared
+                self._shares.clear()
+            shares = self._shares[names] = Shares(self.plan, names)
+        found = []
+        for batch, which in ((shared, True), (own, False)):
+            roots = [root for root in self._roots if (root.name in names) is which]
+            arrays = bind_columns(batch, roots, encoded=True)
+            kept = [str(i) for i in range(len(arrays))]
+            bound = pa.RecordBatch.from_arrays(arrays, names=kept)
+            places = iter(range(len(arrays)))
+            at = [next(places) if (root.name in names) is which else 0 for root in self._roots]
+            found.append((np.array(at, np.int32), bound))
+        (at_shared, shared), (at_own, own) = found
+        return shares, at_shared, at_own, shared, own
 
     def _bind(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int32], pa.RecordBatch]:
         """Positions of the roots in the batch, int32[roots], and the batch with exactly their types."""
@@ -152,7 +249,14 @@ def bind_columns(batch: pa.RecordBatch, roots: Sequence[Expr], *, encoded: bool 
 _FAILURES = {
     -1: "a batch of {rows} rows has more than 2147483647 keys; use smaller batches",
     -2: "out of memory while features of a batch of {rows} rows were computed",
+    -3: "a column of a batch of {rows} rows has offsets that fall, or indices beyond its dictionary",
 }
+_TOO_LARGE = {
+    -4: "features of {rows} candidates have too many values in lists, or strings too long",
+    -5: "strings and lists that all {rows} candidates share, times candidates, are too large",
+}
+_MOST_SHARES = 256
+"""Sets of shared columns that are remembered."""
 
 
 class _Context:
@@ -174,8 +278,9 @@ def _load(plan: FeaturePlan) -> ctypes.CDLL:
     pointer = ctypes.c_void_p
     library.create.argtypes, library.create.restype = [pointer], pointer
     library.destroy.argtypes, library.destroy.restype = [pointer], None
-    library.extract.argtypes, library.extract.restype = [pointer] * 7, ctypes.c_int64
-    library.gather.argtypes, library.gather.restype = [pointer] * 4, None
+    library.extract.argtypes, library.extract.restype = [pointer] * 8, ctypes.c_int64
+    library.gather.argtypes, library.gather.restype = [pointer] * 5, None
+    library.gather_shared.argtypes, library.gather_shared.restype = [pointer] * 4, None
     return library
 
 

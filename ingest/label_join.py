@@ -29,6 +29,7 @@ from ingest.streams import Stream
 from kernels.errors import MismatchError
 from kernels.join import DUPLICATE, LATE, PENDING, RELEASED, JoinIndex
 from kernels.keys import combine_keys
+from kernels.offsets import offsets_of
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -259,7 +260,7 @@ class LabelJoin:
         counters = join.pop("counters")
         counters[0] = len(kept)
         clicks, waiting = join.pop("clicks"), join.pop("waiting")
-        offsets = pa.array(np.concatenate([[0], np.cumsum(clicks)]).astype(np.int32))
+        offsets = pa.array(offsets_of(clicks, "clicks that wait for an impression"))
         columns = {name: pa.array(values) for name, values in {**join, "slot": slot}.items()}
         columns["clicks"] = pa.ListArray.from_arrays(offsets, pa.array(waiting))
         tables = {"join": pa.table(columns), "payload": pa.Table.from_batches([payload])}

@@ -18,6 +18,7 @@ from ingest.expr import Device, Expr, given, mapped
 from ingest.features import Features
 from ingest.plan import FeaturePlan
 from ingest.statistics import Statistics
+from kernels.offsets import offsets_of
 
 I64 = npt.NDArray[np.int64]
 
@@ -77,9 +78,8 @@ def _texts(sizes: I64, words: I64, kind: str) -> pa.Array:
     """Strings of the given sizes, each in whole words, one after the other."""
     starts = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(-(-sizes // 8), out=starts[1:])
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
+    offsets = offsets_of(sizes, "bytes of strings")
     gather = np.repeat(starts[:-1] * 8 - offsets[:-1], sizes) + np.arange(offsets[-1])
     content = words.view(np.uint8)[gather]
-    buffers = [None, pa.py_buffer(offsets.astype(np.int32).tobytes()), pa.py_buffer(content.tobytes())]
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content.tobytes())]
     return pa.Array.from_buffers(dtypes.arrow_type(kind), len(sizes), buffers)

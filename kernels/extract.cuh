@@ -1,155 +1,57 @@
 // The host side of a generated feature plan: reads Arrow columns in place, runs the layers over blocks of rows on
 // all threads, and packs the results. Host only; the plan itself (ingest/codegen.py) is CUDA-clean.
 //
+// What the rows of a batch share comes as a batch of one row of its own: nodes that depend on nothing else are
+// computed once, and what other nodes read of them is spread over their blocks, pointers and sizes of strings and
+// lists alone. So a long value that all rows have costs its bytes once.
+//
 // A generated file defines `Plan` and `struct Generated` with
-//   FIELDS, LISTS, DENSE, OBSERVED            how many outputs there are (LISTS: fields that are lists)
+//   FIELDS, LISTS, DENSE, OBSERVED, NODES     how many there are (LISTS: fields that are lists)
 //   BYTES_PER_ROW                             of the columns of results
 //   place(Plan&, uint8_t*, int64_t rows, HostPool& kept)
 //                                             gives the columns of results their memory; keys have theirs in `kept`
-//   load(Plan&, const ArrowArray&, const int32_t* columns, int64_t first, int32_t rows, HostPool&, HostPool& kept)
+//   place_shared(Plan&, uint8_t*)             the same for the row that is shared: 16 bytes a node
+//   load(Plan&, const Plan& shared, const uint8_t* shares, const ArrowArray&, const int32_t* columns, int64_t first,
+//        int32_t rows, HostPool&, HostPool& kept)
 //                                             roots; those that are outputs have their copies in `kept`
-//   run(const Plan&, const RowBlock&)         all layers
+//   load_shared(Plan&, const uint8_t* shares, const ArrowArray&, const int32_t* columns, HostPool&)
+//   run(const Plan&, const Plan& shared, const uint8_t* shares, const RowBlock&)
+//                                             all layers
+//   run_shared(const Plan&, const uint8_t* shares, const RowBlock&)
+//   extent(const Plan& shared, const uint8_t* shares)
+//                                             bytes and values that each row reads of what is shared
 //   output_pool(const Plan&)                  the pool of the outputs that are lists, or null
 //   emit(const Plan&, Emitter&)               every output, in order
 #pragma once
-#include "rowblock.cuh"
+#include "arrow.cuh"
 #include "threads.cuh"
 
 #include <atomic>
 #include <mutex>
 
-// Arrow C data interface (https://arrow.apache.org/docs/format/CDataInterface.html), ABI-stable.
-struct ArrowArray {
-    int64_t length, null_count, offset, n_buffers, n_children;
-    const void** buffers;
-    ArrowArray** children;
-    ArrowArray* dictionary;
-    void (*release)(ArrowArray*);
-    void* private_data;
-};
-
 namespace livectr {
 
-enum Failure : int64_t { TOO_LONG = -1, OUT_OF_MEMORY = -2 };
+enum Failure : int64_t { TOO_LONG = -1, OUT_OF_MEMORY = -2, BAD_ARRAY = -3, TOO_MANY_VALUES = -4, TOO_MUCH_READ = -5 };
 
-// Root columns. Numbers without nulls are read where they lie; other columns become pointers, or copies of a block,
-// without nulls, so that operators see roots like any other column.
-
-// Where a block's rows lie in the array that holds their values: one after the other, or, where the column is
-// dictionary-encoded (a looked-up one: its table is the dictionary), anywhere.
-class Places {
-  public:
-    const ArrowArray& source;
-
-    Places(const ArrowArray& array, int64_t first)
-        : source(array.dictionary != nullptr ? *array.dictionary : array), first_(array.offset + first) {
-        const auto validity = [](const ArrowArray& one) {
-            return one.null_count == 0 ? nullptr : static_cast<const uint8_t*>(one.buffers[0]);
-        };
-        valid_ = validity(source);
-        if (array.dictionary == nullptr) return;
-        index_ = static_cast<const int32_t*>(array.buffers[1]);
-        index_valid_ = validity(array);
-    }
-    // The first row, when no row is null and they lie one after the other; else -1.
-    int64_t run() const { return index_ == nullptr && valid_ == nullptr ? first_ : -1; }
-    // Row i of the block; -1: null.
-    int64_t operator()(int64_t i) const {
-        int64_t row = first_ + i;
-        if (index_ != nullptr) {
-            if (index_valid_ != nullptr && !bit_at(index_valid_, row)) return -1;
-            row = source.offset + index_[row];
-        }
-        return valid_ == nullptr || bit_at(valid_, row) ? row : -1;
-    }
-    // out[i] = value(row i of the block), or `fill`: without a check a row where none is null.
-    template <typename T, typename Value>
-    void gather(T* out, int64_t rows, Value value, T fill) const {
-        if (valid_ != nullptr || index_valid_ != nullptr) {
-            for (int64_t i = 0; i < rows; ++i) {
-                const int64_t row = (*this)(i);
-                out[i] = row < 0 ? fill : value(row);
-            }
-        } else if (index_ == nullptr) {
-            for (int64_t i = 0; i < rows; ++i) out[i] = value(first_ + i);
-        } else {
-            const int32_t* const index = index_ + first_;
-            const int64_t start = source.offset;
-            for (int64_t i = 0; i < rows; ++i) out[i] = value(start + index[i]);
-        }
-    }
-
-  private:
-    int64_t first_;
-    const uint8_t *valid_ = nullptr, *index_valid_ = nullptr;
-    const int32_t* index_ = nullptr;
+// Who has a node's value.
+enum Share : uint8_t {
+    OWN = 0,     // every row its own
+    SPREAD = 1,  // all rows the same, and other nodes or dense outputs read it
+    APART = 2,   // all rows the same, and nothing but nodes of the same kind reads it
 };
 
-template <typename T>
-T* room(HostPool& pool, int64_t count) { return reinterpret_cast<T*>(pool.take(std::max<int64_t>(count, 1) * int64_t(sizeof(T)))); }
-
-template <typename T>
-const T* buffer(const ArrowArray& array, int64_t number) { return static_cast<const T*>(array.buffers[number]); }
-
-// Row → value of an array that holds values: numbers, bits, strings.
-template <typename T>
-auto values_of(const ArrowArray& array) {
-    if constexpr (std::is_same_v<T, bool>) {
-        return [bits = buffer<uint8_t>(array, 1)](int64_t row) { return bit_at(bits, row); };
-    } else if constexpr (std::is_same_v<T, Str>) {
-        return [offsets = buffer<int32_t>(array, 1), bytes = buffer<uint8_t>(array, 2)](int64_t row) {
-            return Str{bytes + offsets[row], offsets[row + 1] - offsets[row]};
-        };
-    } else {
-        return [values = buffer<T>(array, 1)](int64_t row) { return values[row]; };
-    }
-}
-
-template <typename T>
-constexpr bool LIES_AS_IT_IS = !std::is_same_v<T, bool> && !std::is_same_v<T, Str>;
-
-template <typename T>
-void load(Values<T>& column, const ArrowArray& array, int64_t first, int64_t rows, HostPool& pool, T fill = T()) {
-    const Places place(array, first);
-    if constexpr (LIES_AS_IT_IS<T>) {
-        if (place.run() >= 0) {
-            column.values = const_cast<T*>(buffer<T>(place.source, 1)) + place.run();
-            return;
-        }
-    }
-    column.values = room<T>(pool, rows);
-    place.gather(column.values, rows, values_of<T>(place.source), fill);
-}
-
-template <typename T>
-void load(Lists<T>& column, const ArrowArray& array, int64_t first, int64_t rows, HostPool& pool) {
-    const Places place(array, first);
-    const ArrowArray& items = *place.source.children[0];
-    const int32_t* const offsets = buffer<int32_t>(place.source, 1);
-    const uint8_t* const valid = items.null_count == 0 ? nullptr : buffer<uint8_t>(items, 0);
-    const auto value = values_of<T>(items);
-    column.values = room<Span<T>>(pool, rows);
-    for (int64_t i = 0; i < rows; ++i) {
-        const int64_t row = place(i);
-        if (row < 0 || offsets[row + 1] == offsets[row]) {
-            column.values[i] = Span<T>{nullptr, 0};
-            continue;
-        }
-        const int64_t begin = items.offset + offsets[row];
-        const int32_t size = offsets[row + 1] - offsets[row];
-        if constexpr (LIES_AS_IT_IS<T>) {
-            if (valid == nullptr) {
-                column.values[i] = Span<T>{const_cast<T*>(buffer<T>(items, 1)) + begin, size};
-                continue;
-            }
-        }
-        T* const copy = room<T>(pool, size);
-        for (int32_t k = 0; k < size; ++k) {
-            copy[k] = valid == nullptr || bit_at(valid, begin + k) ? value(begin + k) : T();
-        }
-        column.values[i] = Span<T>{copy, size};
-    }
-}
+// What rows share, and limits of what they may give. The fields are those of ingest/sharing.py.
+struct Sharing {
+    const ArrowArray* batch;  // a row of the shared roots
+    const int32_t* columns;   // of the roots that are shared
+    const uint8_t* shares;    // Share of each node
+    const uint8_t* fields;    // uint8[FIELDS]: 1 where a field is shared
+    int64_t rows;             // of the others, which may have no columns at all
+    int64_t most_values;      // of lists, in fields that are not shared
+    int64_t most_bytes;       // of one pool
+    int64_t most_read;        // of what is shared, by all rows
+    int64_t keys, failed;     // results: keys of shared fields; whether the shared row failed
+};
 
 // What a block gives: keys of all fields, field after field, in pieces that lie where they were computed.
 struct BlockKeys {
@@ -173,23 +75,37 @@ struct BlockKeys {
         ends.push_back(pieces.size());
         sizes.push_back(size);
     }
+    int64_t keys() const {
+        int64_t total = 0;
+        for (const int64_t size : sizes) total += size;
+        return total;
+    }
 };
 
 // Takes a block's outputs out of its columns.
 struct Emitter {
     BlockKeys& out;
     int64_t first, rows, batch_rows, dense_width;
-    float* dense;
-    int64_t* observed;
-    int64_t list = 0, replaced = 0;
+    float* dense;       // null: not wanted
+    int64_t* observed;  // null: not wanted
+    const uint8_t* fields = nullptr;  // of each field, whether it is shared; null: all are wanted
+    bool shared = false;              // which are wanted
+    int64_t list = 0, replaced = 0, number_of_field = 0;
+
+    bool wanted() {
+        const int64_t f = number_of_field++;
+        return fields == nullptr || (fields[f] != 0) == shared;
+    }
 
     // Keys lie in memory that outlives the block.
     void field(const Values<int64_t>& column) {
+        if (!wanted()) return;
         out.pieces.push_back({column.values, rows});
         out.end_field(rows);
     }
     template <typename Column>
     void field(const Column& column) {
+        if (!wanted()) return;
         int64_t* const keys = room<int64_t>(out.memory, rows);
         for (int64_t row = 0; row < rows; ++row) keys[row] = int64_t(column.at(row));
         out.pieces.push_back({keys, rows});
@@ -197,6 +113,7 @@ struct Emitter {
     }
     // Keys of a block mostly lie one behind the other: they stay there.
     void field(const Lists<int64_t>& column) {
+        if (!wanted()) return;
         int32_t* const lengths = out.lengths.data() + list++ * rows;
         BlockKeys::Piece piece{nullptr, 0};
         int64_t before = 0;  // keys of earlier pieces
@@ -215,6 +132,7 @@ struct Emitter {
     }
     template <typename T>
     void field(const Lists<T>& column) {
+        if (!wanted()) return;
         int32_t* const lengths = out.lengths.data() + list++ * rows;
         int64_t total = 0;
         for (int64_t row = 0; row < rows; ++row) total += lengths[row] = column.values[row].size;
@@ -230,11 +148,13 @@ struct Emitter {
     // A number that is not finite would poison every weight it meets: it becomes 0 and is counted.
     template <typename Column>
     void number(const Column& column, int64_t place) {
+        if (dense == nullptr) return;
         for (int64_t row = 0; row < rows; ++row) put(row, place, float(column.at(row)));
     }
     // A list of `width` numbers; missing ones are 0.
     template <typename Column>
     void numbers(const Column& column, int64_t place, int64_t width) {
+        if (dense == nullptr) return;
         for (int64_t row = 0; row < rows; ++row) {
             const auto items = column.row(row);
             for (int64_t i = 0; i < width; ++i) {
@@ -244,6 +164,7 @@ struct Emitter {
     }
     template <typename Word, typename Column>
     void words(const Column& column, int64_t place) {
+        if (observed == nullptr) return;
         for (int64_t row = 0; row < rows; ++row) {
             const Word word = Word(column.at(row));
             memcpy(observed + place * batch_rows + first + row, &word, 8);
@@ -266,11 +187,20 @@ struct Context {
         Memory columns = aligned(std::max<int64_t>(Generated::BYTES_PER_ROW, 1) * BLOCK_ROWS);
         HostPool items, bytes;
     };
+    // The row that all rows share. It lives until `gather` is done, as other nodes' results may point into it.
+    struct Shared {
+        Plan plan;
+        Memory columns = aligned(std::max<int64_t>(16 * Generated::NODES, 1));
+        HostPool items, bytes;
+        std::vector<BlockKeys> blocks{1};
+    };
     Plan plan{};  // resources and statistics
     std::vector<std::unique_ptr<Worker>> idle;
+    std::unique_ptr<Shared> shared;
     std::mutex mutex;
     std::vector<BlockKeys> blocks;
     std::vector<uint8_t> list_fields = Generated::list_fields();
+    std::vector<uint8_t> all_own = std::vector<uint8_t>(size_t(Generated::NODES) + 1);  // no static: libraries share it
     int64_t rows = 0;
     std::atomic<int64_t> replaced{0}, reruns{0};
 
@@ -289,43 +219,119 @@ struct Context {
         idle.push_back(std::move(worker));
     }
 
-    // Returns the number of keys. The batch stays the caller's, and must live until `gather` is done.
-    int64_t extract(const ArrowArray& batch, const int32_t* columns, float* dense, int64_t* observed, uint8_t* failed) {
-        rows = batch.length;
+    // Returns the number of keys, or a Failure. The batches stay the caller's, and must live until `gather` is done.
+    // sharing: null where rows share nothing.
+    int64_t extract(const ArrowArray& batch, const int32_t* columns, float* dense, int64_t* observed, uint8_t* failed,
+                    Sharing* sharing) {
+        rows = sharing == nullptr ? batch.length : sharing->rows;
         replaced = reruns = 0;
+        if (sharing != nullptr) {
+            const int64_t failure = share(*sharing);
+            if (failure != 0) return failure;
+            if (sharing->failed) return 0;
+        }
+        const uint8_t* const shares = sharing == nullptr ? all_own.data() : sharing->shares;
+        const int64_t most_bytes = sharing == nullptr ? INT64_MAX : sharing->most_bytes;
         blocks.resize(size_t((rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
-        parallel_for(int64_t(blocks.size()), [&](int64_t block) {
+        std::atomic<int64_t> values{0}, failure{0};
+        const auto run = [&](int64_t block) {
             auto worker = take();
             const int64_t first = block * BLOCK_ROWS, count = std::min<int64_t>(BLOCK_ROWS, rows - first);
             worker->plan = plan;
             worker->plan.rows = count;
-            worker->items.reset();
-            worker->bytes.reset();
-            const int64_t grown = worker->items.grown + worker->bytes.grown;
             BlockKeys& out = blocks[size_t(block)];
-            out.memory.reset();
+            for (HostPool* pool : {&worker->items, &worker->bytes, &out.memory}) {
+                pool->most = most_bytes;
+                pool->reset();
+            }
+            const int64_t grown = worker->items.grown + worker->bytes.grown;
+            const Plan& one = sharing == nullptr ? worker->plan : shared->plan;
             Generated::place(worker->plan, worker->columns.get(), count, out.memory);
-            Generated::load(worker->plan, batch, columns, first, int32_t(count), worker->items, out.memory);
+            Generated::load(worker->plan, one, shares, batch, columns, first, int32_t(count), worker->items, out.memory);
             out.begin(Generated::LISTS, count);
             const ::Pool* const outputs = Generated::output_pool(worker->plan);
-            Generated::run(worker->plan, RowBlock{int32_t(count), failed + first, worker->items, worker->bytes,
-                                                  out.memory, outputs});
-            Emitter emitter{out, first, count, rows, Generated::DENSE, dense, observed};
+            Generated::run(worker->plan, one, shares, RowBlock{int32_t(count), failed + first, worker->items,
+                                                               worker->bytes, out.memory, outputs});
+            Emitter emitter{out, first, count, rows, Generated::DENSE, dense, observed,
+                            sharing == nullptr ? nullptr : sharing->fields};
             Generated::emit(worker->plan, emitter);
             replaced += emitter.replaced;
             reruns += worker->items.grown + worker->bytes.grown - grown;
             give(std::move(worker));
+            if (sharing == nullptr) return;
+            int64_t listed = 0;
+            for (int64_t i = 0; i < emitter.list * count; ++i) listed += out.lengths[size_t(i)];
+            if ((values += listed) > sharing->most_values) throw PoolLimit();
+        };
+        parallel_for(int64_t(blocks.size()), [&](int64_t block) {
+            try {
+                if (failure == 0) run(block);
+            } catch (const PoolLimit&) {
+                failure = TOO_MANY_VALUES;
+            } catch (const BadArray&) {
+                failure = BAD_ARRAY;
+            }
         });
+        if (failure != 0) return failure;
         int64_t keys = 0;
-        for (const BlockKeys& block : blocks) {
-            for (const int64_t size : block.sizes) keys += size;
-        }
+        for (const BlockKeys& block : blocks) keys += block.keys();
         return keys > INT32_MAX ? int64_t(TOO_LONG) : keys;
     }
 
-    // offsets int32[FIELDS·B + 1] and keys int64[nnz], field-major.
-    void gather(int32_t* offsets, int64_t* keys) {
-        const int64_t fields = Generated::FIELDS, count = int64_t(blocks.size());
+    // offsets int32[fields·B + 1] and keys int64[nnz], field-major, of the fields that rows have of their own.
+    void gather(int32_t* offsets, int64_t* keys, const Sharing* sharing) {
+        const uint8_t* const fields = sharing == nullptr ? nullptr : sharing->fields;
+        gather(blocks, rows, wanted(fields, false), offsets, keys);
+    }
+    // The same of the fields that are shared, which have one row.
+    void gather_shared(int32_t* offsets, int64_t* keys, const Sharing& sharing) {
+        gather(shared->blocks, 1, wanted(sharing.fields, true), offsets, keys);
+    }
+
+  private:
+    // Computes the shared row, and what other rows would read of it. Returns 0 or a Failure.
+    int64_t share(Sharing& sharing) {
+        if (!shared) shared = std::make_unique<Shared>();
+        uint8_t failed = 0;
+        try {
+            BlockKeys& out = shared->blocks[0];
+            for (HostPool* pool : {&shared->items, &shared->bytes, &out.memory}) {
+                pool->most = sharing.most_bytes;
+                pool->reset();
+            }
+            Plan& one = shared->plan = plan;
+            one.rows = 1;
+            Generated::place_shared(one, shared->columns.get());
+            Generated::load_shared(one, sharing.shares, *sharing.batch, sharing.columns, shared->items);
+            out.begin(Generated::LISTS, 1);
+            const ::Pool* const outputs = Generated::output_pool(one);
+            Generated::run_shared(one, sharing.shares,
+                                  RowBlock{1, &failed, shared->items, shared->bytes, out.memory, outputs});
+            Emitter emitter{out, 0, 1, 1, Generated::DENSE, nullptr, nullptr, sharing.fields, true};
+            Generated::emit(one, emitter);
+            sharing.keys = out.keys();
+            sharing.failed = failed;
+            const int64_t read = Generated::extent(one, sharing.shares);
+            return read > sharing.most_read / std::max<int64_t>(rows, 1) ? TOO_MUCH_READ : 0;
+        } catch (const PoolLimit&) {
+            return TOO_MANY_VALUES;
+        } catch (const BadArray&) {
+            return BAD_ARRAY;
+        }
+    }
+
+    // Of each field that is wanted, whether it is a list.
+    std::vector<uint8_t> wanted(const uint8_t* fields, bool shared) const {
+        std::vector<uint8_t> found;
+        for (size_t f = 0; f < list_fields.size(); ++f) {
+            if (fields == nullptr || (fields[f] != 0) == shared) found.push_back(list_fields[f]);
+        }
+        return found;
+    }
+
+    static void gather(const std::vector<BlockKeys>& blocks, int64_t rows, const std::vector<uint8_t>& lists,
+                       int32_t* offsets, int64_t* keys) {
+        const int64_t fields = int64_t(lists.size()), count = int64_t(blocks.size());
         std::vector<int64_t> base(size_t(fields * count + 1));
         for (int64_t f = 0, total = 0; f < fields; ++f) {
             for (int64_t b = 0; b < count; ++b) {
@@ -346,7 +352,7 @@ struct Context {
                     target += block.pieces[i].size;
                 }
                 int32_t* const ends = offsets + f * rows + first + 1;
-                if (list_fields[size_t(f)]) {
+                if (lists[size_t(f)]) {
                     for (int64_t row = 0; row < size; ++row) ends[row] = int32_t(at += lengths[row]);
                     lengths += size;
                 } else {

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.compiler import compile_host
+from kernels.offsets import check_offsets
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
@@ -75,6 +76,7 @@ class HistoryTable:
         queries = m - int(np.count_nonzero(kind))
         answers = []
         for cut, size in enumerate(sizes):
+            check_offsets(int(size), "behaviours that a batch asks for")
             offsets, items = np.empty(queries + 1, np.int32), np.empty(size, np.int64)
             self._calls.history_take(self._handle, cut, offsets, items)
             answers.append((offsets, items))

@@ -25,6 +25,8 @@ inline Memory aligned(int64_t bytes) {
     return Memory(static_cast<uint8_t*>(::operator new[](size_t(bytes), std::align_val_t(POOL_ALIGNMENT))));
 }
 
+struct PoolLimit {};  // thrown where a pool would grow beyond its limit
+
 // The host's pool: bumps a pointer and takes everything back at once. What was given stays where it is when the pool
 // grows; a reset joins its chunks into one.
 class HostPool {
@@ -32,6 +34,7 @@ class HostPool {
     uint8_t* at = nullptr;
     uint8_t* end = nullptr;
     int64_t grown = 0;  // times that a row or a node found it full
+    int64_t most = INT64_MAX;  // bytes
 
     uint8_t* take(int64_t bytes) {
         const int64_t size = round_up(bytes, POOL_ALIGNMENT);
@@ -43,6 +46,7 @@ class HostPool {
 
     void grow(int64_t least) {
         const int64_t size = std::max<int64_t>(round_up(least, POOL_ALIGNMENT), std::max<int64_t>(bytes(), 1 << 16));
+        if (size > most - bytes()) throw PoolLimit();
         chunks_.push_back({aligned(size), size});
         at = chunks_.back().memory.get();
         end = at + size;
@@ -50,6 +54,10 @@ class HostPool {
     }
 
     void reset() {
+        if (bytes() > most) {
+            chunks_.clear();
+            at = end = nullptr;
+        }
         if (chunks_.size() > 1) {
             const int64_t total = bytes();
             chunks_.clear();

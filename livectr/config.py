@@ -290,6 +290,19 @@ class Settings:
     max_message_bytes: int = setting(
         S.max_message_bytes, "largest request on the wire", commands=SERVE, least=1
     )
+    max_list: int = setting(S.max_list, "most values of one list in a request", commands=SERVE, least=1)
+    max_string_bytes: int = setting(
+        S.max_string_bytes, "longest string in a request", commands=SERVE, least=1
+    )
+    max_top_k: int = setting(
+        S.max_top_k, "most items that a request may ask for", commands=("prerank",), least=1
+    )
+    max_values: int = setting(
+        S.max_values,
+        "most values of list features in a request, over all candidates",
+        commands=SERVE,
+        least=1,
+    )
     nearcache_rows: int = setting(
         S.nearcache_rows, "embedding rows kept in the server's memory", commands=SERVE, least=0
     )

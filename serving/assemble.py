@@ -1,11 +1,13 @@
-"""A request's columns, look-up rows and histories, as the record batch that the feature plan reads.
+"""A request's columns, look-up rows and histories, as the record batches that the feature plan reads.
 
-The batch has the layout that the trainer gives the same extractor, so features cannot differ.
+They have the layout that the trainer gives the same extractor, so features cannot differ. What all candidates
+share is there once.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
+
 import pyarrow as pa
 
 from ingest import dtypes
@@ -14,10 +16,21 @@ from ingest.keys import key_of
 from ingest.pipeline import Pipeline
 from ingest.plan import FeaturePlan
 from ingest.streams import Lookup
-from protos.store import I64
 from serving.facts import Facts, Wanted, fact_columns, recent_items
 from serving.reader import Reader
-from serving.request import Rows, repeat
+from serving.request import Rows
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of the roots, by their names.
+
+    shared: what all candidates share, 1 row. own: what each has, n rows. rows: n.
+    """
+
+    shared: pa.RecordBatch
+    own: pa.RecordBatch
+    rows: int
 
 
 class Assembler:
@@ -37,58 +50,56 @@ class Assembler:
         ]
         self._histories = [root for root in pipeline.history_roots if root.name in wanted]
 
-    def batch(self, rows: Rows) -> tuple[pa.RecordBatch, set[str], bool]:
-        """The record batch of n rows, the roots that are equal in every row, and whether Redis was asked."""
+    def columns(self, rows: Rows) -> tuple[Columns, bool]:
+        """The roots' columns, and whether Redis was asked."""
         arrays: dict[str, pa.Array] = {}
-        constant: set[str] = set()
+        own: set[str] = set()
         for root in self._columns:
-            arrays[root.name] = self._column(root.ref.column, rows, rows.size)
-            if root.ref.column not in rows.candidates:
-                constant.add(root.name)
+            name = root.ref.column
+            arrays[root.name] = self._column(name, rows)
+            if name in rows.candidates:
+                own.add(root.name)
         keys = [key_of(self._looked_up_by(lookup, rows)) for lookup, _ in self._lookups]
         found = self._facts.find(
             [Wanted(lookup.table, k) for (lookup, _), k in zip(self._lookups, keys, strict=True)],
             self._history_names(rows),
         )
         for (lookup, roots), facts in zip(self._lookups, found.rows, strict=True):
-            shared = lookup.on not in rows.candidates
-            for name, array in fact_columns(lookup.table, facts, roots).items():
-                arrays[name] = repeat(array, rows.size) if shared else array
-                if shared:
-                    constant.add(name)
+            arrays |= fact_columns(lookup.table, facts, roots)
+            if lookup.on in rows.candidates:
+                own |= {root.name for root in roots}
         for root, value in zip(self._histories, found.histories, strict=True):
             assert isinstance(root.ref, RecentRef)
-            arrays[root.name] = _repeated_list(recent_items(root.ref, value, rows.now_ms), rows.size)
-            constant.add(root.name)
-        batch = pa.RecordBatch.from_arrays([arrays[name] for name in self._names], names=self._names)
-        return batch, constant, found.asked
+            items = recent_items(root.ref, value, rows.now_ms)
+            arrays[root.name] = pa.ListArray.from_arrays(pa.array([0, len(items)], pa.int32()), items)
+        if rows.size == 1:  # nobody to share with
+            own = set(self._names)
+        parts = [[name for name in self._names if (name in own) is which] for which in (False, True)]
+        shared, each = (pa.RecordBatch.from_arrays([arrays[n] for n in part], names=part) for part in parts)
+        return Columns(shared, each, rows.size), found.asked
 
     def _looked_up_by(self, lookup: Lookup, rows: Rows) -> pa.Array:
-        return self._column(lookup.on, rows, rows.size if lookup.on in rows.candidates else 1)
+        return self._column(lookup.on, rows)
 
     def _history_names(self, rows: Rows) -> list[bytes]:
         """Redis names of the user's histories, in the order of the roots."""
         if not self._histories:
             return []
-        user = key_of(self._column(self._stream.key, rows, 1))
+        user = key_of(self._column(self._stream.key, rows))
         return [name for root in self._histories for name in self._keyspace.histories(root.name, user)]
 
-    def _column(self, name: str, rows: Rows, size: int) -> pa.Array:
-        """A column of the impression stream as `size` values, all of the rows' or 1 of the context. Where
-        the request leaves it out, the time is the request's, another one the stream's fill as in the clean
-        view, else null."""
-        found = rows.column(name) if size == rows.size else rows.context.get(name)
+    def _column(self, name: str, rows: Rows) -> pa.Array:
+        """A column of the impression stream: n values of the candidates, or 1 of the context. Where the
+        request leaves it out, the time is the request's, another one the stream's fill as in the clean view,
+        else null."""
+        found = rows.candidates.get(name)
+        if found is None:
+            found = rows.context.get(name)
         if found is not None:
             return found
         kind = dtypes.arrow_type(self._stream.columns[name])
         if name == self._stream.time:
-            return pa.array(np.full(size, rows.now_ms, np.int64), kind)
+            return pa.array([rows.now_ms], kind)
         if name in self._stream.fill:
-            return pa.array([self._stream.fill[name]] * size, kind)
-        return pa.nulls(size, kind)
-
-
-def _repeated_list(values: I64, rows: int) -> pa.Array:
-    """The same list i64[m] in every one of `rows` rows."""
-    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(len(values))
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.tile(values, rows)))
+            return pa.array([self._stream.fill[name]], kind)
+        return pa.nulls(1, kind)

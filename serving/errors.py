@@ -19,11 +19,18 @@ from typing import ClassVar
 
 import grpc
 
+_MOST_CHARACTERS = 400
+"""Of a text: it travels in a header, percent-encoded, and clients take headers of 8 KB."""
+_MOST_OF_FIELD = 100
+
 
 class AnswerError(Exception):
     """Root of what a client is told instead of an answer."""
 
     status: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
+
+    def __init__(self, text: str) -> None:
+        super().__init__(_cut(text, _MOST_CHARACTERS))
 
 
 class RequestError(AnswerError):
@@ -32,7 +39,7 @@ class RequestError(AnswerError):
     status = grpc.StatusCode.INVALID_ARGUMENT
 
     def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
+        super().__init__(f"{_cut(field, _MOST_OF_FIELD)}: {problem}")
         self.field = field
 
 
@@ -73,3 +80,7 @@ def foreign_values() -> Iterator[None]:
         yield
     except ValueError as error:
         raise RefusedError(f"Redis holds what no trainer wrote: {error}") from error
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -5,35 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pyarrow as pa
 
-from ingest.features import Features
 from ingest.plan import FeaturePlan
+from ingest.sharing import SharedFeatures, TooLargeError
 from ingest.statistics import Statistics
+from serving.assemble import Columns
 from serving.errors import RequestError
+from serving.limits import DEFAULT, RequestLimits
 
 
 class RequestFeatures:
-    """Extracts the features of a plan from requests."""
+    """Extracts the features of a plan from requests, what candidates share once."""
 
-    def __init__(self, plan: FeaturePlan) -> None:
+    def __init__(self, plan: FeaturePlan, limits: RequestLimits = DEFAULT) -> None:
         self._plan = plan
-        self._extract = plan.compile()
+        self._limits = limits
+        self._extractor = plan.compile()
 
-    def of(self, columns: pa.RecordBatch, row: Callable[[int], str]) -> Callable[[Statistics], Features]:
-        """The features of a batch, given a version's statistics (of this plan, or of one that holds it).
-        A plan without statistics is computed at once, while no version is held.
+    def of(self, columns: Columns, row: Callable[[int], str]) -> Callable[[Statistics], SharedFeatures]:
+        """The features of a request's columns, given a version's statistics (of this plan, or of one that
+        holds it). A plan without statistics is computed at once, while no version is held.
 
-        row: the name of a row in the request. Both calls raise RequestError when one cannot be extracted.
+        row: the name of a row in the request. Both calls raise RequestError when one cannot be extracted, or
+        when all together have too many values.
         """
         if self._plan.statistics:
-            return lambda statistics: _whole(self._extract(columns, statistics.of(self._plan)), row)
-        features = _whole(self._extract(columns), row)
+            return lambda statistics: self._extract(columns, statistics.of(self._plan), row)
+        features = self._extract(columns, None, row)
         return lambda _: features
 
-
-def _whole(features: Features, row: Callable[[int], str]) -> Features:
-    if features.failed.any():
-        first = row(int(np.argmax(features.failed)))
-        raise RequestError(first, "cannot be scored: one of its features has too many values")
-    return features
+    def _extract(
+        self, columns: Columns, statistics: Statistics | None, row: Callable[[int], str]
+    ) -> SharedFeatures:
+        try:
+            found = self._extractor.shared(
+                columns.shared, columns.own, columns.rows, statistics, self._limits.features
+            )
+        except TooLargeError as error:
+            raise RequestError(
+                "candidates", f"{error}; send fewer or shorter ones (max_values is {self._limits.values})"
+            ) from error
+        for part, name in ((found.shared, lambda _: "context"), (found.own, row)):
+            if part.failed.any():
+                first = name(int(np.argmax(part.failed)))
+                raise RequestError(first, "cannot be scored: one of its features has too many values")
+        return found

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -65,15 +65,23 @@ class Batch:
 class List:
     """Vectors f32[nnz, D] of a field's keys; those of row b are values[offsets[b] : offsets[b + 1]].
 
-    same: whether every row's are known to be the same."""
+    same: rows that all have the one list that is there; 0: each row has its own."""
 
     values: F32
     offsets: I64
-    same: bool = False
+    same: int = 0
 
     def repeated(self, rows: int) -> List:
-        """The list of one row, for each of `rows`."""
-        return List(np.tile(self.values, (rows, 1)), np.arange(rows + 1) * len(self.values), True)
+        """The list of one row, for each of `rows`; it is there once."""
+        return replace(self, same=rows)
+
+    def part(self, first: int, last: int) -> List:
+        """The lists of some rows, each written out."""
+        if self.same:
+            rows, size = last - first, len(self.values)
+            return List(np.tile(self.values, (rows, 1)), np.arange(rows + 1) * size, rows)
+        start, end = self.offsets[first], self.offsets[last]
+        return List(self.values[start:end], self.offsets[first : last + 1] - start)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.errors import ConfigError
+from serving.limits import RequestLimits
+
+_LARGEST_MESSAGE = 1 << 30
+"""Offsets of strings are int32."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,11 @@ class ServeOptions:
     max_active_bytes  bytes of all requests that compute or wait; more are shed
     max_wait_s       longest wait of a request without a deadline; no request waits longer than a minute
     max_candidates   candidates of one request
-    max_message_bytes  bytes of one request
+    max_message_bytes  bytes of one request, at most 1 GiB
+    max_list         values of one list of a request
+    max_string_bytes  bytes of one string of a request
+    max_top_k        items that a pre-rank request may ask for
+    max_values       values of list features of one request, over all candidates
     nearcache_rows   embedding rows held in memory, over all tables
     facts_fresh_s    how long a look-up row (user, ad) is used before it is asked again
     lost_grace_s     how long the server stays SERVING, its replies marked degraded, while the served version
@@ -44,8 +52,12 @@ class ServeOptions:
     max_waiting: int = 64
     max_active_bytes: int = 16 << 20
     max_wait_s: float = 1.0
-    max_candidates: int = 10_000
+    max_candidates: int = RequestLimits.candidates
     max_message_bytes: int = 8 << 20
+    max_list: int = RequestLimits.list
+    max_string_bytes: int = RequestLimits.string_bytes
+    max_top_k: int = RequestLimits.top_k
+    max_values: int = RequestLimits.values
     nearcache_rows: int = 2_000_000
     facts_fresh_s: float = 1.0
     lost_grace_s: float = 30.0
@@ -56,6 +68,10 @@ class ServeOptions:
         host, _, port = self.listen.rpartition(":")
         if not (host and port.isdecimal() and int(port) < 65536):  # gRPC would take another address silently
             raise ConfigError(f"listen is {self.listen!r}, but must be HOST:PORT with a port up to 65535")
+        if self.max_message_bytes > _LARGEST_MESSAGE:
+            raise ConfigError(
+                f"max_message_bytes is {self.max_message_bytes}, but must be at most {_LARGEST_MESSAGE}"
+            )
         if self.max_active_bytes < self.max_message_bytes:
             raise ConfigError(
                 f"max_active_bytes is {self.max_active_bytes}, but one request may have max_message_bytes, "

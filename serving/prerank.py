@@ -30,10 +30,11 @@ from serving.facts import Facts, Wanted, fact_columns
 from serving.features import RequestFeatures
 from serving.gather import Snapshot, at_one_version
 from serving.idvectors import IdVectors
+from serving.limits import RequestLimits
 from serving.nearcache import I32, Batch
 from serving.options import ServeOptions
 from serving.reader import Reader
-from serving.request import RequestSchema, Rows
+from serving.request import RequestSchema, Rows, check_string, strings
 from serving.scorer import TowerFeatures, TowerScorer, content_fields, near_cache, tower_features
 from serving.view import View
 
@@ -46,7 +47,9 @@ _Inputs = tuple[Batch, F32, dict[str, tuple[I32, I64]]]
 class _Side:
     """One tower's features: from request columns to the batch that its fields pool."""
 
-    def __init__(self, pipeline: Pipeline, own: TowerFeatures, view: View, facts: Facts) -> None:
+    def __init__(
+        self, pipeline: Pipeline, own: TowerFeatures, view: View, facts: Facts, limits: RequestLimits
+    ) -> None:
         whole = pipeline.plan
         looked_at = tuple(name for name in own.images if name not in own.fields)
         self.plan = FeaturePlan(
@@ -55,7 +58,7 @@ class _Side:
         )
         self._pooled = range(len(own.fields))
         self._images = {name: self.plan.fields.index(name) for name in own.images}
-        self._features = RequestFeatures(self.plan)
+        self._features = RequestFeatures(self.plan, limits)
         self._assembler = Assembler(pipeline, self.plan, view.reader, facts)
         tables = {spec.name: spec.table for spec in pipeline.fields}
         self._fields = tuple((name, tables[name]) for name in own.fields)
@@ -63,11 +66,11 @@ class _Side:
     def inputs(self, rows: Rows, name: Callable[[int], str]) -> tuple[Callable[[Statistics], _Inputs], bool]:
         """What the tower takes of the rows, given a version's statistics; whether Redis was asked for what
         they need. name: of a row in the request, for the RequestError of one that cannot be extracted."""
-        columns, _, asked = self._assembler.batch(rows)
+        columns, asked = self._assembler.columns(rows)
         features_at = self._features.of(columns, name)
 
         def at(statistics: Statistics) -> _Inputs:
-            found = features_at(statistics)
+            found = features_at(statistics).own  # one row shares with nobody, items share nothing
             pooled = found.select_fields(self._pooled)
             images = {name: found.field(number) for name, number in self._images.items()}
             return Batch(self._fields, pooled.offsets, pooled.keys, pooled.rows), found.dense, images
@@ -88,18 +91,24 @@ class PreRanker:
         self._on = next(lk.on for lk in pipeline.log.lookups if lk.table.topic == pipeline.items.topic)
         self._named = pipeline.items.columns[pipeline.items.key] == "string"
         self._view = view
-        self._limit = options.max_candidates
+        self._limits = limits = RequestLimits.of(options)
         self._facts = Facts(view.reader, fresh_s=options.facts_fresh_s)
-        self._user = _Side(pipeline, tower_features(pipeline, "user"), view, self._facts)
-        self._item = _Side(pipeline, tower_features(pipeline, "item"), view, self._facts)
-        self.schema = RequestSchema(pipeline, self._user.plan.roots, only_context=True)
+        self._user = _Side(pipeline, tower_features(pipeline, "user"), view, self._facts, limits)
+        self._item = _Side(pipeline, tower_features(pipeline, "item"), view, self._facts, limits)
+        self.schema = RequestSchema(pipeline, self._user.plan.roots, limits, only_context=True)
         self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
 
     def prerank(self, request: Any, deadline: float | None) -> Any:
         """PreRankRequest → PreRankResponse. Raises AnswerError."""
         rows = self.schema.parse_context(request.context, time.time_ns() // 1_000_000)
+        check_string(len(request.request_id), "request_id", self._limits)
         if request.top_k < 1:
             raise RequestError("top_k", "must be at least 1")
+        if request.top_k > self._limits.top_k:
+            raise RequestError(
+                "top_k",
+                f"is {request.top_k}; this server gives at most {self._limits.top_k} items (max_top_k)",
+            )
         candidates = self._candidates(request)
         brought = parse_content(request.content, self._view.contents.widths)
         keys = None if candidates is None else key_of(candidates)
@@ -153,10 +162,12 @@ class PreRanker:
         values = getattr(request, kind).values
         if not len(values):
             raise RequestError(kind, "is empty: send at least one item, or leave the field out for all")
-        if len(values) > self._limit:
-            raise RequestError(kind, f"holds {len(values)} items; this server takes at most {self._limit}")
+        if len(values) > (most := self._limits.candidates):
+            raise RequestError(
+                kind, f"holds {len(values)} items; this server takes at most {most} (max_candidates)"
+            )
         if self._named:
-            return pa.array(list(values), pa.string())
+            return strings(values, "string", kind, self._limits)
         return pa.array(np.array(values, np.int64))
 
     def _score(

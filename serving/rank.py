@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ingest.features import Features
 from ingest.pipeline import Pipeline
-from ingest.streams import roots_of
+from ingest.sharing import SharedFeatures
 from protos import livectr_pb2 as pb
 from protos.store import F32, I64
 from serving import metrics
@@ -29,10 +29,11 @@ from serving.errors import RequestError
 from serving.facts import Facts
 from serving.features import RequestFeatures
 from serving.gather import Snapshot, at_one_version
+from serving.limits import RequestLimits
 from serving.nearcache import I32, Batch, List
 from serving.options import ServeOptions
 from serving.reader import Reader
-from serving.request import RequestSchema, finite
+from serving.request import RequestSchema, check_string, finite
 from serving.scorer import RankScorer, content_fields, near_cache, sequence_fields
 from serving.view import View
 
@@ -43,39 +44,34 @@ class Ranker:
     """Answers RankRequests from a view of Redis."""
 
     def __init__(self, pipeline: Pipeline, view: View, options: ServeOptions) -> None:
-        self.schema = RequestSchema(pipeline, pipeline.plan.roots)
+        self._limits = limits = RequestLimits.of(options)
+        self.schema = RequestSchema(pipeline, pipeline.plan.roots, limits)
         self._view = view
-        self._limit = options.max_candidates
-        self._features = RequestFeatures(pipeline.plan)
+        self._features = RequestFeatures(pipeline.plan, limits)
         facts = Facts(view.reader, fresh_s=options.facts_fresh_s)
         self._assembler = Assembler(pipeline, pipeline.plan, view.reader, facts)
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
         self._sequences = sequence_fields(pipeline)
         wanted = content_fields(pipeline, ROLE)
         self._contents = {spec.name: spec.index for spec in pipeline.fields if spec.name in wanted}
-        self._roots = [
-            {root.name for root in roots_of(pipeline.plan.sparse[name])} for name, _ in self._fields
-        ]
         self.model = f"{type(pipeline.rank).__name__}/{pipeline.fingerprint[:12]}"
 
     def rank(self, request: Any, deadline: float | None) -> Any:
         """RankRequest → RankResponse. Raises AnswerError."""
-        rows = self.schema.parse(
-            request.context, request.candidates, time.time_ns() // 1_000_000, self._limit
-        )
+        check_string(len(request.request_id), "request_id", self._limits)
+        rows = self.schema.parse(request.context, request.candidates, time.time_ns() // 1_000_000)
         bids = self._bids(request.bids, rows.size)
         brought = parse_content(request.content, self._view.contents.widths)
-        columns, constant, asked = self._assembler.batch(rows)
+        columns, asked = self._assembler.columns(rows)
         features_at = self._features.of(columns, lambda i: f"candidates[{i}]")
-        shared = [i for i, roots in enumerate(self._roots) if roots <= constant]
 
         def answer(snapshot: Snapshot) -> tuple[Snapshot, F32]:
             scorer = snapshot.served.scorer
             assert isinstance(scorer, RankScorer)
             features = features_at(scorer.statistics)
-            vectors, lists = self._vectors(snapshot, features, shared)
-            content = self._content(snapshot, features, shared, brought)
-            return snapshot, scorer.logits(vectors, features.dense, lists, content)
+            vectors, lists = self._vectors(snapshot, features)
+            content = self._content(snapshot, features, brought)
+            return snapshot, scorer.logits(vectors, features.own.dense, lists, content)
 
         snapshot, logits = at_one_version(self._view, ROLE, deadline, answer)
         pctr = 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
@@ -96,43 +92,54 @@ class Ranker:
             degraded_reason=self._view.reader.problem if degraded else "",
         )
 
-    def _vectors(
-        self, snapshot: Snapshot, features: Features, shared: list[int]
-    ) -> tuple[F32, dict[str, List]]:
+    def _vectors(self, snapshot: Snapshot, features: SharedFeatures) -> tuple[F32, dict[str, List]]:
         """Pooled vectors f32[n, F, D], and by name the lists that the model needs."""
-        if not shared or features.rows == 1:
-            return self._look_up(snapshot, features, range(len(self._fields)))
-        once, lists = self._look_up(snapshot, features.take([0]), shared)
-        lists = {name: one.repeated(features.rows) for name, one in lists.items()}
-        out = np.empty((features.rows, len(self._fields), once.shape[2]), np.float32)
+        shared, own = list(features.shared_fields), list(features.own_fields)
+        if not shared:
+            return self._look_up(snapshot, features.own, own)
+        once, lists = self._look_up(snapshot, features.shared, shared)
+        rows = features.own.rows
+        lists = {name: self._repeated(name, one, rows) for name, one in lists.items()}
+        out = np.empty((rows, len(self._fields), once.shape[2]), np.float32)
         out[:, shared] = once
-        each = [i for i in range(len(self._fields)) if i not in shared]
-        if each:
-            out[:, each], more = self._look_up(snapshot, features, each)
+        if own:
+            out[:, own], more = self._look_up(snapshot, features.own, own)
             lists |= more
         return out, lists
+
+    def _repeated(self, field: str, one: List, rows: int) -> List:
+        if len(one.values) * rows > self._limits.pairs:
+            raise RequestError(
+                "context",
+                f"feature {field} has {len(one.values)} values, too many to be looked at from {rows} "
+                f"candidates; send fewer (max_values is {self._limits.values})",
+            )
+        return one.repeated(rows)
 
     def _look_up(
         self, snapshot: Snapshot, features: Features, chosen: Sequence[int]
     ) -> tuple[F32, dict[str, List]]:
-        """The same of the chosen fields alone."""
-        part = features.select_fields(chosen)
+        """The same of features of the chosen fields alone."""
         fields = tuple(self._fields[i] for i in chosen)
         sequences = tuple(i for i, (name, _) in enumerate(fields) if name in self._sequences)
-        found = snapshot.vectors(Batch(fields, part.offsets, part.keys, part.rows, sequences))
+        batch = Batch(fields, features.offsets, features.keys, features.rows, sequences)
+        found = snapshot.vectors(batch)
         return found.pooled, {fields[i][0]: one for i, one in zip(sequences, found.lists, strict=True)}
 
-    def _content(
-        self, snapshot: Snapshot, features: Features, shared: list[int], brought: Brought
-    ) -> dict[str, List]:
+    def _content(self, snapshot: Snapshot, features: SharedFeatures, brought: Brought) -> dict[str, List]:
         """By field, the vectors of the content that the model looks at."""
         lists: dict[str, tuple[I32, I64]] = {}
+        shared = set()
         for field, number in self._contents.items():
-            offsets, keys = features.field(number)
-            lists[field] = (offsets[:2], keys[: offsets[1]]) if number in shared else (offsets, keys)
+            if number in features.shared_fields:
+                shared.add(field)
+                lists[field] = features.shared.field(features.shared_fields.index(number))
+            else:
+                lists[field] = features.own.field(features.own_fields.index(number))
         found = snapshot.content(lists, brought)
+        rows = features.own.rows
         return {
-            field: one.repeated(features.rows) if self._contents[field] in shared else one
+            field: self._repeated(field, one, rows) if field in shared else one
             for field, one in found.items()
         }
 

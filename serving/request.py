@@ -18,6 +18,7 @@ from ingest.expr import ColumnRef, Expr
 from ingest.pipeline import Pipeline
 from protos import livectr_pb2 as pb
 from serving.errors import RequestError
+from serving.limits import DEFAULT, RequestLimits
 
 _KINDS = {
     "int64": "ints",
@@ -56,27 +57,22 @@ class Rows:
     candidates: Mapping[str, pa.Array]
     now_ms: int
 
-    def column(self, name: str) -> pa.Array | None:
-        """A column as n values, None when the request leaves it out."""
-        if name in self.candidates:
-            return self.candidates[name]
-        if name not in self.context:
-            return None
-        return repeat(self.context[name], self.size)
-
-
-def repeat(array: pa.Array, size: int) -> pa.Array:
-    """An array of one value as an array of `size` equal ones."""
-    return array if size == 1 else pa.repeat(array[0], size)
-
 
 class RequestSchema:
     """The columns that the features `roots` of a pipeline need from a request.
 
-    only_context: the request has no candidate columns (pre-rank).
+    limits: of what a request may hold. only_context: the request has no candidate columns (pre-rank).
     """
 
-    def __init__(self, pipeline: Pipeline, roots: Sequence[Expr], *, only_context: bool = False) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        roots: Sequence[Expr],
+        limits: RequestLimits = DEFAULT,
+        *,
+        only_context: bool = False,
+    ) -> None:
+        self._limits = limits
         stream = pipeline.log.impressions
         self._stream = stream
         named = {root.name: root for root in roots}
@@ -121,7 +117,7 @@ class RequestSchema:
         self._check_complete(context, {}, "context")
         return Rows(1, context, {}, self._now(context, now_ms))
 
-    def parse(self, context: Iterable[Any], candidates: Sequence[Any], now_ms: int, limit: int) -> Rows:
+    def parse(self, context: Iterable[Any], candidates: Sequence[Any], now_ms: int) -> Rows:
         """A request of one context and n candidates. Raises RequestError naming the field."""
         if not candidates:
             raise RequestError("candidates", "there are none: send at least one column of candidates")
@@ -129,8 +125,12 @@ class RequestSchema:
         first = f"candidates.{candidates[0].name}"
         if size == 0:
             raise RequestError(first, "is empty: send at least one candidate")
-        if size > limit:
-            raise RequestError(first, f"holds {size} candidates; this server takes at most {limit}")
+        if size > self._limits.candidates:
+            raise RequestError(
+                first,
+                f"holds {size} candidates; this server takes at most {self._limits.candidates} "
+                "(max_candidates)",
+            )
         shared = self._parse("context", context, pb.PLACEMENT_CONTEXT, 1)
         each = self._parse("candidates", candidates, pb.PLACEMENT_CANDIDATE, size)
         for name in each:
@@ -158,7 +158,7 @@ class RequestSchema:
             if spec.placement not in (placement, pb.PLACEMENT_EITHER):
                 right = "context" if spec.placement == pb.PLACEMENT_CONTEXT else "candidates"
                 raise RequestError(where, f"belongs into {right}")
-            arrays[column.name] = to_arrow(column, spec.dtype, size, where)
+            arrays[column.name] = to_arrow(column, spec.dtype, size, where, self._limits)
         return arrays
 
     def _check_complete(self, shared: Mapping[str, Any], each: Mapping[str, Any], default: str) -> None:
@@ -183,7 +183,7 @@ def _filled(pipeline: Pipeline) -> set[str]:
     return set(stream.fill) | {ref.column for ref in columns} - bare - {stream.key}
 
 
-def to_arrow(column: Any, dtype: str, rows: int, where: str) -> pa.Array:
+def to_arrow(column: Any, dtype: str, rows: int, where: str, limits: RequestLimits = DEFAULT) -> pa.Array:
     """A Column message as an array of `rows` values of `dtype`. Raises RequestError naming `where`."""
     kind, wanted = column.WhichOneof("values"), _KINDS[dtypes.element(dtype)]
     if kind is None:
@@ -196,7 +196,7 @@ def to_arrow(column: Any, dtype: str, rows: int, where: str) -> pa.Array:
             raise RequestError(where, f"has offsets, but {dtype} is no list")
         if len(values) != rows:
             raise RequestError(where, f"holds {len(values)} values, expected {rows}")
-        return _flat(values, dtype, where)
+        return _flat(values, dtype, where, limits)
     offsets = np.array(column.offsets, np.int64)
     if (
         len(offsets) != rows + 1
@@ -207,7 +207,11 @@ def to_arrow(column: Any, dtype: str, rows: int, where: str) -> pa.Array:
         raise RequestError(
             where, f"needs {rows + 1} rising offsets from 0 to {len(values)}, the number of its values"
         )
-    flat = _flat(values, dtypes.element(dtype), where)
+    if (longest := int(np.diff(offsets).max(initial=0))) > limits.list:
+        raise RequestError(
+            where, f"has a list of {longest} values; this server takes at most {limits.list} (max_list)"
+        )
+    flat = _flat(values, dtypes.element(dtype), where, limits)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat)
 
 
@@ -227,7 +231,25 @@ def _length(column: Any) -> int:
     return len(column.offsets) - 1 if len(column.offsets) else len(getattr(column, kind).values)
 
 
-def _flat(values: Any, dtype: str, where: str) -> pa.Array:
+def check_string(bytes: int, where: str, limits: RequestLimits) -> None:
+    """Raises RequestError where a string of so many bytes is too long."""
+    if bytes > limits.string_bytes:
+        raise RequestError(
+            where,
+            f"holds a string of {bytes} bytes; this server takes at most {limits.string_bytes} "
+            "(max_string_bytes)",
+        )
+
+
+def strings(values: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Array:
+    """A repeated string or bytes field. Raises RequestError where one is too long."""
+    array = pa.array(list(values), dtypes.arrow_type(dtype))
+    offsets = np.frombuffer(array.buffers()[1] or b"", np.int32)
+    check_string(int(np.diff(offsets[: len(array) + 1]).max(initial=0)), where, limits)
+    return array
+
+
+def _flat(values: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Array:
     arrow = dtypes.arrow_type(dtype)
     if dtype in ("int64", "int32"):
         numbers = np.array(values, np.int64)
@@ -239,4 +261,6 @@ def _flat(values: Any, dtype: str, where: str) -> pa.Array:
         if dtype == "float32" and (np.abs(floats) >= _BEYOND_FLOAT32).any():
             raise RequestError(where, "holds a number that does not fit float32")
         return pa.array(floats.astype(dtype, copy=False), arrow)
+    if dtype in dtypes.TEXTS:
+        return strings(values, dtype, where, limits)
     return pa.array(list(values), arrow)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +23,8 @@ from protos.manifest import VersionManifest
 from protos.store import F32, FEATURES
 from serving.nearcache import List, NearCache
 
+_WRITTEN_OUT_BYTES = 8 << 20
+"""Of a list that all rows of a request share, in front of the model; more rows go through it in parts."""
 _SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
 
 
@@ -89,8 +92,36 @@ class RankScorer:
     @torch.inference_mode()
     def logits(self, vectors: F32, dense: F32, lists: Mapping[str, List], content: Mapping[str, List]) -> F32:
         """vectors f32[B, F, D], dense f32[B, Dd], lists of `sequence_fields`, vectors of the content of
-        `content_fields` → f32[B]."""
-        values, numbers = torch.from_numpy(vectors)[..., self._slice], torch.from_numpy(dense)
+        `content_fields` → f32[B]. Lists that all rows share are written out for some rows at a time."""
+        rows = len(vectors)
+        shared = [one for one in (*lists.values(), *content.values()) if one.same]
+        row_bytes = max((one.values.nbytes for one in shared), default=0)
+        step = rows if row_bytes * rows <= _WRITTEN_OUT_BYTES else max(1, _WRITTEN_OUT_BYTES // row_bytes)
+        parts = [
+            self._logits(vectors, dense, lists, content, first, min(first + step, rows))
+            for first in range(0, rows, step)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _logits(
+        self,
+        vectors: F32,
+        dense: F32,
+        lists: Mapping[str, List],
+        content: Mapping[str, List],
+        first: int,
+        last: int,
+    ) -> F32:
+        """The same of the rows `first` to `last`."""
+        values = torch.from_numpy(vectors)[first:last, ..., self._slice]
+        numbers = torch.from_numpy(dense)[first:last]
+        lists, content = (
+            {
+                name: one.part(first, last) if one.same or last - first < len(vectors) else one
+                for name, one in of.items()
+            }
+            for of in (lists, content)
+        )
         gathered = self._gathered(values, numbers, lists, content)
         out: F32 = self._model(values, numbers, gathered).numpy()
         return out
@@ -190,7 +221,7 @@ def _content(lists: Mapping[str, List]) -> Gathered:
 
 def _ragged(one: List, columns: slice = slice(None)) -> Ragged:
     """Some columns of lists of vectors, as a model sees them."""
-    return Ragged(torch.from_numpy(one.values)[:, columns], torch.from_numpy(one.offsets), one.same)
+    return Ragged(torch.from_numpy(one.values)[:, columns], torch.from_numpy(one.offsets), bool(one.same))
 
 
 def _loaded(model: CTRModel, dense: Mapping[str, Tensor], role: str) -> CTRModel:

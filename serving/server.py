@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 Req = TypeVar("Req", bound=Message)
 
+_NAMED_BYTES = 64 << 10
+"""Beyond the limit of a message: one that is not larger is refused by a handler, whose message says why."""
 _SPARE_THREADS = 8
 """Threads beyond those that compute or wait: they refuse what is too much, and answer health checks."""
 
@@ -74,7 +76,9 @@ class Server:
             options=[
                 ("grpc.so_reuseport", int(reuse_port)),
                 # The handler names what is too large; gRPC itself cuts off what nobody should even receive.
-                ("grpc.max_receive_message_length", 4 * max_message_bytes),
+                ("grpc.max_receive_message_length", max_message_bytes + _NAMED_BYTES),
+                # gRPC knows the size of a compressed message only when it lies unpacked in memory.
+                ("grpc.compression_enabled_algorithms_bitset", 1 << grpc.Compression.NoCompression),
                 ("grpc.max_send_message_length", -1),
             ],
         )

@@ -16,6 +16,7 @@ from serving.errors import RequestError
 from serving.facts import Facts
 from serving.reader import Reader
 from serving.request import RequestSchema, to_arrow
+from tests.ingest.written_out import written_out
 from tests.serving.publication import seal_values
 from trainer.redis_store import RedisStore, Values
 
@@ -58,9 +59,9 @@ def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str) -> Non
     schema = RequestSchema(pipeline, pipeline.plan.roots)
     optional = {name for name, spec in schema.columns.items() if not spec.required}
     assert optional == {"user_id", "shop", "pos", "ts"}  # n is also used as it is
-    rows = schema.parse([], [column_of("n", [1, 2])], 1_000, 10)
-    batch, _, asked = Assembler(pipeline, pipeline.plan, reader, Facts(reader)).batch(rows)
-    features = pipeline.plan.compile()(batch)
+    rows = schema.parse([], [column_of("n", [1, 2])], 1_000)
+    found, asked = Assembler(pipeline, pipeline.plan, reader, Facts(reader)).columns(rows)
+    features = written_out(pipeline.plan.compile().shared(found.shared, found.own, found.rows))
     assert asked and [features.field(field)[1].tolist() for field in range(6)] == [
         [9, 9],
         [77, 77],

@@ -34,6 +34,7 @@ from serving.features import RequestFeatures
 from serving.reader import Reader
 from serving.request import RequestSchema
 from serving.scorer import published_statistics
+from tests.ingest.written_out import written_out
 from tests.serving.every_operator import CASES, clicks, impressions, pipeline, shops, users
 from tests.serving.publication import seal_values
 from trainer.control import Control
@@ -248,10 +249,10 @@ def test_features_of_requests_equal_the_trainers(trained: Trained, redis_url: st
     statistics = published_statistics(pipeline, safetensors.torch.load(trained.snapshot.dense))
     for page in trained.pages:
         asked = message(page)
-        rows = schema.parse(asked.context, asked.candidates, 0, 100)
-        columns, _, answered = assembler.batch(rows)
+        rows = schema.parse(asked.context, asked.candidates, 0)
+        columns, answered = assembler.columns(rows)
         assert answered
-        got = extract.of(columns, "row {}".format)(statistics)
+        got = written_out(extract.of(columns, "row {}".format)(statistics))
         want = trained.features.take([trained.place[row["request_id"]] for row in page.rows])
         assert got.rows == want.rows and not got.failed.any()
         for index, (name, node) in enumerate(plan.sparse.items()):

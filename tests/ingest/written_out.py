@@ -1,0 +1,17 @@
+"""Features of rows that share columns, as if they shared none."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ingest.features import Features
+from ingest.sharing import SharedFeatures
+
+
+def written_out(found: SharedFeatures) -> Features:
+    """All fields in the plan's order, what is shared once for each row."""
+    fields = np.argsort([*found.shared_fields, *found.own_fields]).tolist()
+    rows = found.own.rows
+    shared = found.shared.take(np.zeros(rows, np.int64))
+    whole = shared.merge(found.own, fields, range(found.own.dense.shape[1]))
+    return Features(rows, whole.offsets, whole.keys, whole.dense, found.own.observed, found.own.failed)

@@ -9,9 +9,7 @@ while records are decoded is traced to its record by halving them, and that reco
 
 from __future__ import annotations
 
-import base64
 import itertools
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -28,6 +26,7 @@ from ingest.deadletter import DeadLetters, Reason
 from ingest.decoded import Decoded
 from ingest.json_rows import Bad, JsonRows
 from ingest.limits import LIMITS, RecordLimits
+from ingest.row_text import row_text
 from ingest.sources.base import BEGINNING, Chunk, Position, UnreadableMessage
 from ingest.streams import Stream, Table
 from kernels.errors import UserError
@@ -154,7 +153,7 @@ class Decoder:
         after = Position(first + batch.num_rows, 0)
 
         def refuse(row: int, detail: str) -> None:
-            value = _row_text(batch, row)
+            value = row_text(batch, row)
             self._letter(partition, first + row, 0, Reason.NOT_DECODED, detail, value)
 
         def decode(begin: int, stop: int) -> Decoded:
@@ -179,9 +178,9 @@ class Decoder:
             self._letter(partition, first, 0, error.reason, str(error), b"", rows=batch.num_rows)
             return Decoded.empty(self._cleaner.schema)
         index = np.zeros(len(rows), np.int32)
-        part = self._finish(partition, wire, offsets[rows], index, partial(_row_text, wire))
+        part = self._finish(partition, wire, offsets[rows], index, partial(row_text, wire))
         for item in bad:
-            value = _row_text(batch, item.row)
+            value = row_text(batch, item.row)
             self._letter(partition, first + item.row, 0, item.reason, item.detail, value)
         return part
 
@@ -254,7 +253,9 @@ class Decoder:
         batches, where, index = [], [], []
         for offset, value in zip(offsets.tolist(), values, strict=True):
             if isinstance(value, UnreadableMessage):
-                self._letter(partition, offset, 0, Reason.BAD_BATCH, value.detail, bytes(value))
+                self._letter(
+                    partition, offset, 0, Reason.BAD_BATCH, value.detail, bytes(value), rows=value.rows
+                )
                 continue
             try:
                 batch = arrow_rows.read_stream(value, self._wire, self._limits)
@@ -277,7 +278,7 @@ class Decoder:
                 wire, rows = wire.filter(pa.array(keep)), rows[keep]
                 bad = [item for item in bad if item.row >= skip]
             for item in bad:
-                text = _row_text(batch, item.row)
+                text = row_text(batch, item.row)
                 self._letter(partition, offset, item.row, item.reason, item.detail, text)
             batches.append(wire)
             where.append(np.full(len(rows), offset, np.int64))
@@ -286,7 +287,7 @@ class Decoder:
             return Decoded.empty(self._cleaner.schema)
         wire = pa.concat_batches(batches)
         return self._finish(
-            partition, wire, np.concatenate(where), np.concatenate(index), partial(_row_text, wire)
+            partition, wire, np.concatenate(where), np.concatenate(index), partial(row_text, wire)
         )
 
     def _deletes(self, partition: int, offsets: _I64, keys: Sequence[bytes | None]) -> Decoded:
@@ -388,19 +389,3 @@ class Decoder:
 
 def _raw_text(values: Sequence[bytes], rows: _I64, row: int) -> bytes:
     return values[int(rows[row])]
-
-
-def _row_text(batch: pa.RecordBatch, row: int) -> bytes:
-    values = {name: _python(batch.column(i)[row]) for i, name in enumerate(batch.schema.names)}
-    return json.dumps(values, default=_text, ensure_ascii=False).encode("utf-8", "replace")
-
-
-def _python(value: pa.Scalar) -> object:
-    try:
-        return value.as_py()
-    except Exception:  # a time in the year 292,277, nanoseconds
-        return str(value.type)
-
-
-def _text(value: object) -> str:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -40,16 +40,17 @@ BEGINNING = Position(0, 0)
 
 
 class UnreadableMessage(bytes):
-    """Stands for messages that the broker holds and that cannot be unpacked; `detail` says why.
+    """Stands for `rows` messages that the broker holds and that cannot be unpacked; `detail` says why.
 
     Its bytes begin as an Arrow message does, so that nobody has to look for it among JSON records.
     """
 
     detail: str
+    rows: int
 
-    def __new__(cls, detail: str) -> UnreadableMessage:
+    def __new__(cls, detail: str, rows: int = 1) -> UnreadableMessage:
         self = super().__new__(cls, b"\xff\xff\xff\xff")
-        self.detail = detail
+        self.detail, self.rows = detail, rows
         return self
 
 

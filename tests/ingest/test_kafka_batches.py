@@ -70,6 +70,8 @@ def test_a_batch_is_unpacked_up_to_the_limit(codec: str, monkeypatch: pytest.Mon
     assert record.value.detail == (
         "the batch of offsets 0 to 0 is not readable: more than 1048576 bytes when they are unpacked"
     )
+    (record,) = batch_of([(bytes(LIMIT), [])] * 3, codec)
+    assert (record.offset, record.value.rows) == (0, 3)
     (record,) = batch_of([(bytes(LIMIT - 100), [])], codec)
     assert record.value == bytes(LIMIT - 100)
     damaged = batch_of([(bytes(LIMIT - 100), [])], codec)

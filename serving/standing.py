@@ -35,6 +35,8 @@ class Trouble(StrEnum):
     """Redis refuses this server: password, permission, type of a key."""
     MISUSED = "misused"
     """Redis is of a kind that this server cannot talk to, such as a cluster."""
+    BROKEN = "broken"
+    """The look for versions fails by an error that is none of Redis's."""
 
 
 class Standing:

@@ -316,9 +316,11 @@ class View:
             )
         metrics.STALE.labels(self._role).set(1)
         metrics.LOOKS_FAILED.labels(self._role, outcome).inc()
-        if outcome is Outcome.UNAVAILABLE:
+        if not known:
+            self.standing.trouble(Trouble.BROKEN, f"no newer version can be looked for: {error!r}")
+        elif outcome is Outcome.UNAVAILABLE:
             self.standing.trouble(Trouble.REFUSED, f"Redis at {self.reader.url} refuses: {error}")
-        elif known and outcome is Outcome.EXIT:
+        elif outcome is Outcome.EXIT:
             self.standing.trouble(
                 Trouble.MISUSED, f"Redis at {self.reader.url} cannot be used: {error}; change --redis"
             )

@@ -218,14 +218,17 @@ def test_the_watcher_survives_any_exception(
     caplog.set_level(logging.WARNING)
     publication = trainer(redis_url)
     publish(publication)
-    app = serve("rank", pipeline)
+    app = serve("rank", pipeline, lost_grace_s=0.3)
     before = metrics.LOOKS_FAILED.labels("rank", "exit")._value.get()
     with monkeypatch.context() as patch:
         patch.setattr(app.view.reader, "manifest", lambda: {}["no such key"])
         patch.setattr(app.view.reader, "loss", lambda _: {}["nor this"])
         wait_for(lambda: metrics.LOOKS_FAILED.labels("rank", "exit")._value.get() > before)
+        wait_for(lambda: health(app) == NOT_SERVING)
+        assert trouble("broken") == 1 and not app.view.standing.fatal
     publish(publication)
     wait_for(lambda: served(app) == 2)
+    wait_for(lambda: health(app) == SERVING)
     assert any("cannot be used" in record.getMessage() for record in caplog.records)
 
 

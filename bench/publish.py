@@ -18,8 +18,9 @@ from livectr.ports import free_ports
 from livectr.valkey import LocalRedis
 from protos.store import Keyspace, encode_slots
 from trainer.control import Control
-from trainer.publish import Publisher, Snapshot
+from trainer.publish import Publisher
 from trainer.redis_store import RedisStore
+from trainer.version import Snapshot
 
 K = 16
 LAYOUT = RowLayout((Segment("rank.w", 1, AdaGrad()), Segment("rank.v", K, AdaGrad(), 0.01)))

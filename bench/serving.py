@@ -28,9 +28,10 @@ from livectr.valkey import LocalRedis
 from protos.store import encode_fact, encode_history
 from serving.client import PreRankClient, RankClient
 from trainer.control import Control
-from trainer.publish import Publisher, Push, Snapshot
+from trainer.publish import Publisher
 from trainer.redis_store import RedisStore, Values
 from trainer.step import DesStep
+from trainer.version import Push, Snapshot
 
 RANK_CANDIDATES = 400
 PRERANK_CANDIDATES = 4_000

@@ -189,6 +189,17 @@ class Settings:
     publish_interval_s: float = setting(
         T.publish_interval_s, "commit and publish this often", commands=TRAIN, above=0
     )
+    min_examples: int = setting(
+        T.min_examples,
+        "publish no model that has learned fewer (those of a warm start count)",
+        commands=TRAIN,
+        least=0,
+    )
+    take_over: bool = setting(
+        T.take_over,
+        "replace what another run, another pipeline or a newer checkpoint has published in the namespace",
+        commands=TRAIN,
+    )
     basic: str | None = setting(
         T.basic,
         "read the features of this folder (livectr features materialize), compute the others",

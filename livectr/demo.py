@@ -249,7 +249,9 @@ class _Demo:
             "trainer",
             *("train", "--pipeline", str(self.pipeline), "--source", self.source),
             *("--ranks", str(self.options.ranks)),
-            *("--publish", self.redis_url, "--checkpoint", str(self.work / "checkpoint")),
+            # Clients ask from the first second on, so that they see the model begin to learn.
+            *("--publish", self.redis_url, "--min-examples", "0"),
+            *("--checkpoint", str(self.work / "checkpoint")),
             *("--until-idle-s", str(UNTIL_IDLE_S), "--window-s", str(WINDOW_S)),
             # Threads that wait for each other at every operation lose on cores that many processes share.
             *("--threads", "1"),

@@ -15,8 +15,9 @@ FRESHNESS_BINS = 2000
 
 I64 = npt.NDArray[np.int64]
 
-_LATER = {"whole", "evictions"}
-"""Fields that an older trainer's manifest lacks; without them no name space is known to be whole."""
+_LATER = {"whole", "evictions", "run", "examples", "committed"}
+"""Fields that an older trainer's manifest lacks; without them no name space is known to be whole, and no
+trainer is known to be the successor."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,12 @@ class VersionManifest:
     """Value of the sentinels of `ns`: drawn by the complete publish that began it."""
     evictions: Evictions = Evictions()
     """What Redis had evicted when that publish began."""
+    run: str = ""
+    """One word for all processes of a run, which go on from each other's checkpoints."""
+    examples: int = 0
+    """Learned by the model."""
+    committed: int = 0
+    """Of these, those in the oldest checkpoint that its trainer kept when it began the version; 0: none."""
 
     def changed_since(self, version: int, ns: str) -> tuple[str, ...] | None:
         """Blobs of all keys that changed after `version` of `ns`; None: unknown, so drop every cached row."""

@@ -190,6 +190,11 @@ class Checkpointer:
         self._kept = [manifest]
         return Restored(self.root, manifest)
 
+    @property
+    def oldest(self) -> int:
+        """Examples of the oldest generation that is kept: a restart goes on from at least as many."""
+        return self._kept[0].examples if self._kept else 0
+
     def close(self) -> None:
         if self._lock is not None:
             self._lock.close()

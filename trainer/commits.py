@@ -11,6 +11,7 @@ A commit takes place at a step boundary with nothing in flight, in these steps:
 """
 
 import logging
+import math
 import time
 from dataclasses import replace
 from enum import IntEnum
@@ -22,11 +23,15 @@ from protos.store import Keyspace
 from trainer import telemetry
 from trainer.checkpoint import Checkpointer, Commit
 from trainer.control import Control
-from trainer.publish import Cursor, Publisher, Push
+from trainer.publish import Publisher
 from trainer.snapshot import Boundary, Snapshotter
+from trainer.succession import Cursor
+from trainer.version import Push
 
 LOG = logging.getLogger(__name__)
 LAST_PUBLISH_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 10.0
+"""For the last version of a process that was asked to stop: whoever asked will not wait for long."""
 CHECKPOINT_PAUSE = 9.0
 """Seconds without a checkpoint for each second that one took: at most a tenth of the time goes into them."""
 
@@ -44,6 +49,7 @@ class Committed(Protocol):
     """The run whose state is committed."""
 
     steps: int
+    examples: int
 
     def drain(self) -> None:
         """Learn all that is in flight. Collective."""
@@ -106,21 +112,27 @@ class Commits:
         return Due.ALL if now >= self._next_checkpoint else Due.PUBLISH
 
     @property
+    def held_back(self) -> bool:
+        """Whether the model has learned too little to be published."""
+        return self._publisher is not None and self._run.examples < self._publisher.least_examples
+
+    @property
     def push(self) -> Push:
         """How far this rank's push is."""
         return self._publisher.flag if self._publisher is not None else Push.IDLE
 
-    def commit(self, *, checkpoint: bool) -> None:
-        """Steps 1 to 5 (see the module's docstring). Collective."""
+    def commit(self, *, checkpoint: bool) -> bool:
+        """Steps 1 to 5 (see the module's docstring); returns whether a version has begun. Collective."""
         self._run.drain()
-        # 1 settle the publish before
-        publish = self._publisher is not None and not self._publisher.busy
+        # 1 settle the publish before; a model that has learned too little stays here
+        busy = self._publisher is not None and self._publisher.busy
+        publish = self._publisher is not None and not busy and not self.held_back
         boundary = self._run.mark()
         if self._checkpoint is not None and checkpoint:
             # 2, 3, 4 the checkpoint
             cursor = None
-            if self._publisher is not None and publish:
-                cursor = self._publisher.cursor(self._run.steps)
+            if self._publisher is not None:
+                cursor = self._publisher.cursor(self._run.steps, begins=publish)
             started = time.monotonic()
             with telemetry.CHECKPOINT_SECONDS.time():
                 self._checkpoint.commit(self._run.state(boundary, cursor))
@@ -132,13 +144,16 @@ class Commits:
             self._pushing = boundary
             since = None if self._publisher.full else self._published
             snapshots = self._run.snapshots(self._publisher.store.space)
-            self._publisher.begin(snapshots.take(self._run.steps, since))
+            committed = self._checkpoint.oldest if self._checkpoint is not None else 0
+            taken = snapshots.take(self._run.steps, since)
+            self._publisher.begin(taken, learned=self._run.examples, committed=committed)
         # What neither the next checkpoint nor the next version needs is forgotten.
         needed = [self._checkpointed] if self._checkpoint is not None else []
         needed += [self._published] if self._publisher is not None else []
         self._run.forget(needed)
-        self.dirty = self._publisher is not None and not publish
+        self.dirty = busy
         self._next_commit = time.monotonic() + self._publish_interval_s
+        return publish
 
     def observe(self, pushes: list[int]) -> None:
         """6 flip when every rank's push has arrived, and note a version that was flipped."""
@@ -153,26 +168,47 @@ class Commits:
         elif not self._publisher.busy and (busy or self._publisher.full):
             self.dirty = True  # it failed or was lost: the next commit repeats it, even if no event comes
 
-    def settle(self) -> None:
-        """Exchange states of pushes until no version is under way. Collective."""
+    def settle(self, deadline: float = math.inf, *, patient: bool = True) -> None:
+        """Exchange states of pushes until no version is under way. Collective.
+
+        deadline: of time.monotonic, by rank 0's clock; then nobody waits for Redis any more that cannot be
+        asked or, unless patient, is still at it.
+        """
         while self._publisher is not None and self._publisher.busy:
-            self.observe(self._control.gather(np.array([self._publisher.state]))[:, 0].tolist())
+            late = time.monotonic() > deadline
+            told = self._control.gather(np.array([self._publisher.state, late]))
+            self.observe(told[:, 0].tolist())
+            if told[0, 1] and (not patient or Push.UNKNOWN in told[:, 0]):
+                return
             time.sleep(0.002)
 
-    def finish(self) -> None:
-        """Commit the end of the run and see its version flipped. Collective."""
+    def finish(self, *, stopped: bool = False) -> None:
+        """Commit the end of the run and see its version flipped. Collective.
+
+        The checkpoint waits for nobody; only then Redis gets some time for the last version: little if the
+        process was asked to stop.
+        """
         self._run.drain()
-        self.settle()
         if not self.wanted:
             return
-        self.commit(checkpoint=True)
-        deadline = time.monotonic() + LAST_PUBLISH_DEADLINE_S
-        served = self.versions
-        self.settle()
-        while self._publisher is not None and self.versions == served:
-            if self._control.broadcast_json(time.monotonic() > deadline):
+        began = self.commit(checkpoint=True)
+        limit_s = STOP_DEADLINE_S if stopped else LAST_PUBLISH_DEADLINE_S
+        deadline = time.monotonic() + limit_s
+        while self._publisher is not None:
+            served = self.versions
+            self.settle(deadline, patient=not stopped)
+            if began and self.versions > served:
+                return
+            if self.held_back:
+                LOG.warning(
+                    "nothing was published: the model has learned %d examples, and must have learned %d",
+                    self._run.examples,
+                    self._publisher.least_examples,
+                )
+                return
+            if self._publisher.busy or self._control.broadcast_json(time.monotonic() > deadline):
                 LOG.warning("the last version was not published; the next run publishes it")
                 return
-            time.sleep(0.5)
-            self.commit(checkpoint=True)
-            self.settle()
+            if began:
+                time.sleep(0.5)
+            began = self.commit(checkpoint=True)

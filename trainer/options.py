@@ -29,7 +29,9 @@ class TrainOptions:
         checkpoints (0: with each publish, as long as they take a tenth of the time at most).
     warm_start: another run's checkpoint directory, with parts of whose model a new run begins; a run that is
         resumed does not look at it. warm_parts: "network,embeddings", or partial, full, none (trainer.warm).
-    publish: redis:// URL; None: nothing is published. publish_interval_s: between commits.
+    publish: redis:// URL; None: nothing is published. publish_interval_s: between commits. min_examples: a
+        model that has learned fewer is not published (those of the run it starts warm from count).
+        take_over: replace the version of another run, pipeline or newer checkpoint (trainer.succession).
     window_s: event time over which the quality gauges slide.
     predictions: file for the log of test-then-train predictions. report: file for the report (JSON).
     dead_letters: directory or URL for records that cannot be used; None: the source's own place.
@@ -69,6 +71,8 @@ class TrainOptions:
     warm_parts: str = "partial"
     publish: str | None = None
     publish_interval_s: float = 2.0
+    min_examples: int = 1000
+    take_over: bool = False
     window_s: float = 3600.0
     predictions: str | None = None
     report: str | None = None
@@ -124,6 +128,8 @@ class TrainOptions:
         _ = self.step_settings, self.content_folders, self.limits, parse_warm_parts(self.warm_parts)
         if not 0 <= self.min_usable <= 1:
             raise ConfigError(f"min_usable is {self.min_usable}; it must be a share from 0 to 1")
+        if self.min_examples < 0:
+            raise ConfigError(f"min_examples is {self.min_examples}; it must be at least 0")
         if self.publish_interval_s <= 0:
             raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
 

@@ -10,25 +10,29 @@ Ranks learn of each other's pushes from the flags that ride on the batcher's hea
 never waits. One version is under way at a time; while it is, commits publish nothing and changes add up.
 
 A complete publish goes under a fresh ns: at the start, unless the checkpoint's cursor is exactly what Redis
-holds, and whenever Redis is found emptied. A push that fails for another reason is repeated with the next
-commit under the same version number, which no reader has seen.
+holds, and whenever Redis is found emptied.
+
+When a push or a flip fails, its outcome is UNKNOWN: Redis may have done what it did not confirm, or do it
+later. Rank 0 finds out, however long Redis is away: it takes a new epoch, which fences out everything that
+was sent before (trainer.fence), and then reads the manifest. Until then nothing is begun. If the version was
+flipped, it counts; if not, the next commit repeats it under the same number, which no reader has seen; if
+Redis was emptied, the number is skipped, since a reader may have seen it.
 """
 
 import logging
 import secrets
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from enum import IntEnum
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import chain
 from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import redis
 
+from kernels.errors import ConnectError, MismatchError
 from protos.evictions import Evictions
 from protos.manifest import Freshness, VersionManifest
 from protos.store import KEPT_VERSIONS, decode_erased, encode_changed, encode_vectors
@@ -36,73 +40,22 @@ from trainer import telemetry
 from trainer.control import Control
 from trainer.lookout import Lookout
 from trainer.options import summed
-from trainer.redis_store import FencedError, LostError, RedisStore, Values, name_space
-from trainer.sweep import ContentSweep, StoppedError
+from trainer.redis_store import STORE_ERRORS, FencedError, LostError, RedisStore, name_space
+from trainer.succession import LOST_NUMBERS, Cursor, refusal
+from trainer.sweep import StoppedError
+from trainer.version import Pending, Published, Push, Snapshot, blobs_of, earlier_blobs
 
 LOG = logging.getLogger(__name__)
 SWEEP_AFTER_S = 5.0
 """Rows of the ns before stay this long after the flip, for requests that began under it."""
+PUSH_ERRORS: tuple[type[BaseException], ...] = (*STORE_ERRORS, LostError)
+SWEEP_DEADLINE_S = 5.0
+"""A process that ends waits so long for a sweep."""
+ASK_AGAIN_S = 0.5
+"""Between two tries to find out how a publish went."""
+SAY_AGAIN_S = 30.0
 
 I64 = npt.NDArray[np.int64]
-F32 = npt.NDArray[np.float32]
-
-
-class Push(IntEnum):
-    """Where a rank's push stands; travels in the batcher's header."""
-
-    IDLE = 0
-    PUSHING = 1
-    PUSHED = 2
-    FLIPPED = 3
-    """Rank 0 only, after step 6."""
-    FAILED = 4
-    """The connection broke; nothing was flipped."""
-    LOST = 5
-    """Redis was emptied: the next publish is complete."""
-    FENCED = 6
-    """Another trainer has taken over."""
-
-
-@dataclass(frozen=True)
-class Cursor:
-    """What Redis holds after a publish; kept in the checkpoint of the same step boundary."""
-
-    version: int
-    epoch: int
-    ns: str
-    step: int
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A rank's share of a version: copies, taken at a step boundary.
-
-    rows: table → (keys i64[m], serving values f32[m, D]) that changed, or all of them.
-    table_rows: rows of each of this rank's tables; a table may be on several.
-    dense: the rank's dense weights as safetensors.
-    values: look-up rows and histories.
-    items: (ids i64[n], vectors f32[n, dim]) of rank 0, or None.
-    erased: table → keys i64[m] that left it since the last version; of no concern to a complete one.
-    content: name → what computes the vectors of this rank's ids; of the same names on every rank.
-    """
-
-    step: int
-    rows: Mapping[str, tuple[I64, F32]]
-    table_rows: Mapping[str, int]
-    dense: bytes
-    values: Sequence[Values] = ()
-    items: tuple[I64, F32] | None = None
-    erased: Mapping[str, I64] = field(default_factory=dict)
-    content: Mapping[str, ContentSweep] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Published:
-    """A version that is being served."""
-
-    manifest: VersionManifest
-    rows: int
-    """Table rows written by all ranks."""
 
 
 class Publisher:
@@ -110,6 +63,11 @@ class Publisher:
 
     Args:
         fingerprint, segments, seed: go into every manifest (protos.manifest.VersionManifest).
+        min_examples: nothing is published before the model has learned so many.
+
+    Attributes:
+        least_examples: what the model must have learned to be published: min_examples, and what the version
+            had that an earlier process of this run has published.
     """
 
     def __init__(
@@ -120,6 +78,7 @@ class Publisher:
         fingerprint: str,
         segments: Sequence[tuple[str, int]],
         seed: int,
+        min_examples: int = 0,
         sweep_after_s: float = SWEEP_AFTER_S,
         lookout: Lookout | None = None,
     ) -> None:
@@ -129,11 +88,13 @@ class Publisher:
         """Whether the next version must hold everything."""
         self.last: VersionManifest | None = None
         self.state = Push.IDLE
-        self._constant = {
+        self.least_examples = min_examples
+        self._constant: dict[str, Any] = {
             "fingerprint": fingerprint,
             "dim": sum(dim for _, dim in segments),
             "segments": tuple(segments),
             "seed": seed,
+            "run": "",
         }
         self._number = 0
         self._ns = ""
@@ -141,20 +102,42 @@ class Publisher:
         self._before = b""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="publish")
         self._job: Future[None] | None = None
-        self._pending: _Pending | None = None
+        self._pending: Pending | None = None
         self._unpublished = Freshness()
         self._since_begin = Freshness()
         self._recent: list[VersionManifest] = []
+        self._failed: list[VersionManifest] = []
         self._closing = Event()
         self._sweeper: Thread | None = None
         self._sweep_after_s = sweep_after_s
         self._lookout = (lookout or Lookout(store)) if control.rank == 0 else None
 
-    def start(self, cursor: Cursor | None) -> None:
-        """Fence out every earlier trainer; go on with deltas if Redis holds exactly `cursor`. Collective."""
-        told = self.control.broadcast_json(self._take_over(cursor) if self.control.rank == 0 else None)
+    def start(self, cursor: Cursor | None, *, learned: int = 0, take_over: bool = False) -> None:
+        """Fence out every earlier trainer; go on with deltas if Redis holds exactly `cursor`. Collective.
+
+        Args:
+            cursor: of the checkpoint that this run goes on from. learned: examples in it.
+            take_over: replace another run's version, or a newer one.
+
+        Raises:
+            MismatchError: this run may not take over (trainer.succession); nothing has been touched.
+            ConnectError: Redis does not answer.
+        """
+        told: dict[str, Any] = {}
+        if self.control.rank == 0:
+            try:
+                told = self._take_over(cursor, learned, take_over)
+            except STORE_ERRORS as error:
+                raise ConnectError(
+                    f"Redis at {self.store.url} cannot be used ({error or type(error).__name__}); "
+                    "mend it or change --publish"
+                ) from None
+        told = self.control.broadcast_json(told)
+        if told["refused"]:
+            raise MismatchError(told["refused"])
         self.store.epoch = told["epoch"]
-        self._version = told["version"]
+        self._version, self._constant["run"] = told["version"], told["run"]
+        self.least_examples = max(self.least_examples, told["least"])
         self._before = told["manifest"].encode()
         if self._before:
             self.last = VersionManifest.from_json(self._before)
@@ -162,22 +145,43 @@ class Publisher:
             self.full = False
         self._watch()
 
-    def _take_over(self, cursor: Cursor | None) -> dict[str, Any]:
-        """Claim the next epoch; then nobody else writes, and what Redis holds can be compared."""
-        held = self.store.manifest()
-        self.store.next_epoch(max(cursor.epoch if cursor else 0, held.epoch if held else 0))
-        held, text = self.store.manifest(), self.store.manifest_text()
-        same = held is not None and cursor == Cursor(held.version, held.epoch, held.ns, held.step)
+    def _take_over(self, cursor: Cursor | None, learned: int, take_over: bool) -> dict[str, Any]:
+        """Look at what Redis holds, then claim the next epoch: from then on nobody else writes."""
+        where = f"namespace {self.store.space.namespace!r} in Redis at {self.store.url}"
+        fingerprint = self._constant["fingerprint"]
+        while True:
+            text = self.store.manifest_text()
+            try:
+                held = self.store.manifest_of(text)
+            except MismatchError:
+                if not take_over:
+                    raise
+                held = None
+            why = refusal(held, cursor, learned=learned, fingerprint=fingerprint, where=where)
+            if why is not None and not take_over:
+                return {"refused": why}
+            used = [(held.version, held.epoch)] if held is not None else []
+            if cursor is not None:
+                skipped = LOST_NUMBERS if self.store.highest() is None and cursor.version else 0
+                used.append((cursor.version + skipped, cursor.epoch + skipped))
+            versions, epochs = zip((0, 0), *used, strict=True)
+            highest = self.store.take(text, epoch=max(epochs), version=max(versions))
+            if highest is not None:
+                break
+        if why is not None:
+            LOG.warning("taken over as asked, although %s", why)
+        same = cursor is not None and cursor.is_at(held) and not self.store.pushing()
         assert self._lookout is not None
         self._lookout.start()
         if held is not None and same:
             same = self.store.is_whole(held) and not self._lookout.evictions.lost_since(held.evictions)
-        if held is not None and held.fingerprint != self._constant["fingerprint"]:
-            LOG.warning("the version in Redis is another pipeline's; it is replaced")
         return {
+            "refused": "",
             "epoch": self.store.epoch,
-            "version": max(held.version if held else 0, cursor.version if cursor else 0),
-            "manifest": text.decode() if same and text and not self.store.pushing() else "",
+            "version": highest,
+            "run": cursor.run if cursor is not None and cursor.run else uuid.uuid4().hex,
+            "least": held.examples if held is not None and why is None else 0,
+            "manifest": text.decode() if same and text else "",
         }
 
     @property
@@ -195,20 +199,30 @@ class Publisher:
         """Rank 0 notes event times of examples that the next version will have learned."""
         self._since_begin = self._since_begin.plus(times_ms)
 
-    def cursor(self, step: int) -> Cursor:
-        """What Redis will hold when the version that is about to begin at `step` has been flipped."""
-        return Cursor(self._version + 1, self.store.epoch, self._next_ns(), step)
+    def cursor(self, step: int, *, begins: bool = True) -> Cursor:
+        """What Redis will hold when the version that is about to begin at `step` has been flipped; where none
+        begins, the numbers that are used."""
+        run = self._constant["run"]
+        if not begins:
+            return Cursor(self._version + self.busy, self.store.epoch, "", step, run)
+        return Cursor(self._version + 1, self.store.epoch, self._next_ns(), step, run)
 
-    def begin(self, snapshot: Snapshot) -> None:
-        """5: push this rank's share of the next version in the background. Collective; not while busy."""
-        version, ns, blob = self._version + 1, self._next_ns(), self.store.space.blob
+    def begin(self, snapshot: Snapshot, *, learned: int = 0, committed: int = 0) -> None:
+        """5: push this rank's share of the next version in the background. Collective; not while busy.
+
+        learned, committed: examples of the model, and of the oldest checkpoint that is kept.
+        """
+        version, blob = self._version + 1, self.store.space.blob
         told = {
+            "epoch": self.store.epoch,
             "rows": dict(snapshot.table_rows),
             "written": sum(len(k) for k, _ in snapshot.rows.values()),
             "content": {name: sweep.blobs for name, sweep in snapshot.content.items()},
             "whole": secrets.token_hex(8),
         }
         shares = self.control.gather_json(told)
+        self.store.epoch = shares[0]["epoch"]  # rank 0 takes a new one when a publish fails
+        ns = self._next_ns()
         tables = summed([share["rows"] for share in shares])
         epoch, world = self.store.epoch, self.control.world
         whole, evictions = shares[0]["whole"], self._lookout.evictions if self._lookout else Evictions()
@@ -236,16 +250,18 @@ class Publisher:
             tables=tables,
             dense=tuple(blob(version, f"dense-{epoch}-{r}") for r in range(world)),
             changed=tuple(blob(version, f"changed-{epoch}-{r}") for r in range(world)),
-            earlier=_earlier(earlier),
+            earlier=earlier_blobs(earlier),
             item_vectors=blob(version, f"items-{epoch}") if snapshot.items is not None else None,
             content={name: tuple(chain.from_iterable(names)) for name, names in content.items()},
             freshness=self._unpublished,
+            examples=learned,
+            committed=committed,
             whole=whole,
             evictions=evictions,
-            **self._constant,  # type: ignore[arg-type]
+            **self._constant,
         )
         rows = sum(share["written"] for share in shares)
-        self._pending = _Pending(manifest, manifest.to_json(), rows, self.full)
+        self._pending = Pending(manifest, manifest.to_json(), rows, self.full)
         full = self.full
         own = {name: names[self.control.rank] for name, names in content.items()}
         self._run(lambda: self._push(snapshot, manifest, own, full), then=Push.PUSHED)
@@ -271,22 +287,24 @@ class Publisher:
             )
         if Push.PUSHING in states:
             return None
-        if Push.LOST in states or Push.FAILED in states:
-            self._finish()
-            if Push.LOST in states:
-                LOG.warning("Redis at %s was emptied: the next version is complete", self.store.url)
-                self._lost()
-            self._watch()
-            return None
         if states[0] is Push.FLIPPED:
             return self._flipped(self._finish())
-        if self.control.rank == 0 and self.state is Push.PUSHED:
+        if states[0] in (Push.FAILED, Push.LOST):
+            self._repeat(self._finish(), lost=states[0] is Push.LOST)
+            return None
+        if self.control.rank != 0 or (self._job is not None and not self._job.done()):
+            return None
+        pending = self._pending
+        if Push.UNKNOWN in states:
+            self.state = Push.UNKNOWN
+            self._job = self._pool.submit(self._find_out, pending)
+        elif self.state is Push.PUSHED:
             # 6 every rank's push has arrived: flip
-            pending, before = self._pending, b"" if self._pending.full else self._before
+            before = b"" if pending.full else self._before
             self._run(lambda: self._seal_and_flip(pending, before), then=Push.FLIPPED)
         return None
 
-    def _seal_and_flip(self, pending: "_Pending", before: bytes) -> None:
+    def _seal_and_flip(self, pending: Pending, before: bytes) -> None:
         """The background part of step 6."""
         if pending.full:
             self.store.seal(pending.manifest)
@@ -304,13 +322,19 @@ class Publisher:
             self._lookout.watch(self.last, self._before)
 
     def close(self) -> None:
-        """Wait for the threads; a version that was not flipped is left behind."""
+        """End the threads, whatever they wait for; a version that was not flipped is left behind."""
         self._closing.set()
         if self._lookout is not None:
             self._lookout.close()
+        while self._job is not None and not self._job.done():
+            self.store.interrupt()
+            wait([self._job], timeout=0.2)
         self._pool.shutdown(wait=True)
         if self._sweeper is not None:
-            self._sweeper.join()
+            self._sweeper.join(SWEEP_DEADLINE_S)
+            while self._sweeper.is_alive():
+                self.store.interrupt()
+                self._sweeper.join(0.2)
         self.store.close()
 
     def _next_ns(self) -> str:
@@ -321,7 +345,7 @@ class Publisher:
     ) -> None:
         """The background part of step 5, on this rank's share; content: its blobs of content vectors."""
         if full:
-            self.store.claim(self.store.epoch)
+            self.store.claim(manifest.epoch)
             self.store.open(self.control.rank, manifest)
         self.store.begin(manifest.version)
         rank = self.control.rank
@@ -364,27 +388,58 @@ class Publisher:
                 self.state = then
             except FencedError:
                 self.state = Push.FENCED
-            except LostError as error:
-                LOG.warning("%s", error)
-                self.state = Push.LOST
-            except redis.RedisError as error:
-                LOG.warning("publishing failed, the next commit repeats it: %s", error)
-                self.state = Push.FAILED
+            except PUSH_ERRORS as error:
+                LOG.warning("publishing failed, to be repeated: %s", error or type(error).__name__)
+                telemetry.FAILED_PUBLISHES.inc()
+                self.state = Push.UNKNOWN
             except StoppedError:
-                self.state = Push.FAILED
+                self.state = Push.UNKNOWN
 
         if self._job is not None:
             self._job.result()
         self.state = Push.PUSHING
         self._job = self._pool.submit(run)
 
-    def _finish(self) -> "_Pending":
+    def _find_out(self, pending: Pending) -> None:
+        """Rank 0 asks until it knows how a publish went that failed somewhere; `state` says it."""
+        said_s = -SAY_AGAIN_S
+        while not self._closing.is_set():
+            try:
+                whole = self.store.renew()
+                now = self.store.manifest_text()
+            except FencedError:
+                self.state = Push.FENCED
+                return
+            except STORE_ERRORS as error:
+                if time.monotonic() > said_s + SAY_AGAIN_S:
+                    LOG.warning("version %d: Redis cannot be asked: %s", pending.manifest.version, error)
+                    said_s = time.monotonic()
+                self._closing.wait(ASK_AGAIN_S)
+                continue
+            if now == pending.text and whole:
+                self.state = Push.FLIPPED
+            elif whole and (pending.full or now == self._before):
+                self.state = Push.FAILED
+            else:
+                self.state = Push.LOST
+            return
+
+    def _repeat(self, pending: Pending, *, lost: bool) -> None:
+        """A version that was not flipped: the next one has its number, unless readers may have seen it."""
+        self._failed.append(pending.manifest)
+        if lost:
+            LOG.warning("Redis at %s was emptied: the next version is complete", self.store.url)
+            self._lost()
+            self._version = pending.manifest.version
+        self._watch()
+
+    def _finish(self) -> Pending:
         assert self._pending is not None
         pending, self._pending = self._pending, None
         self.state = Push.IDLE
         return pending
 
-    def _flipped(self, pending: "_Pending") -> Published:
+    def _flipped(self, pending: Pending) -> Published:
         manifest = pending.manifest
         self._version, self._ns, self._before = manifest.version, manifest.ns, pending.text
         self._unpublished = Freshness()
@@ -400,10 +455,11 @@ class Publisher:
         return Published(manifest, pending.rows)
 
     def _drop_old_blobs(self) -> None:
+        old, self._failed = self._failed, []
         while len(self._recent) > KEPT_VERSIONS:
-            old = self._recent.pop(0)
-            items = (old.item_vectors,) if old.item_vectors else ()
-            self.store.drop((*old.dense, *old.changed, *items, *chain.from_iterable(old.content.values())))
+            old.append(self._recent.pop(0))
+        for one in old:
+            self.store.drop(blobs_of(one))
 
     def _sweep(self, manifest: VersionManifest) -> None:
         """Remove what earlier trainers and complete publishes left."""
@@ -412,23 +468,5 @@ class Publisher:
         try:
             removed = self.store.sweep(manifest)
             LOG.info("removed %d keys of earlier name spaces and versions", removed)
-        except redis.RedisError as error:
+        except STORE_ERRORS as error:
             LOG.warning("keys of earlier name spaces stay until the next start: %s", error)
-
-
-@dataclass(frozen=True)
-class _Pending:
-    """A version under way: its manifest and text, rows written by all ranks, whether it holds everything."""
-
-    manifest: VersionManifest
-    text: bytes
-    rows: int
-    full: bool
-
-
-def _earlier(last: VersionManifest | None) -> dict[int, tuple[str, ...]]:
-    """The changed-key blobs of the versions before the next one that stay readable."""
-    if last is None:
-        return {}
-    known = {**last.earlier, last.version: last.changed}
-    return {v: known[v] for v in sorted(known)[-(KEPT_VERSIONS - 1) :]}

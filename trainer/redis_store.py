@@ -3,13 +3,14 @@
 Everything that a trainer writes runs inside a script that first looks at the epoch of its bucket: a trainer
 that was replaced finds a higher one and is refused (`FencedError`), and one whose Redis was emptied finds
 none and knows that what it wrote before is gone (`LostError`). Writes are idempotent for a version, so that
-a push which failed halfway is repeated under the same number.
+a push which failed halfway is repeated under the same number, once `renew` has made sure that nothing of the
+first one can still come (trainer.fence).
 
 Rows live under a name space `ns` = "<epoch>-<n>", the n-th complete publish of a trainer; later versions
 write only what changed into it.
 """
 
-import time
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ from redis.retry import Retry
 from kernels.errors import ConfigError, ConnectError, InternalError, MismatchError, UserError
 from protos.evictions import Evictions
 from protos.manifest import VersionManifest
-from protos.redis_errors import is_forbidden
+from protos.redis_errors import OUTCOMES, is_forbidden
 from protos.store import (
     BUCKETS,
     KEPT_VERSIONS,
@@ -35,6 +36,7 @@ from protos.store import (
     slot_bytes,
     without_password,
 )
+from trainer.fence import BEGIN, CLAIM, FENCE, FLIP, OPEN, RENEW, SEAL, TAKE
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -42,7 +44,8 @@ F32 = npt.NDArray[np.float32]
 CHUNK_ROWS = 1000
 """Rows of one script call: long enough to amortise it, short enough not to hold up readers (≈ 1 ms)."""
 CHUNKS_IN_FLIGHT = 16
-FLIP_DEADLINE_S = 10.0
+STORE_ERRORS: tuple[type[BaseException], ...] = (*OUTCOMES, OSError)
+"""All that redis-py raises: after one of them nobody knows whether a command was carried out."""
 
 
 class FencedError(UserError):
@@ -52,14 +55,6 @@ class FencedError(UserError):
 class LostError(InternalError):
     """Redis no longer holds what was published: it was emptied, or another run's version stands there."""
 
-
-FENCE = """
-local held, mine = tonumber(redis.call('GET', KEYS[1])), tonumber(ARGV[1])
-if held ~= mine then
-  if held and held > mine then return 'FENCED' end
-  return 'LOST'
-end
-"""
 
 WRITE_ROWS = (
     FENCE
@@ -142,59 +137,6 @@ return 'OK'
 
 UNLINK = FENCE + "redis.call('UNLINK', unpack(KEYS, 2)) return 'OK'"
 
-OPEN = (
-    FENCE
-    + """
--- KEYS: epoch, the rank's part, the values' sentinel; ARGV: epoch, the manifest's whole, fingerprint
-redis.call('SET', KEYS[2], ARGV[2])
-local pipeline = redis.call('GET', KEYS[3])
-if pipeline and pipeline ~= ARGV[3] then redis.call('UNLINK', KEYS[3]) end
-return 'OK'
-"""
-)
-
-SEAL = (
-    FENCE
-    + """
--- KEYS: epoch, the rows' sentinel, the values' sentinel, all ranks' parts; ARGV as of OPEN
-for i = 4, #KEYS do
-  if redis.call('GET', KEYS[i]) ~= ARGV[2] then return 'LOST' end
-end
-redis.call('MSET', KEYS[2], ARGV[2], KEYS[3], ARGV[3])
-return 'OK'
-"""
-)
-
-BEGIN = FENCE + "redis.call('SET', KEYS[2], ARGV[2]) return 'OK'"
-
-FLIP = (
-    FENCE
-    + """
--- KEYS: epoch, manifest, mark of a push
--- ARGV: epoch, new manifest, the manifest before it or '' for any, channel, version
-local now = redis.call('GET', KEYS[2])
-if now == ARGV[2] then return 'OK' end
-if ARGV[3] ~= '' and now ~= ARGV[3] then return 'LOST' end
-redis.call('SET', KEYS[2], ARGV[2])
-redis.call('DEL', KEYS[3])
-redis.call('PUBLISH', ARGV[4], ARGV[5])
-return 'OK'
-"""
-)
-
-NEXT_EPOCH = """
-local epoch = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), tonumber(ARGV[1])) + 1
-redis.call('SET', KEYS[1], epoch)
-return epoch
-"""
-
-CLAIM = """
-local held, mine = tonumber(redis.call('GET', KEYS[1]) or 0), tonumber(ARGV[1])
-if held > mine then return 'FENCED' end
-redis.call('SET', KEYS[1], ARGV[1])
-return 'OK'
-"""
-
 
 @dataclass(frozen=True)
 class Values:
@@ -222,6 +164,7 @@ class RedisStore:
         self.url = without_password(url)
         self.space = Keyspace(namespace)
         self.epoch = 0
+        self._owner = uuid.uuid4().hex
         try:
             self.client = redis.Redis.from_url(
                 url, socket_timeout=30, socket_connect_timeout=5, retry=Retry(NoBackoff(), 0)
@@ -237,9 +180,8 @@ class RedisStore:
 
     # ── reading ──
 
-    def manifest(self) -> VersionManifest | None:
-        """The newest version in Redis. Raises MismatchError when another program wrote it."""
-        text = self.manifest_text()
+    def manifest_of(self, text: bytes | None) -> VersionManifest | None:
+        """The version of a manifest's text. Raises MismatchError when another program wrote it."""
         if text is None:
             return None
         try:
@@ -259,26 +201,59 @@ class RedisStore:
         """Whether a push began that never became a version: rows of it may lie about."""
         return bool(self.client.exists(self._pushing))
 
+    def highest(self) -> int | None:
+        """The highest version number that was ever begun; None when Redis has lost it, or never had one."""
+        number = self.client.get(self._highest)
+        return None if number is None else int(number)
+
     # ── the fence ──
 
-    def next_epoch(self, floor: int) -> int:
-        """Become the trainer of this namespace: every trainer of a lower epoch is fenced out from now on."""
-        epoch = int(self._script(NEXT_EPOCH)(keys=[self.space.epoch], args=[floor]))
-        self.claim(epoch)
-        return epoch
+    def take(self, seen: bytes | None, *, epoch: int = 0, version: int = 0) -> int | None:
+        """Become the trainer of this namespace: every trainer of a lower epoch is fenced out from now on.
 
-    def claim(self, epoch: int) -> None:
-        """Set the fence to `epoch` wherever it is lower or missing. Raises FencedError where it is higher."""
+        seen: the manifest that stands in Redis, as the caller has looked at it. epoch, version: numbers that
+        were used before, whatever Redis says. Returns the highest version number that was ever begun, or
+        None, with nothing done, when the manifest is another one by now.
+        """
+        keys = [self.space.epoch, self._owner_key, self.space.manifest, self._highest]
+        answer = self._script(TAKE)(keys=keys, args=[epoch, self._owner, seen or b"", version])
+        if answer[0] == -1:
+            return None
+        self.claim(answer[0])
+        return int(answer[1])
+
+    def renew(self) -> bool:
+        """Take a new epoch, so that nothing of what this trainer has sent before can still take effect.
+
+        Returns whether Redis still held the fences. Raises FencedError when another trainer has taken over.
+        """
+        keys = [self.space.epoch, self._owner_key]
+        answer = self._script(RENEW)(keys=keys, args=[self.epoch, self._owner])
+        if answer[0] == -1:
+            self._check(b"FENCED")
+        return self.claim(answer[0]) and bool(answer[1])
+
+    def claim(self, epoch: int) -> bool:
+        """Set the fence to `epoch` wherever it is lower or missing; returns whether it was nowhere missing.
+
+        Raises FencedError where it is higher.
+        """
         self.epoch = epoch
-        names = [self.space.epoch, *(self.space.bucket_epoch(b) for b in range(BUCKETS))]
-        for name in names:
-            self._check(self._script(CLAIM)(keys=[name], args=[epoch]))
+        whole = True
+        for name in (self.space.epoch, *(self.space.bucket_epoch(b) for b in range(BUCKETS))):
+            answer = self._script(CLAIM)(keys=[name], args=[epoch])
+            if answer == b"LOST":
+                whole = False
+            else:
+                self._check(answer)
+        return whole
 
     # ── writing ──
 
     def begin(self, version: int) -> None:
-        """Mark that a push of `version` is under way; its flip removes the mark."""
-        self._check(self._script(BEGIN)(keys=[self.space.epoch, self._pushing], args=[self.epoch, version]))
+        """Mark that a push of `version` is under way, and its number as used; its flip removes the mark."""
+        keys = [self.space.epoch, self._pushing, self._highest]
+        self._check(self._script(BEGIN)(keys=keys, args=[self.epoch, version]))
 
     def open(self, rank: int, manifest: VersionManifest) -> None:
         """Begin a rank's share of a complete publish: mark every bucket, before anything is written there.
@@ -381,23 +356,14 @@ class RedisStore:
     def flip(self, manifest: bytes, version: int, before: bytes) -> None:
         """Make `version` the one that is served, if `before` (b"": anything) is the one that is.
 
-        Repeats through a broken connection for FLIP_DEADLINE_S: whether the flip took place must be known.
-
         Raises:
-            FencedError, LostError: it did not.
+            FencedError, LostError: it did not take place.
         """
-        deadline = time.monotonic() + FLIP_DEADLINE_S
-        while True:
-            try:
-                answer = self._script(FLIP)(
-                    keys=[self.space.epoch, self.space.manifest, self._pushing],
-                    args=[self.epoch, manifest, before, self.space.versions, version],
-                )
-                return self._check(answer)
-            except redis.ConnectionError as error:
-                if time.monotonic() > deadline:
-                    raise LostError(f"no answer to the flip of version {version}: {error}") from error
-                time.sleep(0.2)
+        answer = self._script(FLIP)(
+            keys=[self.space.epoch, self.space.manifest, self._pushing],
+            args=[self.epoch, manifest, before, self.space.versions, version],
+        )
+        self._check(answer)
 
     # ── tidying ──
 
@@ -421,12 +387,24 @@ class RedisStore:
         if names:
             self.client.unlink(*names)
 
+    def interrupt(self) -> None:
+        """Break the connections, so that a thread which waits for an answer fails at once."""
+        self.client.connection_pool.disconnect()
+
     def close(self) -> None:
         self.client.close()
 
     @property
     def _pushing(self) -> str:
         return f"{{{self.space.namespace}}}:pushing"
+
+    @property
+    def _highest(self) -> str:
+        return f"{{{self.space.namespace}}}:highest"
+
+    @property
+    def _owner_key(self) -> str:
+        return f"{{{self.space.namespace}}}:owner"
 
     def _scan(self, pattern: str) -> Iterator[list[bytes]]:
         cursor = 0

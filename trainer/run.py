@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,12 @@ from trainer.placing import measured_placement
 from trainer.policies import Policies
 from trainer.predictions import PredictionLog, records
 from trainer.process import metrics_server, stop_signals
-from trainer.publish import Cursor, Publisher
+from trainer.publish import Publisher
 from trainer.redis_store import RedisStore
 from trainer.seen import NOT_COUNTED, ItemCounts, is_cold
 from trainer.snapshot import Boundary, Snapshotter, served_segments
 from trainer.step import DesStep, Taken
+from trainer.succession import Cursor
 from trainer.tiers import Tiers
 from trainer.warm import Warm
 
@@ -243,9 +244,12 @@ class Training:
         self._common = Common.of(pipeline)
         self._keys = np.zeros(len(pipeline.fields), np.int64)
         """Keys of each field that this rank's examples had; rank 0 goes on from a checkpoint's."""
-        cursor = self._restore(restored)
+        self._cursor = self._restore(restored)
+        """Where an earlier process of this run stood with publishing, for one that does not publish."""
+        warmed = 0
         if warm is not None:
             warm.load(self.step, self.policies)
+            warmed = warm.examples
         self.publisher: Publisher | None = None
         if store is not None:
             self.publisher = Publisher(
@@ -254,9 +258,10 @@ class Training:
                 fingerprint=pipeline.fingerprint,
                 segments=served_segments(self.step.layout.segments),
                 seed=options.seed,
+                min_examples=max(0, options.min_examples - warmed),
             )
             resources.callback(self.publisher.close)
-            self.publisher.start(cursor)
+            self.publisher.start(self._cursor, learned=self.examples, take_over=options.take_over)
         self.batcher = Batcher(
             self.source, control, batch_size=options.batch_size, interval_ms=options.batch_interval_ms
         )
@@ -293,7 +298,7 @@ class Training:
                 version = self.publisher.last if self.publisher else None
                 self.monitor.show(self.examples, version, self.watch.line())
             rows = self.watch.finish()
-            self.commits.finish()
+            self.commits.finish(stopped=any(flags.stop for flags in round_.flags))
             self.monitor.gauges()
         return self._report(time.monotonic() - started, rows)
 
@@ -376,6 +381,8 @@ class Training:
     def state(self, boundary: Boundary, cursor: Cursor | None) -> Commit:
         """What a checkpoint holds; dead letters and predictions until here are on disk."""
         self.dead_letters.flush()
+        if cursor is None and self._cursor is not None:
+            cursor = replace(self._cursor, ns="")
         return Commit(
             step=self.steps,
             examples=self.examples,

@@ -21,10 +21,10 @@ from ingest.statistics import Statistics
 from kernels.layout import Segment
 from protos.store import CONTENT, FEATURES, Keyspace, buckets_of, encode_fact, encode_history
 from trainer.control import Control
-from trainer.publish import Snapshot
 from trainer.redis_store import Values
 from trainer.step import DesStep
 from trainer.sweep import ContentSweep
+from trainer.version import Snapshot
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]

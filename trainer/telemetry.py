@@ -76,6 +76,9 @@ VERSIONS_LOST = Counter(
     "livectr_published_lost", "Versions that Redis did not hold whole any more; the next is complete."
 )
 LOOKS_FAILED = Counter("livectr_published_looks_failed", "Looks at what Redis holds that had no answer.")
+FAILED_PUBLISHES = Counter(
+    "livectr_failed_publishes", "Pushes and flips of this rank that Redis did not confirm; they are repeated."
+)
 CHECKPOINT_SECONDS = Histogram(
     "livectr_checkpoint_seconds",
     "Seconds that a checkpoint held training up.",

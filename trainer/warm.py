@@ -69,6 +69,11 @@ class Warm:
             )
         return Warm(Restored(root, manifest), parts, control)
 
+    @property
+    def examples(self) -> int:
+        """Examples that the other run had learned; 0 where neither its networks nor its rows are taken."""
+        return 0 if self.parts.isdisjoint(("network", "embeddings")) else self.restored.manifest.examples
+
     def statistics(self, fresh: Statistics) -> Statistics:
         """The running statistics to start with. Raises MismatchError when the other run had others."""
         if self.parts.isdisjoint(("network", "embeddings")):

@@ -33,7 +33,7 @@ class Publication:
         namespace: str = "livectr",
     ) -> None:
         self.store = RedisStore(url, namespace)
-        self.store.next_epoch(0)
+        self.store.take(self.store.manifest_text())
         self.fingerprint = fingerprint
         self.segments = segments
         self.seed = seed

@@ -49,7 +49,7 @@ pipeline = Pipeline(
 def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str) -> None:
     store = RedisStore(redis_url, "livectr")
     reader = Reader(redis_url, "livectr", pipeline.fingerprint)
-    store.next_epoch(0)
+    store.take(store.manifest_text())
     seal_values(store, pipeline.fingerprint)
     shop, user = np.array([9]), np.array([4])
     store.write_values(Values(shop, store.space.facts("shops", shop), [encode_fact([9, 77])]))

@@ -38,10 +38,10 @@ from tests.ingest.written_out import written_out
 from tests.serving.every_operator import CASES, clicks, impressions, pipeline, shops, users
 from tests.serving.publication import seal_values
 from trainer.control import Control
-from trainer.publish import Snapshot
 from trainer.redis_store import RedisStore
 from trainer.snapshot import Snapshotter
 from trainer.step import DesStep
+from trainer.version import Snapshot
 
 T0 = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -209,7 +209,7 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> I
         statistics = statistics.update(seen.observed)
     place = {key: row for row, key in enumerate(examples.instance.tolist())}
     step, store = DesStep(pipeline, rank=0, world=1, seed=3), RedisStore(redis_url, "livectr")
-    store.next_epoch(0)
+    store.take(store.manifest_text())
     seal_values(store, pipeline.fingerprint)
     parts = pipeline, step, source, extract, statistics, Control(), store.space
     snapshot = Snapshotter(*parts).take(1, None)

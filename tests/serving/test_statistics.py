@@ -31,7 +31,15 @@ CONTEXT = {"user_id": 7, "ts": NOW_MS}
 
 @contextmanager
 def trained(source: str, redis_url: str, steps: int | None = None) -> Iterator[Training]:
-    options = TrainOptions(source, until_end=True, batch_size=64, publish=redis_url, max_steps=steps)
+    options = TrainOptions(
+        source,
+        until_end=True,
+        batch_size=64,
+        publish=redis_url,
+        max_steps=steps,
+        min_examples=0,
+        take_over=True,
+    )
     with connect() as collectives, ExitStack() as resources:
         training = Training(ad_pipeline(), options, collectives, lambda: False, resources)
         training.run()

@@ -54,7 +54,12 @@ def test_what_was_trained_is_served(
     served = replace(pipeline, row_values=values)
     clicks = write_logs(tmp_path / "logs", world, 2_000)
     options = TrainOptions(
-        f"file:{tmp_path / 'logs'}", until_end=True, batch_size=64, seed=SEED, publish=redis_url
+        f"file:{tmp_path / 'logs'}",
+        until_end=True,
+        batch_size=64,
+        seed=SEED,
+        publish=redis_url,
+        take_over=True,
     )
     with connect() as collectives, ExitStack() as resources:
         training = Training(served, options, collectives, lambda: False, resources)

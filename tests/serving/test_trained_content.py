@@ -51,6 +51,8 @@ def test_what_was_trained_is_served(tmp_path: Path, redis_url: str, serve: Calla
         batch_size=64,
         seed=SEED,
         publish=redis_url,
+        min_examples=0,
+        take_over=True,
         content=f"images={tmp_path / 'images'}",
     )
     with connect() as collectives, ExitStack() as resources:

@@ -117,7 +117,7 @@ def test_a_successor_is_told_apart_from_a_loss(
     redis_url: str, client: redis.Redis, trainer: Watching
 ) -> None:
     """Another manifest in place of ours: the complete publish that follows finds the fence."""
-    other = Trainer(redis_url)
+    other = Trainer(redis_url, take_over=True)
     other.publish(snapshot(9, KEYS))
     trainer.idle_until_lost()
     with pytest.raises(FencedError):
@@ -140,7 +140,7 @@ def test_a_restart_publishes_everything_when_a_sentinel_is_gone(
 def test_a_redis_emptied_between_two_ranks_is_not_sealed(redis_url: str, client: redis.Redis) -> None:
     """Rank 1 has pushed its share; Redis is emptied; rank 0 claims and pushes: half of the rows are gone."""
     ranks = [RedisStore(redis_url, "livectr") for _ in range(2)]
-    ranks[0].next_epoch(0)
+    ranks[0].take(None)
     manifest = VersionManifest(
         version=1,
         epoch=ranks[0].epoch,
@@ -199,7 +199,9 @@ def test_a_sweep_takes_the_sentinels_first(client: redis.Redis, trainer: Watchin
 def test_two_ranks_without_events_publish_again(tmp_path: Path, redis_url: str, client: redis.Redis) -> None:
     """The loop of a live run: the log is quiet, Redis is emptied, and comes back."""
     source = write_files(tmp_path, 1_000)
-    options = dict(source=source, batch_size=128, publish=redis_url, publish_interval_s=0.1, threads=1)
+    options = dict(
+        source=source, batch_size=128, publish=redis_url, publish_interval_s=0.1, threads=1, min_examples=0
+    )
     process = start_process(2, options)
     try:
         before = stable_manifest(client)

@@ -16,8 +16,10 @@ from kernels.errors import ConfigError, ConnectError, MismatchError
 from protos.manifest import VersionManifest
 from protos.store import RowStatus, decode_changed, decode_rows, decode_vectors
 from trainer.control import Control
-from trainer.publish import Cursor, Published, Publisher, Push, Snapshot
+from trainer.publish import Publisher
 from trainer.redis_store import FencedError, LostError, RedisStore, Values
+from trainer.succession import Cursor
+from trainer.version import Published, Push, Snapshot
 
 DIM = 3
 
@@ -35,7 +37,9 @@ def snapshot(step: int, keys: np.ndarray, **changes: object) -> Snapshot:
 class Trainer:
     """A publisher of one rank, driven as the training loop drives it."""
 
-    def __init__(self, url: str, cursor: Cursor | None = None, **options: float) -> None:
+    def __init__(
+        self, url: str, cursor: Cursor | None = None, take_over: bool = False, **options: float
+    ) -> None:
         self.store = RedisStore(url, "livectr")
         self.publisher = Publisher(
             self.store,
@@ -45,7 +49,7 @@ class Trainer:
             seed=1,
             **options,
         )
-        self.publisher.start(cursor)
+        self.publisher.start(cursor, take_over=take_over)
 
     def publish(self, part: Snapshot) -> Published | None:
         self.publisher.begin(part)
@@ -78,8 +82,14 @@ def _empty(client: redis.Redis) -> None:
     client.flushall()
 
 
-def start(trainers: list[Trainer], url: str, cursor: Cursor | None = None, **options: float) -> Trainer:
-    trainers.append(Trainer(url, cursor, **options))
+def start(
+    trainers: list[Trainer],
+    url: str,
+    cursor: Cursor | None = None,
+    take_over: bool = False,
+    **options: float,
+) -> Trainer:
+    trainers.append(Trainer(url, cursor, take_over, **options))
     return trainers[-1]
 
 
@@ -102,7 +112,7 @@ def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, traine
     text = client.get("{livectr}:manifest")
     manifest = VersionManifest.from_json(text)
     assert manifest == done.manifest
-    assert expected == Cursor(manifest.version, manifest.epoch, manifest.ns, manifest.step)
+    assert expected == Cursor(manifest.version, manifest.epoch, manifest.ns, manifest.step, manifest.run)
     assert manifest.freshness.bin_ms == (1_000, 1_200) and manifest.freshness.counts == (2, 1)
     assert manifest.tables == {"ad": 5_000}
     rows, status = read(client, trainer, keys, 1, manifest.ns)
@@ -154,7 +164,7 @@ def test_a_zombie_is_refused(redis_url: str, client: redis.Redis, trainers: list
     zombie = start(trainers, redis_url)
     keys = np.arange(10)
     zombie.publish(snapshot(1, keys))
-    successor = start(trainers, redis_url)
+    successor = start(trainers, redis_url, take_over=True)
     successor.publish(snapshot(2, keys))
     before = client.get("{livectr}:manifest")
     with pytest.raises(FencedError, match="another trainer has taken over"):
@@ -211,11 +221,13 @@ def test_a_restart_publishes_all_under_a_fresh_ns_otherwise(
         first.store.begin(2)
         first.store.write_rows(2, cursor.ns, "ad", keys[:5], rows_at(99, keys[:5]))
     old = first.publisher.last
-    second = start(trainers, redis_url, None if fault == "no checkpoint" else cursor, sweep_after_s=0)
+    none = fault == "no checkpoint"
+    second = start(trainers, redis_url, None if none else cursor, take_over=none, sweep_after_s=0)
     assert second.publisher.full
     second.publish(snapshot(3, keys))
     manifest = second.publisher.last
-    assert manifest.version == old.version + 1 and manifest.ns != old.ns
+    begun = old.version + (fault == "half a push")  # no number is used again
+    assert manifest.version == begun + 1 and manifest.ns != old.ns
     assert manifest.changed_since(old.version, old.ns) is None
     assert (read(client, second, keys, manifest.version, manifest.ns)[0] == rows_at(3, keys)).all()
     second.publisher._sweeper.join()
@@ -234,9 +246,9 @@ def test_an_emptied_redis_is_filled_again(
     assert trainer.publish(snapshot(2, keys[:2])) is None
     assert trainer.publisher.full
     done = trainer.publish(snapshot(3, keys))
-    assert done is not None and done.manifest.version == 2
+    assert done is not None and done.manifest.version == 3  # 2 was begun, who knows who saw it
     assert done.manifest.freshness.counts == (1,)
-    assert (read(client, trainer, keys, 2, done.manifest.ns)[0] == rows_at(3, keys)).all()
+    assert (read(client, trainer, keys, 3, done.manifest.ns)[0] == rows_at(3, keys)).all()
 
 
 def test_another_manifest_in_place_of_ours_is_a_loss(
@@ -469,4 +481,4 @@ def test_what_a_user_gets_wrong_is_told(redis_url: str, client: redis.Redis) -> 
         RedisStore(redis_url, "a:b")
     client.set("{livectr}:manifest", b'{"some": 1}')
     with pytest.raises(MismatchError, match="another program"):
-        RedisStore(redis_url, "livectr").manifest()
+        Trainer(redis_url)

@@ -26,8 +26,9 @@ from tests.trainer.ad_logs import ADS, START_MS, USERS, ad_pipeline, events, wri
 from tests.trainer.processes import finish, start
 from trainer.metrics import auc, gauc
 from trainer.predictions import read_predictions
-from trainer.publish import Published, Publisher
+from trainer.publish import Publisher
 from trainer.run import TrainOptions, train
+from trainer.version import Published
 
 IMPRESSIONS = 3_000
 
@@ -144,7 +145,18 @@ def test_what_is_published_is_what_was_trained(
     ids, vectors = decode_vectors(client.get(manifest.item_vectors))
     assert sorted(ids.tolist()) == ads.tolist() and vectors.shape[0] == ADS and np.isfinite(vectors).all()
     # the next run, of the same log without a checkpoint, replaces the version
-    train(ad_pipeline(), TrainOptions(source, until_end=True, batch_size=128, publish=redis_url, max_steps=2))
+    train(
+        ad_pipeline(),
+        TrainOptions(
+            source,
+            until_end=True,
+            batch_size=128,
+            publish=redis_url,
+            max_steps=2,
+            min_examples=0,
+            take_over=True,
+        ),
+    )
     again = VersionManifest.from_json(client.get(space.manifest))
     assert again.version > manifest.version and again.epoch > manifest.epoch and again.ns != manifest.ns
 

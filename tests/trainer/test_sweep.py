@@ -17,8 +17,8 @@ from protos.store import decode_vectors
 from tests.trainer.test_publish import Trainer, snapshot
 from trainer import sweep, telemetry
 from trainer.control import Control
-from trainer.publish import Push
 from trainer.sweep import ContentSweep, StoppedError
+from trainer.version import Push
 
 WIDTH = 32
 MODEL = EmbeddingModel(width=WIDTH, hidden=(16, 8), out=4)
@@ -176,7 +176,7 @@ def test_a_trainer_that_ends_does_not_wait_for_a_sweep(
     ended.set()
     trainer.publisher.close()
     assert trainer.publisher.state is Push.FAILED
-    assert trainer.store.manifest() is None
+    assert trainer.store.manifest_text() is None
 
 
 class TwoRanks(Control):

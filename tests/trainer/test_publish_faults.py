@@ -1,0 +1,323 @@
+"""Publishing when Redis does not say what it did: every failure at every step, and no version exists twice.
+
+Steps are those of trainer.publish: 5 push, 6 flip.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+
+from protos.manifest import VersionManifest
+from protos.store import RowStatus
+from tests.trainer.redis_proxy import Fault, Proxy
+from tests.trainer.test_publish import DIM, Trainer, read, rows_at, snapshot
+from trainer import publish as publishing
+from trainer.control import Control
+from trainer.fence import BEGIN, FLIP
+from trainer.publish import Publisher
+from trainer.redis_store import ERASE_ROWS, WRITE_ROWS, WRITE_VALUES, RedisStore, Values
+from trainer.version import Push, Snapshot
+
+KEYS = np.arange(50)
+
+
+@pytest.fixture
+def client(redis_url: str) -> redis.Redis:
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    return client
+
+
+@pytest.fixture
+def proxy(redis_url: str) -> Iterator[Proxy]:
+    with Proxy(redis_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "ASK_AGAIN_S", 0.02)
+
+
+def part(trainer: Trainer, step: int) -> Snapshot:
+    """A version in which every kind of write occurs; all rows hold the step."""
+    facts = Values(np.array([7]), trainer.store.space.facts("ads", np.array([7])), [b"[7]"])
+    return replace(snapshot(step, KEYS), values=[facts], erased={"ad": np.array([1_000])})
+
+
+class Seen:
+    """The versions that ever stood in Redis, by number."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
+        self.steps: dict[int, int] = {}
+        self.newest = 0
+
+    def look(self) -> None:
+        manifest = VersionManifest.from_json(self._client.get("{livectr}:manifest"))
+        assert self.steps.setdefault(manifest.version, manifest.step) == manifest.step, "a number used twice"
+        assert manifest.version >= self.newest
+        self.newest = manifest.version
+
+
+def assert_served(client: redis.Redis, trainer: Trainer, step: int) -> None:
+    """What the trainer takes for the newest version is what stands in Redis, whole, at that step."""
+    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    assert trainer.publisher.last == manifest and manifest.step == step
+    rows, status = read(client, trainer, KEYS, manifest.version, manifest.ns)
+    assert (status == RowStatus.FOUND).all() and (rows == rows_at(step, KEYS)).all()
+    assert client.get(manifest.dense[0]) == b"dense %d" % step
+    assert not trainer.store.pushing()
+
+
+def called(script: str) -> bytes:
+    """How a call of a script looks on the wire."""
+    return b"EVALSHA\r\n$40\r\n" + hashlib.sha1(script.encode()).hexdigest().encode()
+
+
+STEPS: dict[str, bytes] = {
+    "begin": called(BEGIN),
+    "erased rows": called(ERASE_ROWS),
+    "rows": called(WRITE_ROWS),
+    "values": called(WRITE_VALUES),
+    "blobs": b"livectr:blob:2:",
+    "flip": called(FLIP),
+}
+
+
+@pytest.mark.parametrize("fault", ["answer lost", "command lost", "command late"])
+@pytest.mark.parametrize("at", STEPS)
+def test_whatever_the_network_loses_no_number_is_used_twice(
+    client: redis.Redis, proxy: Proxy, at: str, fault: Fault
+) -> None:
+    """On a connection that stalls, also when its command is carried out long after another was sent."""
+    trainer, seen = Trainer(proxy.url), Seen(client)
+    trainer.publish(part(trainer, 1))
+    seen.look()
+    proxy.arm(STEPS[at], fault)
+    done = trainer.publish(part(trainer, 18))
+    assert proxy.met.is_set()
+    assert (done is not None) == (at == "flip" and fault == "answer lost")
+    seen.look()
+    if done is not None:
+        assert_served(client, trainer, 18)
+    assert trainer.publish(part(trainer, 82)) is not None
+    seen.look()
+    assert_served(client, trainer, 82)
+    proxy.release()
+    seen.look()
+    assert_served(client, trainer, 82)
+    assert trainer.publish(part(trainer, 83)) is not None
+    assert_served(client, trainer, 83)
+    assert not trainer.publisher.full and seen.steps.keys() <= {1, 2, 3}
+    trainer.publisher.close()
+
+
+def test_until_redis_can_be_asked_the_outcome_is_unknown(client: redis.Redis, proxy: Proxy) -> None:
+    trainer, seen = Trainer(proxy.url), Seen(client)
+    trainer.publish(part(trainer, 1))
+    proxy.arm(STEPS["flip"], "answer lost")
+    trainer.publisher.begin(part(trainer, 18))
+    while not proxy.met.is_set():
+        trainer.publisher.observe([trainer.publisher.state])
+        time.sleep(0.001)
+    proxy.go_away()
+    until = time.monotonic() + 0.7
+    while time.monotonic() < until:
+        assert trainer.publisher.observe([trainer.publisher.state]) is None
+        assert trainer.publisher.busy  # so that nothing is begun
+        time.sleep(0.01)
+    assert trainer.publisher.state is Push.UNKNOWN
+    assert trainer.publisher.cursor(20, begins=False).version == 2
+    proxy.away = False
+    assert trainer.drain() is not None
+    seen.look()
+    assert_served(client, trainer, 18)
+    trainer.publisher.close()
+
+
+def exceptions() -> dict[str, type[Exception]]:
+    """Every exception that redis-py has."""
+    found = inspect.getmembers(redis.exceptions, inspect.isclass)
+    return {name: kind for name, kind in found if issubclass(kind, Exception)}
+
+
+class Raising:
+    """A call that raises once, before or after it does what it should."""
+
+    def __init__(self, call: Callable[..., Any], error: Exception, *, after: bool) -> None:
+        self._call, self._error, self._after = call, error, after
+        self.raised = False
+
+    def __call__(self, *args: object) -> Any:
+        if self.raised:
+            return self._call(*args)
+        self.raised = True
+        if self._after:
+            self._call(*args)
+        raise self._error
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "call", ["begin", "blob", "drop", "erase_rows", "write_rows", "write_values", "write_blob", "flip"]
+)
+def test_every_exception_at_every_step(
+    client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch, call: str, after: bool
+) -> None:
+    trainer, seen = Trainer(redis_url), Seen(client)
+    for step in range(1, 6):  # old enough that blobs are dropped and erased rows removed
+        trainer.publish(part(trainer, step))
+        seen.look()
+    for name, kind in exceptions().items():
+        raising = Raising(getattr(trainer.store, call), kind("12182 127.0.0.1:7001"), after=after)
+        with monkeypatch.context() as patch:
+            patch.setattr(trainer.store, call, raising)
+            step += 1
+            done = trainer.publish(part(trainer, step))
+        assert raising.raised and (done is not None) == (call == "flip" and after), name
+        seen.look()
+        step += 1
+        assert trainer.publish(part(trainer, step)) is not None, name
+        seen.look()
+        assert_served(client, trainer, step)
+    assert not trainer.publisher.full
+    blobs = {int(name.split(b":")[2]) for name in client.scan_iter("livectr:blob:*")}
+    if call != "drop":
+        assert min(blobs) == seen.newest - 3
+    trainer.publisher.close()
+
+
+def test_every_exception_of_a_sweep_is_survived(
+    client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, kind in exceptions().items():
+        client.flushall()
+        trainer = Trainer(redis_url, sweep_after_s=0)
+        raising = Raising(trainer.store.sweep, kind("12182 127.0.0.1:7001"), after=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(trainer.store, "sweep", raising)
+            trainer.publish(part(trainer, 1))
+            trainer.publisher._sweeper.join()
+            assert raising.raised, name
+        trainer.publish(part(trainer, 2))
+        assert_served(client, trainer, 2)
+        trainer.publisher.close()
+
+
+@pytest.mark.parametrize("lost", ["nothing", "manifest", "everything"])
+def test_a_successor_whose_checkpoint_is_behind_uses_no_number_again(
+    client: redis.Redis, redis_url: str, lost: str
+) -> None:
+    first = Trainer(redis_url)
+    cursor = first.publisher.cursor(1)
+    for step in range(1, 6):
+        first.publish(part(first, step))
+    old = first.publisher.last
+    first.publisher.close()
+    if lost == "manifest":
+        client.delete("{livectr}:manifest")
+    elif lost == "everything":
+        client.flushall()
+    second = Trainer(redis_url, cursor)
+    done = second.publish(part(second, 6))
+    assert done is not None and done.manifest.version > 5 and done.manifest.epoch > old.epoch
+    assert done.manifest.ns != old.ns
+    assert done.manifest.version == 6 or lost == "everything"
+    assert_served(client, second, 6)
+    second.publisher.close()
+
+
+def test_after_a_loss_with_an_unknown_flip_its_number_is_skipped(client: redis.Redis, proxy: Proxy) -> None:
+    """A reader may have seen the version before Redis lost it."""
+    trainer = Trainer(proxy.url)
+    trainer.publish(part(trainer, 1))
+    proxy.arm(STEPS["flip"], "answer lost")
+    trainer.publisher.begin(part(trainer, 18))
+    while not proxy.met.is_set():
+        trainer.publisher.observe([trainer.publisher.state])
+        time.sleep(0.001)
+    client.flushall()
+    assert trainer.drain() is None and trainer.publisher.full
+    assert trainer.publish(part(trainer, 82)).manifest.version == 3
+    assert_served(client, trainer, 82)
+    trainer.publisher.close()
+
+
+class Threads(Control):
+    """Two ranks as two threads."""
+
+    def __init__(self, rank: int, barrier: threading.Barrier, slots: list[np.ndarray]) -> None:
+        super().__init__()
+        self.rank, self.world = rank, 2
+        self._barrier, self._slots = barrier, slots
+
+    def gather(self, values: np.ndarray) -> np.ndarray:
+        self._slots[self.rank] = np.ascontiguousarray(values, np.int64)
+        self._barrier.wait(30)
+        both = np.stack(self._slots)
+        self._barrier.wait(30)
+        return both
+
+    def broadcast_bytes(self, value: bytes) -> bytes:
+        return self.gather_bytes(value if self.rank == 0 else b"")[0]
+
+
+def test_a_rank_whose_push_fails_repeats_it_in_the_epoch_that_rank_0_takes(
+    client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    barrier, slots = threading.Barrier(2), [np.zeros(0), np.zeros(0)]
+    epochs: list[list[int]] = [[], []]
+    failures: list[BaseException] = []
+
+    def rank(number: int) -> None:
+        control = Threads(number, barrier, slots)
+        store = RedisStore(redis_url, "livectr")
+        publisher = Publisher(store, control, fingerprint="f", segments=(("rank.v", DIM),), seed=1)
+        try:
+            publisher.start(None)
+            for step in (1, 2, 3):
+                if number == 1 and step == 2:
+                    store.write_rows = Raising(store.write_rows, redis.TimeoutError("slow"), after=True)
+                keys = KEYS + 1_000 * number
+                publisher.begin(Snapshot(step, {"ad": (keys, rows_at(step, keys))}, {"ad": 50}, b""))
+                while publisher.busy:
+                    publisher.observe(control.gather(np.array([publisher.state]))[:, 0].tolist())
+                    time.sleep(0.001)
+                epochs[number].append(store.epoch)
+        except BaseException as error:
+            failures.append(error)
+            barrier.abort()
+        finally:
+            publisher.close()
+
+    threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+    assert (manifest.version, manifest.step) == (2, 3)
+    assert epochs[0][2] == epochs[1][2] == epochs[0][0] + 1
+
+
+def test_a_process_that_ends_waits_for_no_answer(client: redis.Redis, proxy: Proxy) -> None:
+    trainer = Trainer(proxy.url.replace("0.3", "60"))
+    trainer.publish(part(trainer, 1))
+    proxy.arm(STEPS["rows"], "answer lost")
+    trainer.publisher.begin(part(trainer, 2))
+    assert proxy.met.wait(30)
+    started = time.monotonic()
+    trainer.publisher.close()
+    assert time.monotonic() - started < 30

@@ -1,0 +1,103 @@
+"""The scripts that say which trainer may write, and which version is served.
+
+    {ns}:epoch      the number of the trainer that may write; the same in every bucket
+    {ns}:owner      a word of the process that took that number
+    {ns}:highest    the highest version number that was ever begun: no number is used for two versions
+    {ns}:pushing    the version that is being pushed; its flip removes the mark
+
+A command whose answer was lost may have been carried out, or may be carried out later, when a connection
+that stalled is read at last. So a trainer that does not know how a publish went takes a new epoch (RENEW):
+from then on nothing that it has sent before can take effect, and what Redis holds is the outcome.
+
+Each script answers 'OK', 'FENCED' (another trainer may write) or 'LOST' (what was published is gone), but for
+TAKE and RENEW, which give numbers.
+"""
+
+FENCE = """
+local held, mine = tonumber(redis.call('GET', KEYS[1])), tonumber(ARGV[1])
+if held ~= mine then
+  if held and held > mine then return 'FENCED' end
+  return 'LOST'
+end
+"""
+
+BEGIN = (
+    FENCE
+    + """
+-- KEYS: epoch, pushing, highest; ARGV: epoch, version
+redis.call('SET', KEYS[2], ARGV[2])
+if tonumber(redis.call('GET', KEYS[3]) or 0) < tonumber(ARGV[2]) then redis.call('SET', KEYS[3], ARGV[2]) end
+return 'OK'
+"""
+)
+
+FLIP = (
+    FENCE
+    + """
+-- KEYS: epoch, manifest, mark of a push
+-- ARGV: epoch, new manifest, the manifest before it or '' for any, channel, version
+local now = redis.call('GET', KEYS[2])
+if now == ARGV[2] then return 'OK' end
+if ARGV[3] ~= '' and now ~= ARGV[3] then return 'LOST' end
+redis.call('SET', KEYS[2], ARGV[2])
+redis.call('DEL', KEYS[3])
+redis.call('PUBLISH', ARGV[4], ARGV[5])
+return 'OK'
+"""
+)
+
+OPEN = (
+    FENCE
+    + """
+-- KEYS: epoch, the rank's part, the values' sentinel; ARGV: epoch, the manifest's whole, fingerprint
+redis.call('SET', KEYS[2], ARGV[2])
+local pipeline = redis.call('GET', KEYS[3])
+if pipeline and pipeline ~= ARGV[3] then redis.call('UNLINK', KEYS[3]) end
+return 'OK'
+"""
+)
+
+SEAL = (
+    FENCE
+    + """
+-- KEYS: epoch, the rows' sentinel, the values' sentinel, all ranks' parts; ARGV as of OPEN
+for i = 4, #KEYS do
+  if redis.call('GET', KEYS[i]) ~= ARGV[2] then return 'LOST' end
+end
+redis.call('MSET', KEYS[2], ARGV[2], KEYS[3], ARGV[3])
+return 'OK'
+"""
+)
+
+TAKE = """
+-- KEYS: epoch, owner, manifest, highest
+-- ARGV: least epoch, owner, the manifest that was looked at, least number
+-- Answers {epoch, highest number}, or {-1} when another manifest stands there by now.
+if (redis.call('GET', KEYS[3]) or '') ~= ARGV[3] then return {-1} end
+local epoch = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), tonumber(ARGV[1])) + 1
+local highest = math.max(tonumber(redis.call('GET', KEYS[4]) or 0), tonumber(ARGV[4]))
+redis.call('SET', KEYS[1], epoch)
+redis.call('SET', KEYS[2], ARGV[2])
+redis.call('SET', KEYS[4], highest)
+return {epoch, highest}
+"""
+
+RENEW = """
+-- KEYS: epoch, owner; ARGV: own epoch, owner. Answers {epoch, whether Redis still held the own one}, or {-1}.
+local held, mine = tonumber(redis.call('GET', KEYS[1]) or 0), tonumber(ARGV[1])
+local owner = redis.call('GET', KEYS[2])
+local own = owner == ARGV[2]  -- also when an earlier answer of this script was lost
+if (held > mine and not own) or (held == mine and owner and not own) then return {-1} end
+local epoch = math.max(held, mine) + 1
+redis.call('SET', KEYS[1], epoch)
+redis.call('SET', KEYS[2], ARGV[2])
+return {epoch, held >= mine and 1 or 0}
+"""
+
+CLAIM = """
+-- KEYS: an epoch; ARGV: epoch. The fence rises, or is set up where there is none ('LOST').
+local held, mine = tonumber(redis.call('GET', KEYS[1])), tonumber(ARGV[1])
+if held and held > mine then return 'FENCED' end
+redis.call('SET', KEYS[1], ARGV[1])
+return held and 'OK' or 'LOST'
+"""

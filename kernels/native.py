@@ -18,6 +18,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "table_delete": (None, _POINTER),
     "table_size": (_INT, _POINTER),
     "table_bytes": (_INT, _POINTER),
+    "table_listed": (_INT, _POINTER),
     "table_hyper": (None, _POINTER, _POINTER),
     "table_mark": (_INT, _POINTER),
     "table_forget": (None, _POINTER, _MARK),

@@ -117,6 +117,14 @@ class Table {
         return total;
     }
 
+    // Entries of all lists of changes: a row is in that of each generation in which it changed.
+    int64_t listed() const {
+        int64_t total = 0;
+        for (const auto& list : changed_) total += list.size();
+        for (const auto& list : erased_) total += list.size();
+        return total;
+    }
+
     // The values of `key` at `row`; if that is NO_ROW, `buffer` with zeros or its initial values.
     const float* values(int64_t key, uint32_t row, bool zeros, float* buffer) const {
         if (row != NO_ROW) return read_values(row_values(rows(), row), buffer);

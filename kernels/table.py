@@ -73,6 +73,12 @@ class DynamicTable(Tracked, Admission):
         return int(self.library.table_bytes(self.handle))
 
     @property
+    def listed(self) -> int:
+        """Entries in the lists of changes that are not forgotten: of each row one for every generation in
+        which it changed, and every erase."""
+        return int(self.library.table_listed(self.handle))
+
+    @property
     def row_bytes(self) -> int:
         """Bytes that a row takes at most, with its part of the index but without lists of changes."""
         return int(self.library.table_row_bytes(self.handle))

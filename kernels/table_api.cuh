@@ -40,6 +40,7 @@ Table* table_new(uint64_t seed, const float* hyper, int64_t hypers) {
 void table_delete(Table* table) { delete table; }
 int64_t table_size(const Table* table) { return table->size(); }
 int64_t table_bytes(const Table* table) { return table->bytes(); }
+int64_t table_listed(const Table* table) { return table->listed(); }
 void table_hyper(Table* table, const float* hyper) { table->hyper(hyper); }  // as many as table_new got
 int64_t table_mark(Table* table) {
     return guarded([&] { return table->mark(); });

@@ -190,6 +190,10 @@ class Checkpointer:
         self._kept = [manifest]
         return Restored(self.root, manifest)
 
+    def begin_anew(self) -> None:
+        """Let the next generation hold all rows: what changed since this one's is not known any more."""
+        self._chain = []
+
     @property
     def oldest(self) -> int:
         """Examples of the oldest generation that is kept: a restart goes on from at least as many."""

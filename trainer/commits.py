@@ -66,6 +66,10 @@ class Committed(Protocol):
     def forget(self, needed: list[Boundary]) -> None:
         """Free change lists from before all of these boundaries."""
 
+    @property
+    def overgrown(self) -> bool:
+        """Whether this rank's change lists are longer than its tables."""
+
 
 class Commits:
     """The commits of one rank's run; with neither a checkpoint nor a publisher there are none.
@@ -90,9 +94,10 @@ class Commits:
         self._publish_interval_s, self._checkpoint_interval_s = publish_interval_s, checkpoint_interval_s
         # Tables of facts are read anew by every process, so that all of them count as changed.
         first = run.mark() if self.wanted else Boundary({}, 0, 0)
-        self._published = replace(first, facts=0)
-        """The boundary of the version that Redis holds."""
-        self._pushing = self._checkpointed = self._published
+        self._published: Boundary | None = replace(first, facts=0)
+        """The boundary of the version that Redis holds; None: what changed since is not known any more."""
+        self._pushing: Boundary | None = self._published
+        self._checkpointed = first
         self.dirty = publisher is not None
         self._next_commit = self._next_checkpoint = time.monotonic()
         self.versions = 0
@@ -143,17 +148,45 @@ class Commits:
             # 5 push in the background
             self._pushing = boundary
             since = None if self._publisher.full else self._published
+            assert since is not None or self._publisher.full
             snapshots = self._run.snapshots(self._publisher.store.space)
             committed = self._checkpoint.oldest if self._checkpoint is not None else 0
             taken = snapshots.take(self._run.steps, since)
             self._publisher.begin(taken, learned=self._run.examples, committed=committed)
-        # What neither the next checkpoint nor the next version needs is forgotten.
-        needed = [self._checkpointed] if self._checkpoint is not None else []
-        needed += [self._published] if self._publisher is not None else []
-        self._run.forget(needed)
+        self._forget(boundary)
         self.dirty = busy
         self._next_commit = time.monotonic() + self._publish_interval_s
         return publish
+
+    def _forget(self, boundary: Boundary) -> None:
+        """Forget what neither the next checkpoint nor the next version needs.
+
+        Redis may be away for days, and a checkpoint may be far off. Once the lists name more rows than there
+        are, whoever needs the oldest ones takes all rows the next time, and they are forgotten as well.
+        """
+        while True:
+            needed = [boundary]
+            if self._checkpoint is not None:
+                needed.append(self._checkpointed)
+            if self._publisher is not None:
+                needed += [one for one in (self._published, self._pushing) if one is not None]
+            self._run.forget(needed)
+            oldest = min(needed, key=lambda one: one.histories)
+            if oldest is boundary or not self._control.gather(np.array([self._run.overgrown])).any():
+                return
+            if oldest is self._checkpointed and self._checkpoint is not None:
+                LOG.info("changes are more than rows: the next checkpoint is complete")
+                self._checkpoint.begin_anew()
+                self._checkpointed = boundary
+            else:
+                self._drop_published()
+
+    def _drop_published(self) -> None:
+        assert self._publisher is not None
+        LOG.warning("changes are more than rows while nothing is published: the next version is complete")
+        self._published = self._pushing = None
+        if not self._publisher.busy:
+            self._publisher.begin_anew()
 
     def observe(self, pushes: list[int]) -> None:
         """6 flip when every rank's push has arrived, and note a version that was flipped."""
@@ -165,8 +198,10 @@ class Commits:
             self._published = self._pushing
             self.versions += 1
             self.rows += published.rows
-        elif not self._publisher.busy and (busy or self._publisher.full):
+        elif not self._publisher.busy and not self.held_back and (busy or self._publisher.full):
             self.dirty = True  # it failed or was lost: the next commit repeats it, even if no event comes
+        if self._published is None and not self._publisher.busy and not self._publisher.full:
+            self._publisher.begin_anew()
 
     def settle(self, deadline: float = math.inf, *, patient: bool = True) -> None:
         """Exchange states of pushes until no version is under way. Collective.

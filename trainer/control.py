@@ -57,7 +57,15 @@ class Control:
 
     def broadcast_bytes(self, value: bytes) -> bytes:
         """Rank 0's bytes, of any length."""
-        return self.gather_bytes(value if self.rank == 0 else b"")[0]
+        if self.world == 1:
+            return value
+        length = torch.tensor([len(value)])
+        dist.broadcast(length, 0, group=self._group)
+        buffer = torch.empty(int(length), dtype=torch.uint8)
+        if self.rank == 0:
+            buffer.numpy()[:] = np.frombuffer(value, np.uint8)
+        dist.broadcast(buffer, 0, group=self._group)
+        return buffer.numpy().tobytes()
 
     def broadcast_json(self, value: object) -> Any:
         """Rank 0's JSON value."""

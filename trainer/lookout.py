@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event, Thread
 
@@ -76,10 +77,12 @@ class Lookout:
         """Whether the version that is watched is not known to be whole any more."""
         return self._lost is not None and self._lost is self._watched
 
-    def close(self) -> None:
+    def close(self, interrupt: Callable[[], None]) -> None:
+        """Ends the thread; `interrupt` breaks a question that has no answer yet."""
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        while self._thread.is_alive():
+            self._thread.join(0.2)
+            interrupt()
 
     def _run(self) -> None:
         while not self._stop.wait(self._every_s):

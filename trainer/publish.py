@@ -216,7 +216,7 @@ class Publisher:
         told = {
             "epoch": self.store.epoch,
             "rows": dict(snapshot.table_rows),
-            "written": sum(len(k) for k, _ in snapshot.rows.values()),
+            "written": snapshot.written,
             "content": {name: sweep.blobs for name, sweep in snapshot.content.items()},
             "whole": secrets.token_hex(8),
         }
@@ -312,8 +312,7 @@ class Publisher:
 
     def _lost(self) -> None:
         """Redis does not hold the last version any more: publish everything, under a fresh ns."""
-        self.full = True
-        self._number += 1
+        self.begin_anew()
         telemetry.VERSIONS_LOST.inc()
 
     def _watch(self) -> None:
@@ -321,11 +320,16 @@ class Publisher:
         if self._lookout is not None:
             self._lookout.watch(self.last, self._before)
 
+    def begin_anew(self) -> None:
+        """Let the next version hold everything, under a fresh ns. Alike on every rank; not while busy."""
+        self.full = True
+        self._number += 1
+
     def close(self) -> None:
         """End the threads, whatever they wait for; a version that was not flipped is left behind."""
         self._closing.set()
         if self._lookout is not None:
-            self._lookout.close()
+            self._lookout.close(self.store.interrupt)
         while self._job is not None and not self._job.done():
             self.store.interrupt()
             wait([self._job], timeout=0.2)
@@ -354,14 +358,16 @@ class Publisher:
         self._remove_erased(manifest)
         for table, keys in snapshot.erased.items():
             self.store.erase_rows(manifest.version, manifest.ns, table, keys, manifest.dim)
-        for table, (keys, rows) in snapshot.rows.items():
+        written: dict[str, list[I64]] = {}
+        for table, keys, rows in snapshot.chunks():
             self.store.write_rows(manifest.version, manifest.ns, table, keys, rows)
+            if not full:  # nobody asks what changed in the first version of a name space
+                written.setdefault(table, []).append(keys)
         for values in snapshot.values:
             self.store.write_values(values)
         self.store.write_blob(manifest.dense[rank], snapshot.dense)
-        written = {table: keys for table, (keys, _) in snapshot.rows.items()}
-        changed = encode_changed(written, snapshot.erased)
-        self.store.write_blob(manifest.changed[rank], changed)
+        told = {table: np.concatenate(keys) for table, keys in written.items()}
+        self.store.write_blob(manifest.changed[rank], encode_changed(told, snapshot.erased))
         if manifest.item_vectors is not None and snapshot.items is not None:
             self.store.write_blob(manifest.item_vectors, encode_vectors(*snapshot.items))
         for name, sweep in snapshot.content.items():

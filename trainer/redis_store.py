@@ -44,6 +44,8 @@ F32 = npt.NDArray[np.float32]
 CHUNK_ROWS = 1000
 """Rows of one script call: long enough to amortise it, short enough not to hold up readers (≈ 1 ms)."""
 CHUNKS_IN_FLIGHT = 16
+PART_ROWS = 1 << 17
+"""Rows whose names and slots are in memory as bytes objects at once."""
 STORE_ERRORS: tuple[type[BaseException], ...] = (*OUTCOMES, OSError)
 """All that redis-py raises: after one of them nobody knows whether a command was carried out."""
 
@@ -305,12 +307,15 @@ class RedisStore:
 
     def write_rows(self, version: int, ns: str, table: str, keys: I64, rows: F32) -> None:
         """Write slots of `version` for keys i64[n], rows f32[n, D]; the slot before stays readable."""
-        names, slots = self.space.rows(ns, table, keys), encode_slots(version, rows)
         head = [version.to_bytes(8, "little"), slot_bytes(rows.shape[1])]
-        self._chunks(
-            (WRITE_ROWS, bucket, [names[i] for i in at], [*head, *(slots[i] for i in at)])
-            for bucket, at in _chunked(keys)
-        )
+        for start in range(0, len(keys), PART_ROWS):
+            part = keys[start : start + PART_ROWS]
+            names = self.space.rows(ns, table, part)
+            slots = encode_slots(version, rows[start : start + PART_ROWS])
+            self._chunks(
+                (WRITE_ROWS, bucket, [names[i] for i in at], [*head, *(slots[i] for i in at)])
+                for bucket, at in _chunked(part)
+            )
 
     def erase_rows(self, version: int, ns: str, table: str, keys: I64, dim: int) -> None:
         """Rows of keys i64[n] are missing from `version` on; the slot before stays readable."""

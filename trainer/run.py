@@ -57,7 +57,7 @@ from trainer.process import metrics_server, stop_signals
 from trainer.publish import Publisher
 from trainer.redis_store import RedisStore
 from trainer.seen import NOT_COUNTED, ItemCounts, is_cold
-from trainer.snapshot import Boundary, Snapshotter, served_segments
+from trainer.snapshot import Boundary, Snapshotter, overgrown, served_segments
 from trainer.step import DesStep, Taken
 from trainer.succession import Cursor
 from trainer.tiers import Tiers
@@ -412,6 +412,11 @@ class Training:
         for name, table in self.step.tables.items():
             if needed:
                 table.forget(min(boundary.tables[name] for boundary in needed))
+
+    @property
+    def overgrown(self) -> bool:
+        """Whether this rank's lists of changes are longer than its tables."""
+        return overgrown(self.step.tables.values())
 
     def _field_keys(self) -> dict[str, int]:
         """Field → keys of this rank's examples."""

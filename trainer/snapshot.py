@@ -3,7 +3,7 @@
 Of models that are not served (`Pipeline.shadows`) a version has nothing: their values come last in a row.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +19,11 @@ from ingest.features import Features
 from ingest.pipeline import Pipeline
 from ingest.statistics import Statistics
 from kernels.layout import Segment
+from kernels.table import DynamicTable
 from protos.store import CONTENT, FEATURES, Keyspace, buckets_of, encode_fact, encode_history
 from trainer.control import Control
 from trainer.redis_store import Values
+from trainer.spool import Spool
 from trainer.step import DesStep
 from trainer.sweep import ContentSweep
 from trainer.version import Snapshot
@@ -29,6 +31,8 @@ from trainer.version import Snapshot
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
+LISTED_ROWS = 1_000_000
+"""Of a table, so many changes may be listed, however few rows it has."""
 SERVED = ("rank", "prerank")
 """The roles of models that are served; a row begins with their values."""
 
@@ -57,6 +61,11 @@ class Boundary:
         return Boundary(tables, mark, mark)
 
 
+def overgrown(tables: Iterable[DynamicTable]) -> bool:
+    """Whether lists of changes name more rows than a table has: then all its rows are less."""
+    return any(table.listed > max(LISTED_ROWS, len(table)) for table in tables)
+
+
 @dataclass(frozen=True)
 class Snapshotter:
     """Takes a rank's share of versions."""
@@ -72,12 +81,7 @@ class Snapshotter:
     def take(self, steps: int, since: Boundary | None) -> Snapshot:
         """What changed after `since`, or everything (None), as it is after `steps` steps. Collective."""
         self.step.flush()
-        exported = (
-            (name, *table.export(since.tables[name] if since else 0, state=False))
-            for name, table in self.step.tables.items()
-        )
-        dim = sum(dim for _, dim in served_segments(self.step.layout.segments))
-        rows = {name: (keys, values[:, :dim]) for name, keys, values in exported}
+        rows, spool = self._rows(since)
         erased = (
             {name: table.erased(since.tables[name]) for name, table in self.step.tables.items()}
             if since
@@ -93,7 +97,25 @@ class Snapshotter:
             items=self._items(),
             erased={name: keys for name, keys in erased.items() if len(keys)},
             content=self._content(),
+            spool=spool,
         )
+
+    def _rows(self, since: Boundary | None) -> tuple[dict[str, tuple[I64, F32]], Spool | None]:
+        """Rows that changed after `since`: in memory, or in a file where memory is short."""
+        dim = sum(dim for _, dim in served_segments(self.step.layout.segments))
+        marks = since.tables if since is not None else dict.fromkeys(self.step.tables, 0)
+        if self.step.tiers is None:
+            exported = ((name, *table.export(marks[name], state=False)) for name, table in self._tables)
+            return {name: (keys, values[:, :dim]) for name, keys, values in exported}, None
+        spool = Spool(self.step.tiers.folder)
+        for name, table in self._tables:
+            for keys, values in table.chunks(marks[name], state=False):
+                spool.add(name, keys, values[:, :dim])
+        return {}, spool
+
+    @property
+    def _tables(self) -> Iterable[tuple[str, DynamicTable]]:
+        return self.step.tables.items()
 
     def _weights(self) -> dict[str, torch.Tensor]:
         """This rank's weights of the served models and their sub-models."""

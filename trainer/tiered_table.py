@@ -60,6 +60,11 @@ class TieredTable(DynamicTable):
         """Rows in DRAM."""
         return super().__len__()
 
+    @property
+    def listed(self) -> int:
+        """As DynamicTable's, with the keys that went down after they had changed."""
+        return super().listed + sum(len(keys) for parts in self._down.values() for keys in parts)
+
     # ── between the tiers ──
 
     def missing(self, keys: Keys) -> Keys:

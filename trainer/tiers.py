@@ -69,6 +69,7 @@ class Tiers:
     def __init__(self, spill: Path, dram_bytes: int, rank: int) -> None:
         self.tables: dict[str, TieredTable] = {}
         self.budget_rows = 0
+        self.folder = spill
         self._dram_bytes = dram_bytes
         self._stamp = 0
         self._store = SpillStore(spill, rank)

@@ -1,6 +1,6 @@
 """A version on its way to Redis: a rank's share of it, the version under way, the version that is served."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from protos.manifest import VersionManifest
 from protos.store import KEPT_VERSIONS
 from trainer.redis_store import Values
+from trainer.spool import Spool
 from trainer.sweep import ContentSweep
 
 I64 = npt.NDArray[np.int64]
@@ -40,6 +41,7 @@ class Snapshot:
     """A rank's share of a version: copies, taken at a step boundary.
 
     rows: table → (keys i64[m], serving values f32[m, D]) that changed, or all of them.
+    spool: the same in a file, where rows may be more than memory holds.
     table_rows: rows of each of this rank's tables; a table may be on several.
     dense: the rank's dense weights as safetensors.
     values: look-up rows and histories.
@@ -56,6 +58,19 @@ class Snapshot:
     items: tuple[I64, F32] | None = None
     erased: Mapping[str, I64] = field(default_factory=dict)
     content: Mapping[str, ContentSweep] = field(default_factory=dict)
+    spool: Spool | None = None
+
+    @property
+    def written(self) -> int:
+        """Rows of all tables."""
+        return sum(len(keys) for keys, _ in self.rows.values()) + (self.spool.rows if self.spool else 0)
+
+    def chunks(self) -> Iterator[tuple[str, I64, F32]]:
+        """Table, keys and values of its rows, wherever they are; a table may come in several parts."""
+        for table, (keys, rows) in self.rows.items():
+            yield table, keys, rows
+        if self.spool is not None:
+            yield from self.spool
 
 
 @dataclass(frozen=True)

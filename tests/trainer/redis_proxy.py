@@ -15,7 +15,8 @@ class Proxy:
     """Listens on a port of its own while it is entered.
 
     `arm(needle, fault)`: the next command that holds `needle` meets the fault, and its connection is dead
-    from then on. `away`: connections are broken and refused. `release()`: commands that were late arrive.
+    from then on. `away`: connections are broken and refused. `silent`: nothing is passed on or said.
+    `release()`: commands that were late arrive.
     """
 
     def __init__(self, url: str) -> None:
@@ -24,7 +25,7 @@ class Proxy:
         self._server = (parts.hostname, parts.port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}?socket_timeout=0.3"
-        self.away = False
+        self.away = self.silent = False
         self.met = threading.Event()
         self._needle, self._fault = b"", ""
         self._late: list[tuple[socket.socket, bytes]] = []
@@ -79,7 +80,7 @@ class Proxy:
     def _commands(self, client: socket.socket, server: socket.socket, dead: threading.Event) -> None:
         with suppress(OSError):
             while data := client.recv(1 << 20):
-                if dead.is_set():
+                if dead.is_set() or self.silent:
                     continue
                 if self._needle and self._needle in data:
                     self._needle = b""

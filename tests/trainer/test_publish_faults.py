@@ -264,9 +264,9 @@ class Threads(Control):
 
     def gather(self, values: np.ndarray) -> np.ndarray:
         self._slots[self.rank] = np.ascontiguousarray(values, np.int64)
-        self._barrier.wait(30)
+        self._barrier.wait(240)
         both = np.stack(self._slots)
-        self._barrier.wait(30)
+        self._barrier.wait(240)
         return both
 
     def broadcast_bytes(self, value: bytes) -> bytes:
@@ -313,11 +313,11 @@ def test_a_rank_whose_push_fails_repeats_it_in_the_epoch_that_rank_0_takes(
 
 
 def test_a_process_that_ends_waits_for_no_answer(client: redis.Redis, proxy: Proxy) -> None:
-    trainer = Trainer(proxy.url.replace("0.3", "60"))
+    """An answer that never comes would be waited for until the connection's time-out, of a day."""
+    trainer = Trainer(proxy.url.replace("0.3", "86400"))
     trainer.publish(part(trainer, 1))
     proxy.arm(STEPS["rows"], "answer lost")
     trainer.publisher.begin(part(trainer, 2))
-    assert proxy.met.wait(30)
-    started = time.monotonic()
+    assert proxy.met.wait(240)
     trainer.publisher.close()
-    assert time.monotonic() - started < 30
+    assert trainer.publisher.state is Push.UNKNOWN

@@ -1,0 +1,173 @@
+"""Lists of changes are bounded while nobody can take them, and a version that holds all is taken in parts."""
+
+from __future__ import annotations
+
+import signal
+import time
+import tracemalloc
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import redis
+
+from kernels.layout import AdaGrad, RowLayout, Segment
+from kernels.table import DynamicTable
+from protos.manifest import VersionManifest
+from protos.store import Keyspace, decode_rows
+from tests.trainer.ad_logs import ad_pipeline, write_files
+from tests.trainer.processes import start
+from tests.trainer.redis_proxy import Proxy
+from tests.trainer.test_publish import Trainer
+from trainer import commits, publish, snapshot, tiered_table, tiers
+from trainer.checkpoint import Restored
+from trainer.collectives import connect
+from trainer.commits import Commits
+from trainer.manifest import newest_manifest
+from trainer.run import Training, TrainOptions
+from trainer.snapshot import Boundary, Snapshotter
+from trainer.step import DesStep
+from trainer.tiers import Tiers
+from trainer.version import Snapshot
+
+IMPRESSIONS = 3_000
+LISTED = 300
+
+
+def test_listed_counts_what_is_kept() -> None:
+    table = DynamicTable(RowLayout((Segment("v", 2, AdaGrad()),)), name="t", seed=1)
+    table.find_or_insert(np.arange(10))
+    first = table.mark()
+    table.update(np.arange(4), np.ones((4, 2), np.float32))
+    second = table.mark()
+    table.update(np.arange(4), np.ones((4, 2), np.float32))
+    table.erase(np.arange(3))
+    assert table.listed == 10 + 4 + 4 + 3
+    table.forget(first)
+    assert table.listed == 4 + 4 + 3
+    table.forget(second)
+    assert table.listed == 4 + 3
+
+
+@pytest.mark.parametrize("trouble", ["Redis is away", "the next checkpoint is far off", "both"])
+def test_lists_are_bounded(
+    tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """Past the size of the table they are dropped, and the next version or checkpoint holds everything."""
+    monkeypatch.setattr(snapshot, "LISTED_ROWS", LISTED)
+    monkeypatch.setattr(publish, "ASK_AGAIN_S", 0.02)
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    source = write_files(tmp_path / "logs", IMPRESSIONS)
+    longest: list[int] = []
+    with Proxy(redis_url) as proxy, connect() as collectives, ExitStack() as resources:
+        options = TrainOptions(
+            source, until_end=True, batch_size=16, threads=1, publish=proxy.url, min_examples=0,
+            publish_interval_s=1e-6, checkpoint=str(tmp_path / "checkpoint"),
+            checkpoint_interval_s=0.0 if trouble == "Redis is away" else 3600.0,
+        )  # fmt: skip
+        training = Training(ad_pipeline(), options, collectives, lambda: False, resources)
+        commit, tables = Commits.commit, training.step.tables
+        first: list[str] = []
+
+        def watched(self: Commits, *, checkpoint: bool) -> bool:
+            began = commit(self, checkpoint=checkpoint)
+            longest.append(max(table.listed for table in tables.values()))
+            if training.steps == 40 and trouble != "the next checkpoint is far off":
+                first.append(training.publisher.last.ns if training.publisher.last else "")
+                proxy.go_away()
+            if training.steps == 150:
+                proxy.away = False
+            return began
+
+        monkeypatch.setattr(Commits, "commit", watched)
+        report = training.run()
+        assert report.examples_trained == IMPRESSIONS
+        # a generation's changes come on top before it is closed
+        assert max(longest) <= max(LISTED, *(len(table) for table in tables.values())) + 16 * 10
+        manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+        assert manifest.step == training.steps and manifest.ns not in first
+        held = newest_manifest(tmp_path / "checkpoint")
+        assert held is not None and held.step == training.steps
+        restored = DesStep(ad_pipeline(), rank=0, world=1, seed=1)
+        Restored(tmp_path / "checkpoint", held).load_tables(restored.tables)
+        for name, table in tables.items():
+            keys, rows = table.export()
+            values = client.mget(Keyspace().rows(manifest.ns, name, keys))
+            served, status = decode_rows(values, manifest.version, manifest.dim)
+            assert not status.any() and (served == rows[:, : manifest.dim]).all()
+            assert (restored.tables[name].lookup(keys, missing="zeros") == rows[:, : served.shape[1]]).all()
+            assert len(restored.tables[name]) == len(table)
+
+
+def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
+    tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 100_000
+    for module in (tiers, tiered_table, snapshot, __import__("kernels.table", fromlist=["CHUNK"])):
+        monkeypatch.setattr(module, "CHUNK", 2_048, raising=False)
+    layout = RowLayout((Segment("rank.v", 16, AdaGrad(), 0.1),))
+    store = Tiers(tmp_path, 2_000_000, 0)
+    table = store.table(layout, name="ad", seed=1)
+    keys = np.random.default_rng(1).permutation(rows).astype(np.int64)
+    for start_at in range(0, rows, 5_000):
+        table.find_or_insert(keys[start_at : start_at + 5_000])
+        store.settle()
+    assert table.above < rows / 4
+    step = SimpleNamespace(tables={"ad": table}, layout=layout, tiers=store)
+    taker = Snapshotter(*cast("tuple[Any, ...]", (None, step, None, None, None, None, None)))
+    tracemalloc.start()
+    try:
+        _, spool = taker._rows(None)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert spool is not None and spool.rows == rows
+    assert peak < rows * 16 * 4 / 2
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    trainer = Trainer(redis_url)
+    trainer.publisher._constant |= {"dim": 16, "segments": (("rank.v", 16),)}
+    done = trainer.publish(Snapshot(1, {}, {"ad": rows}, b"", spool=spool))
+    assert done is not None and done.rows == rows
+    served, status = decode_rows(client.mget(Keyspace().rows(done.manifest.ns, "ad", keys)), 1, 16)
+    assert not status.any() and (served == table.lookup(keys)).all()
+    # then what changed since
+    mark = table.mark()
+    table.update(keys[:50], np.ones((50, 16), np.float32))
+    _, spool = taker._rows(Boundary({"ad": mark}, 0, 0))
+    assert spool is not None and spool.rows == 50
+    done = trainer.publish(Snapshot(2, {}, {"ad": rows}, b"", spool=spool))
+    served, status = decode_rows(client.mget(Keyspace().rows(done.manifest.ns, "ad", keys)), 2, 16)
+    assert not status.any() and (served == table.lookup(keys)).all()
+    trainer.publisher.close()
+    store.close()
+
+
+def test_sigterm_while_redis_says_nothing_commits_and_leaves(tmp_path: Path, redis_url: str) -> None:
+    """The checkpoint waits for nobody; a push that has no answer holds nobody up."""
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    source = write_files(tmp_path / "logs", 1_000)
+    root = tmp_path / "checkpoint"
+    with Proxy(redis_url) as proxy:
+        options: dict[str, object] = dict(
+            source=source, checkpoint=str(root), checkpoint_interval_s=3600, batch_size=16, threads=1,
+            publish=proxy.url.replace("=0.3", "=600"), publish_interval_s=0.1, min_examples=0,
+        )  # fmt: skip
+        process = start(1, options)
+        deadline = time.monotonic() + 120
+        while (text := client.get("{livectr}:manifest")) is None or VersionManifest.from_json(text).step < 5:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        proxy.silent = True
+        time.sleep(0.5)  # long enough to be in the middle of a push, if there is anything to push
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=commits.STOP_DEADLINE_S + 110)
+    assert process.returncode == 0, told.decode()
+    held = newest_manifest(root)
+    assert held is not None and held.step >= 5 and held.examples == 16 * held.step
+    assert f"asked to stop after step {held.step}" in told.decode()

@@ -1,0 +1,33 @@
+"""Small agreements among ranks (alone every call is the identity)."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from livectr.ports import free_ports
+from trainer.control import Control
+
+WORKER = Path(__file__).with_name("control_worker.py")
+
+
+def test_alone_every_call_is_the_identity() -> None:
+    control = Control()
+    assert control.broadcast_bytes(b"x") == b"x" and control.gather_json([1]) == [[1]]
+
+
+def test_what_rank_0_tells_crosses_once() -> None:
+    """A broadcast, not a gathering of N equally long messages: item features are large."""
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_ports(1))}
+    root = str(WORKER.parents[2])
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER)],
+            env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank), "PYTHONPATH": root},
+            stderr=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        _, told = rank.communicate(timeout=240)
+        assert rank.returncode == 0, told.decode()

@@ -5,7 +5,7 @@
      │   ├─ ConfigError      bad setting, pipeline file or unknown key
      │   ├─ ConnectError     broker or Redis cannot be reached
      │   ├─ DataError        the log does not fit the pipeline; the command line exits 3
-     │   └─ MismatchError    a checkpoint or published model belongs to another pipeline
+     │   └─ MismatchError    a checkpoint or published model belongs to another pipeline or run
      └─ InternalError
          ├─ KernelError      device code does not compile (the compiler's text is in the message)
          └─ CheckpointError  no generation of a checkpoint can be restored
@@ -39,7 +39,7 @@ class DataError(UserError):
 
 
 class MismatchError(UserError):
-    """A checkpoint or published model that belongs to another pipeline."""
+    """A checkpoint or published model that belongs to another pipeline or run."""
 
 
 class InternalError(LiveCTRError):

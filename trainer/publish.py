@@ -26,7 +26,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import chain
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -35,26 +35,22 @@ import numpy.typing as npt
 from kernels.errors import ConnectError, MismatchError
 from protos.evictions import Evictions
 from protos.manifest import Freshness, VersionManifest
-from protos.store import KEPT_VERSIONS, decode_erased, encode_changed, encode_vectors
+from protos.store import decode_erased, encode_changed, encode_vectors
 from trainer import telemetry
 from trainer.control import Control
 from trainer.lookout import Lookout
 from trainer.options import summed
+from trainer.outcome import outcome_of
 from trainer.redis_store import STORE_ERRORS, FencedError, LostError, RedisStore, name_space
 from trainer.succession import LOST_NUMBERS, Cursor, refusal
 from trainer.sweep import StoppedError
-from trainer.version import Pending, Published, Push, Snapshot, blobs_of, earlier_blobs
+from trainer.tidy import Tidy
+from trainer.version import Pending, Published, Push, Snapshot, earlier_blobs
 
 LOG = logging.getLogger(__name__)
 SWEEP_AFTER_S = 5.0
 """Rows of the ns before stay this long after the flip, for requests that began under it."""
 PUSH_ERRORS: tuple[type[BaseException], ...] = (*STORE_ERRORS, LostError)
-SWEEP_DEADLINE_S = 5.0
-"""A process that ends waits so long for a sweep."""
-ASK_AGAIN_S = 0.5
-"""Between two tries to find out how a publish went."""
-SAY_AGAIN_S = 30.0
-
 I64 = npt.NDArray[np.int64]
 
 
@@ -105,11 +101,8 @@ class Publisher:
         self._pending: Pending | None = None
         self._unpublished = Freshness()
         self._since_begin = Freshness()
-        self._recent: list[VersionManifest] = []
-        self._failed: list[VersionManifest] = []
         self._closing = Event()
-        self._sweeper: Thread | None = None
-        self._sweep_after_s = sweep_after_s
+        self._tidy = Tidy(store, sweep_after_s, self._closing)
         self._lookout = (lookout or Lookout(store)) if control.rank == 0 else None
 
     def start(self, cursor: Cursor | None, *, learned: int = 0, take_over: bool = False) -> None:
@@ -334,11 +327,7 @@ class Publisher:
             self.store.interrupt()
             wait([self._job], timeout=0.2)
         self._pool.shutdown(wait=True)
-        if self._sweeper is not None:
-            self._sweeper.join(SWEEP_DEADLINE_S)
-            while self._sweeper.is_alive():
-                self.store.interrupt()
-                self._sweeper.join(0.2)
+        self._tidy.close()
         self.store.close()
 
     def _next_ns(self) -> str:
@@ -354,7 +343,7 @@ class Publisher:
         self.store.begin(manifest.version)
         rank = self.control.rank
         if rank == 0:
-            self._drop_old_blobs()
+            self._tidy.drop_blobs()
         self._remove_erased(manifest)
         for table, keys in snapshot.erased.items():
             self.store.erase_rows(manifest.version, manifest.ns, table, keys, manifest.dim)
@@ -408,31 +397,11 @@ class Publisher:
 
     def _find_out(self, pending: Pending) -> None:
         """Rank 0 asks until it knows how a publish went that failed somewhere; `state` says it."""
-        said_s = -SAY_AGAIN_S
-        while not self._closing.is_set():
-            try:
-                whole = self.store.renew()
-                now = self.store.manifest_text()
-            except FencedError:
-                self.state = Push.FENCED
-                return
-            except STORE_ERRORS as error:
-                if time.monotonic() > said_s + SAY_AGAIN_S:
-                    LOG.warning("version %d: Redis cannot be asked: %s", pending.manifest.version, error)
-                    said_s = time.monotonic()
-                self._closing.wait(ASK_AGAIN_S)
-                continue
-            if now == pending.text and whole:
-                self.state = Push.FLIPPED
-            elif whole and (pending.full or now == self._before):
-                self.state = Push.FAILED
-            else:
-                self.state = Push.LOST
-            return
+        self.state = outcome_of(self.store, pending, self._before, self._closing)
 
     def _repeat(self, pending: Pending, *, lost: bool) -> None:
         """A version that was not flipped: the next one has its number, unless readers may have seen it."""
-        self._failed.append(pending.manifest)
+        self._tidy.failed(pending.manifest)
         if lost:
             LOG.warning("Redis at %s was emptied: the next version is complete", self.store.url)
             self._lost()
@@ -452,27 +421,7 @@ class Publisher:
         if self.control.rank == 0:
             telemetry.PUBLISHED_VERSION.set(manifest.version)
             telemetry.PUBLISHED_ROWS.inc(pending.rows)
-            self._recent.append(manifest)
-            if pending.full or len(self._recent) == 1:
-                self._sweeper = Thread(target=self._sweep, args=(manifest,), name="sweep")
-                self._sweeper.start()
+            self._tidy.flipped(manifest, full=pending.full)
         self.full, self.last = False, manifest
         self._watch()
         return Published(manifest, pending.rows)
-
-    def _drop_old_blobs(self) -> None:
-        old, self._failed = self._failed, []
-        while len(self._recent) > KEPT_VERSIONS:
-            old.append(self._recent.pop(0))
-        for one in old:
-            self.store.drop(blobs_of(one))
-
-    def _sweep(self, manifest: VersionManifest) -> None:
-        """Remove what earlier trainers and complete publishes left."""
-        if self._closing.wait(self._sweep_after_s):
-            return
-        try:
-            removed = self.store.sweep(manifest)
-            LOG.info("removed %d keys of earlier name spaces and versions", removed)
-        except STORE_ERRORS as error:
-            LOG.warning("keys of earlier name spaces stay until the next start: %s", error)

@@ -22,7 +22,7 @@ from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import start
 from tests.trainer.redis_proxy import Proxy
 from tests.trainer.test_publish import Trainer
-from trainer import commits, publish, snapshot, tiered_table, tiers
+from trainer import commits, outcome, snapshot, tiered_table, tiers
 from trainer.checkpoint import Restored
 from trainer.collectives import connect
 from trainer.commits import Commits
@@ -58,7 +58,7 @@ def test_lists_are_bounded(
 ) -> None:
     """Past the size of the table they are dropped, and the next version or checkpoint holds everything."""
     monkeypatch.setattr(snapshot, "LISTED_ROWS", LISTED)
-    monkeypatch.setattr(publish, "ASK_AGAIN_S", 0.02)
+    monkeypatch.setattr(outcome, "ASK_AGAIN_S", 0.02)
     client = redis.Redis.from_url(redis_url)
     client.flushall()
     source = write_files(tmp_path / "logs", IMPRESSIONS)

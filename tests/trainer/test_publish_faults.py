@@ -21,7 +21,7 @@ from protos.manifest import VersionManifest
 from protos.store import RowStatus
 from tests.trainer.redis_proxy import Fault, Proxy
 from tests.trainer.test_publish import DIM, Trainer, read, rows_at, snapshot
-from trainer import publish as publishing
+from trainer import outcome
 from trainer.control import Control
 from trainer.fence import BEGIN, FLIP
 from trainer.publish import Publisher
@@ -46,7 +46,7 @@ def proxy(redis_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "ASK_AGAIN_S", 0.02)
+    monkeypatch.setattr(outcome, "ASK_AGAIN_S", 0.02)
 
 
 def part(trainer: Trainer, step: int) -> Snapshot:
@@ -208,7 +208,7 @@ def test_every_exception_of_a_sweep_is_survived(
         with monkeypatch.context() as patch:
             patch.setattr(trainer.store, "sweep", raising)
             trainer.publish(part(trainer, 1))
-            trainer.publisher._sweeper.join()
+            trainer.publisher._tidy.sweeper.join()
             assert raising.raised, name
         trainer.publish(part(trainer, 2))
         assert_served(client, trainer, 2)

@@ -44,8 +44,9 @@ from tests.serving.test_versions import (
 )
 from trainer.control import Control
 from trainer.lookout import Lookout
-from trainer.publish import Publisher, Snapshot
+from trainer.publish import Publisher
 from trainer.redis_store import RedisStore
+from trainer.version import Snapshot
 
 Serve = Callable[..., App]
 
@@ -166,7 +167,7 @@ def test_the_trainer_mends_it_by_itself(redis_url: str, client: redis.Redis, ser
                 weights = safetensors.torch.save(dense(version))
                 publisher.begin(Snapshot(version, rows(version), {"user": 50, "ad": 400}, weights))
 
-    publisher.start(None)
+    publisher.start(None, take_over=True)
     running = threading.Thread(target=idle)
     running.start()
     try:

@@ -141,6 +141,10 @@ def prerank(**fields: Any) -> Any:
     ("request_", "field", "problem"),
     [
         (prerank(top_k=0), "top_k", "must be at least 1"),
+        (prerank(top_k=10_001), "top_k", "at most 10000 items (max_top_k)"),
+        (prerank(top_k=2**31 - 1), "top_k", "is 2147483647; this server gives at most 10000"),
+        (prerank(top_k=2**32 - 1, ids=None), "top_k", "at most 10000 items (max_top_k)"),
+        (prerank(request_id="x" * 20_000), "request_id", "at most 16384 (max_string_bytes)"),
         (prerank(ids=pb.Int64s()), "ids", "is empty"),
         (prerank(ids=pb.Int64s(values=range(51))), "ids", "at most 50"),
         (prerank(ids=None, names=pb.Strings(values=["a"])), "names", "known by int64; send ids"),
@@ -151,6 +155,22 @@ def prerank(**fields: Any) -> Any:
 def test_pre_rank_names_the_field(call: Call, request_: Any, field: str, problem: str) -> None:
     details = refusal(call, request_)
     assert details.startswith(f"{field}: ") and problem in details
+
+
+def test_a_negative_top_k_on_the_wire(call: Call) -> None:
+    asked = prerank(top_k=1)
+    asked.ClearField("top_k")
+    minus_one = b"\x28" + b"\xff" * 9 + b"\x01"  # field 5, which a uint32 cuts to its lower half
+    with pytest.raises(grpc.RpcError) as failure:
+        call("PreRank", asked.SerializeToString() + minus_one)
+    assert failure.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "(max_top_k)" in str(failure.value.details())
+
+
+def test_names_do_not_make_a_text_too_long_to_be_sent(call: Call) -> None:
+    details = refusal(call, rank(context={"😀" * 1500: 1}))
+    assert details.startswith("context.😀😀") and "is no column of impressions" in details
+    assert len(details) < 500
 
 
 def test_a_column_that_no_feature_needs_is_ignored(call: Call) -> None:

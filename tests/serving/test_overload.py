@@ -11,8 +11,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from kernels.errors import ConfigError
 from serving import metrics
 from serving.client import RankClient
+from serving.options import ServeOptions
 from serving.serve import App
 from tests.serving.display_world import NOW_MS, World, publication
 
@@ -63,6 +65,43 @@ def test_a_freed_place_goes_to_who_waits(redis_url: str, world: World, serve: Se
             time.sleep(0.01)
     waiter.join()
     assert outcomes == ["OK"]
+
+
+def test_the_bytes_of_all_requests_are_bounded(redis_url: str, world: World, serve: Serve) -> None:
+    world.publish(publication(redis_url))
+    app = serve("rank", max_active=1, max_waiting=9, max_message_bytes=8_000, max_active_bytes=20_000)
+    codes: list[str] = []
+
+    def ask_much() -> None:
+        with RankClient(app.server.address, 60) as client:
+            context = {"user_id": 3, "ts": NOW_MS, "tags": [], "query": "x" * 7_000}
+            try:
+                client.rank(context, {"ad_id": [100], "position": [0]})
+                codes.append("OK")
+            except grpc.RpcError as error:
+                assert "max_active_bytes, 20000" in str(error.details())
+                codes.append(error.code().name)
+
+    with app.admission.place(None):
+        threads = [threading.Thread(target=ask_much) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        while len(codes) < 4:  # two wait, the others are told at once
+            time.sleep(0.01)
+        assert 14_000 < app.admission.bytes <= 20_000
+    for thread in threads:
+        thread.join()
+    assert Counter(codes) == {"RESOURCE_EXHAUSTED": 4, "OK": 2}
+    assert (app.admission.active, app.admission.bytes) == (0, 0)
+
+
+def test_options_of_bytes_that_cannot_work(redis_url: str) -> None:
+    with pytest.raises(
+        ConfigError, match="max_active_bytes is 1, but one request may have max_message_bytes"
+    ):
+        ServeOptions(redis_url, max_active_bytes=1)
+    with pytest.raises(ConfigError, match="must be at most 1073741824"):
+        ServeOptions(redis_url, max_message_bytes=1 << 31, max_active_bytes=1 << 32)
 
 
 def test_health_and_describe_answer_while_busy(busy: App) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest import complaints, dtypes
-from ingest.arrow_size import plain_bytes, read_messages
+from ingest.arrow_size import GROWING, plain_bytes, read_messages
 from ingest.deadletter import Reason
 from ingest.json_rows import Bad
 from ingest.limits import LIMITS, RecordLimits
@@ -87,7 +87,7 @@ def conform(
         if index >= 0:
             array = batch.column(index)
             _check_family(array, name, dtype)
-            if unpacked_bytes is not None:
+            if unpacked_bytes is not None and array.type.id in GROWING:
                 size += plain_bytes(array)
                 _check_bytes(size, unpacked_bytes, batch.num_rows)
             array = _convertible(array, dtype, (units or {}).get(name, "ms"))

@@ -17,6 +17,11 @@ import pyarrow.compute as pc
 
 _HEADER, _BATCH, _DATA = 2, 3, 1  # MessageHeader: DictionaryBatch, RecordBatch; DictionaryBatch.data
 _LENGTH, _BUFFERS, _COMPRESSION = 0, 2, 3  # fields of RecordBatch
+GROWING = {
+    pa.lib.Type_DICTIONARY, pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW,
+    pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST, pa.lib.Type_FIXED_SIZE_LIST,
+}  # fmt: skip
+"""Types whose arrays may take much more memory as plain values; others are what their buffers are."""
 _BATCH_TYPES = ("record batch", "dictionary")
 
 

@@ -60,6 +60,7 @@ class Decoder:
         self._letters = dead_letters
         self._pending: list[_Letter] = []  # of the chunk that is being decoded
         self._limits = limits
+        self._record_bytes = limits.record_bytes  # looked at for every record
         self._message_rows: dict[int, int] = {}  # offset of each of its Arrow messages → rows
         self._cleaner = Cleaner(
             stream, columns, required=required, label=label, mask=mask, depth=limits.depth
@@ -131,10 +132,7 @@ class Decoder:
             first = stop
         if next_offset is None:
             next_offset = int(offsets[-1]) + 1
-        rows = sum(
-            self._message_rows.get(offset, 1) if kind == _ARROW else 1
-            for offset, kind in zip(offsets, kinds, strict=True)
-        )
+        rows = len(offsets) + sum(count - 1 for count in self._message_rows.values())
         self._message_rows.clear()
         return self._chunk(partition, parts, Position(next_offset, 0), rows)
 
@@ -213,7 +211,7 @@ class Decoder:
             return _NONE
         if value[:4] == ARROW_MARK:
             return _ARROW
-        return _JSON if len(value) <= self._limits.record_bytes else _OVERSIZE
+        return _JSON if len(value) <= self._record_bytes else _OVERSIZE
 
     def _json(self, partition: int, offsets: _I64, values: Sequence[bytes]) -> Decoded:
         texts = [value.strip() for value in values]

@@ -29,6 +29,7 @@ from ingest.content_files import (
     open_chunk,
     shard_folder,
     shard_lock,
+    verify_chunk,
 )
 from kernels.errors import ConfigError
 from kernels.gather import gather_rows
@@ -197,6 +198,22 @@ class ContentStore:
             out = np.zeros(len(numbers), np.uint64)
             out[known] = self._places.digest[numbers[known]]
         return out, known
+
+    def verify(self) -> None:
+        """Hash all files of the held shards, several at a time. Raises ConfigError for one that is not what
+        was written."""
+
+        def check(shard: int) -> None:
+            while True:
+                try:
+                    for name in list_chunks(self.root, shard):
+                        verify_chunk(self.root, name)
+                except FileNotFoundError:
+                    continue  # merged while it was read
+                return
+
+        with ThreadPoolExecutor(WRITERS) as pool:
+            list(pool.map(check, self.held))
 
     def refresh(self) -> bool:
         """See what other processes have appended; whether that is anything. Raises ConfigError for torn

@@ -4,6 +4,7 @@
     DIR/shard-003/LOCK                         held while a process appends to the shard
     DIR/shard-003/000001.features.npy          float16[n, width], memory-mapped by readers
     DIR/shard-003/000001.digests.npy           uint64[n], of what the rows were made from
+    DIR/shard-003/000001.sha256                of these three files, as `sha256sum --check` reads it
     DIR/shard-003/000001.ids.npy               int64[n], different from each other; renamed last
     DIR/shard-003/000001-000004.ids.npy        what four chunks were merged into
 
@@ -14,6 +15,7 @@ Every file is synced before the ids name it, so that a chunk is whole or not the
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import itertools
 import os
 import re
@@ -21,11 +23,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from kernels.disk import is_full
 from kernels.errors import ConfigError
 
 I64 = npt.NDArray[np.int64]
@@ -36,6 +39,9 @@ FAN_IN = 4
 """So many newest chunks of a shard are merged when they are about alike in size."""
 MERGED_BYTES = 1 << 30
 """The most features of a merged chunk."""
+
+KINDS = ("features", "digests", "ids")
+"""The columns of a chunk, in the order of their writing."""
 
 _IDS = re.compile(r"(\d{6,})(?:-(\d{6,}))?\.ids\.npy")
 
@@ -54,6 +60,9 @@ class ChunkName:
 
     def path(self, root: Path, kind: str) -> Path:
         return root / f"{self}.{kind}.npy"
+
+    def sums(self, root: Path) -> Path:
+        return root / f"{self}.sha256"
 
     def covers(self, other: ChunkName) -> bool:
         """Whether `other` was merged into this one."""
@@ -101,6 +110,31 @@ def open_chunk(root: Path, name: ChunkName, width: int) -> Chunk:
     return Chunk(name, ids, digests, features)
 
 
+def verify_chunk(root: Path, name: ChunkName) -> None:
+    """Raises ConfigError when a file of a chunk is not what was written; FileNotFoundError when the chunk has
+    just been merged into another one. A chunk without digests, of an earlier program, passes."""
+    try:
+        lines = name.sums(root).read_text().splitlines()
+    except FileNotFoundError:
+        if not name.path(root, "ids").exists():
+            raise
+        return
+    except UnicodeDecodeError:
+        raise _torn(name.sums(root), "is damaged") from None
+    told = {file: digest for digest, _, file in (line.partition("  ") for line in lines)}
+    for kind in KINDS:
+        path = name.path(root, kind)
+        try:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            if not name.path(root, "ids").exists():
+                raise
+            raise _torn(path, "is missing") from None
+        if told.get(path.name) != found:
+            raise _torn(path, "is not what was written")
+
+
 def append_chunk(root: Path, shard: int, ids: I64, features: F16, digests: U64) -> None:
     """Write rows as a shard's newest chunk, which is there once this returns, and not at all when the process
     dies before; call it within `shard_lock`. What a process left behind that died while it wrote goes."""
@@ -117,9 +151,20 @@ def append_chunk(root: Path, shard: int, ids: I64, features: F16, digests: U64) 
 
 
 def _write(root: Path, name: ChunkName, ids: I64, features: Sequence[F16], digests: U64) -> None:
-    _save(name.path(root, "features"), features)
-    _save(name.path(root, "digests"), [digests])
-    _save(name.path(root, "ids"), [ids])
+    columns: tuple[Sequence[npt.NDArray[Any]], ...] = (features, [digests], [ids])
+    paths = [name.path(root, kind) for kind in KINDS]
+    try:
+        sums = [_save(path, pieces) for path, pieces in zip(paths, columns, strict=True)]
+        with _writable(name.sums(root)), name.sums(root).open("w") as file:
+            file.writelines(f"{digest}  {path.name}\n" for path, digest in zip(paths, sums, strict=True))
+            file.flush()
+            os.fsync(file.fileno())
+    except ConfigError:
+        for path in paths:
+            _scratch(path).unlink(missing_ok=True)
+        raise
+    for path in paths:
+        _scratch(path).replace(path)
     _sync(shard_folder(root, name.shard))
 
 
@@ -131,6 +176,8 @@ def _merge(root: Path, names: list[ChunkName], width: int) -> None:
         sizes = [len(chunk.ids) for chunk in opened]
         if max(sizes) > FAN_IN * sizes[-1] or sum(sizes) * 2 * width > MERGED_BYTES:
             return
+        for old in names[-FAN_IN:]:
+            verify_chunk(root, old)  # a copy would get a digest of its own
         keep = last_of_each(np.concatenate([chunk.ids for chunk in opened]))
         starts = np.cumsum([0, *sizes])
         rows = [keep[(keep >= a) & (keep < b)] - a for a, b in itertools.pairwise(starts)]
@@ -156,26 +203,49 @@ def last_of_each(ids: I64) -> I64:
 
 def _remove(root: Path, name: ChunkName) -> None:
     """Remove a chunk, its ids first. Processes that have it mapped keep what they see."""
-    for kind in ("ids", "digests", "features"):
+    for kind in reversed(KINDS):
         name.path(root, kind).unlink(missing_ok=True)
+    name.sums(root).unlink(missing_ok=True)
 
 
-def _save(path: Path, pieces: Sequence[npt.NDArray[Any]]) -> None:
-    """Write a .npy file of rows in pieces, sync it and rename it to its name."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+class _Summed:
+    """A file to write to, and the SHA-256 of what was written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.sha256 = file, hashlib.sha256()
+
+    def write(self, data: bytes | memoryview) -> int:
+        self.sha256.update(data)
+        return self._file.write(data)
+
+
+def _scratch(path: Path) -> Path:
+    """The name of a file until all files of its chunk are written."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
+def _save(path: Path, pieces: Sequence[npt.NDArray[Any]]) -> str:
+    """Write a .npy file of rows in pieces under its scratch name and sync it; its SHA-256."""
     rows, first = sum(map(len, pieces)), pieces[0]
     header = {"descr": first.dtype.str, "fortran_order": False, "shape": (rows, *first.shape[1:])}
+    with _writable(path), _scratch(path).open("wb") as file:
+        summed = _Summed(file)
+        np.lib.format.write_array_header_1_0(summed, header)
+        for piece in pieces:
+            summed.write(np.ascontiguousarray(piece).data)
+        file.flush()
+        os.fsync(file.fileno())
+    return summed.sha256.hexdigest()
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    """Raises ConfigError where the block cannot write `path`."""
     try:
-        with scratch.open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            for piece in pieces:
-                file.write(np.ascontiguousarray(piece).data)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
+        yield
     except OSError as error:
-        scratch.unlink(missing_ok=True)
-        raise ConfigError(f"{path} cannot be written ({error.strerror}); name another folder") from error
+        hint = "free space there" if is_full(error) else "name another folder"
+        raise ConfigError(f"{path} cannot be written ({error.strerror}); {hint}") from error
 
 
 @contextmanager

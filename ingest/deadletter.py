@@ -106,6 +106,8 @@ class DeadLetters:
         self.target = target
         self.counts: Counter[str] = Counter()  # reason → rows of this process that cannot be used
         self.rows = RowCounts()
+        self._places: list[tuple[tuple[str, int, int, int], str, int]] | None = None
+        self._settled: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._sink: _Sink | None = None
         self._temporary: Path | None = None
@@ -179,9 +181,29 @@ class DeadLetters:
         metrics.dead_letters.labels(reason.value).inc(rows)
         with self._lock:
             self.counts[reason.value] += rows
+            if self._places is not None:
+                self._places.append(((topic, partition, offset, index), reason.value, rows))
             if self._sink is not None:
                 with self._said():
                     self._sink.write((topic, partition, offset, index), letter)
+
+    def count_by_place(self) -> None:
+        """Let `settled` count from here on; it is to be called now and then, since places take memory."""
+        self._places = []
+
+    def settled(self, positions: Mapping[tuple[str, int], Position]) -> dict[str, int]:
+        """Reason → rows in letters of this process that one which goes on from `positions` will not write again:
+        about examples, and about records before these places. Look-up tables are read again as a whole."""
+        with self._lock:
+            ahead = []
+            for place, reason, rows in self._places or ():
+                start = positions.get(place[:2])
+                if place[2] == EXAMPLE or (start and place[2:] < (start.offset, start.index)):
+                    self._settled[reason] += rows
+                elif start:
+                    ahead.append((place, reason, rows))
+            self._places = ahead
+            return dict(self._settled)
 
     def __len__(self) -> int:
         """Rows of this process that cannot be used."""

@@ -35,7 +35,7 @@ from ingest.lookup import Lookups, LookupTable
 from ingest.merge import LAST
 from ingest.partition import Partition
 from ingest.pipeline import Pipeline
-from ingest.sources.base import Source, TopicPartition, open_source
+from ingest.sources.base import Position, Source, TopicPartition, open_source
 from ingest.state import SourceState
 from ingest.stats import Reporter, SourceStats
 from ingest.usable import MIN_USABLE, judge
@@ -275,6 +275,22 @@ class ExampleSource:
         """The state of this moment: a source that is restored from it goes on with the same examples as this
         one. Look-up tables are not part of it: they are read again."""
         return SourceState({number: partition.state() for number, partition in self._partitions.items()})
+
+    def positions(self) -> dict[TopicPartition, Position]:
+        """Where a source that is restored from the snapshot of this moment reads on."""
+        return {
+            (topic, number): at
+            for number, partition in self._partitions.items()
+            for topic, at in partition.positions().items()
+        }
+
+    def counted(self) -> dict[str, int]:
+        """Topic → events of this process that lie before `positions`."""
+        counts = dict(self._events)
+        for partition in self._partitions.values():
+            for topic, waiting in zip(self._topics, partition.waiting_of(), strict=True):
+                counts[topic] -= waiting
+        return counts
 
     @property
     def tables(self) -> Mapping[str, LookupTable]:

@@ -104,6 +104,10 @@ class Partition:
         """Records that wait for those of another topic."""
         return sum(self._merge.waiting())
 
+    def waiting_of(self) -> list[int]:
+        """Of each topic, records that were read and not yet released: a restart reads them again."""
+        return list(self._merge.waiting())
+
     def ahead(self, rows: int) -> list[int]:
         """Topics of which at least so many records wait for another topic, which is behind."""
         waiting, bounds = self._merge.waiting(), self._merge.bounds()

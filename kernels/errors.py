@@ -5,6 +5,7 @@
      │   ├─ ConfigError      bad setting, pipeline file or unknown key
      │   ├─ ConnectError     broker or Redis cannot be reached
      │   ├─ DataError        the log does not fit the pipeline; the command line exits 3
+     │   ├─ DiskFullError    nothing more can be written; the run goes on once there is space
      │   └─ MismatchError    a checkpoint or published model belongs to another pipeline or run
      └─ InternalError
          ├─ KernelError      device code does not compile (the compiler's text is in the message)
@@ -40,6 +41,10 @@ class DataError(UserError):
 
 class MismatchError(UserError):
     """A checkpoint or published model that belongs to another pipeline or run."""
+
+
+class DiskFullError(UserError):
+    """A disk, quota or file that takes nothing more; what was committed is whole."""
 
 
 class InternalError(LiveCTRError):

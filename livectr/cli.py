@@ -8,7 +8,9 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
+from kernels.disk import is_full
 from kernels.errors import ConfigError, DataError, InternalError, UserError
 from livectr.arguments import build_parser
 
@@ -44,8 +46,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
+        if is_full(error):
+            where = f"{error.filename}: " if error.filename else ""
+            print(
+                f"livectr: no space is left to write to ({where}{error.strerror}); free some.",
+                file=sys.stderr,
+            )
+            _leave_stdout()
+            return 2
         if error.filename is None:
             raise
         # A path that the user named: a folder where a file should be, no permission, …
         print(f"livectr: {error.filename}: {error.strerror}; name another path.", file=sys.stderr)
         return 2
+
+
+def _leave_stdout() -> None:
+    """Drop what standard output cannot take: the interpreter would fail on it once more at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):
+            sys.stdout.close()

@@ -8,13 +8,14 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.sources.parts import SUFFIXES
+from kernels.disk import write_all, writing
 from kernels.errors import ConfigError, InternalError
 
 PART_BYTES = 64 << 20  # a partition goes on in a new file after so many bytes
@@ -107,7 +108,7 @@ class FileSink:
 
     def __init__(self, folder: Path, topics: dict[str, int], live: tuple[str, ...] = ()) -> None:
         self._folder = folder
-        self._open: dict[tuple[str, int], IO[bytes]] = {}
+        self._open: dict[tuple[str, int], BinaryIO] = {}
         for topic in topics:
             try:
                 (folder / topic).mkdir(parents=True, exist_ok=True)
@@ -116,8 +117,9 @@ class FileSink:
             for partition in range(topics[topic] if topic in live else 0):
                 self._part(topic, partition)
 
-    def _part(self, topic: str, partition: int) -> IO[bytes]:
-        file = self._open[topic, partition] = self._next_part(topic, partition, ".jsonl").open("xb")
+    def _part(self, topic: str, partition: int) -> BinaryIO:
+        file: BinaryIO = self._next_part(topic, partition, ".jsonl").open("xb", buffering=0)
+        self._open[topic, partition] = file
         return file
 
     def _next_part(self, topic: str, partition: int, suffix: str) -> Path:
@@ -139,18 +141,22 @@ class FileSink:
                 if file is not None:
                     file.close()
                 file = self._part(topic, p)
-            file.write(b"\n".join(some) + b"\n")
+            with writing("the log", self._folder):
+                write_all(file, b"\n".join(some) + b"\n")
 
     def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
         path = self._next_part(topic, partition, ".arrow")
         unfinished = path.with_suffix(".tmp")
-        with pa.OSFile(str(unfinished), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        with (
+            writing("the log", self._folder),
+            pa.OSFile(str(unfinished), "wb") as file,
+            pa.ipc.new_file(file, batch.schema) as writer,
+        ):
             writer.write_batch(batch)
         unfinished.rename(path)
 
     def flush(self) -> None:
-        for file in self._open.values():
-            file.flush()
+        """Nothing waits: files are not buffered, so that events that do not fit find the disk full."""
 
     def close(self) -> None:
         for file in self._open.values():

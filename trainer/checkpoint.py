@@ -29,7 +29,8 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -40,7 +41,8 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
-from kernels.errors import UserError
+from kernels.disk import writing
+from kernels.errors import DiskFullError, UserError
 from trainer.control import Control
 from trainer.manifest import MANIFEST, FileEntry, Manifest, check_identity, folder_of, newest_whole, number
 from trainer.options import summed
@@ -101,6 +103,10 @@ class Commit:
     """Tables whose rows' use is kept with them, since policies look at it."""
     field_keys: Mapping[str, int] = field(default_factory=dict)
     """Of this rank's examples; the manifest has the sum over ranks."""
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    """Of what this rank did so far, nested; the manifest has the sum over ranks."""
+    predictions_sha256: str = ""
+    """Of the prediction log up to here; rank 0's. Empty: it is not kept."""
 
 
 class Checkpointer:
@@ -108,13 +114,23 @@ class Checkpointer:
 
     Args:
         identity: JSON-able description of the pipeline; a checkpoint of another identity is refused.
+        predictions: of the prediction log, which may lie elsewhere: what is wrong with its first so many
+            records, by their SHA-256 ("": nothing). Rank 0 asks.
 
     Raises:
         UserError: another trainer is running on this directory, or it cannot be written.
     """
 
-    def __init__(self, root: Path, control: Control, identity: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        control: Control,
+        identity: Mapping[str, Any],
+        *,
+        predictions: Callable[[int, str], str] | None = None,
+    ) -> None:
         self.root = root
+        self._predictions = predictions
         self.control = control
         self.identity: dict[str, Any] = json.loads(json.dumps(identity))
         self._lock: BinaryIO | None = None
@@ -131,18 +147,27 @@ class Checkpointer:
                     f"checkpoints cannot be kept in {root} ({error.strerror}); name another directory"
                 ) from None
         found = [number(path) for path in root.glob("gen-*")] if control.rank == 0 else []
+        if control.rank == 0:
+            _remove_unfinished(root)
         self._next = 1 + int(control.broadcast_json(max(found, default=0)))
 
     def commit(self, commit: Commit) -> Manifest:
         """Write the next generation."""
         generation, self._next = self._next, self._next + 1
         # 2 every rank writes and syncs its files
-        mine = self._write_rank(generation, commit)
+        try:
+            with writing("the checkpoint", self.root):
+                mine = self._write_rank(generation, commit)
+        except DiskFullError:
+            # A part of a generation would take the space that the next start needs.
+            shutil.rmtree(self._folder(generation), ignore_errors=True)
+            raise
         # 3 rank 0 gathers their names, sizes and digests
         own = {
             "files": [asdict(f) for f in mine],
             "table_rows": {name: len(table) for name, table in commit.tables.items()},
             "field_keys": dict(commit.field_keys),
+            "counts": dict(commit.counts),
         }
         parts = self.control.gather_json(own)
         manifest = Manifest(
@@ -157,15 +182,18 @@ class Checkpointer:
             row=commit.row,
             table_rows=summed([part["table_rows"] for part in parts]),
             field_keys=summed([part["field_keys"] for part in parts]),
+            counts=summed([part["counts"] for part in parts]),
+            predictions_sha256=commit.predictions_sha256,
         )
         # 4 rank 0 renames the manifest into place
         if self.control.rank == 0:
             directory = folder_of(self.root, generation)
-            _sync_directory(directory)
-            _write(directory / (MANIFEST + ".new"), manifest.to_json())
-            (directory / (MANIFEST + ".new")).replace(directory / MANIFEST)
-            _sync_directory(directory)
-            _sync_directory(self.root)
+            with writing("the checkpoint", self.root):
+                _sync_directory(directory)
+                _write(directory / (MANIFEST + ".new"), manifest.to_json())
+                (directory / (MANIFEST + ".new")).replace(directory / MANIFEST)
+                _sync_directory(directory)
+                _sync_directory(self.root)
         self._marks = dict(commit.marks)
         self._kept = [*self._kept, manifest][-KEPT_GENERATIONS:]
         if self.control.rank == 0:
@@ -183,6 +211,7 @@ class Checkpointer:
             self.root,
             self.control,
             "bring its files back, or name an empty --checkpoint directory to begin anew",
+            predictions=self._predictions,
         )
         if manifest is None:
             return None
@@ -204,9 +233,13 @@ class Checkpointer:
             self._lock.close()
             self._lock = None
 
+    def _folder(self, generation: int) -> Path:
+        """The place of this rank's files of a generation."""
+        return folder_of(self.root, generation) / f"rank-{self.control.rank}"
+
     def _write_rank(self, generation: int, commit: Commit) -> list[FileEntry]:
         """This rank's files of a generation, older ones of its table chain included."""
-        folder = folder_of(self.root, generation) / f"rank-{self.control.rank}"
+        folder = self._folder(generation)
         folder.mkdir(parents=True, exist_ok=True)
         fresh = not self._chain or sum(f.rows for f in self._chain) > 2 * self._base_rows
         parts = list(self._write_tables(folder, commit, None if fresh else self._marks))
@@ -353,6 +386,14 @@ class Restored:
 
     def _files(self, kind: str) -> Iterator[FileEntry]:
         return (entry for entry in self.manifest.files if entry.kind == kind)
+
+
+def _remove_unfinished(root: Path) -> None:
+    """Remove what a process that died left unfinished: it is newer than every manifest, so none names it."""
+    newest = max((number(path.parent) for path in root.glob(f"gen-*/{MANIFEST}")), default=0)
+    for folder in root.glob("gen-*"):
+        if number(folder) > newest:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _lock(root: Path) -> BinaryIO:

@@ -78,6 +78,7 @@ class Contents:
             if folder is not None:
                 shards = ContentStore.open(folder, ()).shards
                 self.stores[name] = ContentStore.open(folder, range(rank, shards, world))
+                self.stores[name].verify()
 
     def _own_folder(self, checkpoint: Path | None, name: str) -> Path:
         if checkpoint is not None:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,10 @@ class Manifest:
     field_keys: dict[str, int]
     """Keys of each field that were learned so far (of common features once a group); what `trainer.balance`
     places by, with the rows."""
+    counts: dict[str, Any]
+    """What the run did so far, over all ranks: events by topic, dead letters, versions."""
+    predictions_sha256: str
+    """Of the prediction log as far as it belongs to this generation; empty: it is not kept."""
 
     def to_json(self) -> bytes:
         body = json.dumps(asdict(self), sort_keys=True)
@@ -123,39 +127,47 @@ def number(directory: Path) -> int:
     return int(match[1]) if match else 0
 
 
-def newest_whole(root: Path, control: Control, help: str) -> Manifest | None:
+def newest_whole(
+    root: Path, control: Control, help: str, *, predictions: Callable[[int, str], str] | None = None
+) -> Manifest | None:
     """The manifest of the newest whole generation, or None where there is none. Collective.
 
+    predictions: what is wrong with the first so many records of the prediction log, by their SHA-256.
     Raises CheckpointError when generations exist, but none is whole; `help` says what to do then.
     """
     numbers = [number(path.parent) for path in root.glob(f"gen-*/{MANIFEST}")]
     generations = control.broadcast_json(sorted(numbers, reverse=True))
+    reason = ""
     for generation in generations:
-        manifest = _verified(root, generation, control)
+        manifest, reason = _verified(root, generation, control, predictions)
         if manifest is not None:
             return manifest
     if generations:
         raise CheckpointError(
-            f"{root}: every generation is torn ({', '.join(map(str, generations))}); {help}"
+            f"{root}: every generation is torn ({', '.join(map(str, generations))}: {reason}); {help}"
         )
     return None
 
 
-def _verified(root: Path, generation: int, control: Control) -> Manifest | None:
-    """The generation's manifest if it and all its files are whole; the ranks share the hashing."""
+def _verified(
+    root: Path, generation: int, control: Control, predictions: Callable[[int, str], str] | None
+) -> tuple[Manifest | None, str]:
+    """The generation's manifest if all that it names is whole, else why not; the ranks share the hashing."""
     reason = ""
     manifest = None
     try:
         manifest = Manifest.from_json((folder_of(root, generation) / MANIFEST).read_bytes())
         for entry in manifest.files[control.rank :: control.world]:
             verify_file(root, entry)
+        if predictions is not None and control.rank == 0 and manifest.predictions_sha256:
+            reason = predictions(manifest.predictions, manifest.predictions_sha256)
     except (CheckpointError, OSError) as error:
         reason = str(error)
     reasons = [r for r in control.gather_json(reason) if r]
     if reasons:
         LOG.warning("checkpoint %s: generation %d is torn: %s", root, generation, reasons[0])
-        return None
-    return manifest
+        return None, reasons[0]
+    return manifest, ""
 
 
 def newest_manifest(root: Path) -> Manifest | None:

@@ -11,6 +11,7 @@ from ingest.content_folders import content_folders
 from ingest.deadletter import SPOOL_BYTES
 from ingest.limits import LIMITS, RecordLimits
 from ingest.usable import MIN_USABLE
+from kernels.disk import writing
 from kernels.errors import ConfigError
 from trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_travel
 from trainer.warm_parts import parse_warm_parts
@@ -197,8 +198,9 @@ QUALITY = (
 class Report:
     """What a run did; quality is test-then-train: every example was scored before it was learned.
 
-    examples_trained and steps count the whole run, earlier processes of a resumed one included;
-    examples_per_second and seconds are this process's. Quality of a role that was not measured is None.
+    Counts are those of the whole run, earlier processes of a resumed one included: what a killed process did
+    after its last checkpoint is done and counted again. bytes_read, examples_per_second, seconds, rows and
+    hints are this process's. Quality of a role that was not measured is None.
     dead_letters: rows that could not be used (an Arrow message counts its rows); rows: by topic what came and
     what of it could not be used, with the commonest complaint; hints: what looks like a mistake in the data.
     """
@@ -237,8 +239,9 @@ class Report:
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        with writing("the report", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
 def check_placement(placement: str, rank_memory: int | None) -> None:

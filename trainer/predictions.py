@@ -1,7 +1,8 @@
 """The log of test-then-train predictions: every example as it was scored before it was learned.
 
 A line of JSON that names the columns, then packed records in training order, written by rank 0. A checkpoint
-names its length, and a resumed run cuts it back to that: what is scored again is logged once.
+names its length and the SHA-256 of so much of it, and a resumed run cuts it back to that: what is scored
+again is logged once. The file is not buffered: a full disk is found by the batch that does not fit.
 
     instance, user, item   int64    keys of the join, of the user and of the item (0 without an items table)
     time_ms                int64    event time of the impression
@@ -10,11 +11,13 @@ names its length, and a resumed run cuts it back to that: what is scored again i
     <role>                 float32  logit of each model: rank, prerank, shadows
 """
 
+import hashlib
 import json
 import logging
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, cast
@@ -22,6 +25,7 @@ from typing import BinaryIO, cast
 import numpy as np
 import numpy.typing as npt
 
+from kernels.disk import write_all, writing
 from kernels.errors import ConfigError
 from trainer.metrics import Quality, run_report
 from trainer.seen import is_cold
@@ -38,6 +42,7 @@ COLUMNS = {
 }
 FORMAT = "livectr predictions"
 LONGEST_HEADER = 1 << 16
+READ_BYTES = 1 << 20
 
 Records = npt.NDArray[np.void]
 I64 = npt.NDArray[np.int64]
@@ -86,6 +91,25 @@ def read_predictions(path: Path) -> Records:
     return np.fromfile(path, columns, count, offset=start)
 
 
+def wrong_predictions(path: Path, length: int, sha256: str) -> str:
+    """What is wrong with the first `length` records of a log by their SHA-256; "" where they are as they were
+    written. A log that was removed, or that holds less, passes: `PredictionLog.truncate` warns."""
+    try:
+        with path.open("rb") as file:
+            columns, start = _header(file)
+            size = start + length * (columns.itemsize if columns is not None else 0)
+            if columns is None or size > path.stat().st_size:
+                return ""
+            if _hashed(file, size).hexdigest() == sha256:
+                return ""
+    except FileNotFoundError:
+        return ""
+    return (
+        f"the prediction log {path} is not what was written; bring it back, or move it away to go on without "
+        "what it holds"
+    )
+
+
 class PredictionLog:
     """An append-only file of records.
 
@@ -100,11 +124,13 @@ class PredictionLog:
     def __init__(self, path: Path | None = None, roles: Iterable[str] = ("rank",)) -> None:
         self.columns = layout(roles)
         if path is None:
-            self._file = cast(BinaryIO, tempfile.TemporaryFile("w+b"))  # noqa: SIM115
+            self._file = cast(BinaryIO, tempfile.TemporaryFile("w+b", buffering=0))  # noqa: SIM115
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-            self._file = path.open("r+b")
+            self._file = path.open("r+b", buffering=0)
+        self._path = path
+        self._digest: hashlib._Hash | None = None  # of all that the file holds, once it is asked for
         found, self._start = _header(self._file)
         size = self._file.seek(0, os.SEEK_END)
         if found is None and size:
@@ -114,7 +140,8 @@ class PredictionLog:
             header = json.dumps({"format": FORMAT, "columns": self.columns.descr}).encode() + b"\n"
             self._file.truncate(0)
             self._file.seek(0)
-            self._file.write(header)
+            with self._writing():
+                write_all(self._file, header)
             self._start = size = len(header)
         self._length = (size - self._start) // self.columns.itemsize
 
@@ -125,14 +152,28 @@ class PredictionLog:
         """Raises ValueError for records of other columns."""
         if batch.dtype != self.columns:
             raise ValueError(f"records of {batch.dtype.names} in a log of {self.columns.names}")
-        self._file.write(batch.tobytes())
+        data = batch.tobytes()
+        with self._writing():
+            write_all(self._file, data)
+        if self._digest is not None:
+            self._digest.update(data)
         self._length += len(batch)
 
     def sync(self) -> int:
         """Make the log durable and return its length in records."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._writing():
+            os.fsync(self._file.fileno())
         return self._length
+
+    @property
+    def sha256(self) -> str:
+        """Of the header and all records; of a temporary log, which no checkpoint names, the empty text."""
+        if self._path is None:
+            return ""
+        if self._digest is None:
+            self._digest = _hashed(self._file, self._start + self._length * self.columns.itemsize)
+            self._file.seek(0, os.SEEK_END)
+        return self._digest.copy().hexdigest()
 
     def truncate(self, length: int) -> None:
         """Cut the log back to `length` records; a shorter log stays as it is, with a warning."""
@@ -146,11 +187,12 @@ class PredictionLog:
             length = self._length
         self._file.truncate(self._start + length * self.columns.itemsize)
         self._file.seek(0, os.SEEK_END)
+        if length != self._length:
+            self._digest = None
         self._length = length
 
     def read(self) -> Records:
         """All records, in training order."""
-        self._file.flush()
         if self._length == 0:
             return np.empty(0, self.columns)
         return np.memmap(self._file, self.columns, "r", offset=self._start, shape=(self._length,))
@@ -163,6 +205,9 @@ class PredictionLog:
     def close(self) -> None:
         self._file.close()
 
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing("the prediction log", self._path or tempfile.gettempdir())
+
     def __enter__(self) -> "PredictionLog":
         return self
 
@@ -170,6 +215,16 @@ class PredictionLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _hashed(file: BinaryIO, size: int) -> "hashlib._Hash":
+    """SHA-256 of the first `size` bytes."""
+    digest = hashlib.sha256()
+    file.seek(0)
+    while size and (piece := file.read(min(size, READ_BYTES))):
+        digest.update(piece)
+        size -= len(piece)
+    return digest
 
 
 def _header(file: BinaryIO) -> tuple[np.dtype[np.void] | None, int]:

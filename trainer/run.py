@@ -14,9 +14,10 @@ again from the checkpoint's positions, and since batches are a function of the l
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ from trainer.monitor import Monitor
 from trainer.options import QUALITY, Report, TrainOptions, summed
 from trainer.placing import measured_placement
 from trainer.policies import Policies
-from trainer.predictions import PredictionLog, records
+from trainer.predictions import PredictionLog, records, wrong_predictions
 from trainer.process import metrics_server, stop_signals
 from trainer.publish import Publisher
 from trainer.redis_store import RedisStore
@@ -135,7 +136,9 @@ class Training:
         restored: Restored | None = None
         if options.checkpoint is not None:
             identity = identity_of(pipeline, options.seed)
-            self.checkpoint = Checkpointer(Path(options.checkpoint), control, identity)
+            self.checkpoint = Checkpointer(
+                Path(options.checkpoint), control, identity, predictions=_wrong_predictions(options)
+            )
             resources.callback(self.checkpoint.close)
             restored = self.checkpoint.restore()
         warm = Warm.of(options, control, resumed=restored is not None)
@@ -196,6 +199,8 @@ class Training:
             spool_bytes=options.dead_letter_spool_bytes,
         )
         resources.callback(self.dead_letters.close)
+        if self.checkpoint is not None:
+            self.dead_letters.count_by_place()
         self.source = ExampleSource(
             self.track.pipeline,
             options.source,
@@ -241,6 +246,8 @@ class Training:
             self.items = ItemCounts()
         self.steps = 0
         self.examples = 0
+        self._before: dict[str, Any] = {}
+        """Counts of this run's earlier processes; rank 0's."""
         self._common = Common.of(pipeline)
         self._keys = np.zeros(len(pipeline.fields), np.int64)
         """Keys of each field that this rank's examples had; rank 0 goes on from a checkpoint's."""
@@ -262,6 +269,8 @@ class Training:
             )
             resources.callback(self.publisher.close)
             self.publisher.start(self._cursor, learned=self.examples, take_over=options.take_over)
+            if self._before and self.publisher.last is not None:  # flipped after that checkpoint
+                self._before["published"]["versions"] += 1
         self.batcher = Batcher(
             self.source, control, batch_size=options.batch_size, interval_ms=options.batch_interval_ms
         )
@@ -398,7 +407,16 @@ class Training:
             tracked=self.policies.tracked,
             row=self.step.layout.describe(),
             field_keys=self._field_keys(),
+            counts=self._counts(self.source.counted(), self.dead_letters.settled(self.source.positions())),
+            predictions_sha256=self.log.sha256 if self.log is not None else "",
         )
+
+    def _counts(self, events: Mapping[str, int], letters: Mapping[str, int]) -> dict[str, Any]:
+        """This rank's share of the run's counts, those of earlier processes included."""
+        own = {"events": events, "dead_letters": letters}
+        if self.rank == 0:
+            own |= {"published": {"versions": self.commits.versions, "rows": self.commits.rows}}
+        return summed([self._before, own])
 
     def snapshots(self, space: Keyspace) -> Snapshotter:
         """What copies a version's changes."""
@@ -439,6 +457,7 @@ class Training:
         self.steps, self.examples = manifest.step, manifest.examples
         if self.rank == 0:
             self._keys[:] = [manifest.field_keys[f.name] for f in self.pipeline.fields]
+            self._before = manifest.counts
         if self.items is not None:
             self.items.load(restored.items())
         if self.log is not None:
@@ -451,13 +470,14 @@ class Training:
         stats = asdict(self.source.stats)
         own = {
             "stream": {**stats, "bytes_read": stats["bytes_read"] | self.track.bytes_read},
-            "dead_letters": self.dead_letters.counts.total(),
+            "counts": self._counts(stats["events"], self.dead_letters.counts),
             "precision": self.step.precision,
             "tables": {name: len(table) for name, table in self.step.tables.items()},
             "field_keys": self._field_keys(),
         }
         shares = self.control.gather_json(own)
-        stream = summed([share["stream"] for share in shares])
+        counts = summed([share["counts"] for share in shares])
+        stream = summed([share["stream"] for share in shares]) | {"events": counts["events"]}
         quality = {role: self.log.report(role) for role in self.step.models} if self.log is not None else {}
         roles = {
             role: {**found["all"].as_dict(), "last_20_percent": found["last"].as_dict()}
@@ -471,9 +491,9 @@ class Training:
             examples_per_second=(self.examples - self._started_with) / max(seconds, 1e-9),
             world=self.control.world,
             events=sum(stream.get("events", {}).values()),
-            dead_letters=sum(share["dead_letters"] for share in shares),
-            published_versions=self.commits.versions,
-            published_rows=self.commits.rows,
+            dead_letters=sum(counts["dead_letters"].values()),
+            published_versions=counts["published"]["versions"],
+            published_rows=counts["published"]["rows"],
             precision=", ".join(sorted({share["precision"] for share in shares})),
             **{name: rank[name] for name in QUALITY if name in rank},
             last_20_percent=rank.get("last_20_percent", {}),
@@ -485,3 +505,9 @@ class Training:
             table_rows=summed([share["tables"] for share in shares]),
             field_keys=summed([share["field_keys"] for share in shares]),
         )
+
+
+def _wrong_predictions(options: TrainOptions) -> Callable[[int, str], str] | None:
+    """Check of the log that a checkpoint names; None where none is kept."""
+    path = options.prediction_file if options.logged else None
+    return partial(wrong_predictions, path) if path is not None else None

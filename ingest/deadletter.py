@@ -192,7 +192,7 @@ class DeadLetters:
         self._places = []
 
     def settled(self, positions: Mapping[tuple[str, int], Position]) -> dict[str, int]:
-        """Reason → rows in letters of this process that one which goes on from `positions` will not write again:
+        """Reason → rows in letters of this process that one going on from `positions` will not see again:
         about examples, and about records before these places. Look-up tables are read again as a whole."""
         with self._lock:
             ahead = []

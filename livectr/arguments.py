@@ -216,7 +216,7 @@ def _train(commands: Any) -> None:
         " --publish redis://r:6379\n"
         "  livectr train --pipeline p.py … --checkpoint /data/c --ranks 2 --restarts 3\n"
         "  livectr train --pipeline p.py … --checkpoint /data/today --warm-start /data/yesterday\n"
-        "  OMP_NUM_THREADS=1 torchrun --nnodes 2 --max-restarts=0 --nproc-per-node 2 … -m livectr train …",
+        "  livectr train --ranks 2 --nodes 2 --node 0 --rendezvous host0:29400 …  # and --node 1",
     )
     _settings(parser, "train")
 

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -69,10 +70,11 @@ def train(given: argparse.Namespace) -> int:
     world = os.environ.get("WORLD_SIZE")
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's agent: no rank outlives it
         follow_parent()
-    if world is None and (settings.ranks > 1 or settings.restarts):
+    ranks = settings.ranks * settings.nodes
+    if world is None and (ranks > 1 or settings.restarts):
         return _supervise(given, settings)
-    if settings.ranks > 1 and str(settings.ranks) != world:
-        raise ConfigError(f"ranks is {settings.ranks}, but torchrun started {world}; leave ranks out.")
+    if ranks > 1 and str(ranks) != world:
+        raise ConfigError(f"ranks is {ranks}, but torchrun started {world}; leave ranks and nodes out.")
     with loading():
         from trainer.run import train as run
 
@@ -87,6 +89,12 @@ def _supervise(given: argparse.Namespace, settings: Settings) -> int:
 
     if settings.restarts and settings.checkpoint is None:
         raise ConfigError("restarts go on from a checkpoint; say --checkpoint DIR too.")
+    if settings.nodes > 1 and settings.rendezvous is None:
+        raise ConfigError("several nodes have to meet; say --rendezvous HOST:PORT, an address of node 0.")
+    if settings.rendezvous is not None and not re.fullmatch(r".+:\d+", settings.rendezvous):
+        raise ConfigError(f"rendezvous is {settings.rendezvous!r}, but must be HOST:PORT.")
+    if settings.node >= settings.nodes:
+        raise ConfigError(f"node is {settings.node}, but the nodes are 0 to {settings.nodes - 1}.")
     secret = {name: url for name, url in _flags(given).items() if name in SECRET}
     words = without_flags(given.arguments, [f"--{name}" for name in secret])
     return supervise(
@@ -96,6 +104,9 @@ def _supervise(given: argparse.Namespace, settings: Settings) -> int:
             settings.restarts,
             Path(settings.checkpoint) if settings.checkpoint is not None else None,
             {f"LIVECTR_{name.upper()}": url for name, url in secret.items()},
+            settings.nodes,
+            settings.node,
+            settings.rendezvous,
         )
     )
 

@@ -90,9 +90,17 @@ class Settings:
     )
     ranks: int = setting(
         1,
-        "processes on this machine that train together (on several machines: torchrun)",
+        "processes on this machine that train together",
         commands=TRAIN,
         least=1,
+    )
+    nodes: int = setting(1, "machines that train together, each with so many ranks", commands=TRAIN, least=1)
+    node: int = setting(0, "which of the nodes this machine is", commands=TRAIN, least=0)
+    rendezvous: str | None = setting(
+        None,
+        "where the ranks of several nodes meet: a free port of node 0",
+        commands=TRAIN,
+        example="HOST:PORT",
     )
     restarts: int = setting(
         0,

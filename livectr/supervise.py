@@ -9,7 +9,7 @@
 All ranks are started anew, with nothing in between them and this process: torchrun's agent sometimes hangs
 when it puts a group that lost a rank together again, and tells neither a user's mistake nor an end on SIGTERM
 from a failure. A user's mistake (exit code 2 or 3 of a rank) ends the run at once: it would be made again.
-For ranks on several machines use torchrun with --max-restarts=0 and whatever restarts a job there.
+For several machines each one has a supervisor of its own; a rank that fails ends all others (trainer.abort).
 """
 
 from __future__ import annotations
@@ -42,13 +42,17 @@ LONGEST_PAUSE_S = 30.0
 @dataclass(frozen=True)
 class Supervision:
     """command: of a rank. ranks: N. restarts: K; with it `checkpoint` is what the ranks go on from.
-    environment: variables of a rank besides this process' own."""
+    environment: variables of a rank besides this process' own. nodes, node: machines with as many ranks
+    each, and which one this is; rendezvous: HOST:PORT of node 0 where they meet, None on one machine."""
 
     command: Sequence[str]
     ranks: int
     restarts: int = 0
     checkpoint: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    nodes: int = 1
+    node: int = 0
+    rendezvous: str | None = None
 
 
 def supervise(run: Supervision) -> int:
@@ -107,15 +111,23 @@ def _run_once(run: Supervision, stop: Callable[[], bool]) -> list[int]:
 
 
 def _start(run: Supervision) -> list[subprocess.Popen[bytes]]:
-    world = {"WORLD_SIZE": str(run.ranks), "LOCAL_WORLD_SIZE": str(run.ranks), "MASTER_ADDR": "127.0.0.1"}
-    world["MASTER_PORT"] = str(free_ports(1))
+    host, _, port = (run.rendezvous or f"127.0.0.1:{free_ports(1)}").rpartition(":")
+    world = {"WORLD_SIZE": str(run.nodes * run.ranks), "LOCAL_WORLD_SIZE": str(run.ranks)}
+    world |= {"MASTER_ADDR": host.strip("[]"), "MASTER_PORT": port}
+    first = run.node * run.ranks
     if run.ranks > 1:
         # Threads of ranks that wait for each other at every operation lose on shared cores.
         world["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
     return [
         subprocess.Popen(
             run.command,
-            env={**os.environ, **run.environment, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env={
+                **os.environ,
+                **run.environment,
+                **world,
+                "RANK": str(first + rank),
+                "LOCAL_RANK": str(rank),
+            },
             start_new_session=True,  # Ctrl-C reaches the supervisor alone
             preexec_fn=die_with_parent(),
         )

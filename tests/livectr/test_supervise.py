@@ -18,6 +18,7 @@ import pytest
 
 from kernels.errors import InternalError
 from livectr.cli import main
+from livectr.ports import free_ports
 from livectr.supervise import DATA, END_S, MISTAKE, Supervision, supervise
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start
@@ -206,3 +207,48 @@ def test_a_killed_rank_trains_again_in_seconds_and_learns_the_same(tmp_path: Pat
     assert_close(Result(root), Result(tmp_path / "unbroken"))
     manifest = newest_manifest(root)
     assert manifest is not None and manifest.world == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--nodes", "2"], "say --rendezvous HOST:PORT"),
+        (["--nodes", "2", "--rendezvous", "here"], "must be HOST:PORT"),
+        (["--nodes", "2", "--rendezvous", "here:1", "--node", "2"], "the nodes are 0 to 1"),
+    ],
+)
+def test_mistakes_about_nodes(flags: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = str(ROOT / "examples" / "display_ads" / "pipeline.py")
+    assert main(["train", "--pipeline", pipeline, "--source", "file:x", *flags]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_sigterm_to_one_of_two_nodes_ends_both_well(tmp_path: Path) -> None:
+    """As torchrun does not: it ends with 1 on SIGTERM."""
+    (tmp_path / "pipeline.py").write_text(
+        "from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline()\n"
+    )
+    flags = {"pipeline": tmp_path / "pipeline.py", "source": write_files(tmp_path / "logs", 1000)}
+    flags |= {"checkpoint": tmp_path / "checkpoint", "batch-size": 64, "threads": 1, "nodes": 2}
+    flags |= {"rendezvous": f"127.0.0.1:{free_ports(1)}"}
+    train = [
+        sys.executable,
+        "-m",
+        "livectr",
+        "train",
+        *(f"--{name}={value}" for name, value in flags.items()),
+    ]
+    nodes = [
+        subprocess.Popen([*train, f"--node={node}"], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        for node in range(2)
+    ]
+    try:
+        until(lambda: generation(tmp_path / "checkpoint") > 0)
+        nodes[1].terminate()
+        assert [node.wait(120) for node in nodes] == [0, 0]
+    finally:
+        for node in nodes:
+            node.kill()
+            node.wait()
+    manifest = newest_manifest(tmp_path / "checkpoint")
+    assert manifest is not None and manifest.world == 2 and manifest.step > 0

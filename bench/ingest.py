@@ -13,9 +13,10 @@ import pyarrow as pa
 from bench.features import display_ads
 from ingest.deadletter import DeadLetters
 from ingest.examples import ExampleSource
-from ingest.label_join import lookup_column, used_columns
+from ingest.label_join import used_columns
 from ingest.lookup import Lookups
 from ingest.partition import Partition, ReadyQueue
+from ingest.payload import lookup_column
 from ingest.pipeline import Pipeline
 from ingest.sources.base import Chunk, Position
 

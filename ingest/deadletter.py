@@ -73,6 +73,7 @@ class Reason(StrEnum):
     BAD_LABEL = "bad_label"
     BAD_TIME = "bad_time"
     NOT_EXTRACTED = "not_extracted"
+    JOIN_FULL = "join_full"
 
 
 class _Sink(Protocol):

@@ -70,6 +70,8 @@ class Decoder:
         )
         self._key = stream.key
         self._is_table = isinstance(stream, Table)
+        self._time = stream.time if isinstance(stream, Stream) else None
+        self._max_ahead_ms = stream.max_ahead_ms if isinstance(stream, Stream) else 0
         cleaner = self._cleaner
         origins = dict.fromkeys(path[0] for path in cleaner.json_fields.values())
         plain = {name: dtype for name, dtype in cleaner.columns.items() if name not in cleaner.json_fields}
@@ -100,12 +102,14 @@ class Decoder:
         *,
         start: Position = BEGINNING,
         next_offset: int | None = None,
+        append_ms: Sequence[int] | None = None,
     ) -> Chunk:
         """The records of consecutive messages.
 
         keys: the messages' keys, read for a table's deletes.
         start: records before it are left out: a resume may begin inside an Arrow message.
         next_offset: where reading goes on; by default behind the last message.
+        append_ms: when the broker took the messages: a record may lie no more than max_ahead after that.
         """
         parts: list[Decoded] = []
         kinds = [self._kind(value) for value in values]
@@ -132,6 +136,13 @@ class Decoder:
             first = stop
         if next_offset is None:
             next_offset = int(offsets[-1]) + 1
+        if append_ms is not None and self._time is not None:
+            appended = np.array(offsets, np.int64), np.array(append_ms, np.int64)
+            for number, part in enumerate(parts):
+                parts[number], ahead = part.believed(self._time, *appended, self._max_ahead_ms)
+                for row, detail in ahead:
+                    place = int(part.offset[row]), int(part.index[row])
+                    self._letter(partition, *place, Reason.BAD_TIME, detail, row_text(part.batch, row))
         rows = len(offsets) + sum(count - 1 for count in self._message_rows.values())
         self._message_rows.clear()
         return self._chunk(partition, parts, Position(next_offset, 0), rows)

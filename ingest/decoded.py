@@ -32,6 +32,33 @@ class Decoded:
             pa.RecordBatch.from_pylist([], schema), np.empty(0, np.int64), np.empty(0, np.int32), None
         )
 
+    def believed(
+        self, time: str, offsets: _I64, append_ms: _I64, max_ahead_ms: int
+    ) -> tuple[Decoded, list[tuple[int, str]]]:
+        """(the rows whose event time lies no more than max_ahead after the broker took their message, the
+        others with what is wrong).
+
+        time: the column. offsets, append_ms: of all messages.
+        """
+        if not len(self.offset):
+            return self, []
+        times = self.batch.column(time).to_numpy()
+        appended = append_ms[np.searchsorted(offsets, self.offset)]
+        keep = times <= appended + max_ahead_ms
+        if keep.all():
+            return self, []
+        ahead = [
+            (
+                row,
+                f"{time} is {times[row]}, but the broker took the record at {appended[row]}, "
+                f"{(int(times[row]) - int(appended[row])) / 1000:.3f} s earlier "
+                f"(max_ahead {max_ahead_ms / 1000:g} s)",
+            )
+            for row in np.flatnonzero(~keep).tolist()
+        ]
+        part = Decoded(self.batch.filter(pa.array(keep)), self.offset[keep], self.index[keep], None)
+        return part, ahead
+
     @staticmethod
     def merged(parts: Sequence[Decoded], schema: pa.Schema) -> Decoded:
         """One part, in order of position."""

@@ -20,25 +20,18 @@ import pyarrow as pa
 from ingest import dtypes, metrics
 from ingest.arrow_rows import as_one
 from ingest.deadletter import DeadLetters
-from ingest.label_join import (
-    INSTANCE,
-    ITEM,
-    TIME,
-    USER,
-    label_columns,
-    lookup_column,
-    required_columns,
-    used_columns,
-)
+from ingest.held import HeldBack
+from ingest.label_join import label_columns, required_columns, used_columns
 from ingest.limits import LIMITS, RecordLimits
 from ingest.lookup import Lookups, LookupTable
-from ingest.merge import LAST
 from ingest.partition import Partition
+from ingest.payload import INSTANCE, ITEM, TIME, USER, lookup_column
 from ingest.pipeline import Pipeline
 from ingest.sources.base import Position, Source, TopicPartition, open_source
 from ingest.state import SourceState
 from ingest.stats import Reporter, SourceStats
 from ingest.usable import MIN_USABLE, judge
+from kernels.clock import LAST
 from kernels.errors import ConfigError
 from kernels.history import Histories
 
@@ -138,6 +131,7 @@ class ExampleSource:
             self._lookups.close()
             raise
         self._reporter = Reporter(self.stats)
+        self._held_back = HeldBack(list(self._topics), time.monotonic())
         self._advance()
 
     def _open(self, url: str, dead_letters: DeadLetters, rank: int, world: int, state: SourceState) -> Source:
@@ -156,7 +150,9 @@ class ExampleSource:
             self._has = source.topics()
             self._check_copartitioned(url)
             own = sorted({p for numbers in self._has.values() for p in numbers if p % world == rank})
-            self._partitions = {p: Partition(self.pipeline, p, state.partitions.get(p)) for p in own}
+            self._partitions = {
+                p: Partition(self.pipeline, p, state.partitions.get(p), dead_letters) for p in own
+            }
             starts = {p: partition.positions() for p, partition in self._partitions.items()}
             places = [(topic, p) for topic, numbers in self._has.items() for p in numbers if p in starts]
             source.assign({(topic, p): starts[p][topic] for topic, p in places})
@@ -368,9 +364,14 @@ class ExampleSource:
     def _advance(self) -> bool:
         moved = False
         ends = self._until_end or self._finished
+        now_ms = LAST if ends else time.time_ns() // 1_000_000
+        frees = {number: self._free(number) for number in self._partitions}
         for number, partition in self._partitions.items():
-            free = self._free(number)
-            moved |= partition.advance(free, ended=ends and all(free))
+            free = frees[number]
+            moved |= partition.advance(free, ended=ends and all(free), now_ms=now_ms)
+        if not self._finished and self._held_back.due(now_s := time.monotonic()):
+            unread = {place for place in self._news if not self._at_end(*place)} - self._held
+            self._held_back.look(self._partitions, unread, frees, now_s)
         if moved:
             self._selected = None
             self._reporter.report(self.stats)

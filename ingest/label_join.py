@@ -18,16 +18,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest import dtypes
 from ingest.behaviours import Behaviours
-from ingest.expr import RecentRef
+from ingest.deadletter import EXAMPLE, DeadLetters, Reason
 from ingest.keys import key_of
 from ingest.merge import Events
+from ingest.payload import Payload
 from ingest.pipeline import Pipeline
+from ingest.row_text import row_text
 from ingest.rowlog import RowLog
 from ingest.streams import Stream
 from kernels.errors import MismatchError
-from kernels.join import DUPLICATE, LATE, PENDING, RELEASED, JoinIndex
+from kernels.join import CORRECTION, DUPLICATE, FULL, LATE, PENDING, POSITIVE, RELEASED, JoinIndex
 from kernels.keys import combine_keys
 from kernels.offsets import offsets_of
 
@@ -37,14 +38,6 @@ F32 = npt.NDArray[np.float32]
 LEAST_DEDUP_MS = 600_000
 """Keys are known for the label window after their deadline, and for no less than this."""
 PART_ROWS = 16_384
-
-USER, INSTANCE, TIME, ITEM = "#user", "#instance", "#time", "#item"
-"""Columns of an example beside the roots: keys of the user, of the join and of the item, and event time."""
-
-
-def lookup_column(topic: str) -> str:
-    """The column of an example that holds the key of its row in a look-up table."""
-    return f"#key:{topic}"
 
 
 @dataclass(frozen=True)
@@ -68,6 +61,10 @@ class JoinStats:
     late_clicks: int = 0
     unmatched_clicks: int = 0
     corrections: int = 0
+    full: int = 0
+    """Events for which the join had no room."""
+    forgotten: int = 0
+    """Keys that were forgotten before their time, to make room."""
 
 
 class Joiner(Protocol):
@@ -87,6 +84,10 @@ class Joiner(Protocol):
     def pending(self) -> int:
         """Examples that wait for their label."""
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of what is kept for the events to come, histories apart."""
+
     def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """All state, as JSON's types and Arrow tables."""
 
@@ -94,9 +95,11 @@ class Joiner(Protocol):
         """Take over what `export` gave; this one must be new."""
 
 
-def joiner(pipeline: Pipeline, partition: int) -> Joiner:
+def joiner(pipeline: Pipeline, partition: int, letters: DeadLetters) -> Joiner:
     """What the pipeline's view asks for."""
-    return Labelled(pipeline, partition) if pipeline.log.clicks is None else LabelJoin(pipeline)
+    if pipeline.log.clicks is None:
+        return Labelled(pipeline, partition)
+    return LabelJoin(pipeline, partition, letters)
 
 
 def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
@@ -141,50 +144,25 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table.select(schema.names).cast(schema) if not missing else schema.empty_table()
 
 
-class _Payload:
-    """What of an impression travels to its example."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.roots = {root.name: root.params[0].column for root in pipeline.request_roots}
-        fields = [(root.name, dtypes.arrow_type(root.dtype)) for root in pipeline.request_roots]
-        self.histories = tuple(root.name for root in pipeline.plan.roots if isinstance(root.ref, RecentRef))
-        fields += [(name, dtypes.arrow_type("list<int64>")) for name in self.histories]
-        self.lookups = pipeline.joined
-        fields += [(lookup_column(lookup.table.topic), pa.int64()) for lookup in self.lookups]
-        self.item = pipeline.item_column
-        self.schema = pa.schema([*fields, *((name, pa.int64()) for name in (USER, INSTANCE, TIME, ITEM))])
-
-    def rows(
-        self, batch: pa.RecordBatch, histories: Mapping[str, pa.Array], user: I64, instance: I64, time: I64
-    ) -> pa.RecordBatch:
-        keys = [key_of(batch.column(lookup.on)) for lookup in self.lookups]
-        item = np.zeros(len(user), np.int64) if self.item is None else key_of(batch.column(self.item))
-        arrays = [
-            *(batch.column(column) for column in self.roots.values()),
-            *(histories[name] for name in self.histories),
-            *(pa.array(values) for values in (*keys, user, instance, time, item)),
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-
 class LabelJoin:
     """Impressions labelled by the clicks that follow within the window (see kernels.join.JoinIndex).
 
     Duplicates count once. A click that comes too late is counted, and with `correct_late` its impression
     leaves a second time, with label 1: so the columns of released impressions are kept while their key is
-    known.
+    known. An event for which there is no room is a dead letter.
     """
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, partition: int, letters: DeadLetters) -> None:
         view = pipeline.log
+        self._partition, self._letters, self._max_bytes = partition, letters, view.join_bytes
         if view.clicks is None:
             raise ValueError("the view has no click stream")
         self._streams: tuple[Stream, Stream] = (view.impressions, view.clicks)
         self._on, self._correct = view.on, view.correct_late
         self._window = view.window_ms
         self._dedup = max(view.window_ms, LEAST_DEDUP_MS)
-        self._join = JoinIndex(self._window, self._dedup)
-        self._payload = _Payload(pipeline)
+        self._join = JoinIndex(self._window, self._dedup, max_bytes=view.join_bytes, keeps=self._correct)
+        self._payload = Payload(pipeline)
         self._columns = RowLog(self._payload.schema, part_rows=PART_ROWS)
         self.behaviours = Behaviours(pipeline.history_roots, self._payload.histories)
         self.stats = JoinStats({stream.topic: 0 for stream in self._streams})
@@ -197,14 +175,24 @@ class LabelJoin:
     def pending(self) -> int:
         return self._join.pending
 
+    @property
+    def bytes(self) -> int:
+        return self._join.bytes
+
     def advance(self, events: Events, bound: int) -> Ready:
         impressions, clicks = events.batches
-        keys, users = (self._keys(events, columns) for columns in (self._on, None))
-        key, user, ts = (events.interleave(parts) for parts in (keys, users, events.times))
-        pushed = self._join.push(events.topic, key, ts, events.mark)
-        accepted = pushed.status != DUPLICATE
+        key, user, ts = (
+            events.interleave(parts) for parts in (self._keys(events), events.users, events.times)
+        )
         is_click = events.topic == 1
+        size = np.zeros(len(events), np.int64)
+        if impressions is not None:
+            size[~is_click] = self._payload.sizes(impressions)
+        pushed = self._join.push(events.topic, key, ts, events.mark, size)
+        accepted = (pushed.status != DUPLICATE) & (pushed.status != FULL)
         self._count(pushed.status, is_click)
+        if (pushed.status == FULL).any():
+            self._refuse(events, pushed.status == FULL, key)
 
         # Histories see every event but duplicates, each impression at its own place.
         chosen = clicks.filter(pa.array(accepted[is_click])) if clicks is not None else None
@@ -217,7 +205,13 @@ class LabelJoin:
             self._columns.append(payload, until=int(deadline.max()) + keep)
 
         slot, label, _, order = self._join.release(bound)
-        if self._correct and (late := pushed.status == LATE).any():
+        if (again := label == CORRECTION).any():
+            if self._correct:
+                label[again] = POSITIVE
+                self.stats.corrections += int(again.sum())
+            else:
+                slot, label, order = slot[~again], label[~again], order[~again]
+        if self._correct and (late := (pushed.status == LATE) & (pushed.slot >= 0)).any():
             # Each leaves at its click's mark; of equal orders the released come first.
             order = np.concatenate([order, events.mark[late]])
             place = np.argsort(order, kind="stable")
@@ -228,16 +222,32 @@ class LabelJoin:
         ready = Ready(self._columns.take(slot), label.astype(np.float32), order)
         self._columns.drop(bound)
         self.stats.unmatched_clicks = self._join.unmatched
+        self.stats.forgotten = self._join.forgotten
         return ready
 
-    def _keys(self, events: Events, columns: tuple[str, ...] | None) -> list[I64]:
-        """Join keys (or the keys of the users) of the events, by topic."""
+    def _keys(self, events: Events) -> list[I64]:
+        """Join keys of the events, by topic."""
         return [
-            reduce(combine_keys, (key_of(batch.column(name)) for name in columns or (stream.key,)))
+            reduce(combine_keys, (key_of(batch.column(name)) for name in self._on))
             if batch is not None
             else np.empty(0, np.int64)
-            for stream, batch in zip(self._streams, events.batches, strict=True)
+            for batch in events.batches
         ]
+
+    def _refuse(self, events: Events, full: npt.NDArray[np.bool_], key: I64) -> None:
+        """Dead letters of events for which there is no room."""
+        self.stats.full += int(np.count_nonzero(full))
+        detail = (
+            f"the join of partition {self._partition} has no room within max_bytes={self._max_bytes}; "
+            "give label_join more, or a shorter window"
+        )
+        for topic, (stream, batch) in enumerate(zip(self._streams, events.batches, strict=True)):
+            own = events.topic == topic
+            for row, instance in zip(
+                np.flatnonzero(full[own]).tolist(), key[own & full].tolist(), strict=True
+            ):
+                place = stream.topic, self._partition, EXAMPLE, instance
+                self._letters.write(*place, Reason.JOIN_FULL, detail, row_text(batch, row))
 
     def _count(self, status: npt.NDArray[np.uint8], is_click: npt.NDArray[np.bool_]) -> None:
         duplicate = status == DUPLICATE
@@ -301,8 +311,8 @@ class Labelled:
     partition · 2⁴⁰ + record number, counted without the records that the stream's filter left out."""
 
     def __init__(self, pipeline: Pipeline, partition: int) -> None:
-        self._stream, self._label = pipeline.log.impressions, pipeline.log.label
-        self._payload = _Payload(pipeline)
+        self._label = pipeline.log.label
+        self._payload = Payload(pipeline)
         self._first = partition << 40
         self._count = 0
         self.behaviours = Behaviours(())
@@ -316,6 +326,10 @@ class Labelled:
     def pending(self) -> int:
         return 0
 
+    @property
+    def bytes(self) -> int:
+        return 0
+
     def advance(self, events: Events, bound: int) -> Ready:
         batch = events.batches[0]
         if batch is None:
@@ -323,7 +337,7 @@ class Labelled:
             return Ready(empty, np.empty(0, np.float32), np.empty(0, np.int64))
         instance = self._first + self._count + np.arange(len(events))
         self._count += len(events)
-        user, time = key_of(batch.column(self._stream.key)), events.times[0]
+        user, time = events.users[0], events.times[0]
         label = batch.column(self._label).to_numpy(zero_copy_only=False) > 0
         rows = self._payload.rows(batch, {}, user, instance, time)
         return Ready(rows, label.astype(np.float32), events.mark)

@@ -27,6 +27,29 @@ dead_letters_waiting = Gauge(
 )
 dead_letter_spool_bytes = Gauge("livectr_dead_letter_spool_bytes", "Bytes of the dead letters that wait")
 pending_joins = Gauge("livectr_pending_joins", "Impressions that wait for the end of their label window")
+join_bytes = Gauge(
+    "livectr_join_bytes", "Bytes of the label joins' state, of label_join's max_bytes a partition"
+)
+join_dropped = Counter(
+    "livectr_join_dropped_total",
+    "Events that the label join had no room for, and keys that made room",
+    ["what"],
+)
+late_events = Counter(
+    "livectr_late_events_total",
+    "Records that came with a time more than max_ahead in their log's past",
+    ["topic"],
+)
+doubtful_events = Gauge(
+    "livectr_doubtful_events",
+    "Records that wait until others confirm the time of the first of them",
+    ["topic", "partition"],
+)
+held_back_seconds = Gauge(
+    "livectr_held_back_seconds",
+    "Seconds for which a topic partition has held others back with its event time",
+    ["topic", "partition"],
+)
 late_clicks = Counter(
     "livectr_late_clicks_total", "Clicks that came after their impression had left unlabelled"
 )

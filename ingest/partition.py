@@ -9,11 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ingest.deadletter import DeadLetters, Reason
 from ingest.label_join import Ready, fitted, joiner
-from ingest.merge import LAST, Merge
+from ingest.merge import Merge
 from ingest.pipeline import Pipeline
+from ingest.row_text import row_text
 from ingest.sources.base import Chunk, Position
 from ingest.state import PartitionState
+from ingest.streams import Stream
+from ingest.topic import Piece
+from kernels.clock import LAST
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -70,12 +75,28 @@ class ReadyQueue:
 
 
 class Partition:
-    """The stateful part of reading one partition. Nothing in it depends on time or on how chunks were cut."""
+    """The stateful part of reading one partition. Nothing in it depends on time or on how chunks were cut.
 
-    def __init__(self, pipeline: Pipeline, number: int, state: PartitionState | None) -> None:
+    letters: where records go that lie ahead of their log, or for which the join has no room.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        number: int,
+        state: PartitionState | None,
+        letters: DeadLetters | None = None,
+    ) -> None:
         self.number = number
-        self._merge = Merge(pipeline.streams, None if state is None else state.values["merge"])
-        self.joiner = joiner(pipeline, number)
+        self._letters = DeadLetters(None) if letters is None else letters
+        # Where the label is a column, nothing but its own features depends on an event's time.
+        self._merge = Merge(
+            pipeline.streams,
+            None if state is None else state.values["merge"],
+            keeps_all=pipeline.log.clicks is None,
+            refused=self._refused,
+        )
+        self.joiner = joiner(pipeline, number, self._letters)
         self.ready = ReadyQueue()
         self.frontier = self._merge.bound([False] * len(pipeline.streams))
         """Every later example has an order of at least this."""
@@ -108,17 +129,35 @@ class Partition:
         """Of each topic, records that were read and not yet released: a restart reads them again."""
         return list(self._merge.waiting())
 
+    @property
+    def doubtful(self) -> list[int]:
+        """Records of each topic whose time the log has not confirmed yet, with those behind them."""
+        return self._merge.doubtful()
+
+    @property
+    def late(self) -> list[int]:
+        """Records of each topic that came with a time far in the past, since this process began."""
+        return self._merge.late()
+
+    @property
+    def holding(self) -> int:
+        """The topic that holds the others back: that of the least mark."""
+        bounds = self._merge.bounds()
+        return bounds.index(min(bounds))
+
     def ahead(self, rows: int) -> list[int]:
         """Topics of which at least so many records wait for another topic, which is behind."""
         waiting, bounds = self._merge.waiting(), self._merge.bounds()
         return [t for t, count in enumerate(waiting) if count >= rows and bounds[t] > self.frontier]
 
-    def advance(self, free: Sequence[bool], ended: bool) -> bool:
+    def advance(self, free: Sequence[bool], ended: bool, now_ms: int = LAST) -> bool:
         """Release what nothing can come before any more. Returns whether anything moved.
 
         free: topics that hold nothing back, because they have ended or are idle. ended: all topics have
-        ended, so that impressions leave without waiting for their windows.
+        ended, so that impressions leave without waiting for their windows. now_ms: the time of a live log,
+        beyond which nothing is believed because its topic is idle.
         """
+        self._news |= self._merge.settle(free, now_ms)
         bound = self._merge.bound(free)
         if not self._news and bound == self.frontier and ended == self.ended:
             return False
@@ -130,6 +169,11 @@ class Partition:
         ready = self.joiner.advance(events, due)
         self.ready.append(ready)
         return bool(len(events) or len(ready))
+
+    def _refused(self, stream: Stream, piece: Piece, row: int, detail: str) -> None:
+        at = piece.position(row)
+        value = row_text(piece.batch, row)
+        self._letters.write(stream.topic, self.number, at.offset, at.index, Reason.BAD_TIME, detail, value)
 
     def state(self) -> PartitionState:
         """All state of this moment."""

@@ -20,6 +20,13 @@ class SourceStats:
     late_clicks: int
     unmatched_clicks: int
     corrections: int
+    late_events: Mapping[str, int]
+    """Topic → records that came with a time far in its past, since the start of this process."""
+    full: int
+    """Events for which the join had no room."""
+    forgotten: int
+    """Keys that the join forgot before their time, to make room."""
+    join_bytes: int
     pending: int
     """Impressions that wait for the end of their label window."""
     ready: int
@@ -52,6 +59,13 @@ class SourceStats:
             late_clicks=sum(s.late_clicks for s in stats),
             unmatched_clicks=sum(s.unmatched_clicks for s in stats),
             corrections=sum(s.corrections for s in stats),
+            late_events={
+                topic: sum(partition.late[index] for partition in partitions)
+                for index, topic in enumerate(events)
+            },
+            full=sum(s.full for s in stats),
+            forgotten=sum(s.forgotten for s in stats),
+            join_bytes=sum(partition.joiner.bytes for partition in partitions),
             pending=sum(partition.joiner.pending for partition in partitions),
             ready=sum(len(partition.ready) for partition in partitions),
             waiting=sum(partition.waiting for partition in partitions),
@@ -71,6 +85,11 @@ class Reporter:
     def report(self, stats: SourceStats) -> None:
         """Add what is new since the report before."""
         metrics.pending_joins.set(stats.pending)
+        metrics.join_bytes.set(stats.join_bytes)
+        metrics.join_dropped.labels("event").inc(stats.full - self._last.full)
+        metrics.join_dropped.labels("key").inc(stats.forgotten - self._last.forgotten)
+        for topic, count in stats.late_events.items():
+            metrics.late_events.labels(topic).inc(count - self._last.late_events[topic])
         metrics.late_clicks.inc(stats.late_clicks - self._last.late_clicks)
         for topic, count in stats.duplicates.items():
             metrics.duplicate_events.labels(topic).inc(count - self._last.duplicates[topic])

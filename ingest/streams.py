@@ -14,9 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ingest import dtypes, event_times
+from ingest.byte_units import parse_bytes
 from ingest.durations import duration_ms
 from ingest.expr import ColumnRef, Expr, RecentRef, column
 from kernels.errors import ConfigError
+from kernels.join import MAX_BYTES
+
+MAX_AHEAD_MS = 60_000
 
 
 class UnknownColumnError(ConfigError, AttributeError):
@@ -51,6 +55,9 @@ class _Columns:
                 f"{self.topic}: {what} column {name!r} is {self.columns[name]}; it must be {kinds}"
             )
 
+    def _settings(self) -> list[str]:
+        return [name for name in self.__dataclass_fields__ if name != "where"]
+
     def _known(self) -> str:
         return f"its columns are {', '.join(self.columns)}"
 
@@ -73,7 +80,7 @@ class _Columns:
 
     def __repr__(self) -> str:
         # A function of every setting: fingerprints are made of it.
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "where"}
+        values = {name: getattr(self, name) for name in self._settings()}
         if values.get("time_unit") in (None, "ms"):  # the same milliseconds
             values.pop("time_unit", None)
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
@@ -92,12 +99,17 @@ class Stream(_Columns):
     json_fields  new column → "column.path.to.field" inside a string column of JSON; its type is in `columns`
     fill         column → value for nulls; without it numbers are 0, strings "", bools false, lists empty
     where        a function of this stream to a bool expression over its columns; other rows are left out
+    max_ahead    how far a time may lie ahead of what the broker, or the other users of the log, say; a record
+                 with a later one is a dead letter
+    max_disorder how late a record may come and still have its right place: marks of time lag by it
     """
 
     json_fields: Mapping[str, str] = field(default_factory=dict)
     fill: Mapping[str, Any] = field(default_factory=dict)
     where: Callable[[Stream], Expr] | None = None
     time_unit: str | None = None
+    max_ahead_ms: int = MAX_AHEAD_MS
+    max_disorder_ms: int = 0
 
     def __init__(
         self,
@@ -110,10 +122,17 @@ class Stream(_Columns):
         fill: Mapping[str, Any] | None = None,
         where: Callable[[Stream], Expr] | None = None,
         time_unit: str | None = None,
+        max_ahead: str | int = MAX_AHEAD_MS,
+        max_disorder: str | int = 0,
     ) -> None:
         values = dict(topic=topic, key=key, columns=columns, time=time, where=where, time_unit=time_unit)
+        durations = dict(
+            max_ahead_ms=duration_ms(max_ahead, f"{topic}: max_ahead"),
+            max_disorder_ms=duration_ms(max_disorder, f"{topic}: max_disorder") if max_disorder else 0,
+        )
         for name, value in {
             **values,
+            **durations,
             "json_fields": dict(json_fields or {}),
             "fill": dict(fill or {}),
         }.items():
@@ -127,6 +146,8 @@ class Stream(_Columns):
                 f"{self.topic}: time_unit is {self.time_unit!r}; write one of "
                 f"{', '.join(event_times.UNITS)} beside a time column"
             )
+        if self.max_disorder_ms and self.time is None:
+            raise ConfigError(f"{self.topic}: max_disorder needs a time column; name it with time=")
         for name, path in self.json_fields.items():
             origin, _, inner = path.partition(".")
             if name not in self.columns:
@@ -165,6 +186,15 @@ class Stream(_Columns):
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, where={self.filter})"
 
+    def _settings(self) -> list[str]:
+        # Left out while they are the usual ones, so that the logs' names stay what they are.
+        usual = {
+            name: self.__dataclass_fields__[name].default for name in ("max_ahead_ms", "max_disorder_ms")
+        }
+        return [
+            name for name in super()._settings() if name not in usual or getattr(self, name) != usual[name]
+        ]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table(_Columns):
@@ -195,6 +225,7 @@ class View:
     clicks, on, window_ms, correct_late   of a label join (clicks is None for a stream whose label is a
                                           column)
     label                                 the label column, or None for a label join
+    join_bytes                            memory of a label join, of each partition
     """
 
     impressions: Stream
@@ -204,6 +235,7 @@ class View:
     correct_late: bool = False
     label: str | None = None
     lookups: tuple[Lookup, ...] = ()
+    join_bytes: int = MAX_BYTES
 
     def lookup(self, table: Table, on: str | None = None) -> View:
         """Looks up `table` by the impression column `on` (default: the column that is named like the table's
@@ -228,8 +260,11 @@ class View:
         return self.impressions[name]
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__dataclass_fields__)
-        return f"View({values})"
+        # As in a stream, what is usual has no part in the fingerprint.
+        names = [
+            name for name in self.__dataclass_fields__ if name != "join_bytes" or self.join_bytes != MAX_BYTES
+        ]
+        return f"View({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
 def label_join(
@@ -239,12 +274,16 @@ def label_join(
     on: str | tuple[str, ...],
     window: str | int,
     correct_late: bool = False,
+    max_bytes: str | int = MAX_BYTES,
 ) -> View:
     """Impressions labelled 1 when a click with equal `on` columns follows within `window` of event time, else
     0.
 
     Both topics must be partitioned alike by their key columns (the user), so that a pair meets on one rank.
     With `correct_late`, a click after the window leaves as a correction example.
+
+    max_bytes: memory of each partition's join ("1GiB"). An impression or a lone click for which it has no
+    room is a dead letter. Of each partition, so that what is learned does not depend on the number of ranks.
     """
     names = (on,) if isinstance(on, str) else tuple(on)
     if not names:
@@ -272,6 +311,7 @@ def label_join(
         on=names,
         window_ms=duration_ms(window, "label_join window"),
         correct_late=correct_late,
+        join_bytes=parse_bytes(max_bytes, "label_join max_bytes"),
     )
 
 

@@ -7,6 +7,9 @@
 //
 //   (unknown) ─click─► WAITING ─impression─► PENDING ─deadline < m─► RELEASED ─deadline + dedup < m─► (unknown)
 //       └──────────────impression───────────────┘
+//
+// Each state has its share of `max_bytes`. A click or impression for which there is no room is refused; so clicks
+// without impressions never take the room of impressions. Of released keys the oldest are forgotten before their time.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -18,9 +21,13 @@
 namespace {
 
 enum Kind : uint8_t { kImpression = 0, kClick = 1 };
-enum Status : uint8_t { kAccepted = 0, kDuplicate = 1, kLate = 2, kUnmatched = 3, kOutside = 4 };
+enum Status : uint8_t { kAccepted = 0, kDuplicate = 1, kLate = 2, kUnmatched = 3, kOutside = 4, kFull = 5 };
 enum State : uint8_t { kWaiting = 0, kPending = 1, kReleased = 2 };
 enum Clicked : uint8_t { kNo = 0, kInWindow = 1, kTooLate = 2 };
+enum Label : uint8_t { kNegative = 0, kPositive = 1, kCorrection = 2 };
+
+constexpr int64_t ENTRY_BYTES = 192;  // an entry, its place in the index at the least load, and its agendas
+constexpr int64_t CLICK_BYTES = 32;
 
 static inline int64_t later(int64_t time, int64_t by) {
     int64_t sum;
@@ -71,7 +78,7 @@ class JoinIndex {
     struct Entry {
         int64_t key, ts, deadline, slot, click_ts;
         int64_t serial;   // of the entry's last change of state; -1: free
-        uint32_t clicks;  // WAITING: first of its clicks
+        uint32_t clicks;  // WAITING: first of its clicks; else bytes of its impression's columns
         State state;
         Clicked clicked;
     };
@@ -80,14 +87,16 @@ class JoinIndex {
         uint8_t label;
     };
 
-    JoinIndex(int64_t window_ms, int64_t dedup_ms) : window_(window_ms), dedup_(dedup_ms) {}
+    // keeps: the columns of impressions are kept while their key is known.
+    JoinIndex(int64_t window_ms, int64_t dedup_ms, int64_t max_bytes, bool keeps)
+        : window_(window_ms), dedup_(dedup_ms), room_{max_bytes / 4, max_bytes / 2, max_bytes / 4}, keeps_(keeps) {}
 
     void push(int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts, const int64_t* wm,
-              uint8_t* status, int64_t* slot) {
+              const int64_t* size, uint8_t* status, int64_t* slot) {
         for (int64_t i = 0; i < n; ++i) {
             advance(wm[i]);
             slot[i] = -1;
-            status[i] = kind[i] == kImpression ? impression(key[i], ts[i], wm[i], slot + i)
+            status[i] = kind[i] == kImpression ? impression(key[i], ts[i], wm[i], size[i], slot + i)
                                                : click(key[i], ts[i], wm[i], slot + i);
         }
     }
@@ -97,23 +106,28 @@ class JoinIndex {
         while (pending_.due(wm)) {
             const Agenda::Item item = pending_.pop();
             Entry& e = entries_[item.entry];
-            e.state = kReleased;
             const bool label = e.clicked == kInWindow;
-            out.push_back({e.slot, label ? e.click_ts : -1, e.deadline, label});
+            out.push_back({e.slot, label ? e.click_ts : -1, e.deadline, label ? kPositive : kNegative});
+            if (e.clicked == kTooLate) out.push_back({e.slot, e.click_ts, e.deadline, kCorrection});
+            bytes[kPending] -= size_of(e);
+            if (!keeps_) e.clicks = 0;
+            e.state = kReleased;
+            bytes[kReleased] += size_of(e);
             released_.push_back({later(e.deadline, dedup_), item.serial, item.entry});
             --pending;
         }
-        while (!released_.empty() && released_.front().time < wm) {
+        while (!released_.empty() && (released_.front().time < wm || bytes[kReleased] > room_[kReleased])) {
+            forgotten += released_.front().time >= wm;
             forget(released_.front().entry);
             released_.pop_front();
         }
         while (waiting_.due(wm)) {
             const Agenda::Item item = waiting_.pop();
             Entry& e = entries_[item.entry];
-            if (e.serial != item.serial) continue;  // it met its impression, or got another click
+            if (e.serial != item.serial) continue;  // it met its impression
             ++unmatched;
-            drop_clicks(e);
             forget(item.entry);
+            drop_clicks(e);
         }
     }
 
@@ -127,6 +141,7 @@ class JoinIndex {
     }
     std::vector<int64_t> waiting_clicks(const Entry& e) const {
         std::vector<int64_t> ts;
+        if (e.state != kWaiting) return ts;
         for (uint32_t c = e.clicks; c != NO_ROW; c = clicks_[c].next) ts.push_back(clicks_[c].ts);
         std::reverse(ts.begin(), ts.end());
         return ts;
@@ -139,8 +154,9 @@ class JoinIndex {
             const uint32_t id = create(live[i].key);
             Entry& e = entries_[id];
             e = live[i];
-            e.clicks = NO_ROW;
+            if (e.state == kWaiting) e.clicks = NO_ROW;
             for (int64_t ts : clicks[i]) add_click(e, ts);
+            bytes[e.state] += size_of(e);
             items[e.state].push_back({e.state == kPending ? e.deadline : later(e.deadline, dedup_), e.serial, id});
         }
         for (auto& list : items) std::sort(list.begin(), list.end(), [](auto& a, auto& b) { return b > a; });
@@ -154,6 +170,8 @@ class JoinIndex {
     int64_t next_slot = 0, next_serial = 0;
     int64_t unmatched = 0;  // clicks that can no longer meet an impression
     int64_t pending = 0;    // impressions that wait
+    int64_t forgotten = 0;  // released keys that made room for others
+    int64_t bytes[3] = {0, 0, 0};  // by state
 
  private:
     struct Click {
@@ -161,17 +179,27 @@ class JoinIndex {
         uint32_t next;
     };
 
-    Status impression(int64_t key, int64_t ts, int64_t wm, int64_t* slot) {
+    int64_t size_of(const Entry& e) const {
+        if (e.state != kWaiting) return ENTRY_BYTES + e.clicks;
+        int64_t size = ENTRY_BYTES;
+        for (uint32_t c = e.clicks; c != NO_ROW; c = clicks_[c].next) size += CLICK_BYTES;
+        return size;
+    }
+
+    bool has_room(State state, int64_t size) const { return bytes[state] + size <= room_[state]; }
+
+    Status impression(int64_t key, int64_t ts, int64_t wm, int64_t size, int64_t* slot) {
         uint32_t id = find_row(index_.view(), key);
         if (id != NO_ROW && entries_[id].state != kWaiting) return kDuplicate;
+        if (!has_room(kPending, ENTRY_BYTES + size)) return kFull;
         const bool met = id != NO_ROW;
         if (!met) id = create(key);
         Entry& e = entries_[id];
+        if (met) bytes[kWaiting] -= size_of(e);
         e.serial = next_serial++;
         e.ts = ts;
         e.slot = *slot = next_slot++;
         e.deadline = std::max(later(ts, window_), wm);
-        e.state = kPending;
         for (uint32_t c = e.clicks; c != NO_ROW; c = clicks_[c].next) {
             const int64_t at = clicks_[c].ts;
             if (at < ts || at > later(ts, window_)) continue;
@@ -180,6 +208,9 @@ class JoinIndex {
         }
         if (met && e.clicked == kNo) ++unmatched;
         drop_clicks(e);
+        e.clicks = uint32_t(std::min<int64_t>(size, UINT32_MAX));
+        e.state = kPending;
+        bytes[kPending] += size_of(e);
         pending_.add({e.deadline, e.serial, id});
         ++pending;
         return kAccepted;
@@ -189,27 +220,28 @@ class JoinIndex {
         uint32_t id = find_row(index_.view(), key);
         if (id == NO_ROW || entries_[id].state == kWaiting) {
             const bool first = id == NO_ROW;
+            if (!has_room(kWaiting, first ? ENTRY_BYTES + CLICK_BYTES : CLICK_BYTES)) return kFull;
             if (first) id = create(key);
             Entry& e = entries_[id];
-            e.serial = next_serial++;
-            e.deadline = std::max({first ? wm : e.deadline, later(ts, window_), wm});
             add_click(e, ts);
+            bytes[kWaiting] += first ? ENTRY_BYTES + CLICK_BYTES : CLICK_BYTES;
+            if (!first) return kDuplicate;  // a click that is repeated for ever waits no longer than the first
+            e.serial = next_serial++;
+            e.deadline = std::max(later(ts, window_), wm);
             waiting_.add({later(e.deadline, dedup_), e.serial, id});
-            return first ? kUnmatched : kDuplicate;
+            return kUnmatched;
         }
         Entry& e = entries_[id];
-        if (e.clicked != kNo) return kDuplicate;
+        const bool in_window = e.state == kPending && ts >= e.ts && ts <= later(e.ts, window_);
+        if (e.clicked == kInWindow || (e.clicked == kTooLate && !in_window)) return kDuplicate;
         if (ts < e.ts) {
             ++unmatched;
             return kOutside;
         }
         e.click_ts = ts;
-        if (e.state == kPending && ts <= later(e.ts, window_)) {
-            e.clicked = kInWindow;
-            return kAccepted;
-        }
-        e.clicked = kTooLate;
-        *slot = e.slot;
+        e.clicked = in_window ? kInWindow : kTooLate;
+        if (in_window) return kAccepted;
+        if (e.state == kReleased) *slot = e.slot;  // else another click may still label it
         return kLate;
     }
 
@@ -228,6 +260,7 @@ class JoinIndex {
 
     void forget(uint32_t id) {
         index_.erase(entries_[id].key);
+        bytes[entries_[id].state] -= size_of(entries_[id]);
         entries_[id].serial = -1;
         free_.push_back(id);
     }
@@ -250,6 +283,8 @@ class JoinIndex {
     }
 
     const int64_t window_, dedup_;
+    const int64_t room_[3];  // bytes, by state
+    const bool keeps_;
     Index index_{0};
     std::vector<Entry> entries_;
     std::vector<Click> clicks_;
@@ -264,15 +299,17 @@ class JoinIndex {
 
 extern "C" {
 
-void* join_new(int64_t window_ms, int64_t dedup_ms) { return new JoinIndex(window_ms, dedup_ms); }
+void* join_new(int64_t window_ms, int64_t dedup_ms, int64_t max_bytes, uint8_t keeps) {
+    return new JoinIndex(window_ms, dedup_ms, max_bytes, keeps);
+}
 void join_free(void* join) { delete static_cast<JoinIndex*>(join); }
 
 void join_push(void* join, int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts,
-               const int64_t* wm, uint8_t* status, int64_t* slot) {
-    static_cast<JoinIndex*>(join)->push(n, kind, key, ts, wm, status, slot);
+               const int64_t* wm, const int64_t* size, uint8_t* status, int64_t* slot) {
+    static_cast<JoinIndex*>(join)->push(n, kind, key, ts, wm, size, status, slot);
 }
 
-// Number of impressions that `join_take` then writes.
+// Number of rows that `join_take` then writes.
 int64_t join_advance(void* join, int64_t wm) {
     auto* index = static_cast<JoinIndex*>(join);
     index->advance(wm);
@@ -290,11 +327,13 @@ void join_take(void* join, int64_t* slot, uint8_t* label, int64_t* click_ts, int
     index->out.clear();
 }
 
-// next_slot, next_serial, unmatched, pending
+// next_slot, next_serial, unmatched, pending, forgotten, bytes
 void join_counters(void* join, int64_t* counters) {
     const auto* index = static_cast<JoinIndex*>(join);
-    const int64_t values[] = {index->next_slot, index->next_serial, index->unmatched, index->pending};
-    std::copy(values, values + 4, counters);
+    const int64_t bytes = index->bytes[kWaiting] + index->bytes[kPending] + index->bytes[kReleased];
+    const int64_t values[] = {index->next_slot, index->next_serial, index->unmatched,
+                              index->pending,   index->forgotten,   bytes};
+    std::copy(values, values + 6, counters);
 }
 
 // Sizes of the export: entries, waiting clicks.
@@ -307,14 +346,15 @@ void join_export_sizes(void* join, int64_t* sizes) {
     }
 }
 
-// fields int64[6, n]: key, ts, deadline, slot, click_ts, serial; flags uint8[2, n]: state, clicked; clicks
+// fields int64[7, n]: key, ts, deadline, slot, click_ts, serial, bytes of the columns; flags uint8[2, n]: state, clicked; clicks
 // int32[n]: how many of click_ts belong to each entry.
 void join_export(void* join, int64_t n, int64_t* fields, uint8_t* flags, int32_t* clicks, int64_t* waiting) {
     const auto* index = static_cast<JoinIndex*>(join);
     int64_t i = 0;
     for (const auto& e : index->live()) {
-        const int64_t values[] = {e.key, e.ts, e.deadline, e.slot, e.click_ts, e.serial};
-        for (int f = 0; f < 6; ++f) fields[f * n + i] = values[f];
+        const int64_t values[] = {e.key, e.ts, e.deadline, e.slot, e.click_ts, e.serial,
+                                  e.state == kWaiting ? 0 : e.clicks};
+        for (int f = 0; f < 7; ++f) fields[f * n + i] = values[f];
         flags[i] = e.state;
         flags[n + i] = e.clicked;
         const auto ts = index->waiting_clicks(e);
@@ -330,7 +370,7 @@ void join_restore(void* join, int64_t n, const int64_t* fields, const uint8_t* f
     std::vector<std::vector<int64_t>> ts(n);
     for (int64_t i = 0; i < n; ++i) {
         const int64_t* f = fields + i;
-        live[i] = {f[0], f[n], f[2 * n], f[3 * n], f[4 * n], f[5 * n], NO_ROW,
+        live[i] = {f[0], f[n], f[2 * n], f[3 * n], f[4 * n], f[5 * n], uint32_t(f[6 * n]),
                    State(flags[i]), Clicked(flags[n + i])};
         ts[i].assign(waiting, waiting + clicks[i]);
         waiting += clicks[i];
@@ -339,6 +379,7 @@ void join_restore(void* join, int64_t n, const int64_t* fields, const uint8_t* f
     index->next_slot = counters[0];
     index->next_serial = counters[1];
     index->unmatched = counters[2];
+    index->forgotten = counters[4];
 }
 
 }  // extern "C"

@@ -16,10 +16,15 @@ I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
 IMPRESSION, CLICK = 0, 1
-ACCEPTED, DUPLICATE, LATE, UNMATCHED, OUTSIDE = 0, 1, 2, 3, 4
+ACCEPTED, DUPLICATE, LATE, UNMATCHED, OUTSIDE, FULL = 0, 1, 2, 3, 4, 5
 WAITING, PENDING, RELEASED = 0, 1, 2
 
-_FIELDS = ("key", "ts", "deadline", "slot", "click_ts", "serial")
+NEGATIVE, POSITIVE, CORRECTION = 0, 1, 2
+ENTRY_BYTES, CLICK_BYTES = 192, 32
+"""Bytes that a known key takes, beside its impression's columns, and a click that waits for an impression."""
+MAX_BYTES = 1 << 30
+
+_FIELDS = ("key", "ts", "deadline", "slot", "click_ts", "serial", "bytes")
 _FLAGS = ("state", "clicked")
 
 
@@ -29,11 +34,12 @@ class Pushed(NamedTuple):
     status: uint8[n]
         ACCEPTED   an impression that now waits, or a click that labels a waiting impression
         DUPLICATE  an impression whose key is known; a second click of a key
-        LATE       a click whose impression leaves, or has left, with label 0
+        LATE       a click after the window, or whose impression has left with label 0
         UNMATCHED  a click of an unknown key; it is kept and may label an impression that is still to come
         OUTSIDE    a click with a time before its impression's; it is ignored
+        FULL       an impression, or a click of an unknown key, for which there is no room; it is ignored
     slot: int64[n], the running number 0, 1, 2… of an accepted impression; the impression's for a LATE
-        click; else -1
+        click if it has left; else -1
     """
 
     status: U8
@@ -41,8 +47,12 @@ class Pushed(NamedTuple):
 
 
 class Released(NamedTuple):
-    """m impressions that leave, by (deadline, slot): slot int64[m], label uint8[m], click_ts int64[m] (-1
-    without a click), deadline int64[m]."""
+    """m rows by (deadline, slot): slot int64[m], label uint8[m], click_ts int64[m] (-1 without a click),
+    deadline int64[m].
+
+    Each is an impression that leaves, NEGATIVE or POSITIVE. One that leaves NEGATIVE, though it had a
+    click after the window, is followed by itself as a CORRECTION.
+    """
 
     slot: I64
     label: U8
@@ -57,36 +67,46 @@ class JoinIndex:
     max(ts + label_window_ms, wm). Its label is 1 if a click with a time in [ts, ts + label_window_ms] was
     seen by then, before or after the impression itself. A key is known for `dedup_window_ms` after its
     deadline: until then a second impression or click of it is a duplicate, and a click that comes too late is
-    told apart from one that belongs to nothing. Memory is bounded by the keys of both windows together.
+    told apart from one that belongs to nothing. A click without impression waits until the same time after
+    its own window, and those that repeat it wait no longer.
+
+    max_bytes: of all state: a half for impressions that wait, a quarter for clicks that wait, a quarter
+    for keys that are still known. The columns of an impression count while it waits, with `keeps` as
+    long as its key is known.
 
     The outcome is a function of the event sequence and its watermarks alone, not of how it is cut into calls.
     Not safe for use by several threads at once.
     """
 
-    def __init__(self, label_window_ms: int, dedup_window_ms: int) -> None:
+    def __init__(
+        self, label_window_ms: int, dedup_window_ms: int, *, max_bytes: int = MAX_BYTES, keeps: bool = False
+    ) -> None:
         if label_window_ms < 0 or dedup_window_ms < 0:
             raise ValueError("windows must not be negative")
         self._calls = _library()
-        self._handle = self._calls.join_new(label_window_ms, dedup_window_ms)
+        self._handle = self._calls.join_new(label_window_ms, dedup_window_ms, max_bytes, keeps)
 
     def __del__(self) -> None:
         if handle := getattr(self, "_handle", None):
             self._calls.join_free(handle)
 
-    def push(self, kind: U8, key: I64, ts: I64, wm: I64) -> Pushed:
-        """Feed n events in sequence: kind (IMPRESSION or CLICK), key, event time and watermark, each [n].
+    def push(self, kind: U8, key: I64, ts: I64, wm: I64, size: I64 | None = None) -> Pushed:
+        """Feed n events in sequence: kind (IMPRESSION or CLICK), key, event time, watermark and, of an
+        impression, bytes of its columns, each [n].
 
         The watermark must not fall, within a call or between calls.
         """
         n = len(kind)
-        if not n == len(key) == len(ts) == len(wm):
-            raise ValueError("kind, key, ts and wm differ in length")
+        size = np.zeros(n, np.int64) if size is None else size
+        if not n == len(key) == len(ts) == len(wm) == len(size):
+            raise ValueError("kind, key, ts, wm and size differ in length")
         status, slot = np.empty(n, np.uint8), np.empty(n, np.int64)
-        self._calls.join_push(self._handle, n, kind, key, ts, wm, status, slot)
+        self._calls.join_push(self._handle, n, kind, key, ts, wm, size, status, slot)
         return Pushed(status, slot)
 
     def release(self, wm: int) -> Released:
-        """Advance to watermark `wm` and take the impressions with a deadline before it.
+        """Advance to watermark `wm` and take the impressions with a deadline before it, with their
+        corrections.
 
         Successive calls give one sequence by (deadline, slot).
         """
@@ -105,12 +125,23 @@ class JoinIndex:
         """Clicks so far that can no longer label an impression, because they met none in their window."""
         return int(self._counters()[2])
 
+    @property
+    def forgotten(self) -> int:
+        """Keys so far that were forgotten before their time, to make room."""
+        return int(self._counters()[4])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all state."""
+        return int(self._counters()[5])
+
     def export(self) -> dict[str, npt.NDArray[Any]]:
         """All state, equal for equal states. What `push` released must have been taken.
 
-        Of n known keys: key, ts, deadline, slot, click_ts, serial (order of the last change) int64[n]; state
-        (WAITING, PENDING or RELEASED) and clicked uint8[n]; clicks int32[n]: how many of `waiting` int64[…],
-        the times of clicks that wait for an impression, belong to each. And counters int64[4].
+        Of n known keys: key, ts, deadline, slot, click_ts, serial (order of the last change), bytes
+        int64[n]; state (WAITING, PENDING or RELEASED) and clicked uint8[n]; clicks int32[n]: how many of
+        `waiting` int64[…], the times of clicks that wait for an impression, belong to each. And counters
+        int64[6].
         """
         sizes = np.empty(2, np.int64)
         self._calls.join_export_sizes(self._handle, sizes)
@@ -130,7 +161,7 @@ class JoinIndex:
         self._calls.join_restore(self._handle, len(state["clicks"]), fields, flags, *rest)
 
     def _counters(self) -> I64:
-        counters = np.empty(4, np.int64)
+        counters = np.empty(6, np.int64)
         self._calls.join_counters(self._handle, counters)
         return counters
 
@@ -142,9 +173,9 @@ def _library() -> ctypes.CDLL:
     i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")
     handle, number = ctypes.c_void_p, ctypes.c_int64
-    library.join_new.restype, library.join_new.argtypes = handle, [number, number]
+    library.join_new.restype, library.join_new.argtypes = handle, [number, number, number, ctypes.c_uint8]
     library.join_free.argtypes = [handle]
-    library.join_push.argtypes = [handle, number, u8, i64, i64, i64, u8, i64]
+    library.join_push.argtypes = [handle, number, u8, i64, i64, i64, i64, u8, i64]
     library.join_advance.restype, library.join_advance.argtypes = number, [handle, number]
     library.join_take.argtypes = [handle, i64, u8, i64, i64]
     library.join_counters.argtypes = [handle, i64]

@@ -37,6 +37,9 @@ _POLL_MS = 200
 _PROBE_AFTER_S = 0.5
 _PROBE_TIMEOUT_MS = 1_000
 _MAX_BACKOFF_S = 5.0
+_LOG_APPEND_TIME = 1
+_UNKNOWN_MS = 1 << 60
+"""For a message whose time is its producer's (CreateTime): it bounds nothing."""
 _CODEC_PACKAGES = {"lz4": "lz4", "zstd": "zstandard", "snappy": "python-snappy"}
 
 _log = logging.getLogger(__name__)
@@ -223,7 +226,15 @@ class KafkaSource(BackgroundSource):
                 return
         self._fetched(topic, sum(len(r.value or b"") + len(r.key or b"") for r in records))  # type: ignore[attr-defined, misc]
         decoder = self._decoders[topic]
-        chunk = decoder.messages(partition, offsets, values, keys, start=self._positions[place])
+        append_ms = None
+        if any(record.timestamp_type == _LOG_APPEND_TIME for record in (records[0], records[-1])):  # type: ignore[attr-defined]
+            append_ms = [
+                record.timestamp if record.timestamp_type == _LOG_APPEND_TIME else _UNKNOWN_MS  # type: ignore[attr-defined]
+                for record in records[: len(offsets)]
+            ]
+        chunk = decoder.messages(
+            partition, offsets, values, keys, start=self._positions[place], append_ms=append_ms
+        )
         at, end = self._progress(place)
         self._put(chunk, max(0, end - chunk.next.offset), at >= end)
 

@@ -15,10 +15,12 @@ from ingest.keys import key_of
 from ingest.label_join import LEAST_DEDUP_MS
 from ingest.pipeline import Pipeline
 from ingest.streams import Stream, Table, label_join, recent
-from kernels.join import ACCEPTED, CLICK, DUPLICATE, IMPRESSION, LATE
+from kernels.join import ACCEPTED, CLICK, CORRECTION, DUPLICATE, IMPRESSION, LATE
 from tests.kernels.join_reference import brute_force
 
 WINDOW_MS = 60_000
+LATEST_MS = 1_200_000
+"""A max_ahead for which the disorder of `random_logs` is nothing unusual."""
 TYPES = {"request_id": "string", "user_id": "int64", "ad_id": "int64", "ts": "int64"}
 
 
@@ -29,8 +31,9 @@ def pipeline(*, correct_late: bool = False, suffix: str = "") -> Pipeline:
         key="user_id",
         time="ts",
         columns={**TYPES, "query": "string", "price": "float32"},
+        max_ahead=LATEST_MS,
     )
-    clicks = Stream(f"clicks{suffix}", key="user_id", time="ts", columns=TYPES)
+    clicks = Stream(f"clicks{suffix}", key="user_id", time="ts", columns=TYPES, max_ahead=LATEST_MS)
     users = Table(
         f"users{suffix}", key="user_id", columns={"user_id": "int64", "age": "int32", "name": "string"}
     )
@@ -142,7 +145,7 @@ def expected_partition(logs: Logs, partition: int, *, correct_late: bool = False
             seen.append((ts, row["ad_id"]))
             seen.sort(key=lambda behaviour: behaviour[0])
             del seen[:-3]
-        if kind == CLICK and status == LATE:
+        if kind == CLICK and status == LATE and slot >= 0:
             late.append((place[0], slot))
         if kind == IMPRESSION and status == ACCEPTED:
             known = latest.get(user, {"age": None, "name": None})
@@ -159,7 +162,11 @@ def expected_partition(logs: Logs, partition: int, *, correct_late: bool = False
             names = [root.name for root in pipeline().plan.roots]
             impression.append((user, key, ts, tuple(columns[name] for name in names)))
 
-    leaving = [(deadline, 0, slot, label) for slot, label, _, deadline in joined.released]
+    leaving = [
+        (deadline, 0, slot, min(label, 1))
+        for slot, label, _, deadline in joined.released
+        if correct_late or label != CORRECTION
+    ]
     if correct_late:
         leaving += [(mark, 1, slot, 1) for mark, slot in late]
     leaving.sort(

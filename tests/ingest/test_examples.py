@@ -15,10 +15,10 @@ from kafka import KafkaProducer
 
 from ingest.deadletter import DeadLetters
 from ingest.examples import ExampleSource
-from ingest.merge import LAST
 from ingest.pipeline import Pipeline
 from ingest.sources.brokers import kafka_servers
 from ingest.state import SourceState
+from kernels.clock import LAST
 from kernels.errors import CheckpointError, ConfigError
 from livectr.kafka import create_topics
 from tests.ingest.joined_logs import Expected, Log, expected, pipeline, random_logs, rows_of, write_logs

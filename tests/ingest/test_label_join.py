@@ -1,70 +1,15 @@
 """One partition, from chunks to examples: any chunking, any interleaving, a restart after any chunk."""
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest import dtypes
-from ingest.label_join import Ready, required_columns, used_columns
-from ingest.partition import Partition
+from ingest.label_join import required_columns
 from ingest.pipeline import Pipeline
-from ingest.sources.base import Chunk, Position
-from ingest.state import SourceState
 from ingest.streams import Stream, Table, labelled
-from tests.ingest.joined_logs import Log, expected_partition, pipeline, random_logs
-
-
-class Reader:
-    """Feeds the topics of one partition piece by piece."""
-
-    def __init__(self, pipe: Pipeline, logs: list[Log]) -> None:
-        self.pipe, self.logs = pipe, logs
-        self.partition = Partition(pipe, 0, None)
-        self.read = [0] * len(logs)
-        self.out: list[Ready] = []
-
-    def step(self, topic: int, count: int) -> None:
-        stream = self.pipe.streams[topic]
-        names = used_columns(self.pipe)[stream.topic]
-        schema = pa.schema([(name, dtypes.arrow_type(stream.columns[name])) for name in names])
-        begin = self.read[topic]
-        end = self.read[topic] = min(begin + count, len(self.logs[topic]))
-        batch = pa.RecordBatch.from_pylist(self.logs[topic][begin:end], schema=schema)
-        offset, index = np.arange(begin, end), np.zeros(end - begin, np.int32)
-        self.partition.add(topic, Chunk(stream.topic, 0, batch, offset, index, 0, Position(end, 0)))
-        self.advance()
-
-    def advance(self) -> None:
-        free = [read == len(log) for read, log in zip(self.read, self.logs, strict=True)]
-        self.partition.advance(free, ended=all(free))
-        order = self.partition.ready.orders(1 << 30)
-        assert np.all(order < self.partition.frontier) or all(free)
-
-    def take(self, count: int) -> None:
-        self.out += self.partition.ready.take(min(count, len(self.partition.ready)))
-
-    def restart(self) -> None:
-        parts = SourceState({0: self.partition.state()}).parts()
-        state = SourceState.from_parts(parts)
-        assert SourceState.from_parts(state.parts()).parts() == parts
-        self.partition = Partition(self.pipe, 0, state.partitions[0])
-        positions = self.partition.positions()
-        self.read = [positions[stream.topic].offset for stream in self.pipe.streams]
-
-    def rest(self) -> list[tuple[int, float, int, int, int]]:
-        """Everything up to the end, as (order, label, user, instance, time) rows."""
-        for topic in range(len(self.logs)):
-            self.step(topic, 1 << 30)
-        assert self.partition.ended
-        self.take(1 << 30)
-        rows = []
-        for part in self.out:
-            meta = part.rows.select(["#user", "#instance", "#time"]).to_pydict().values()
-            rows += zip(part.order.tolist(), part.label.tolist(), *meta, strict=True)
-        return rows
-
+from tests.ingest.joined_logs import expected_partition, pipeline, random_logs
+from tests.ingest.partition_reader import Reader
 
 STEPS = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 25), st.integers(0, 10), st.booleans()), max_size=25

@@ -7,16 +7,18 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.merge import BELIEVED, FIRST, JUMP_MS, LAST, Clock, Counter, Merge
+from ingest.merge import Merge
 from ingest.sources.base import Chunk, Position
 from ingest.streams import Stream
+from kernels.clock import DOUBTED, FIRST, LAST, judge, new_clock
 
 A = Stream("a", key="user", time="ts", columns={"user": "int64", "ts": "int64"})
 B = Stream("b", key="user", time="ts", columns={"user": "int64", "ts": "int64"})
 UNTIMED = Stream("a", key="user", columns={"user": "int64", "ts": "int64"})
 
+DAY_MS = 24 * 3_600_000
 TIMES = st.lists(st.one_of(st.integers(0, 60), st.just(50)), max_size=25)
-FAR = st.lists(st.one_of(st.integers(0, 60), st.integers(50 * JUMP_MS, 51 * JUMP_MS)), max_size=40)
+FAR = st.lists(st.one_of(st.integers(0, 60), st.integers(50 * DAY_MS, 51 * DAY_MS)), max_size=40)
 STEPS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 6), st.booleans()), max_size=20)
 """topic to read on, records to read, whether to restart afterwards"""
 
@@ -43,6 +45,7 @@ class Reader:
 
     def release(self) -> None:
         ended = [self.read[topic] == len(self.times[topic]) for topic in (0, 1)]
+        self.merge.settle(ended)
         events = self.merge.release(self.merge.bound(ended))
         users = [batch.column("user").to_pylist() if batch else [] for batch in events.batches]
         rows = [
@@ -76,7 +79,10 @@ def by_sort(times: tuple[list[int], list[int]]) -> list[tuple[int, int, int]]:
     events = []
     for topic, log in enumerate(times):
         kept = [row for row in range(len(log)) if row % 5 != 4]
-        marks, _ = Clock().marks(np.array([log[row] for row in kept], np.int64))
+        users = np.array(kept, np.int64)
+        judged = judge(new_clock(), np.array(log, np.int64)[users], users, max_ahead_ms=60_000, ended=True)
+        known = np.flatnonzero(judged.verdict <= DOUBTED).tolist()
+        marks, kept = judged.mark[known], [kept[row] for row in known]
         events += [(mark, topic, row, log[row]) for mark, row in zip(marks.tolist(), kept, strict=True)]
     return [event[1:] for event in sorted(events)]
 
@@ -100,55 +106,47 @@ def test_a_log_without_time_keeps_its_order(times: list[int], steps: list[tuple[
     kept = [row for row in range(len(times)) if row % 5 != 4]
     assert reader.rows == [(0, row, place) for place, row in enumerate(kept)]
     assert reader.marks == list(range(len(kept)))
-    assert Counter(3).bound == 3
-
-
-@settings(max_examples=200, deadline=None)
-@given(FAR, st.lists(st.integers(0, 40), max_size=5))
-def test_marks_do_not_depend_on_chunks(times: list[int], cuts: list[int]) -> None:
-    ts = np.array(times, np.int64)
-    clock, marks = Clock(), []
-    for part in np.split(ts, sorted(cut % (len(ts) + 1) for cut in cuts)):
-        if clock.waits and len(part):
-            marks = [clock.start(int(part[0]))]
-        found, clock = clock.marks(part)
-        marks += found.tolist()
-    whole, after = Clock().marks(ts)
-    assert marks == whole.tolist() == sorted(marks)
-    assert clock == after
-
-
-def test_one_far_record_does_not_move_the_clock_but_a_gap_does() -> None:
-    ts = np.array([0, 10, 90 * JUMP_MS, 20], np.int64)
-    marks, clock = Clock().marks(ts)
-    assert marks.tolist() == [0, 10, 10, 20] and clock == Clock(20)
-    later = 90 * JUMP_MS + np.arange(BELIEVED + 2)
-    marks, clock = clock.marks(later)
-    assert marks.tolist() == [20] * (BELIEVED - 1) + later[[0, BELIEVED, BELIEVED + 1]].tolist()
 
 
 def test_a_first_record_from_the_far_future_stalls_nothing() -> None:
-    day = JUMP_MS
-    assert Clock().marks(np.array([400 * day, 10, 20]))[0].tolist() == [10, 10, 20]
-    assert Clock().marks(np.array([10, 400 * day, 20]))[0].tolist() == [10, 10, 20]
-    assert Clock().marks(np.array([day, 0, 2 * day]))[0].tolist() == [day, day, 2 * day]  # not far
-    _, clock = Clock().marks(np.array([400 * day]))
-    assert clock.waits and clock.bound == FIRST and not clock.marks(np.array([10]))[1].waits
-    for first in (0, 1):  # the broken record alone in its chunk, or not
-        reader = Reader(([400 * day, 10, 20, 30], [5, 15, 25, 35]))
-        if first:
-            reader.step(0, 1)
-            assert not reader.rows
-        reader.step(1, 3)
-        assert not reader.rows
-        reader.step(0, 3 - first)
-        assert reader.marks == [5, 10, 10, 15]
-        assert reader.rows == [(1, 0, 5), (0, 0, 400 * day), (0, 1, 10), (1, 1, 15)]
+    day = 24 * 3_600_000
+    reader = Reader(([400 * day, 10, 20, 30], [5, 15, 25, 35]))
+    reader.step(0, 1)
+    reader.step(1, 3)
+    assert not reader.rows  # nothing bears the first records out
+    run(reader, [])
+    assert reader.rows == [(1, 0, 5), (0, 0, 400 * day), (0, 1, 10), (1, 1, 15), (0, 2, 20), (1, 2, 25),
+                           (0, 3, 30), (1, 3, 35)]  # fmt: skip
+
+
+def test_records_have_their_right_place_when_they_come_within_the_disorder() -> None:
+    """In any order of arrival that max_disorder allows, the sequence is that of the sorted log."""
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        logs = [np.sort(rng.integers(0, 3_000, 60)) for _ in range(2)]
+        late = [times[np.argsort(times + rng.integers(0, 50, 60), kind="stable")].tolist() for times in logs]
+        streams = tuple(replace_disorder(stream, 50) for stream in (A, B))
+        steps = [(int(t), int(n), bool(r)) for t, n, r in rng.integers(0, [2, 9, 2], (30, 3))]
+        reader = run(Reader((late[0], late[1]), (streams[0], streams[1])), steps)
+        kept = [
+            (topic, time) for topic, log in enumerate(late) for row, time in enumerate(log) if row % 5 != 4
+        ]
+        assert [(time, topic) for topic, _, time in reader.rows] == sorted(
+            (time, topic) for topic, time in kept
+        )
+        assert reader.marks == sorted(time for _, time in kept)
+
+
+def replace_disorder(stream: Stream, max_disorder_ms: int) -> Stream:
+    return Stream(
+        stream.topic, key=stream.key, time=stream.time, columns=stream.columns, max_disorder=max_disorder_ms
+    )
 
 
 def test_an_idle_topic_that_speaks_again_comes_after_what_was_released() -> None:
     reader = Reader(([10, 20, 30], [5, 15, 40]))
     reader.step(0, 3)
+    reader.merge.settle([True, True])
     events = reader.merge.release(reader.merge.bound([False, True]))  # b is thought idle
     assert events.mark.tolist() == [10, 20]
     reader.step(1, 3)

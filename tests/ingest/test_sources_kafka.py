@@ -18,7 +18,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from ingest import deadletter
 from ingest.deadletter import DeadLetters
 from ingest.sources.base import Position, Source, open_source
-from ingest.sources.brokers import kafka_servers
+from ingest.sources.brokers import connect_admin, kafka_servers
 from ingest.streams import Stream, Table
 from kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.kafka import Broker, create_topics
@@ -103,6 +103,45 @@ def test_json_and_arrow_messages(topic: str, send: Send, read: Read) -> None:
     assert source.end_offsets() == {(topic, 0): 4, (topic, 1): 2000}
     sent = [event(0), arrow([1, 2, 3]), event(4), event(5), *map(event, range(2000))]
     assert source.bytes_read() == {topic: sum(map(len, sent))}
+
+
+@pytest.mark.parametrize("kind", ["LogAppendTime", "CreateTime"])
+def test_the_brokers_clock_bounds_event_time(
+    kafka_url: str, topic_name: Callable[[str], str], read: Read, kind: str, tmp_path: Path
+) -> None:
+    """A record far after its append is a dead letter; a producer's own time bounds nothing."""
+    name = topic_name("impressions")
+    with connect_admin(kafka_url) as admin:
+        config = {"num_partitions": 1, "configs": {"message.timestamp.type": kind}}
+        admin.create_topics({name: config}, wait_for_metadata=True)
+    now_ms = int(time.time() * 1000)
+    ahead = [0, 50_000, 600_000, -(10**9), 3_600_000, 2**63 - 1 - now_ms]
+    values = [json.dumps({"user_id": n, "ts": now_ms + by, "page": "p"}) for n, by in enumerate(ahead)]
+    batch = pa.RecordBatch.from_pylist([json.loads(value) for value in values])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    with KafkaProducer(bootstrap_servers=kafka_servers(kafka_url)) as producer:
+        for value in (*(value.encode() for value in values), sink.getvalue().to_pybytes()):
+            producer.send(name, value, partition=0)
+    letters = DeadLetters(tmp_path)
+    source = read(stream(name), letters=letters)
+    places = assign(source)
+    source.start()
+    found = rows(to_end(source, places), (name, 0))
+    letters.close()
+    (file,) = tmp_path.glob("*.jsonl")
+    written = [json.loads(line) for line in file.read_text().splitlines()]
+    if kind == "CreateTime":
+        assert len(found) == 12 and not written
+        return
+    kept = [0, 1, 3]
+    assert found == [*((n, 0, n) for n in kept), *((6, n, n) for n in kept)]
+    places_of = [(letter["offset"], letter["index"], letter["reason"]) for letter in written]
+    bad = [2, 4, 5]
+    assert places_of == [*((n, 0, "bad_time") for n in bad), *((6, n, "bad_time") for n in bad)]
+    said = f"ts is {now_ms + 600_000}, but the broker took the record at {str(now_ms)[:8]}"
+    assert said in written[0]["detail"]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

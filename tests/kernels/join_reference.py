@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kernels.join import ACCEPTED, CLICK, DUPLICATE, IMPRESSION, LATE, OUTSIDE, UNMATCHED
+from kernels.join import ACCEPTED, CLICK, CORRECTION, DUPLICATE, IMPRESSION, LATE, OUTSIDE, UNMATCHED
 
 Event = tuple[int, int, int]
 """kind, key, ts; the watermark of an event is the greatest ts so far."""
@@ -24,6 +24,7 @@ class Impression:
     deadline: int
     clicks: list[int] = field(default_factory=list)
     late: bool = False
+    late_while_waiting: int | None = None
 
 
 def brute_force(events: Sequence[Event], window: int, dedup: int) -> Outcome:
@@ -53,22 +54,26 @@ def brute_force(events: Sequence[Event], window: int, dedup: int) -> Outcome:
         elif kind == CLICK and seen is None:
             clicks, until = waiting.get(key, ([], 0))
             status = DUPLICATE if clicks else UNMATCHED
-            waiting[key] = ([*clicks, ts], max(until, ts + window, wm))
-        elif kind == CLICK and seen is not None and not seen.clicks and not seen.late:
-            if ts < seen.ts:
-                status = OUTSIDE
-                out.unmatched += 1
-            elif ts <= seen.ts + window and wm <= seen.deadline:
+            waiting[key] = ([*clicks, ts], until if clicks else max(ts + window, wm))
+        elif kind == CLICK and seen is not None and not seen.clicks:
+            waits = wm <= seen.deadline
+            if waits and seen.ts <= ts <= seen.ts + window:
                 status = ACCEPTED
                 seen.clicks.append(ts)
+            elif seen.late:
+                pass
+            elif ts < seen.ts:
+                status = OUTSIDE
+                out.unmatched += 1
             else:
-                status, slot = LATE, seen.slot
+                status, slot = LATE, -1 if waits else seen.slot
                 seen.late = True
+                seen.late_while_waiting = ts if waits else None
         out.status.append(status)
         out.slot.append(slot)
-    out.released = [
-        (i.slot, int(bool(i.clicks)), min(i.clicks, default=-1), i.deadline)
-        for i in sorted(everyone, key=lambda i: (i.deadline, i.slot))
-    ]
+    for i in sorted(everyone, key=lambda i: (i.deadline, i.slot)):
+        out.released.append((i.slot, int(bool(i.clicks)), min(i.clicks, default=-1), i.deadline))
+        if not i.clicks and i.late_while_waiting is not None:
+            out.released.append((i.slot, CORRECTION, i.late_while_waiting, i.deadline))
     out.unmatched += len(waiting)
     return out

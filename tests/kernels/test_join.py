@@ -8,7 +8,21 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.join import ACCEPTED, CLICK, IMPRESSION, UNMATCHED, JoinIndex
+from kernels.join import (
+    ACCEPTED,
+    CLICK,
+    CLICK_BYTES,
+    CORRECTION,
+    DUPLICATE,
+    ENTRY_BYTES,
+    FULL,
+    IMPRESSION,
+    LATE,
+    NEGATIVE,
+    POSITIVE,
+    UNMATCHED,
+    JoinIndex,
+)
 from tests.kernels.join_reference import Event, Outcome, brute_force
 
 WINDOW, DEDUP = 20, 30
@@ -67,7 +81,7 @@ def test_every_accepted_impression_leaves_once_in_order(events: list[Event]) -> 
     accepted = [s for (kind, _, _), s, st_ in zip(events, out.slot, out.status, strict=True)
                 if kind == IMPRESSION and st_ == ACCEPTED]  # fmt: skip
     assert accepted == list(range(len(accepted)))
-    assert Counter(slot for slot, *_ in out.released) == Counter(accepted)
+    assert Counter(slot for slot, label, *_ in out.released if label != CORRECTION) == Counter(accepted)
     assert out.released == sorted(out.released, key=lambda r: (r[3], r[0]))
 
 
@@ -92,3 +106,69 @@ def test_many_keys_come_and_go_in_bounded_memory() -> None:
     label[key[(kind == IMPRESSION)][released.slot]] = released.label
     assert np.array_equal(label, clicked)
     assert len(join.export()["clicks"]) == 0  # all is forgotten
+
+
+def feed(join: JoinIndex, events: Sequence[Event], wm: Sequence[int], size: int = 0) -> list[int]:
+    kind, key, ts = (np.array([event[i] for event in events], np.int64) for i in range(3))
+    sizes = np.full(len(events), size)
+    return join.push(kind.astype(np.uint8), key, ts, np.array(wm, np.int64), sizes).status.tolist()
+
+
+def test_a_click_too_late_does_not_stop_one_in_the_window_while_the_impression_waits() -> None:
+    """An impression that came late itself waits longer than its window: its clicks may come in any order."""
+    for clicks, rows in (
+        ([130, 110], [(0, POSITIVE, 110, 150)]),
+        ([130], [(0, NEGATIVE, -1, 150), (0, CORRECTION, 130, 150)]),
+        ([130, 140], [(0, NEGATIVE, -1, 150), (0, CORRECTION, 130, 150)]),
+    ):
+        join = JoinIndex(WINDOW, DEDUP)
+        events = [(IMPRESSION, 7, 100), *((CLICK, 7, ts) for ts in clicks)]
+        second = {130: [], 110: [ACCEPTED], 140: [DUPLICATE]}[clicks[-1]]
+        assert feed(join, events, [150] * len(events)) == [ACCEPTED, LATE, *second]
+        found = zip(*(column.tolist() for column in join.release(END)), strict=True)
+        assert list(found) == rows
+
+
+def test_clicks_that_are_repeated_for_ever_wait_no_longer_than_the_first() -> None:
+    join = JoinIndex(WINDOW, DEDUP)
+    times = range(0, 10_000, 10)
+    status = feed(join, [(CLICK, 1, ts) for ts in times], times)
+    assert set(status) == {UNMATCHED, DUPLICATE}
+    assert status.count(UNMATCHED) == -(-len(times) // 6)  # each lives for 50 ms and a little
+    assert join.unmatched == status.count(UNMATCHED) - 1
+    assert len(join.export()["waiting"]) <= 6
+    assert join.bytes <= ENTRY_BYTES + 6 * CLICK_BYTES
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.one_of(EVENTS, NEARLY_ORDERED), CUTS)
+def test_state_is_bounded_in_any_chunking(events: list[Event], cuts: list[int]) -> None:
+    """What has no room is refused, the same however the events are cut, and after a restart."""
+    room = 12 * ENTRY_BYTES
+    outcomes = []
+    for cut in ([], cuts):
+        join, status, rows = JoinIndex(WINDOW, DEDUP, max_bytes=room), [], []
+        wm = 0
+        for chunk in chunks(events, cut):
+            marks = np.maximum.accumulate([wm, *(event[2] for event in chunk)])[1:]
+            wm = int(marks[-1]) if len(marks) else wm
+            status += feed(join, chunk, marks.tolist(), ENTRY_BYTES)
+            rows += zip(*(column.tolist() for column in join.release(wm)), strict=True)
+            assert join.bytes <= room
+            state, used = join.export(), join.bytes
+            join = JoinIndex(WINDOW, DEDUP, max_bytes=room)
+            join.restore(state)
+            assert join.bytes == used
+        outcomes.append((status, rows))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_flood_of_clicks_leaves_impressions_their_room() -> None:
+    join = JoinIndex(WINDOW, DEDUP, max_bytes=40 * ENTRY_BYTES)
+    status = feed(join, [(CLICK, 1000 + i, 10) for i in range(100)], [10] * 100)
+    assert status.count(FULL) == 100 - 10 * ENTRY_BYTES // (ENTRY_BYTES + CLICK_BYTES)
+    shown = feed(join, [(IMPRESSION, i, 10) for i in range(30)], [10] * 30)
+    assert shown == [ACCEPTED] * 20 + [FULL] * 10
+    assert feed(join, [(CLICK, i, 12) for i in range(20)], [12] * 20) == [ACCEPTED] * 20
+    assert join.release(40).label.tolist() == [1] * 20
+    assert join.forgotten == 10 and join.bytes <= 40 * ENTRY_BYTES

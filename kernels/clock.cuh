@@ -1,0 +1,157 @@
+// Event time of one topic partition by the agreement of its users (host only).
+//
+// A record's time is a device's claim. So the mark, which orders records and closes label windows, follows only what
+// several users say. `front` is the time that Q of the users seen last have reached (half of them while they are
+// fewer). A time up to `max_ahead` beyond it is taken as it is. One farther ahead waits for the records that follow
+// it, each user with one voice: it is true when these go on from there (a gap in the log) and false when they go on
+// without it. All is decided by the sequence of (time, user) alone, never by how it was cut into calls.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+
+namespace {
+
+constexpr int USERS = 32;       // users that are remembered
+constexpr int QUORUM = 9;       // so many of them must agree: eight wrong ones in a row move nothing
+constexpr int64_t VOICES = 256; // records after a doubtful one that are asked at most
+constexpr int64_t SLACK = 6;  // a sixth of max_ahead is disorder that is nothing unusual
+constexpr int64_t FIRST = INT64_MIN;
+constexpr int64_t EARLIEST_MS = -62135596800000, LATEST_MS = 253402300799999;  // the years 1 to 9999
+
+enum Verdict : uint8_t { kTaken = 0, kLate = 1, kDoubted = 2, kAhead = 3, kNoTime = 4 };
+
+static inline int64_t plus(int64_t time, int64_t by) {
+    int64_t sum;
+    return __builtin_add_overflow(time, by, &sum) ? INT64_MAX : sum;
+}
+
+struct Clock {
+    int64_t mark;   // greatest time taken
+    int64_t front;  // greatest time that was found agreed on; looked for anew when a record lies beyond its reach
+    int64_t count;  // users noted so far; the last USERS of them are kept, each once
+    int64_t users[USERS], times[USERS];
+
+    void note(int64_t user, int64_t time) {
+        mark = std::max(mark, time);
+        int place = USERS;
+        for (int i = USERS - 1; i >= 0; --i) place = users[i] == user ? i : place;  // all of them: in a few instructions
+        if (place < std::min<int64_t>(count, USERS)) {
+            times[place] = std::max(times[place], time);
+            return;
+        }
+        users[count % USERS] = user;
+        times[count++ % USERS] = time;
+    }
+
+    int64_t agreed() const {
+        const int kept = int(std::min<int64_t>(count, USERS));
+        if (!kept) return front;
+        int64_t sorted[USERS];
+        std::copy(times, times + kept, sorted);
+        const int place = std::min(QUORUM, kept / 2 + 1) - 1;
+        std::nth_element(sorted, sorted + place, sorted + kept, std::greater<int64_t>());
+        return std::max(front, sorted[place]);
+    }
+
+    int64_t behind(int64_t by) const { return mark == FIRST ? FIRST : mark - by; }
+};
+
+struct Votes {
+    int64_t agree = 0, disagree = 0, own = 0;
+    int64_t least = LATEST_MS;  // of the times that disagree, those of users that were heard before, too
+    bool whole = false;         // nothing that may follow could change it
+
+    bool refused() const { return agree || disagree ? disagree >= agree : own < 0; }
+};
+
+// The voices of the records after the first of n: does the log go on from its time, or without it? They may have come
+// a little out of order, by `slack`.
+static Votes ask(int64_t n, const int64_t* ts, const int64_t* user, int64_t mark, int64_t max_ahead, int64_t slack) {
+    Votes votes;
+    int64_t heard[2 * QUORUM];
+    int64_t* end = heard;
+    const int64_t reached = ts[0] - slack, present = mark == FIRST ? FIRST : mark - max_ahead;
+    for (int64_t i = 1; i < std::min(n, VOICES + 1); ++i) {
+        if (ts[i] < std::max(present, EARLIEST_MS) || ts[i] > LATEST_MS) continue;  // late: it says nothing
+        const bool agrees = ts[i] >= reached;
+        if (!agrees) votes.least = std::min(votes.least, ts[i]);
+        if (user[i] == user[0]) {
+            votes.own += agrees ? 1 : -1;
+            continue;
+        }
+        if (std::find(heard, end, user[i]) != end) continue;
+        *end++ = user[i];
+        ++(agrees ? votes.agree : votes.disagree);
+        if (votes.agree == QUORUM || votes.disagree == QUORUM) {
+            votes.whole = true;
+            return votes;
+        }
+    }
+    votes.whole = n > VOICES;
+    return votes;
+}
+
+}  // namespace
+
+extern "C" {
+
+int64_t clock_size() { return sizeof(Clock) / sizeof(int64_t); }
+
+// Judge n records; returns how many could be judged: the next one waits for more records. mark int64[n]: the place of
+// each in event time; verdict uint8[n].
+//
+// disorder: marks lag by so much, so that a record that late has its own time for its mark.
+// floor: a time that the log is known to have reached. ended: nothing follows for now, so decide by what there is;
+// limit: then nothing later than this is believed.
+int64_t clock_judge(int64_t* state, int64_t n, const int64_t* ts, const int64_t* user, int64_t max_ahead,
+                    int64_t disorder, int64_t floor, int64_t limit, uint8_t ended, int64_t* mark, uint8_t* verdict) {
+    Clock& clock = *reinterpret_cast<Clock*>(state);
+    const int64_t slack = std::min(max_ahead, std::max(disorder, max_ahead / SLACK));
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t time = ts[i];
+        mark[i] = clock.mark;
+        if (time < EARLIEST_MS || time > LATEST_MS) {
+            verdict[i] = kNoTime;
+            continue;
+        }
+        if (time > plus(clock.front, max_ahead)) {
+            const int64_t front = clock.agreed();
+            if (time > plus(std::max(front, floor), max_ahead)) {
+                const Votes votes = ask(n - i, ts + i, user + i, clock.mark, max_ahead, slack);
+                if (!votes.whole && !ended) return i;
+                const bool refused = votes.refused();
+                if (refused && (votes.whole || time > limit)) {
+                    verdict[i] = kAhead;
+                    if (clock.mark == FIRST) mark[i] = votes.least;
+                    continue;
+                }
+                if (!votes.whole && time > limit) return i;
+                if (refused || votes.least < LATEST_MS) {  // it has its place before all that disagree
+                    verdict[i] = kDoubted;
+                    mark[i] = clock.mark = std::max(clock.mark, votes.least);
+                    continue;
+                }
+            }
+            clock.front = front;
+        }
+        verdict[i] = time < clock.behind(plus(disorder, max_ahead)) ? kLate : kTaken;
+        clock.note(user[i], time);
+        mark[i] = std::max(time, clock.behind(disorder));
+    }
+    return n;
+}
+
+// Go again over n records with the marks and verdicts that they got.
+void clock_follow(int64_t* state, int64_t n, const int64_t* ts, const int64_t* user, int64_t max_ahead,
+                  const int64_t* mark, const uint8_t* verdict) {
+    Clock& clock = *reinterpret_cast<Clock*>(state);
+    for (int64_t i = 0; i < n; ++i) {
+        if (verdict[i] == kDoubted) clock.mark = std::max(clock.mark, mark[i]);
+        if (verdict[i] >= kDoubted) continue;
+        if (ts[i] > plus(clock.front, max_ahead)) clock.front = clock.agreed();
+        clock.note(user[i], ts[i]);
+    }
+}
+
+}  // extern "C"

@@ -8,8 +8,8 @@ import redis
 from kernels.errors import InternalError
 from protos.manifest import VersionManifest
 from tests.trainer.ad_logs import ad_pipeline, write_files
-from trainer.publish import Publisher
 from trainer.run import TrainOptions, train
+from trainer.tidy import Tidy
 
 
 def test_a_thread_that_dies_ends_the_run(
@@ -17,9 +17,16 @@ def test_a_thread_that_dies_ends_the_run(
 ) -> None:
     client = redis.Redis.from_url(redis_url)
     client.flushall()
-    monkeypatch.setattr(Publisher, "_sweep", lambda *_: {}["no such key"])
+    monkeypatch.setattr(Tidy, "_sweep", lambda *_: {}["no such key"])
     source = write_files(tmp_path, 500)
-    options = TrainOptions(source, batch_size=64, publish=redis_url, publish_interval_s=0.1, until_idle_s=600)
+    options = TrainOptions(
+        source,
+        batch_size=64,
+        publish=redis_url,
+        publish_interval_s=0.1,
+        min_examples=0,
+        until_idle_s=600,
+    )
     with pytest.raises(InternalError, match="thread 'sweep' ended by KeyError"):
         train(ad_pipeline(), options)
     assert VersionManifest.from_json(client.get("{livectr}:manifest")).step > 0

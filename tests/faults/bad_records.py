@@ -7,6 +7,7 @@ import json
 import random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from kafka import KafkaProducer
 
@@ -71,7 +72,7 @@ class BadRecords:
         """Events of different users, and eight in a row of one."""
         users = [self._pick.randint(1, self._users) for _ in range(count)]
         for user in [*users, *[users[0]] * 8]:
-            (key,) = integer_keys([user])
+            (key,) = integer_keys(np.array([user]))
             (partition,) = partitions_of([key], self._partitions).tolist()
             value = json.dumps(bad_clock(self._pick, user, now_ms)).encode()
             self._producer.send("impressions", value, key=key, partition=partition)

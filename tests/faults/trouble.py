@@ -94,7 +94,8 @@ class Trouble:
             *("train", "--pipeline", str(PIPELINE), "--source", self.broker.url),
             *("--ranks", "2", "--restarts", str(RESTARTS), "--threads", "1"),
             *("--publish", self.redis_url, "--checkpoint", str(self.work / "checkpoint")),
-            *("--until-idle-s", str(UNTIL_IDLE_S), "--predictions", str(self.work / "predictions")),
+            *("--min-examples", "0", "--until-idle-s", str(UNTIL_IDLE_S)),
+            *("--predictions", str(self.work / "predictions")),
             *("--report", str(self.work / "train.json"), "--dead-letters", str(self.work / "dead-letters")),
         )
         for role in self._ports:

@@ -3,7 +3,7 @@
     LiveCTRError
      ├─ UserError            a user's mistake: one sentence that says what to change; the command line exits 2
      │   ├─ ConfigError      bad setting, pipeline file or unknown key
-     │   ├─ ConnectError     broker or Redis cannot be reached
+     │   ├─ ConnectError     broker, Redis or server cannot be reached; the command line exits 4
      │   ├─ DataError        the log does not fit the pipeline; the command line exits 3
      │   ├─ DiskFullError    nothing more can be written; the run goes on once there is space
      │   └─ MismatchError    a checkpoint or published model belongs to another pipeline or run

@@ -1,7 +1,7 @@
 """The command line's entry. A command's code is imported when the command runs.
 
-Exit codes: 0 done, 1 a part failed, 2 a user's mistake, 3 a log that does not fit the pipeline, 130 Ctrl-C;
-1 to 3 with one sentence on standard error.
+Exit codes: 0 done, 1 a part failed, 2 a user's mistake, 3 a log that does not fit the pipeline, 4 nothing
+answers at an address, 130 Ctrl-C; 1 to 4 with one sentence on standard error.
 """
 
 import logging
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from kernels.disk import is_full
-from kernels.errors import ConfigError, DataError, InternalError, UserError
+from kernels.errors import ConfigError, ConnectError, DataError, InternalError, UserError
 from livectr.arguments import build_parser
 
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
     except UserError as error:
         print(f"livectr: {error}", file=sys.stderr)
-        return 2
+        return 4 if isinstance(error, ConnectError) else 2
     except InternalError as error:
         print(f"livectr: {error}", file=sys.stderr)
         return 1

@@ -3,7 +3,8 @@
     1  start N processes, each with its rank in the variables that torchrun sets, each in its own session
     2  all end well: done
     3  one ends badly: end the others, and start all of them again from the checkpoint
-    4  after K such ends in a row without a new step in the checkpoint: give up
+    4  after K such ends in a row without a new step in the checkpoint: give up; a broker or Redis that does
+       not answer is waited for without counting, once the run has a checkpoint
     5  SIGTERM or Ctrl-C: pass it on, so that all finish their step, commit and end; a second Ctrl-C kills
 
 All ranks are started anew, with nothing in between them and this process: torchrun's agent sometimes hangs
@@ -35,7 +36,7 @@ END_S = 5.0
 """How long the others have to say how they end after one ended with an error: theirs may be a user's
 mistake. One that a signal killed made none; then nobody is waited for."""
 POLL_S = 0.02
-MISTAKE, DATA = 2, 3
+MISTAKE, DATA, AWAY = 2, 3, 4
 LONGEST_PAUSE_S = 30.0
 
 
@@ -56,11 +57,12 @@ class Supervision:
 
 
 def supervise(run: Supervision) -> int:
-    """Runs the ranks and returns an exit code: 0, or MISTAKE or DATA where a rank told a mistake of the user.
+    """Runs the ranks and returns an exit code: 0, MISTAKE or DATA where a rank told a mistake of the user, or
+    AWAY where nothing answered a run without a checkpoint, whose address may be wrong.
 
     Raises InternalError when it gives up, KeyboardInterrupt after a second Ctrl-C.
     """
-    failures, reached = 0, _steps(run.checkpoint)
+    failures, away, reached = 0, 0, _steps(run.checkpoint)
     with stop_signals() as stop:
         while True:
             codes = _run_once(run, stop)
@@ -70,7 +72,14 @@ def supervise(run: Supervision) -> int:
                 if mistake in codes:
                     return mistake
             steps = _steps(run.checkpoint)
-            failures = 1 if steps > reached else failures + 1
+            if AWAY in codes:
+                if stop() or not run.restarts or steps < 0:
+                    return AWAY
+                away += 1
+                LOG.warning("the broker or Redis does not answer; trying again from step %d", steps)
+                _pause(away + 1, stop)
+                continue
+            away, failures = 0, 1 if steps > reached else failures + 1
             reached = max(steps, reached)
             ends = "; ".join(f"rank {r} {_how(code)}" for r, code in enumerate(codes) if code)
             if stop():

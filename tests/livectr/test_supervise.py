@@ -19,7 +19,7 @@ import pytest
 from kernels.errors import InternalError
 from livectr.cli import main
 from livectr.ports import free_ports
-from livectr.supervise import DATA, END_S, MISTAKE, Supervision, supervise
+from livectr.supervise import AWAY, DATA, END_S, MISTAKE, Supervision, supervise
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import IMPRESSIONS, OPTIONS, Result, assert_close, generation
@@ -61,6 +61,21 @@ def test_every_rank_knows_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize("code", [MISTAKE, DATA])
 def test_a_users_mistake_is_not_made_again(tmp_path: Path, code: int) -> None:
     assert supervise(supervision(tmp_path, f"sys.exit({code} if rank == '1' else 0)", restarts=5)) == code
+    assert starts(tmp_path) == 1
+
+
+def test_a_broker_that_is_away_at_a_restart_is_waited_for(tmp_path: Path) -> None:
+    body = "if starts == 0:\n    commit(1)\nsys.exit(7 if starts == 0 else 4 if starts < 4 else 0)"
+    assert supervise(supervision(tmp_path, body, ranks=1, restarts=1)) == 0
+    assert starts(tmp_path) == 5  # more than `restarts` without a new step
+
+
+@pytest.mark.parametrize(("checkpoint", "restarts"), [("", 5), ("commit(1)", 0)])
+def test_an_address_where_nothing_answers_ends_a_new_run(
+    tmp_path: Path, checkpoint: str, restarts: int
+) -> None:
+    body = f"{checkpoint}\nsys.exit(4)"
+    assert supervise(supervision(tmp_path, body, ranks=1, restarts=restarts)) == AWAY
     assert starts(tmp_path) == 1
 
 

@@ -8,6 +8,7 @@ unpacked is known before it is unpacked.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -80,27 +81,31 @@ def conform(
     become int64, by default milliseconds. Bool columns may hold the numbers 0 and 1, numeric columns bools.
     Raises UnusableError for an absent column, a type that cannot become the declared one, or too many bytes.
     """
+    schema = _schema(tuple(columns.items()))
+    if batch.schema.equals(schema) and not any(kind.id in GROWING for kind in schema.types):
+        return batch, np.arange(batch.num_rows, dtype=np.int64), []
     arrays, odd = [], list[Bad]()
     size = 0
-    for name, dtype in columns.items():
+    for (name, dtype), kind in zip(columns.items(), schema.types, strict=True):
         index = batch.schema.get_field_index(name)
         if index >= 0:
             array = batch.column(index)
-            _check_family(array, name, dtype)
+            if not (as_declared := array.type.equals(kind)):
+                _check_family(array, name, dtype)
             if unpacked_bytes is not None and array.type.id in GROWING:
                 size += plain_bytes(array)
                 _check_bytes(size, unpacked_bytes, batch.num_rows)
-            array = _convertible(array, dtype, (units or {}).get(name, "ms"))
-            if dtype == "bool" and _family(array.type) == "number":
-                array, bad = _as_bool(array, name)
-                odd += bad
+            if not as_declared:
+                array = _convertible(array, dtype, (units or {}).get(name, "ms"))
+                if dtype == "bool" and _family(array.type) == "number":
+                    array, bad = _as_bool(array, name)
+                    odd += bad
             arrays.append(array)
         elif name in optional:
-            arrays.append(pa.nulls(batch.num_rows, dtypes.arrow_type(dtype)))
+            arrays.append(pa.nulls(batch.num_rows, kind))
         else:
             told = complaints.missing_column(name, batch.schema.names if seen is None else seen())
             raise UnusableError(Reason.MISSING_COLUMN, told, batch.num_rows)
-    schema = pa.schema([(name, dtypes.arrow_type(dtype)) for name, dtype in columns.items()])
     cast, rows, bad = _cast_rows(pa.RecordBatch.from_arrays(arrays, list(columns)), schema)
     if odd:
         known = {item.row for item in bad}
@@ -109,6 +114,11 @@ def conform(
         cast, rows = cast.filter(pa.array(keep)), rows[keep]
         bad = sorted([*bad, *first.values()], key=lambda item: item.row)
     return cast, rows, bad
+
+
+@lru_cache(maxsize=256)
+def _schema(columns: tuple[tuple[str, str], ...]) -> pa.Schema:
+    return pa.schema([(name, dtypes.arrow_type(dtype)) for name, dtype in columns])
 
 
 def _check_bytes(size: int, most: int, rows: int = 1) -> None:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ingest import complaints, dtypes, event_times, images
 from ingest.deadletter import Reason
-from ingest.json_rows import Bad, JsonRows
+from ingest.json_rows import Bad, JsonRows, Texts
 from ingest.limits import LIMITS
 from ingest.plan import FeaturePlan
 from ingest.streams import Stream, Table, roots_of
@@ -63,6 +63,10 @@ class Cleaner:
             self.json_fields = {
                 name: tuple(path.split(".")) for name, path in stream.json_fields.items() if name in wanted
             }
+        self._lists = {name for name, dtype in self.columns.items() if dtypes.is_list(dtype)}
+        self._fractions = {
+            name for name, dtype in self.columns.items() if dtypes.element(dtype) in ("float32", "float64")
+        }
         self._label = label
         self._time = stream.time if isinstance(stream, Stream) else None
         self._unit = stream.time_unit if isinstance(stream, Stream) else None
@@ -102,7 +106,7 @@ class Cleaner:
         columns = []
         for name, dtype in self.columns.items():
             array = arrays[name]
-            if dtypes.element(dtype) in ("float32", "float64"):
+            if name in self._fractions:
                 array, infinite = _not_a_number_is_null(array, dtype)
                 reject(infinite, Reason.WRONG_TYPE, f"column `{name}` is not a finite number")
             if name == self._label and dtype != "bool":
@@ -121,7 +125,7 @@ class Cleaner:
                     if array[row].is_valid and (wrong_image := images.complaint(array[row].as_py())):
                         bad[row] = Bad(row, Reason.BAD_IMAGE, f"column {name}: {wrong_image}")
                         good[row] = False
-            if dtypes.is_list(dtype):
+            if name in self._lists:
                 reject(_holey(array), Reason.WRONG_TYPE, f"column `{name}` is a list with a null inside")
             columns.append(self._filled(array, name))
         clean = pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -161,7 +165,7 @@ def compile_filter(stream: Stream) -> Mask | None:
 def _take_fields(texts: pa.Array, parser: JsonRows) -> tuple[pa.RecordBatch, list[Bad]]:
     """Fields out of a column of JSON objects; row for row, null where the text is null, empty or bad."""
     values = [(text or b"").strip() or b"{}" for text in texts.cast(pa.binary()).to_pylist()]
-    found, rows, bad = parser.parse(values)
+    found, rows, bad = parser.parse(Texts.of(values))
     if len(rows) == len(values):
         return found, bad
     places = np.full(len(values), -1, np.int64)
@@ -188,7 +192,7 @@ def _not_a_number_is_null(array: pa.Array, dtype: str) -> tuple[pa.Array, npt.ND
 
 def _not_binary(array: pa.Array) -> npt.NDArray[np.bool_]:
     """bool[n]: numbers that are neither 0 nor 1; null is not looked at."""
-    numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+    numbers = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
     wrong: npt.NDArray[np.bool_] = (numbers != 0) & (numbers != 1)
     return wrong
 

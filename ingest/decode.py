@@ -24,7 +24,7 @@ from ingest import arrow_rows, dtypes
 from ingest.clean import Cleaner, Mask
 from ingest.deadletter import DeadLetters, Reason
 from ingest.decoded import Decoded
-from ingest.json_rows import Bad, JsonRows
+from ingest.json_rows import Bad, JsonRows, Texts
 from ingest.limits import LIMITS, RecordLimits
 from ingest.row_text import row_text
 from ingest.sources.base import BEGINNING, Chunk, Position, UnreadableMessage
@@ -112,14 +112,16 @@ class Decoder:
         append_ms: when the broker took the messages: a record may lie no more than max_ahead after that.
         """
         parts: list[Decoded] = []
-        kinds = [self._kind(value) for value in values]
+        block = Texts.objects(values, self._record_bytes)
+        kinds = [_JSON] if block is not None else [self._kind(value) for value in values]
         first = 0
         where = np.array(offsets, np.int64)
 
         def decode(kind: int, first: int, stop: int) -> Decoded:
             some = where[first:stop], values[first:stop]
             if kind == _JSON:
-                return self._json(partition, *some)  # type: ignore[arg-type]
+                whole = block if stop - first == len(values) else None
+                return self._json(partition, *some, whole)  # type: ignore[arg-type]
             if kind == _ARROW:
                 return self._arrow(partition, *some, start)  # type: ignore[arg-type]
             if kind == _OVERSIZE:
@@ -131,7 +133,7 @@ class Decoder:
             self._letter(partition, offsets[row], 0, Reason.NOT_DECODED, detail, values[row] or b"")
 
         for kind, run in itertools.groupby(kinds):
-            stop = first + len(list(run))
+            stop = first + len(list(run)) if block is None else len(values)
             parts += self._guarded(partial(decode, kind), first, stop, refuse)
             first = stop
         if next_offset is None:
@@ -166,7 +168,7 @@ class Decoder:
             self._letter(partition, first + row, 0, Reason.NOT_DECODED, detail, value)
 
         def decode(begin: int, stop: int) -> Decoded:
-            return self._rows(partition, first + begin, batch.slice(begin, stop - begin), seen)
+            return self._rows(partition, first + begin, _part(batch, begin, stop), seen)
 
         parts = self._guarded(decode, 0, batch.num_rows, refuse)
         return self._chunk(partition, parts, after, batch.num_rows)
@@ -224,14 +226,18 @@ class Decoder:
             return _ARROW
         return _JSON if len(value) <= self._record_bytes else _OVERSIZE
 
-    def _json(self, partition: int, offsets: _I64, values: Sequence[bytes]) -> Decoded:
-        texts = [value.strip() for value in values]
+    def _json(self, partition: int, offsets: _I64, values: Sequence[bytes], block: Texts | None) -> Decoded:
+        """block: the values as texts that need no trimming, where that is known."""
+        block = Texts.of([value.strip() for value in values]) if block is None else block
+        texts = block.texts
         left = np.arange(len(texts), dtype=np.int64)
         parts: list[Decoded] = []
         complaints: dict[int, list[Bad]] = {}
         # A text is good when any reader takes it; the one that fits the log comes first next time.
         for number, reader in enumerate(list(self._readers)):
-            batch, taken, bad = reader.parse(texts if number == 0 else [texts[row] for row in left])
+            batch, taken, bad = reader.parse(
+                block if number == 0 else Texts.of([texts[row] for row in left.tolist()])
+            )
             rows = left[taken]
             left = left[[item.row for item in bad]]
             for row, item in zip(left.tolist(), bad, strict=True):
@@ -352,9 +358,11 @@ class Decoder:
             self._letter(partition, int(offset[row]), int(index[row]), reason, detail, raw(row))
 
         def clean(first: int, stop: int) -> Decoded:
-            batch, rows, bad = self._cleaner.clean(wire.slice(first, stop - first))
+            batch, rows, bad = self._cleaner.clean(_part(wire, first, stop))
             for item in bad:
                 letter(first + item.row, item.reason, item.detail)
+            if len(rows) == len(offset):
+                return Decoded(batch, offset, index, None)
             return Decoded(batch, offset[first + rows], index[first + rows], None)
 
         def refuse(row: int, detail: str) -> None:
@@ -394,6 +402,11 @@ class Decoder:
         rows: int = 1,
     ) -> None:
         self._pending.append((partition, offset, index, reason, detail, value, rows))
+
+
+def _part(batch: pa.RecordBatch, first: int, stop: int) -> pa.RecordBatch:
+    """Rows first to stop, without a copy."""
+    return batch if stop - first == batch.num_rows else batch.slice(first, stop - first)
 
 
 def _raw_text(values: Sequence[bytes], rows: _I64, row: int) -> bytes:

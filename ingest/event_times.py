@@ -45,7 +45,7 @@ def milliseconds(array: pa.Array, unit: str | None) -> tuple[pa.Array, dict[str,
 
 
 def _likely(array: pa.Array) -> dict[str, Mask]:
-    numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
+    numbers = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
     found: dict[str, Mask] = {}
     if not len(numbers) or (numbers.min() > LIKELY["s"][1] and numbers.max() < _MILLISECONDS_BELOW):
         return found

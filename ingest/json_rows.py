@@ -64,6 +64,24 @@ class Texts(NamedTuple):
         stops = np.cumsum(sizes + 1) - 1
         return Texts(texts, b"\n".join(texts), stops - sizes, stops)
 
+    @staticmethod
+    def objects(values: Sequence[bytes | None], most_bytes: int) -> Texts | None:
+        """The values as texts, where each one begins with `{`, ends with `}` and has at most `most_bytes`;
+        else None. They are looked at all at once: nearly every run of messages is such a one."""
+        if not values or not (values[0] or b"").startswith(b"{"):
+            return None
+        texts = [value for value in values if value is not None]
+        if len(texts) < len(values) or not 2 <= min(map(len, texts)) <= max(map(len, texts)) <= most_bytes:
+            return None
+        block = Texts.of(texts)
+        return block if block.are_objects() else None
+
+    def are_objects(self) -> bool:
+        """Whether each text, of 2 bytes or more, begins with `{` and ends with `}`."""
+        buffer = np.frombuffer(self.joined, np.uint8)
+        begin, end = buffer[self.starts] == ord("{"), buffer[self.stops - 1] == ord("}")
+        return bool(begin.all() and end.all())
+
 
 def parse_block(block: Texts, schema: pa.Schema) -> pa.RecordBatch | None:
     """One row per text, with the columns of `schema` (absent ones null); None when any text is bad.
@@ -75,10 +93,7 @@ def parse_block(block: Texts, schema: pa.Schema) -> pa.RecordBatch | None:
     texts, joined, starts, stops = block
     if not texts:
         return pa.RecordBatch.from_pylist([], schema=schema)
-    buffer = np.frombuffer(joined, np.uint8)
-    if (stops - starts).min() < 2 or b"\0" in joined:
-        return None
-    if (buffer[starts] != ord("{")).any() or (buffer[stops - 1] != ord("}")).any():
+    if (stops - starts).min() < 2 or b"\0" in joined or not block.are_objects():
         return None
     try:
         table = arrow_json.read_json(
@@ -114,9 +129,9 @@ class JsonRows:
         # Columns that are read as the other of number and bool → the schema then; the last that fitted first.
         self._ways: dict[_Swapped, pa.Schema] = {_AS_DECLARED: pa.schema(_fields(leaves))}
 
-    def parse(self, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
+    def parse(self, block: Texts) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
         """(batch, rows int64[n]: which texts the batch holds, the bad ones)."""
-        block = Texts.of(texts)
+        texts = block.texts
         deep = deeper_than(block.joined, block.starts, block.stops, self._depth)
         if not len(deep):
             return self._parse(block)

@@ -150,8 +150,10 @@ class FileSource(BackgroundSource):
         if isinstance(piece, pa.RecordBatch):
             assert log.last_path is not None
             return decoder.rows(partition, first, piece, seen=partial(column_names, log.last_path))
-        lines = [(first + number, line) for number, line in enumerate(piece) if line and not line.isspace()]
-        offsets, values = [number for number, _ in lines], [line for _, line in lines]
+        offsets, values = list(range(first, first + len(piece))), piece
+        if not all(piece) or any(map(bytes.isspace, piece)):
+            lines = [(offset, line) for offset, line in zip(offsets, piece, strict=True) if line.strip()]
+            offsets, values = [offset for offset, _ in lines], [line for _, line in lines]
         return decoder.messages(partition, offsets, values, next_offset=log.record)
 
     def _estimate(self, log: _PartitionLog) -> int:

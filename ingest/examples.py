@@ -121,6 +121,10 @@ class ExampleSource:
             for topic, roots in pipeline.lookup_roots.items()
             if roots
         }
+        self._lookup_counts = {  # topic of a table → of keys with a row, and without one
+            topic: (metrics.lookups.labels(topic, "true"), metrics.lookups.labels(topic, "false"))
+            for topic in self._looked_up
+        }
         tables = pipeline.tables if facts else pipeline.narrow_tables
         self._lookups = Lookups(tables, url, until_end=until_end, dead_letters=letters, limits=limits)
         self._examples = self._clicked = 0
@@ -400,8 +404,9 @@ class ExampleSource:
             table = self.tables[topic]
             before = table.found, table.missing
             columns = table.columns(keys, list(wanted))
-            metrics.lookups.labels(topic, "true").inc(table.found - before[0])
-            metrics.lookups.labels(topic, "false").inc(table.missing - before[1])
+            found_rows, missing_rows = self._lookup_counts[topic]
+            found_rows.inc(table.found - before[0])
+            missing_rows.inc(table.missing - before[1])
             found |= {wanted[name]: column for name, column in columns.items()}
         if not self._roots:  # nothing is computed; the number of rows stays
             return rows.select([])

@@ -26,6 +26,8 @@ def key_of(values: pa.Array | pa.ChunkedArray) -> Keys:
     kind = values.type
     if pa.types.is_dictionary(kind):
         return key_of(values.dictionary_decode())
+    if kind == pa.int64() and not values.null_count:
+        return np.asarray(values.to_numpy(zero_copy_only=False))
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         filled = values.fill_null(False if pa.types.is_boolean(kind) else 0) if values.null_count else values
         try:

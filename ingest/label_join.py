@@ -185,20 +185,22 @@ class LabelJoin:
             events.interleave(parts) for parts in (self._keys(events), events.users, events.times)
         )
         is_click = events.topic == 1
-        size = np.zeros(len(events), np.int64)
-        if impressions is not None:
-            size[~is_click] = self._payload.sizes(impressions)
+        size = None if impressions is None else self._payload.sizes(impressions)
         pushed = self._join.push(events.topic, key, ts, events.mark, size)
-        accepted = (pushed.status != DUPLICATE) & (pushed.status != FULL)
+        accepted = pushed.status != DUPLICATE
         self._count(pushed.status, is_click)
-        if (pushed.status == FULL).any():
-            self._refuse(events, pushed.status == FULL, key)
+        if (full := pushed.status == FULL).any():
+            self._refuse(events, full, key)
+            accepted &= ~full
 
         # Histories see every event but duplicates, each impression at its own place.
-        chosen = clicks.filter(pa.array(accepted[is_click])) if clicks is not None else None
-        histories = self.behaviours.advance(is_click[accepted], user[accepted], ts[accepted], chosen)
+        everything = bool(accepted.all())
+        seen: slice | npt.NDArray[np.bool_] = slice(None) if everything else accepted
+        if clicks is not None and not everything:
+            clicks = clicks.filter(pa.array(accepted[is_click]))
+        histories = self.behaviours.advance(is_click[seen], user[seen], ts[seen], clicks)
         if impressions is not None and (waits := accepted & ~is_click).any():
-            rows = impressions.filter(pa.array(waits[~is_click]))
+            rows = impressions if everything else impressions.filter(pa.array(waits[~is_click]))
             payload = self._payload.rows(rows, histories, user[waits], key[waits], ts[waits])
             deadline = np.maximum(ts[waits] + self._window, events.mark[waits])
             keep = self._dedup if self._correct else 0

@@ -34,8 +34,15 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind))
 
 
-def _filled(lengths: pa.Array) -> npt.NDArray[np.int32]:
-    return np.asarray((lengths.fill_null(0) if lengths.null_count else lengths).to_numpy())
+def _lengths(array: pa.Array) -> npt.NDArray[np.int32]:
+    """int32[n]: of texts or lists; 0 for null."""
+    if array.null_count:
+        count = pc.list_value_length if _is_list(array.type) else pc.binary_length
+        return np.asarray(count(array).fill_null(0).to_numpy())
+    if not len(array):
+        return np.empty(0, np.int32)
+    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    return offsets[1:] - offsets[:-1]
 
 
 class Payload:
@@ -64,9 +71,9 @@ class Payload:
         get."""
         sizes = np.full(batch.num_rows, self._fixed_bytes, np.int64)
         for column in self._texts:
-            sizes += _filled(pc.binary_length(batch.column(column)))
+            sizes += _lengths(batch.column(column))
         for column, width in self._lists:
-            sizes += width * _filled(pc.list_value_length(batch.column(column)))
+            sizes += width * _lengths(batch.column(column)).astype(np.int64)
         return sizes
 
     def rows(

@@ -141,7 +141,7 @@ class Topic:
     @property
     def doubtful(self) -> int:
         """Records that wait for what the log says of them, or behind such."""
-        return sum(map(len, self._doubtful))
+        return sum(map(len, self._doubtful)) if self._doubtful else 0
 
     @property
     def waiting(self) -> int:
@@ -225,7 +225,8 @@ class Topic:
 
     def _keep(self, piece: Piece, place: I64, verdict: U8, before: I64) -> None:
         order, marks = None, place
-        if np.any(marks[1:] < marks[:-1]):
+        # Without disorder they never fall: only a record that is refused has a place ahead of its log.
+        if (self.stream.max_disorder_ms or self._keeps_all) and np.any(marks[1:] < marks[:-1]):
             order = np.argsort(marks, kind="stable")
             marks = marks[order]
         start = 0 if piece.left == FIRST else int(np.searchsorted(marks, piece.left))
@@ -246,7 +247,7 @@ class Topic:
         times: list[I64] = []
         users: list[I64] = []
         batches: list[pa.RecordBatch] = []
-        rising = True
+        rising, emptied = True, False
         for run in self._runs:
             stop = int(np.searchsorted(run.marks, bound)) if bound != LAST else len(run.piece)
             if stop > run.start:
@@ -261,9 +262,10 @@ class Topic:
                     else piece.batch.take(pa.array(rows))
                 )
                 run.start = stop
+                emptied |= not run.waiting
             elif not self.stream.max_disorder_ms and run.waiting:
                 break  # marks never fall from one run to the next
-        if any(not run.waiting for run in self._runs):
+        if emptied:
             self._runs = deque(run for run in self._runs if run.waiting)
         out = Released(joined(marks), joined(times), joined(users), batches)
         if rising:

@@ -26,31 +26,59 @@ static inline int64_t plus(int64_t time, int64_t by) {
     return __builtin_add_overflow(time, by, &sum) ? INT64_MAX : sum;
 }
 
+// Which of the users that a clock remembers may be a given one: nearly every record is of another, which one look
+// tells. It is made anew for each call.
+class Remembered {
+  public:
+    void add(int64_t user) { ++count_[place(user)]; }
+    void remove(int64_t user) { --count_[place(user)]; }
+    bool maybe(int64_t user) const { return count_[place(user)]; }
+
+  private:
+    static uint64_t place(int64_t user) { return (uint64_t(user) * 0x9E3779B97F4A7C15u) >> 55; }
+
+    uint8_t count_[512] = {};
+};
+
 struct Clock {
     int64_t mark;   // greatest time taken
     int64_t front;  // greatest time that was found agreed on; looked for anew when a record lies beyond its reach
     int64_t count;  // users noted so far; the last USERS of them are kept, each once
     int64_t users[USERS], times[USERS];
 
-    void note(int64_t user, int64_t time) {
+    int kept() const { return int(std::min<int64_t>(count, USERS)); }
+
+    Remembered remembered() const {
+        Remembered some;
+        for (int i = 0; i < kept(); ++i) some.add(users[i]);
+        return some;
+    }
+
+    void note(Remembered& some, int64_t user, int64_t time) {
         mark = std::max(mark, time);
-        int place = USERS;
-        for (int i = USERS - 1; i >= 0; --i) place = users[i] == user ? i : place;  // all of them: in a few instructions
-        if (place < std::min<int64_t>(count, USERS)) {
-            times[place] = std::max(times[place], time);
-            return;
+        if (some.maybe(user)) {
+            int place = USERS;
+            for (int i = USERS - 1; i >= 0; --i) place = users[i] == user ? i : place;
+            if (place < kept()) {
+                times[place] = std::max(times[place], time);
+                return;
+            }
         }
-        users[count % USERS] = user;
-        times[count++ % USERS] = time;
+        const uint64_t place = uint64_t(count) % USERS;
+        if (count >= USERS) some.remove(users[place]);
+        some.add(user);
+        users[place] = user;
+        times[place] = time;
+        ++count;
     }
 
     int64_t agreed() const {
-        const int kept = int(std::min<int64_t>(count, USERS));
-        if (!kept) return front;
+        const int size = kept();
+        if (!size) return front;
         int64_t sorted[USERS];
-        std::copy(times, times + kept, sorted);
-        const int place = std::min(QUORUM, kept / 2 + 1) - 1;
-        std::nth_element(sorted, sorted + place, sorted + kept, std::greater<int64_t>());
+        std::copy(times, times + size, sorted);
+        const int place = std::min(QUORUM, size / 2 + 1) - 1;
+        std::nth_element(sorted, sorted + place, sorted + size, std::greater<int64_t>());
         return std::max(front, sorted[place]);
     }
 
@@ -92,21 +120,10 @@ static Votes ask(int64_t n, const int64_t* ts, const int64_t* user, int64_t mark
     return votes;
 }
 
-}  // namespace
-
-extern "C" {
-
-int64_t clock_size() { return sizeof(Clock) / sizeof(int64_t); }
-
-// Judge n records; returns how many could be judged: the next one waits for more records. mark int64[n]: the place of
-// each in event time; verdict uint8[n].
-//
-// disorder: marks lag by so much, so that a record that late has its own time for its mark.
-// floor: a time that the log is known to have reached. ended: nothing follows for now, so decide by what there is;
-// limit: then nothing later than this is believed.
-int64_t clock_judge(int64_t* state, int64_t n, const int64_t* ts, const int64_t* user, int64_t max_ahead,
-                    int64_t disorder, int64_t floor, int64_t limit, uint8_t ended, int64_t* mark, uint8_t* verdict) {
-    Clock& clock = *reinterpret_cast<Clock*>(state);
+// As `clock_judge`. The clock is a copy of its own, so that what is written beside it never makes it be read again.
+static int64_t judge(Clock& clock, int64_t n, const int64_t* ts, const int64_t* user, int64_t max_ahead,
+                     int64_t disorder, int64_t floor, int64_t limit, uint8_t ended, int64_t* mark, uint8_t* verdict) {
+    Remembered some = clock.remembered();
     const int64_t slack = std::min(max_ahead, std::max(disorder, max_ahead / SLACK));
     for (int64_t i = 0; i < n; ++i) {
         const int64_t time = ts[i];
@@ -136,21 +153,43 @@ int64_t clock_judge(int64_t* state, int64_t n, const int64_t* ts, const int64_t*
             clock.front = front;
         }
         verdict[i] = time < clock.behind(plus(disorder, max_ahead)) ? kLate : kTaken;
-        clock.note(user[i], time);
+        clock.note(some, user[i], time);
         mark[i] = std::max(time, clock.behind(disorder));
     }
     return n;
+}
+
+}  // namespace
+
+extern "C" {
+
+int64_t clock_size() { return sizeof(Clock) / sizeof(int64_t); }
+
+// Judge n records; returns how many could be judged: the next one waits for more records. mark int64[n]: the place of
+// each in event time; verdict uint8[n].
+//
+// disorder: marks lag by so much, so that a record that late has its own time for its mark.
+// floor: a time that the log is known to have reached. ended: nothing follows for now, so decide by what there is;
+// limit: then nothing later than this is believed.
+int64_t clock_judge(int64_t* state, int64_t n, const int64_t* ts, const int64_t* user, int64_t max_ahead,
+                    int64_t disorder, int64_t floor, int64_t limit, uint8_t ended, int64_t* mark, uint8_t* verdict) {
+    Clock clock = *reinterpret_cast<const Clock*>(state);
+    const int64_t judged =
+        judge(clock, n, ts, user, max_ahead, disorder, floor, limit, ended, mark, verdict);
+    *reinterpret_cast<Clock*>(state) = clock;
+    return judged;
 }
 
 // Go again over n records with the marks and verdicts that they got.
 void clock_follow(int64_t* state, int64_t n, const int64_t* ts, const int64_t* user, int64_t max_ahead,
                   const int64_t* mark, const uint8_t* verdict) {
     Clock& clock = *reinterpret_cast<Clock*>(state);
+    Remembered some = clock.remembered();
     for (int64_t i = 0; i < n; ++i) {
         if (verdict[i] == kDoubted) clock.mark = std::max(clock.mark, mark[i]);
         if (verdict[i] >= kDoubted) continue;
         if (ts[i] > plus(clock.front, max_ahead)) clock.front = clock.agreed();
-        clock.note(user[i], ts[i]);
+        clock.note(some, user[i], ts[i]);
     }
 }
 

@@ -15,7 +15,7 @@ constexpr uint32_t SEGMENT_LIMIT = SEGMENT_SLOTS / 8 * 7;  // keys in a segment 
 struct Slot {
     int64_t key;
     uint32_t row;  // NO_ROW: empty
-    uint32_t spare;
+    uint32_t home;  // where its key would lie by itself; erasing needs it of all neighbours
 };
 
 struct Segment {
@@ -92,10 +92,11 @@ class Index {
         const uint64_t hash = index_hash(view(), key);
         for (;;) {
             Segment* const segment = segment_of(view(), hash);
-            Slot& slot = segment->slots[probe(segment->slots, key, home_slot(hash))];
+            const uint32_t home = home_slot(hash);
+            Slot& slot = segment->slots[probe(segment->slots, key, home)];
             if (slot.row != NO_ROW) return slot.row;
             if (segment->count < SEGMENT_LIMIT) {
-                slot = {key, row, 0};
+                slot = {key, row, home};
                 ++segment->count;
                 return row;
             }
@@ -112,9 +113,8 @@ class Index {
         const uint32_t row = slots[hole].row;
         if (row == NO_ROW) return NO_ROW;
         for (uint32_t i = (hole + 1) % SEGMENT_SLOTS; slots[i].row != NO_ROW; i = (i + 1) % SEGMENT_SLOTS) {
-            const uint32_t home = home_slot(index_hash(view(), slots[i].key));
             // a key may move back to the hole unless its home lies behind it
-            if ((i - home) % SEGMENT_SLOTS >= (i - hole) % SEGMENT_SLOTS) {
+            if ((i - slots[i].home) % SEGMENT_SLOTS >= (i - hole) % SEGMENT_SLOTS) {
                 slots[hole] = slots[i];
                 hole = i;
             }

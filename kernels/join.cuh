@@ -96,7 +96,7 @@ class JoinIndex {
         for (int64_t i = 0; i < n; ++i) {
             advance(wm[i]);
             slot[i] = -1;
-            status[i] = kind[i] == kImpression ? impression(key[i], ts[i], wm[i], size[i], slot + i)
+            status[i] = kind[i] == kImpression ? impression(key[i], ts[i], wm[i], *size++, slot + i)
                                                : click(key[i], ts[i], wm[i], slot + i);
         }
     }
@@ -189,11 +189,15 @@ class JoinIndex {
     bool has_room(State state, int64_t size) const { return bytes[state] + size <= room_[state]; }
 
     Status impression(int64_t key, int64_t ts, int64_t wm, int64_t size, int64_t* slot) {
-        uint32_t id = find_row(index_.view(), key);
-        if (id != NO_ROW && entries_[id].state != kWaiting) return kDuplicate;
-        if (!has_room(kPending, ENTRY_BYTES + size)) return kFull;
-        const bool met = id != NO_ROW;
-        if (!met) id = create(key);
+        if (!has_room(kPending, ENTRY_BYTES + size)) {
+            const uint32_t known = find_row(index_.view(), key);
+            return known != NO_ROW && entries_[known].state != kWaiting ? kDuplicate : kFull;
+        }
+        const uint32_t unused = free_.empty() ? uint32_t(entries_.size()) : free_.back();
+        const uint32_t id = index_.find_or_insert(key, unused);
+        const bool met = id != unused;
+        if (met && entries_[id].state != kWaiting) return kDuplicate;
+        if (!met) take(key);
         Entry& e = entries_[id];
         if (met) bytes[kWaiting] -= size_of(e);
         e.serial = next_serial++;
@@ -246,6 +250,13 @@ class JoinIndex {
     }
 
     uint32_t create(int64_t key) {
+        const uint32_t id = take(key);
+        index_.find_or_insert(key, id);
+        return id;
+    }
+
+    // An entry that is not in the index: the last free one, or one more.
+    uint32_t take(int64_t key) {
         uint32_t id = uint32_t(entries_.size());
         if (free_.empty()) {
             entries_.emplace_back();
@@ -254,7 +265,6 @@ class JoinIndex {
             free_.pop_back();
         }
         entries_[id] = {key, 0, 0, -1, -1, 0, NO_ROW, kWaiting, kNo};
-        index_.find_or_insert(key, id);
         return id;
     }
 

@@ -91,15 +91,17 @@ class JoinIndex:
             self._calls.join_free(handle)
 
     def push(self, kind: U8, key: I64, ts: I64, wm: I64, size: I64 | None = None) -> Pushed:
-        """Feed n events in sequence: kind (IMPRESSION or CLICK), key, event time, watermark and, of an
-        impression, bytes of its columns, each [n].
+        """Feed n events in sequence: kind (IMPRESSION or CLICK), key, event time and watermark, each [n].
+
+        size: bytes of the columns of each of the m impressions, int64[m]; None: 0.
 
         The watermark must not fall, within a call or between calls.
         """
         n = len(kind)
-        size = np.zeros(n, np.int64) if size is None else size
-        if not n == len(key) == len(ts) == len(wm) == len(size):
-            raise ValueError("kind, key, ts, wm and size differ in length")
+        impressions = n - int(np.count_nonzero(kind))
+        size = np.zeros(impressions, np.int64) if size is None else size
+        if not n == len(key) == len(ts) == len(wm) or len(size) != impressions:
+            raise ValueError("kind, key, ts and wm differ in length, or size and the impressions")
         status, slot = np.empty(n, np.uint8), np.empty(n, np.int64)
         self._calls.join_push(self._handle, n, kind, key, ts, wm, size, status, slot)
         return Pushed(status, slot)

@@ -110,7 +110,7 @@ def test_many_keys_come_and_go_in_bounded_memory() -> None:
 
 def feed(join: JoinIndex, events: Sequence[Event], wm: Sequence[int], size: int = 0) -> list[int]:
     kind, key, ts = (np.array([event[i] for event in events], np.int64) for i in range(3))
-    sizes = np.full(len(events), size)
+    sizes = np.full(np.count_nonzero(kind == IMPRESSION), size)
     return join.push(kind.astype(np.uint8), key, ts, np.array(wm, np.int64), sizes).status.tolist()
 
 

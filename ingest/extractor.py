@@ -65,7 +65,11 @@ class Extractor:
         self._recycled = Recycled(keep=8)
         # One tuple, replaced whole, so that other threads see the old or the new one.
         self._bound: tuple[Any, npt.NDArray[np.int32]] | None = None
-        self._shares: dict[frozenset[str], Shares] = {}
+        # Names of shared columns → what follows from them; for the batch that has them (True) and the other
+        # one, its last schema and the places of the roots in it.
+        self._shares: dict[
+            frozenset[str], tuple[Shares, dict[bool, tuple[pa.Schema, npt.NDArray[np.int32]]]]
+        ] = {}
         self._roots = tuple(node for node in plan.nodes if node.is_root)
 
     def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
@@ -187,20 +191,25 @@ class Extractor:
     ) -> tuple[Shares, npt.NDArray[np.int32], npt.NDArray[np.int32], pa.RecordBatch, pa.RecordBatch]:
         """What is shared, positions of the roots in both batches, and these with exactly the roots' types."""
         names = frozenset(shared.schema.names)
-        shares = self._shares.get(names)
-        if shares is None:
+        known = self._shares.get(names)
+        if known is None:
             if len(self._shares) >= _MOST_SHARES:  # clients choose which columns are shared
                 self._shares.clear()
-            shares = self._shares[names] = Shares(self.plan, names)
+            known = self._shares[names] = Shares(self.plan, names), {}
+        shares, places = known
         found = []
         for batch, which in ((shared, True), (own, False)):
-            roots = [root for root in self._roots if (root.name in names) is which]
-            arrays = bind_columns(batch, roots, encoded=True)
-            kept = [str(i) for i in range(len(arrays))]
-            bound = pa.RecordBatch.from_arrays(arrays, names=kept)
-            places = iter(range(len(arrays)))
-            at = [next(places) if (root.name in names) is which else 0 for root in self._roots]
-            found.append((np.array(at, np.int32), bound))
+            last = places.get(which)
+            if last is None or not batch.schema.equals(last[0]):
+                roots = [root for root in self._roots if (root.name in names) is which]
+                arrays = bind_columns(batch, roots, encoded=True)
+                if any(a.type != batch.column(r.name).type for r, a in zip(roots, arrays, strict=True)):
+                    batch = pa.RecordBatch.from_arrays(arrays, names=[root.name for root in roots])
+                order = batch.schema.names
+                at = [order.index(root.name) if (root.name in names) is which else 0 for root in self._roots]
+                # The columns have exactly the roots' types: a batch of this schema needs no look at them.
+                last = places[which] = batch.schema, np.array(at, np.int32)
+            found.append((last[1], batch))
         (at_shared, shared), (at_own, own) = found
         return shares, at_shared, at_own, shared, own
 

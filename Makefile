@@ -5,10 +5,11 @@ RANKS = 2
 REPORT = report.json
 ARGS =
 COMPUTING = tests/ingest tests/kernels tests/models  # tests that compile and compute, and wait for nobody
+NEWEST = tests/test_house.py tests/kernels tests/ingest/test_decode.py tests/ingest/test_examples.py tests/ingest/test_sources_files.py  # tests that run on the newest Python, too
 
 PY = .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench test-gpu bench-gpu
+.PHONY: help setup demo test test-newest check format bench test-gpu bench-gpu
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -28,6 +29,12 @@ ifeq ($(strip $(ARGS)),)
 else
 	@$(PY) -m pytest $(ARGS)
 endif
+
+test-newest: setup .venv-newest/ready  ## some of the tests with the newest Python that torch has wheels for
+	@.venv-newest/bin/python -m pytest --numprocesses=2 --dist=loadfile $(NEWEST) $(ARGS)
+
+.venv-newest/ready: setup.sh pyproject.toml constraints.txt
+	@./setup.sh newest
 
 check: setup  ## formatter, linter, types, import directions
 	@$(PY) -m ruff format --check .

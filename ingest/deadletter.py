@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ingest import metrics
 from ingest.letter_topic import TOPIC, TopicSink
+from ingest.limits import SPOOL_BYTES
 from ingest.sources.base import log_folder
 from ingest.spool import Spool
 from ingest.usable import RowCounts
@@ -49,8 +50,6 @@ MAX_VALUE_BYTES = 64 << 10
 EXAMPLE = -1
 """The offset of a letter about an example."""
 
-SPOOL_BYTES = 1 << 30
-"""Letters that may wait for their topic."""
 SPOOL = "dead_letters"
 """Folder of the spool, beside the generations of a checkpoint."""
 

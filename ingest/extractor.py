@@ -14,9 +14,10 @@ from ingest import dtypes
 from ingest.codegen_host import host_source
 from ingest.expr import Expr
 from ingest.features import Features
+from ingest.limits import FeatureLimits
 from ingest.operators.user import located
 from ingest.resources import initial_states, resource_words, resources
-from ingest.sharing import FeatureLimits, SharedFeatures, Shares, Sharing, TooLargeError
+from ingest.sharing import SharedFeatures, Shares, Sharing, TooLargeError
 from kernels.compiler import compile_host
 from kernels.errors import ConfigError, InternalError, KernelError
 from kernels.recycled import Recycled

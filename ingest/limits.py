@@ -1,4 +1,4 @@
-"""Bounds on a record, checked before memory is taken for it: a record beyond one is a dead letter."""
+"""Bounds on records, on features of a request, and on letters. The command line reads it: import little."""
 
 from __future__ import annotations
 
@@ -33,5 +33,21 @@ class RecordLimits:
             raise ConfigError(f"the limit depth is {self.depth}; it must be at most {MOST_DEPTH}")
 
 
+@dataclass(frozen=True)
+class FeatureLimits:
+    """Limits of what one call extracts.
+
+    values      of lists, over all rows, in the fields that are not shared
+    pool_bytes  of the strings and lists between features, of one block of rows and kind
+    read        bytes of strings and values of lists that all rows together read of what is shared
+    """
+
+    values: int = 2**62
+    pool_bytes: int = 2**62
+    read: int = 2**62
+
+
 LIMITS = RecordLimits()
-"""The limits where no setting says otherwise."""
+"""The limits where no setting says otherwise; a record beyond one is a dead letter."""
+SPOOL_BYTES = 1 << 30
+"""Dead letters that may wait for their topic."""

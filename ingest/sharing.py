@@ -35,20 +35,6 @@ class TooLargeError(Exception):
 
 
 @dataclass(frozen=True)
-class FeatureLimits:
-    """Limits of what one call extracts.
-
-    values      of lists, over all rows, in the fields that are not shared
-    pool_bytes  of the strings and lists between features, of one block of rows and kind
-    read        bytes of strings and values of lists that all rows together read of what is shared
-    """
-
-    values: int = 2**62
-    pool_bytes: int = 2**62
-    read: int = 2**62
-
-
-@dataclass(frozen=True)
 class SharedFeatures:
     """Features of n rows.
 

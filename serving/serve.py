@@ -25,7 +25,7 @@ import torch
 
 from ingest.pipeline import Pipeline, load_pipeline
 from kernels.children import die_with_parent
-from kernels.errors import ConfigError, ConnectError, UserError
+from kernels.errors import ConfigError, UserError
 from kernels.heap import keep_memory
 from kernels.threads import watched_threads
 from protos import livectr_pb2 as pb
@@ -171,7 +171,7 @@ def _serve_until(stopped: threading.Event, app: App) -> None:
             print(f"{role} server ready on {app.server.address} (version {served.version})", flush=True)
         while not stopped.wait(0 if app.view.standing.fatal else 0.2):
             if app.view.standing.fatal:
-                raise ConnectError(app.view.standing.fatal)
+                raise ConfigError(app.view.standing.fatal)
     finally:
         app.stop()
 

@@ -7,6 +7,7 @@ tests take names of their own (`topic_name`) or empty the database first.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -20,6 +21,7 @@ from livectr.ports import free_ports
 # tests/gpu runs where a GPU is: `make test-gpu` names the folder, everything else leaves it out without one.
 collect_ignore = [] if gpu_available() else ["gpu"]
 _numbers = itertools.count()
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it: tables would be cut at its width
 # An example that compiles a kernel, or that runs on a busy machine, is slow and right.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ingest.content_folders import content_folders
-from ingest.deadletter import SPOOL_BYTES
-from ingest.limits import LIMITS, RecordLimits
+from ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
 from ingest.usable import MIN_USABLE
 from kernels.disk import writing
 from kernels.errors import ConfigError

@@ -11,9 +11,10 @@ import pytest
 
 from ingest import dtypes
 from ingest.expr import ColumnRef, column
+from ingest.limits import FeatureLimits
 from ingest.operators import cross, key, split
 from ingest.plan import FeaturePlan
-from ingest.sharing import FeatureLimits, TooLargeError
+from ingest.sharing import TooLargeError
 from kernels.errors import InternalError
 from tests.ingest.written_out import written_out
 from tests.serving.every_operator import pipeline

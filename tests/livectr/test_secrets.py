@@ -72,7 +72,16 @@ def test_no_child_log_report_or_checkpoint_shows_the_password(tmp_path: Path, gu
     secret.write_text(PASSWORD + "\n")
     pipeline, port = ["--pipeline", str(tmp_path / "pipeline.py")], free_ports(2)
     train = ["train", *pipeline, "--source", write_files(tmp_path / "logs", 1000), "--ranks", "2"]
-    train += ["--threads", "1", "--batch-size", "64", "--publish", with_password(guarded, PASSWORD)]
+    train += [
+        "--threads",
+        "1",
+        "--batch-size",
+        "64",
+        "--min-examples",
+        "0",
+        "--publish",
+        with_password(guarded, PASSWORD),
+    ]
     train += ["--checkpoint", str(tmp_path / "checkpoint"), "--report", str(tmp_path / "report.json")]
     serve = ["serve", "rank", *pipeline, "--workers", "2", "--redis", guarded]
     serve += ["--redis-password-file", str(secret), "--metrics-port", str(port)]
@@ -108,7 +117,7 @@ def test_a_password_from_a_file(
     tmp_path: Path, guarded: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = tmp_path / "secret"
-    assert main(["inspect", "--redis", guarded]) == 2
+    assert main(["inspect", "--redis", guarded]) == 4
     assert main(["inspect", "--redis", guarded, "--redis-password-file", str(secret)]) == 2
     assert "cannot be read" in capsys.readouterr().err
     secret.write_text("\n")

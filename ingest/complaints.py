@@ -16,7 +16,7 @@ from ingest import dtypes
 
 _MOST_NAMES = 20
 
-# What is found → the type to declare for it.
+# Type found in the log → type to declare for it.
 _DECLARE = {
     "text": "string",
     "a whole number": "int64",

@@ -135,7 +135,7 @@ class DeadLetters:
 
     @property
     def place(self) -> str | None:
-        """Where a person finds the letters; None: they are only counted."""
+        """Path or URL of the letters for a person to read; None: they are only counted."""
         kafka = isinstance(self.target, str) and self.target.startswith("kafka:")
         if kafka:
             return f"topic {TOPIC} of {self.target}"
@@ -214,7 +214,7 @@ class DeadLetters:
 
     @property
     def full(self) -> bool:
-        """Whether so many letters wait for their topic that no more records should be read."""
+        """True while so many letters wait for their topic that no more records should be read."""
         sink = self._sink
         return sink is not None and sink.full
 

@@ -277,7 +277,7 @@ class ExampleSource:
         return SourceState({number: partition.state() for number, partition in self._partitions.items()})
 
     def positions(self) -> dict[TopicPartition, Position]:
-        """Where a source that is restored from the snapshot of this moment reads on."""
+        """Position from which a source restored from this moment's snapshot reads on."""
         return {
             (topic, number): at
             for number, partition in self._partitions.items()

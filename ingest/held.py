@@ -36,7 +36,7 @@ class HeldBack:
         self._held: dict[TopicPartition, _Held] = {}
 
     def due(self, now_s: float) -> bool:
-        """Whether the last look was LOOK_EVERY_S ago."""
+        """True when the last look was LOOK_EVERY_S ago."""
         return now_s - self._at_s >= LOOK_EVERY_S
 
     def look(

@@ -1,4 +1,4 @@
-"""What looks like a mistake in the data but may be right: said once as a warning, and in the report.
+"""Hints: likely mistakes in the data that may be right, said once as a warning and in the report.
 
 Rows that cannot be used are another matter (`ingest.usable`): these here were read, and learned.
 """

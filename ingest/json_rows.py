@@ -77,7 +77,7 @@ class Texts(NamedTuple):
         return block if block.are_objects() else None
 
     def are_objects(self) -> bool:
-        """Whether each text, of 2 bytes or more, begins with `{` and ends with `}`."""
+        """True if each text, of 2 bytes or more, begins with `{` and ends with `}`."""
         buffer = np.frombuffer(self.joined, np.uint8)
         begin, end = buffer[self.starts] == ord("{"), buffer[self.stops - 1] == ord("}")
         return bool(begin.all() and end.all())
@@ -347,7 +347,7 @@ _SWAP = {"bool": "float64"}
 
 
 def _is_swapped(value: Any, dtype: str) -> bool:
-    """Whether a numeric column holds a bool, or a bool column 0 or 1."""
+    """True if a numeric column holds a bool, or a bool column 0 or 1."""
     if dtype == "bool":
         return type(value) in (int, float) and value in (0, 1)
     return dtype in dtypes.NUMBERS and type(value) is bool

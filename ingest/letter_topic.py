@@ -55,7 +55,7 @@ class TopicSink:
 
     @property
     def full(self) -> bool:
-        """Whether the spool has no room."""
+        """True when the spool has no room."""
         return self._spool.full
 
     def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:

@@ -126,7 +126,7 @@ class Partition:
         return sum(self._merge.waiting())
 
     def waiting_of(self) -> list[int]:
-        """Of each topic, records that were read and not yet released: a restart reads them again."""
+        """Records of each topic that were read and not yet released: a restart reads them again."""
         return list(self._merge.waiting())
 
     @property

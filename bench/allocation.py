@@ -9,6 +9,7 @@ import numpy as np
 
 from bench.gpu import STRING, strings
 from bench.rows import row
+from ingest.extractor import Extractor
 from kernels.compiler import compile_host
 
 _SOURCE = """
@@ -90,7 +91,7 @@ def _layer_ns() -> float:
     """Nanoseconds per row of a layer, the mean of lower(), split() and key(), on one core."""
     rows = 65_536
     plan, batch, _ = strings(rows, 1)
-    extract = plan.compile()
+    extract = Extractor(plan)
     extract(batch)
     took = []
     for _ in range(9):

@@ -24,6 +24,7 @@ from bench.features import display_ads, rows_of
 from bench.launch import launch
 from bench.rows import row
 from ingest.common import Common, CommonExtractor, CommonFeatures
+from ingest.extractor import Extractor
 from ingest.features import Features
 from ingest.pipeline import Pipeline
 from models import DeepFM
@@ -98,7 +99,7 @@ def measure(shared: Collectives, quick: bool) -> list[dict[str, float]]:
     rounds, steps = (5, 2) if quick else (25, 2)
     rank, world = shared.rank, shared.world
     pipeline = replace(display_ads(), rank=DeepFM(dim=16, hidden=(256, 128)))
-    whole, common = pipeline.plan.compile(), Common.of(pipeline)
+    whole, common = Extractor(pipeline.plan), Common.of(pipeline)
     extracts: tuple[Extract, Extract] = (
         CommonExtractor(pipeline, whole),
         lambda columns, user: whole(columns),

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ingest import dtypes
 from ingest.expr import Expr
+from ingest.extractor import Extractor
 from ingest.operators import bucketize, clip, cross, hour, length, log1p, lower, ngrams, split, weekday
 from ingest.pipeline import Field, Pipeline
 from ingest.streams import Stream, Table, label_join, recent
@@ -87,7 +88,7 @@ def rows_of(pipeline: Pipeline, rows: int, seed: int = 1) -> pa.RecordBatch:
 def run(quick: bool = False) -> list[dict[str, object]]:
     """Rows of the benchmark's table: throughput at training batches, latency at a rank request's size."""
     pipeline = display_ads()
-    extractor = pipeline.plan.compile()
+    extractor = Extractor(pipeline.plan)
     rows: list[dict[str, object]] = []
     for size, figure, goal in ((4096, "rows/s", GOAL_ROWS_PER_S), (400, "ms per request", 1.0)):
         batch = rows_of(pipeline, size)

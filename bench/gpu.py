@@ -17,6 +17,7 @@ from bench.rows import row
 from ingest import operators as op
 from ingest.device import DeviceExtractor
 from ingest.expr import ColumnRef, Expr, column
+from ingest.extractor import Extractor
 from ingest.plan import FeaturePlan
 from kernels.columns import THREADS
 from kernels.device import CudaDevice, EmulatedDevice, require_gpu
@@ -196,7 +197,7 @@ def against_host(target: Target, rows: int, repeats: int) -> list[dict[str, obje
     pipeline = display_ads()
     part = rows_of(pipeline, min(rows, 4096))
     batch = pa.concat_batches([part] * max(1, rows // part.num_rows))
-    device, host = DeviceExtractor(pipeline.plan, target), pipeline.plan.compile()
+    device, host = DeviceExtractor(pipeline.plan, target), Extractor(pipeline.plan)
     device(batch), host(batch)
     ours, theirs = [], []
     for _ in range(max(3, repeats // 4)):

@@ -11,14 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from bench.features import display_ads
+from ingest.chunks import Chunk, Position
 from ingest.deadletter import DeadLetters
 from ingest.examples import ExampleSource
+from ingest.extractor import Extractor
 from ingest.label_join import used_columns
 from ingest.lookup import Lookups
 from ingest.partition import Partition, ReadyQueue
 from ingest.payload import lookup_column
 from ingest.pipeline import Pipeline
-from ingest.sources.base import Chunk, Position
 
 GOAL_EVENTS_PER_S = 100_000
 GOAL_JOIN_EVENTS_PER_S = 300_000
@@ -91,7 +92,7 @@ def write(root: Path, topics: dict[str, list[pa.RecordBatch]], suffix: str) -> N
 
 def read(pipeline: Pipeline, root: Path, *, features: bool) -> tuple[int, float]:
     """(events, seconds) from opening the source to its last example, in batches of 4,096."""
-    extract = pipeline.plan.compile()
+    extract = Extractor(pipeline.plan)
     start = time.perf_counter()
     source = ExampleSource(
         pipeline, f"file:{root}", rank=0, world=1, until_end=True, dead_letters=DeadLetters(None)

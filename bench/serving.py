@@ -21,6 +21,7 @@ import pyarrow as pa
 import safetensors.torch
 
 from bench.serving_pipeline import pipeline
+from ingest.extractor import Extractor
 from ingest.pipeline import Pipeline
 from kernels.children import die_with_parent
 from livectr.ports import free_ports
@@ -154,7 +155,7 @@ def publish(url: str, users: int, ads: int) -> None:
         }
     )
     step = DesStep(pipeline, rank=0, world=1, seed=1)
-    features = pipeline.plan.compile()(pipeline.item_columns(items))
+    features = Extractor(pipeline.plan)(pipeline.item_columns(items))
     step.front.forward(features.offsets, features.keys, features.rows)
     step.tables["user"].find_or_insert(np.arange(users))
     store = RedisStore(url, "livectr")

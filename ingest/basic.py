@@ -22,7 +22,7 @@ from ingest import metrics
 from ingest.basic_reader import Hit, PartitionReader
 from ingest.basic_store import AGAIN, Feature, Manifest, feature_of
 from ingest.examples import Examples
-from ingest.extractor import Extract
+from ingest.extractor import Extract, Extractor
 from ingest.features import Features
 from ingest.pipeline import Pipeline
 from ingest.plan import FeaturePlan
@@ -167,7 +167,7 @@ class Track:
         self,
         pipeline: Pipeline,
         basic: BasicFeatures | None = None,
-        extractor: Callable[[FeaturePlan], Extract] = FeaturePlan.compile,
+        extractor: Callable[[FeaturePlan], Extract] = Extractor,
     ) -> None:
         self.basic = basic
         self.pipeline = pipeline if basic is None else pipeline.computed(basic.names)
@@ -190,7 +190,7 @@ class Track:
     def open(
         pipeline: Pipeline,
         folder: str | None,
-        extractor: Callable[[FeaturePlan], Extract] = FeaturePlan.compile,
+        extractor: Callable[[FeaturePlan], Extract] = Extractor,
     ) -> Track:
         """With the basic features of a folder, or without (None). Raises ConfigError for an unfit folder."""
         basic = BasicFeatures.open(folder, pipeline) if folder is not None else None

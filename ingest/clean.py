@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ingest import complaints, dtypes, event_times, images
 from ingest.deadletter import Reason
+from ingest.extractor import Extractor
 from ingest.json_rows import Bad, JsonRows, Texts
 from ingest.limits import LIMITS
 from ingest.plan import FeaturePlan
@@ -151,7 +152,7 @@ def compile_filter(stream: Stream) -> Mask | None:
     if condition is None:
         return None
     plan = FeaturePlan({}, {"where": condition})
-    extract = plan.compile()
+    extract = Extractor(plan)
     roots = {root.name: root.params[0].column for root in plan.roots}
 
     def mask(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from ingest.basic import Track
 from ingest.examples import Examples
 from ingest.expr import Expr, RecentRef, is_vector, width_of
-from ingest.extractor import Extract, bind_columns
+from ingest.extractor import Extract, Extractor, bind_columns
 from ingest.features import Features
 from ingest.pipeline import Pipeline
 from ingest.plan import FeaturePlan
@@ -189,7 +189,7 @@ class CommonExtractor:
         self,
         pipeline: Pipeline,
         whole: Extract,
-        extractor: Callable[[FeaturePlan], Extract] = FeaturePlan.compile,
+        extractor: Callable[[FeaturePlan], Extract] = Extractor,
     ) -> None:
         self._plan = plan = pipeline.plan
         self._whole, self._compile = whole, extractor

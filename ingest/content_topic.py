@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from ingest.chunks import BEGINNING, Chunk
 from ingest.content import digest_of
 from ingest.contents import Content
 from ingest.deadletter import DeadLetters, Reason
 from ingest.keys import key_of
 from ingest.limits import LIMITS, RecordLimits
-from ingest.sources.base import BEGINNING, Chunk, open_source
+from ingest.sources.base import open_source
 from ingest.streams import Table
 from kernels.errors import ConfigError
 

@@ -34,15 +34,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ingest import metrics
+from ingest.addresses import log_folder
 from ingest.letter_topic import TOPIC, TopicSink
 from ingest.limits import SPOOL_BYTES
-from ingest.sources.base import log_folder
 from ingest.spool import Spool
 from ingest.usable import RowCounts
 from kernels.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
-    from ingest.sources.base import Position
+    from ingest.chunks import Position
 
 __all__ = ["TOPIC", "DeadLetters", "Reason"]
 

@@ -21,13 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest import arrow_rows, dtypes
+from ingest.chunks import BEGINNING, Chunk, Position, UnreadableMessage
 from ingest.clean import Cleaner, Mask
 from ingest.deadletter import DeadLetters, Reason
 from ingest.decoded import Decoded
 from ingest.json_rows import Bad, JsonRows, Texts
 from ingest.limits import LIMITS, RecordLimits
 from ingest.row_text import row_text
-from ingest.sources.base import BEGINNING, Chunk, Position, UnreadableMessage
 from ingest.streams import Stream, Table
 from kernels.errors import UserError
 

@@ -29,11 +29,10 @@ import pyarrow as pa
 from ingest.codegen import device_source, emulation_source, kernel_names
 from ingest.device_batch import DeviceBatch, roots_in
 from ingest.expr import Expr, given
-from ingest.extractor import Extract, bind_columns, explained
+from ingest.extractor import Extract, Extractor, bind_columns, explained
 from ingest.features import Features
 from ingest.placement import place
 from ingest.plan import FeaturePlan
-from ingest.resources import initial_states
 from ingest.statistics import Statistics
 from ingest.transfer import CpuWork
 from kernels.device import CudaDevice, EmulatedDevice, require_gpu
@@ -90,7 +89,7 @@ class DeviceExtractor:
         self._split, new = substitute(plan, self.placement.cpu)
         # Each of the plan's statistic nodes as the device knows it; None: only the CPU does.
         self._on_device = [new.get(id(node)) for node in plan.statistics]
-        self._initial = initial_states(plan)
+        self._initial = plan.initial_states()
         self._cpu = CpuWork(self.placement.cpu) if self.placement.cpu else None
         self._worker = ThreadPoolExecutor(1, "cpu-nodes") if self._cpu else None
         self._waits = _first_that_waits(self._split)
@@ -191,7 +190,7 @@ def compiler(
     """What compiles plans for a device: for a GPU with at most `budget_bytes` of its memory for batches of
     `rows` rows. Raises ConfigError for a GPU that is not there."""
     if device == "cpu":
-        return FeaturePlan.compile
+        return Extractor
     require_gpu()
     return partial(DeviceExtractor, budget_bytes=budget_bytes, rows=rows)
 

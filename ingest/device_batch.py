@@ -13,7 +13,6 @@ from ingest.codegen import Member, members
 from ingest.expr import Expr
 from ingest.features import Features
 from ingest.plan import FeaturePlan
-from ingest.resources import resources
 from ingest.staging import ALIGNMENT, places, staged, struct_words
 from kernels.columns import THREADS
 from kernels.device import Buffer, Device
@@ -40,7 +39,7 @@ class DeviceBatch:
         self._keys = 0
         self._buffers: dict[str, Buffer] = {}
         self._hosts: dict[str, npt.NDArray[np.uint8]] = {}
-        self._resources = self._hold([array for one in resources(plan) for array in one.arrays])
+        self._resources = self._hold([array for resource in plan.resources for array in resource.arrays])
         self._state_of: tuple[Any, ...] = ()
         self._state_at: tuple[Buffer, list[int]] = (device.memory(0), [])
 
@@ -190,7 +189,7 @@ class DeviceBatch:
             return [self._state_at[1][[id(n) for n in plan.statistics].index(id(node))]]
         held = [n for n in plan.nodes if n.device is not None and n.device.resource is not None]
         at = 0
-        for other, resource in zip(held, resources(plan), strict=True):
+        for other, resource in zip(held, plan.resources, strict=True):
             if other is node:
                 return [*self._resources[1][at : at + len(resource.arrays)], *resource.scalars]
             at += len(resource.arrays)

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from ingest import dtypes, metrics
 from ingest.arrow_rows import as_one
+from ingest.chunks import Position, TopicPartition
 from ingest.deadletter import DeadLetters
 from ingest.held import HeldBack
 from ingest.label_join import label_columns, required_columns, used_columns
@@ -27,7 +28,7 @@ from ingest.lookup import Lookups, LookupTable
 from ingest.partition import Partition
 from ingest.payload import INSTANCE, ITEM, TIME, USER, lookup_column
 from ingest.pipeline import Pipeline
-from ingest.sources.base import Position, Source, TopicPartition, open_source
+from ingest.sources.base import Source, open_source
 from ingest.state import SourceState
 from ingest.stats import Reporter, SourceStats
 from ingest.usable import MIN_USABLE, judge

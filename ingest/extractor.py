@@ -16,7 +16,6 @@ from ingest.expr import Expr
 from ingest.features import Features
 from ingest.limits import FeatureLimits
 from ingest.operators.user import located
-from ingest.resources import initial_states, resource_words, resources
 from ingest.sharing import SharedFeatures, Shares, Sharing, TooLargeError
 from kernels.compiler import compile_host
 from kernels.errors import ConfigError, InternalError, KernelError
@@ -58,10 +57,10 @@ class Extractor:
         #: rows that ran again because a memory pool was full, so far
         self.reruns = 0
         self._library = _load(plan)
-        self._words = resource_words(
-            plan, [[array.ctypes.data for array in one.arrays] for one in resources(plan)]
+        self._words = plan.resource_words(
+            [[array.ctypes.data for array in resource.arrays] for resource in plan.resources]
         )
-        self._initial = initial_states(plan)
+        self._initial = plan.initial_states()
         self._contexts: list[_Context] = []
         self._recycled = Recycled(keep=8)
         # One tuple, replaced whole, so that other threads see the old or the new one.

@@ -23,7 +23,7 @@ class RowFilter:
 
     @cached_property
     def _extractor(self) -> Extractor:
-        return FeaturePlan({"keep": self.condition}).compile()
+        return Extractor(FeaturePlan({"keep": self.condition}))
 
     def __call__(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """bool[rows] of a batch with plain column names ("ts", not "impressions.ts")."""

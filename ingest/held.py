@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ingest import metrics
+from ingest.chunks import TopicPartition
 from ingest.partition import Partition
-from ingest.sources.base import TopicPartition
 from kernels.clock import FIRST, LAST
 
 LOOK_EVERY_S = 0.5

@@ -4,16 +4,13 @@ features."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.expr import ColumnRef, column
-from ingest.extractor import Extractor
-from ingest.plan import FeaturePlan
 from kernels.errors import ConfigError
+from kernels.keys import hash_texts
 
 Keys = npt.NDArray[np.int64]
 
@@ -35,9 +32,7 @@ def key_of(values: pa.Array | pa.ChunkedArray) -> Keys:
         except pa.ArrowInvalid as error:
             raise ConfigError(f"a key does not fit 64 bits: {error}") from error
     if kind in (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.null()):
-        dtype = "string" if kind == pa.null() or "string" in str(kind) else "binary"
-        batch = pa.RecordBatch.from_arrays([values], names=["values.value"])
-        return _hasher(dtype)(batch).keys
+        return _hashed(values if kind in (pa.string(), pa.binary()) else values.cast(_narrow(kind)))
     raise ConfigError(f"values of type {kind} have no key; use integers, bools or strings")
 
 
@@ -46,6 +41,15 @@ def hash_strings(values: pa.Array | Sequence[str | None]) -> Keys:
     return key_of(values if isinstance(values, pa.Array) else pa.array(values, pa.string()))
 
 
-@cache
-def _hasher(dtype: str) -> Extractor:
-    return FeaturePlan({"key": column(ColumnRef("values", "value"), dtype)}).compile()
+def _narrow(kind: pa.DataType) -> pa.DataType:
+    return pa.binary() if kind == pa.large_binary() else pa.string()
+
+
+def _hashed(texts: pa.Array) -> Keys:
+    """Keys of strings or binaries, int64[n]."""
+    if not len(texts):  # Arrow may leave out the buffers of empty columns
+        return np.empty(0, np.int64)
+    filled = texts.fill_null(b"" if texts.type == pa.binary() else "") if texts.null_count else texts
+    _, offsets, data = filled.buffers()
+    places = np.frombuffer(offsets, np.int32)[filled.offset : filled.offset + len(filled) + 1]
+    return hash_texts(np.frombuffer(data or b"", np.uint8), places)

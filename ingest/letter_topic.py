@@ -19,12 +19,12 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
 
 from ingest import metrics
-from ingest.sources.brokers import connect_admin, kafka_servers
+from ingest.addresses import connect_admin, kafka_servers
 from ingest.spool import Spool
 from kernels.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ingest.sources.base import Position
+    from ingest.chunks import Position
 
 TOPIC = "livectr.dead_letters"
 LOOK_EVERY_S = 0.2

@@ -11,11 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest import dtypes
+from ingest.chunks import BEGINNING
 from ingest.deadletter import DeadLetters
 from ingest.keys import key_of
 from ingest.limits import LIMITS, RecordLimits
 from ingest.rowlog import RowLog
-from ingest.sources.base import BEGINNING, open_source
+from ingest.sources.base import open_source
 from ingest.streams import Table
 from kernels.keys import KeyNumbers
 

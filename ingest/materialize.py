@@ -32,6 +32,7 @@ from ingest.basic_store import (
 )
 from ingest.deadletter import DeadLetters
 from ingest.examples import Examples, ExampleSource
+from ingest.extractor import Extractor
 from ingest.features import Features
 from ingest.pipeline import Pipeline
 from ingest.streams import needs_statistics
@@ -89,7 +90,7 @@ def materialize(
     rows are usable.
     """
     part = pipeline.select([feature.name for feature in features])
-    extract = part.plan.compile()
+    extract = Extractor(part.plan)
     if target.exists():
         raise ConfigError(f"{target} exists; delete it or name another folder")
     with _finished(target) as folder:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ingest.arrow_rows import as_one
-from ingest.sources.base import Chunk, Position
+from ingest.chunks import Chunk, Position
 from ingest.streams import Stream
 from ingest.topic import Piece, Topic, joined
 from kernels.clock import FIRST, LAST

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ingest.chunks import Chunk, Position
 from ingest.deadletter import DeadLetters, Reason
 from ingest.label_join import Ready, fitted, joiner
 from ingest.merge import Merge
 from ingest.pipeline import Pipeline
 from ingest.row_text import row_text
-from ingest.sources.base import Chunk, Position
 from ingest.state import PartitionState
 from ingest.streams import Stream
 from ingest.topic import Piece

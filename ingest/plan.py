@@ -1,25 +1,25 @@
 """The feature plan: expressions of a pipeline as layers of a DAG (FeatureBox §4, Fig. 4).
 
 Every call is a node; equal calls are one node; a node's layer is its depth from the roots, so the nodes of a
-layer have no dependencies among them. `compile` generates the device code of the whole plan.
+layer have no dependencies among them. `ingest.extractor.Extractor` compiles a plan.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
 
 from ingest import dtypes
 from ingest.expr import Expr, is_vector, width_of
 from ingest.layout import Layout
 from ingest.operators.key import key
+from ingest.resources import Array, Resource
 from ingest.streams import roots_of
 from kernels.errors import ConfigError
-
-if TYPE_CHECKING:
-    from ingest.extractor import Extractor
 
 
 class FeaturePlan:
@@ -80,6 +80,25 @@ class FeaturePlan:
         return tuple(node for node in self.nodes if node.device and node.device.statistic)
 
     @cached_property
+    def resources(self) -> tuple[Resource, ...]:
+        """The resources of the nodes, in node order."""
+        return tuple(node.device.resource for node in self.nodes if node.device and node.device.resource)
+
+    def resource_words(self, addresses: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
+        """Members of the resources' structs one after the other.
+
+        Args:
+            addresses: for each resource, the addresses of its arrays.
+        """
+        pairs = zip(self.resources, addresses, strict=True)
+        return np.array([word for resource, at in pairs for word in (*at, *resource.scalars)], np.int64)
+
+    def initial_states(self) -> tuple[Array, ...]:
+        """The state of each statistic before the first batch, in the order of `statistics`."""
+        statistics = [node.device.statistic for node in self.statistics if node.device]
+        return tuple(statistic.initial() for statistic in statistics if statistic)
+
+    @cached_property
     def layout(self) -> Layout:
         """Where the results lie."""
         return Layout(self)
@@ -91,13 +110,6 @@ class FeaturePlan:
             [(name, node.digest) for name, node in outputs.items()] for outputs in (self.sparse, self.dense)
         ]
         return hashlib.sha256(repr(outputs).encode()).hexdigest()
-
-    def compile(self) -> Extractor:
-        """Generates and compiles the host extractor (cached on disk). ConfigError when a user's operator
-        does not compile."""
-        from ingest.extractor import Extractor
-
-        return Extractor(self)
 
 
 def _sparse(name: str, expr: object) -> Expr:

@@ -9,13 +9,10 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from ingest.plan import FeaturePlan
 
 Array = npt.NDArray[Any]
 
@@ -73,24 +70,3 @@ class Statistic(ABC):
 
         observed: float64[B], or int64[B] when the node's first input is a whole number, bool or key.
         """
-
-
-def resources(plan: FeaturePlan) -> tuple[Resource, ...]:
-    """The resources of a plan's nodes, in node order."""
-    return tuple(node.device.resource for node in plan.nodes if node.device and node.device.resource)
-
-
-def resource_words(plan: FeaturePlan, addresses: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
-    """Members of the resources' structs one after the other, given where the arrays of each one are."""
-    words = [
-        word
-        for resource, at in zip(resources(plan), addresses, strict=True)
-        for word in (*at, *resource.scalars)
-    ]
-    return np.array(words, np.int64)
-
-
-def initial_states(plan: FeaturePlan) -> tuple[Array, ...]:
-    """The state of each statistic before the first batch, in the order of `plan.statistics`."""
-    statistics = [node.device.statistic for node in plan.statistics if node.device]
-    return tuple(statistic.initial() for statistic in statistics if statistic)

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ingest.chunks import BEGINNING, Chunk, Position
 from ingest.keys import key_of
-from ingest.sources.base import BEGINNING, Chunk, Position
 from ingest.streams import Stream
 from kernels.clock import AHEAD, DOUBTED, FIRST, LAST, LATE, NO_TIME, TAKEN, follow, judge, new_clock
 from kernels.errors import CheckpointError

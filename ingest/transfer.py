@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ingest import dtypes
 from ingest.expr import Device, Expr, given, mapped
+from ingest.extractor import Extractor
 from ingest.features import Features
 from ingest.plan import FeaturePlan
 from ingest.statistics import Statistics
@@ -32,7 +33,7 @@ class CpuWork:
         self._counts = [len(parts) for parts in encoded]
         flat = [part for parts in encoded for part in parts]
         self.plan = FeaturePlan({str(index): part for index, part in enumerate(flat)})
-        self._extract = self.plan.compile()
+        self._extract = Extractor(self.plan)
 
     def __call__(
         self, batch: pa.RecordBatch, statistics: Statistics | None = None

@@ -7,7 +7,8 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 
-from kernels.native import address, checked, contiguous
+from kernels.arrays import address, contiguous
+from kernels.native import checked
 
 ROWS = 4
 LEAST, MOST = 2, 127

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kernels.arrays import address, contiguous
 from kernels.compiler import compile_host
-from kernels.native import address, contiguous
 
 Reals = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kernels.arrays import contiguous
 from kernels.device_memory import blocks_of
 from kernels.device_store import DeviceStore
-from kernels.native import contiguous
 from kernels.table import Floats, Keys, Missing, Rows
 
 CHUNK_ROWS = 1 << 20

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kernels.arrays import contiguous
 from kernels.device import CudaDevice
 from kernels.device_store import Target
 from kernels.device_table import Batch, DeviceTable
 from kernels.errors import ConfigError
-from kernels.native import contiguous
 from kernels.table import MISSING_ROW, DynamicTable, FieldTables, Floats, Keys, Missing, Rows
 
 SPARE = 16

@@ -18,11 +18,19 @@ MISSING = 0xFFFFFFFF
 
 _SOURCE = """
 #include "index.cuh"
+#include "threads.cuh"
 
 extern "C" {
 
 void combine_keys(int64_t* keys, const int64_t* others, int64_t n) {
     for (int64_t i = 0; i < n; ++i) keys[i] = static_cast<int64_t>(hash_combine(keys[i], others[i]));
+}
+
+void hash_texts(const uint8_t* bytes, const int32_t* offsets, int64_t n, int64_t* keys) {
+    livectr::parallel_chunks(n, 8192, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+            keys[i] = static_cast<int64_t>(hash_bytes(bytes + offsets[i], offsets[i + 1] - offsets[i]));
+    });
 }
 
 struct Numbers {
@@ -60,6 +68,18 @@ def combine_keys(keys: I64, others: I64) -> I64:
     return combined
 
 
+def hash_texts(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> I64:
+    """XXH64 of each text, int64[n].
+
+    Args:
+        data: uint8[m], the bytes of all texts.
+        offsets: int32[n + 1], where each text begins; offsets[n] is the end of the last.
+    """
+    keys = np.empty(len(offsets) - 1, np.int64)
+    _library().hash_texts(data, offsets, len(keys), keys)
+    return keys
+
+
 class KeyNumbers:
     """Numbers keys 0, 1, 2… in order of first sight: the dictionary of a look-up table."""
 
@@ -93,8 +113,10 @@ def _library() -> ctypes.CDLL:
     library = compile_host(_SOURCE, name="keys")
     i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
     u32 = np.ctypeslib.ndpointer(np.uint32, flags="C")
+    bytes_, i32 = np.ctypeslib.ndpointer(np.uint8, flags="C"), np.ctypeslib.ndpointer(np.int32, flags="C")
     handle, number = ctypes.c_void_p, ctypes.c_int64
     library.combine_keys.argtypes = [i64, i64, number]
+    library.hash_texts.argtypes = [bytes_, i32, number, i64]
     library.numbers_new.restype = handle
     library.numbers_free.argtypes = [handle]
     library.numbers_find.argtypes = [handle, i64, number, u32]

@@ -1,11 +1,8 @@
-"""The compiled table of one row layout, and how NumPy arrays cross into it."""
+"""The compiled table of one row layout, and its calls."""
 
 import ctypes
 import functools
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from kernels.compiler import compile_host
 from kernels.errors import InternalError
@@ -66,23 +63,6 @@ def _compile(layout_source: str) -> ctypes.CDLL:
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
-
-
-def contiguous(array: npt.ArrayLike, dtype: npt.DTypeLike, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
-    """`array` as C-contiguous `dtype` of `shape` (None: any length). Raises ValueError.
-
-    Integers are never read from floats: that would round large keys.
-    """
-    given = np.asarray(array)
-    if given.size and not np.can_cast(given.dtype, dtype, casting="same_kind"):
-        raise ValueError(f"expected {np.dtype(dtype)}, not {given.dtype}")
-    if given.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, given.shape, strict=True)):
-        raise ValueError(f"expected shape {shape}, not {given.shape}")
-    return np.ascontiguousarray(given, dtype)
-
-
-def address(array: npt.NDArray[Any]) -> int:
-    return array.ctypes.data
 
 
 def checked(result: int) -> int:

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.admission import Admission
+from kernels.arrays import address, contiguous
 from kernels.layout import RowLayout
-from kernels.native import address, checked, contiguous, table_library
+from kernels.native import checked, table_library
 from kernels.recycled import Recycled
 from kernels.usage import Tracked
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kernels.arrays import contiguous
 from kernels.compiler import compile_host
-from kernels.native import contiguous
 
 I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]

@@ -17,7 +17,8 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 
-from kernels.native import address, checked, contiguous
+from kernels.arrays import address, contiguous
+from kernels.native import checked
 
 Keys = npt.NDArray[np.int64]
 Stamps = npt.NDArray[np.uint32]

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ingest.draw import to_svg
+from ingest.extractor import Extractor
 from ingest.pipeline import Pipeline
 from ingest.placement import place
 from kernels.errors import CheckpointError, ConfigError, ConnectError
@@ -45,7 +46,7 @@ def show_pipeline(
     """
     from models.base import ModelConfig
 
-    pipeline.plan.compile()
+    Extractor(pipeline.plan)
     placement = place(pipeline.plan, budget_bytes=budget_bytes, rows=rows)
     for role, model in (("rank", pipeline.rank), ("prerank", pipeline.prerank)):
         if not isinstance(model, ModelConfig) and (role == "rank" or model is not None):

@@ -23,7 +23,7 @@ from typing import Self
 
 from kafka.errors import TopicAlreadyExistsError
 
-from ingest.sources.brokers import connect_admin
+from ingest.addresses import connect_admin
 from kernels.children import die_with_parent
 from kernels.errors import ConfigError, ConnectError, InternalError
 from livectr.ports import free_ports

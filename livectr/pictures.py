@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ingest.chunks import BEGINNING
 from ingest.content import ContentStore, digest_of
 from ingest.content_topic import ContentTopic
 from ingest.contents import Content
 from ingest.deadletter import DeadLetters
 from ingest.keys import hash_strings
-from ingest.sources.base import BEGINNING
 from ingest.streams import Table
 from kernels.errors import ConfigError
 

@@ -74,7 +74,7 @@ def holds(url: str, topic: str) -> str | None:
     from kafka import KafkaConsumer, TopicPartition
     from kafka.errors import KafkaError
 
-    from ingest.sources.brokers import kafka_servers, no_answer
+    from ingest.addresses import kafka_servers, no_answer
 
     try:
         consumer = KafkaConsumer(
@@ -175,7 +175,7 @@ class KafkaSink:
         from kafka import KafkaProducer
         from kafka.errors import KafkaError
 
-        from ingest.sources.brokers import connect_admin, kafka_servers
+        from ingest.addresses import connect_admin, kafka_servers
         from livectr.kafka import create_topics
 
         create_topics(url, topics, compacted=tables)

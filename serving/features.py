@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ingest.extractor import Extractor
 from ingest.plan import FeaturePlan
 from ingest.sharing import SharedFeatures, TooLargeError
 from ingest.statistics import Statistics
@@ -20,7 +21,7 @@ class RequestFeatures:
     def __init__(self, plan: FeaturePlan, limits: RequestLimits = DEFAULT) -> None:
         self._plan = plan
         self._limits = limits
-        self._extractor = plan.compile()
+        self._extractor = Extractor(plan)
 
     def of(self, columns: Columns, row: Callable[[int], str]) -> Callable[[Statistics], SharedFeatures]:
         """The features of a request's columns, given a version's statistics (of this plan, or of one that

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.arrays import contiguous
 from kernels.compiler import compile_host
 from kernels.errors import InternalError
-from kernels.native import contiguous
 
 I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]

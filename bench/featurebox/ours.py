@@ -18,6 +18,7 @@ import numpy as np
 from bench.featurebox.pipeline import display_ads
 from ingest.deadletter import DeadLetters
 from ingest.examples import Examples, ExampleSource
+from ingest.extractor import Extractor
 from ingest.features import Features
 from ingest.pipeline import Pipeline
 
@@ -48,7 +49,7 @@ def examples(pipeline: Pipeline, folder: str, limit: int | None = None) -> Itera
 
 def first(pipeline: Pipeline, folder: str, rows: int) -> Features:
     """Features of the first rows of the log."""
-    extract = pipeline.plan.compile()
+    extract = Extractor(pipeline.plan)
     return Features.concat([extract(batch.columns) for batch in examples(pipeline, folder, rows)])
 
 
@@ -61,7 +62,7 @@ def resident_mib() -> float:
 def measure(folder: str) -> dict[str, float]:
     """Seconds and memory of one pass, after a warm-up on the first rows."""
     pipeline = display_ads()
-    extract = pipeline.plan.compile()
+    extract = Extractor(pipeline.plan)
     for batch in examples(pipeline, folder, 2 * BATCH):
         extract(batch.columns)
     start, cpu = time.perf_counter(), time.process_time()

@@ -21,6 +21,7 @@ from bench.images.view import BEHAVIOURS, WIDTH, view
 from bench.rows import row
 from bench.serving import F64, NOW_MS, push, serving
 from ingest.content import ContentStore
+from ingest.extractor import Extractor
 from livectr.ports import free_ports
 from livectr.valkey import LocalRedis
 from protos.store import encode_fact, encode_history
@@ -100,7 +101,7 @@ def publish(url: str, users: int, ads: int, store: ContentStore | None) -> None:
         }
     )
     step = DesStep(pipeline, rank=0, world=1, seed=1, content={} if store is None else {"images": store})
-    features = pipeline.plan.compile()(pipeline.item_columns(items))
+    features = Extractor(pipeline.plan)(pipeline.item_columns(items))
     step.front.forward(features.offsets, features.keys, features.rows)
     step.tables["user"].find_or_insert(np.arange(users))
     redis = RedisStore(url, "livectr")

@@ -14,6 +14,7 @@ import pyarrow.parquet
 
 from ingest import dtypes
 from ingest.expr import Expr
+from ingest.keys import key_of
 from kernels.dictionary import EqualKeysError, Places, place
 from kernels.errors import ConfigError
 
@@ -49,8 +50,6 @@ def read_pairs(
 def key_places(keys: pa.Array, where: str, node: Expr) -> Places:
     """Where keys stand in the dictionary of `node`'s values. Raises ConfigError when the types differ, for a
     key that comes twice, and for two strings of the same 64-bit key."""
-    from ingest.keys import key_of  # the operators are what keys are computed with
-
     wanted = "strings" if dtypes.element(node.dtype) == "string" else "whole numbers"
     texts = keys.type in (pa.string(), pa.large_string(), pa.string_view())
     if not (texts if wanted == "strings" else pa.types.is_integer(keys.type)):

@@ -10,8 +10,8 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping
 
 from ingest import metrics
+from ingest.chunks import Chunk, Position, TopicPartition
 from ingest.deadletter import DeadLetters
-from ingest.sources.base import Chunk, Position, TopicPartition
 
 _log = logging.getLogger(__name__)
 _LAG_EVERY_S = 1.0

@@ -1,82 +1,20 @@
-"""What every source gives: chunks of decoded, cleaned records, each record with its position.
+"""Sources of logs: a Kafka cluster or a folder of files, both read as chunks of records with positions.
 
 A source reads partitions of topics from explicit positions. It keeps no state that a checkpoint needs:
-who restarts it says where to go on. `open_source` picks the source by the scheme of its URL.
+the caller passes the positions where reading goes on. `open_source` picks the source by its scheme.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
+from ingest.chunks import Chunk, Position, TopicPartition
 from kernels.errors import ConfigError
 
 if TYPE_CHECKING:
     from ingest.deadletter import DeadLetters
     from ingest.streams import Stream, Table
-
-TopicPartition: TypeAlias = tuple[str, int]
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class Position:
-    """The next record to read; positions of one partition compare as their records follow each other.
-
-    offset: Kafka message offset; in files, the running record number of the partition.
-    index: record inside an Arrow IPC message; 0 for one-event messages and files.
-    """
-
-    offset: int
-    index: int
-
-
-BEGINNING = Position(0, 0)
-
-
-class UnreadableMessage(bytes):
-    """Stands for `rows` messages that the broker holds and that cannot be unpacked; `detail` says why.
-
-    Its bytes begin as an Arrow message does, so that nobody has to look for it among JSON records.
-    """
-
-    detail: str
-    rows: int
-
-    def __new__(cls, detail: str, rows: int = 1) -> UnreadableMessage:
-        self = super().__new__(cls, b"\xff\xff\xff\xff")
-        self.detail, self.rows = detail, rows
-        return self
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Decoded records of one topic partition, in log order.
-
-    batch: n rows, the columns of the declaration that are in use; nulls filled, JSON fields taken out,
-        rows that `where` rejects removed.
-    offset: int64[n], index: int32[n]: position of each row; positions rise strictly.
-    read_ms: wall clock when the records were read.
-    next: position after the last record READ, whether or not it survived; n may be 0.
-    deleted: bool[n] for a table whose log holds deletes, else None: such a row has its key and nulls.
-    """
-
-    topic: str
-    partition: int
-    batch: pa.RecordBatch
-    offset: npt.NDArray[np.int64]
-    index: npt.NDArray[np.int32]
-    read_ms: int
-    next: Position
-    deleted: npt.NDArray[np.bool_] | None = None
-
-    def __len__(self) -> int:
-        return int(self.batch.num_rows)
 
 
 class Source(Protocol):
@@ -147,11 +85,3 @@ def open_source(
             url, streams, until_end=until_end, dead_letters=dead_letters, columns=columns, **options
         )
     raise ConfigError(f"source {url!r} is neither kafka://HOST:PORT nor file:DIR")
-
-
-def log_folder(url: str) -> Path:
-    """`file:DIR` or `file:///DIR` → DIR; ConfigError when it is not of that form."""
-    scheme, _, rest = url.partition(":")
-    if scheme != "file" or not rest.strip("/"):
-        raise ConfigError(f"log folder {url!r} is not file:DIR")
-    return Path(rest.removeprefix("//"))

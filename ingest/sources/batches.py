@@ -24,8 +24,8 @@ from kafka.record import memory_records
 from kafka.record.default_records import DefaultRecord, DefaultRecordBatch
 from kafka.record.util import decode_varint
 
+from ingest.chunks import UnreadableMessage
 from ingest.limits import LIMITS
-from ingest.sources.base import UnreadableMessage
 
 _CHUNK = 1024  # records that are read at once
 

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from ingest.addresses import log_folder
+from ingest.chunks import Chunk, Position, TopicPartition
 from ingest.clean import Mask
 from ingest.deadletter import TOPIC, DeadLetters, Reason
 from ingest.decode import Decoder
 from ingest.limits import LIMITS, RecordLimits
 from ingest.sources.background import QUEUE_BYTES, BackgroundSource
-from ingest.sources.base import Chunk, Position, TopicPartition, log_folder
 from ingest.sources.parts import SUFFIXES, Part, UnreadableError, column_names, open_part
 from ingest.streams import Stream, Table
 from kernels.errors import ConfigError, MismatchError

@@ -20,15 +20,15 @@ from kafka.errors import (
     UnsupportedCodecError,
 )
 
+from ingest.addresses import kafka_servers, no_answer
+from ingest.chunks import BEGINNING, Position
+from ingest.chunks import TopicPartition as Place
 from ingest.clean import Mask
 from ingest.deadletter import TOPIC, DeadLetters
 from ingest.decode import Decoder
 from ingest.limits import LIMITS, RecordLimits
 from ingest.sources.background import QUEUE_BYTES, BackgroundSource
-from ingest.sources.base import BEGINNING, Position
-from ingest.sources.base import TopicPartition as Place
 from ingest.sources.batches import bound_batches
-from ingest.sources.brokers import kafka_servers, no_answer
 from ingest.streams import Stream, Table
 from kernels.errors import ConfigError, InternalError, MismatchError, UserError
 

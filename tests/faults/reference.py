@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ingest.content import ContentStore
+from ingest.extractor import Extractor
 from ingest.pipeline import Pipeline
 from ingest.statistics import Statistics
 from kernels.rows import row_layout
@@ -57,7 +58,7 @@ class Reference:
         self._model = configs["rank"].build(plan.fields, plan.fields, plan.dense_names, True, 0)
         self._model.load(_under("rank.", dense))
         self._model.eval()
-        self._extract = plan.compile()
+        self._extract = Extractor(plan)
         self._statistics = Statistics(plan).load(restored.statistics())
         self._plan, self._stores = plan, stores
         self._content_of = {f: name for name, content in pipeline.content.items() for f in content.fields}

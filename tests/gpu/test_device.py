@@ -8,6 +8,7 @@ import pytest
 
 from bench.features import display_ads, rows_of
 from ingest.device import DeviceExtractor
+from ingest.extractor import Extractor
 from kernels.device import CudaDevice
 from tests.ingest import device_checks as checks
 
@@ -51,7 +52,7 @@ def test_an_empty_batch() -> None:
 
 def test_calls_from_several_threads_overlap() -> None:
     pipeline = display_ads()
-    device, host = DeviceExtractor(pipeline.plan, CudaDevice), pipeline.plan.compile()
+    device, host = DeviceExtractor(pipeline.plan, CudaDevice), Extractor(pipeline.plan)
     batches = [rows_of(pipeline, 4096, seed) for seed in range(8)]
     with ThreadPoolExecutor(4) as pool:
         for got, batch in zip(pool.map(device, batches), batches, strict=True):

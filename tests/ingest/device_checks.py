@@ -16,6 +16,7 @@ from ingest import dtypes
 from ingest import operators as op
 from ingest.device import DeviceExtractor
 from ingest.expr import ColumnRef, Expr, column
+from ingest.extractor import Extractor
 from ingest.features import Features
 from ingest.plan import FeaturePlan
 from ingest.statistics import Statistics
@@ -50,7 +51,7 @@ def assert_equal(got: Features, want: Features, *, exact: bool = True) -> None:
 def operators_equal_the_host(target: Target, expressions: dict[str, list[Expr]], *, exact: bool) -> None:
     """All operators in one plan; batches that end inside, at and behind a block."""
     plan = plan_of([node for nodes in expressions.values() for node in nodes])
-    device, host = DeviceExtractor(plan, target), plan.compile()
+    device, host = DeviceExtractor(plan, target), Extractor(plan)
     rng = random.Random(1)
     for rows in SIZES:
         batch = random_batch(rng, rows + 3).slice(2, rows)
@@ -60,7 +61,7 @@ def operators_equal_the_host(target: Target, expressions: dict[str, list[Expr]],
 def random_dags_equal_the_host(target: Target, seed: int, *, exact: bool) -> None:
     rng = random.Random(seed)
     plan = plan_of(random_dag(rng, 40))
-    device, host = DeviceExtractor(plan, target), plan.compile()
+    device, host = DeviceExtractor(plan, target), Extractor(plan)
     for rows in (3, 300):
         batch = random_batch(rng, rows)
         assert_equal(device(batch), host(batch), exact=exact)
@@ -79,7 +80,7 @@ def small_budgets_change_nothing(target: Target, *, exact: bool) -> None:
     batch = pa.RecordBatch.from_arrays(
         [*batch.columns, *other.columns], names=[*batch.schema.names, *other.schema.names]
     )
-    want = plan.compile()(batch)
+    want = Extractor(plan)(batch)
     most = DeviceExtractor(plan, target, rows=rows).placement.device_memory.peak
     on_cpu = []
     for share in (1.0, 0.9, 0.8, 0.7, 0.6):
@@ -91,7 +92,7 @@ def small_budgets_change_nothing(target: Target, *, exact: bool) -> None:
 
 def a_full_pool_grows_and_nothing_is_cut(target: Target) -> None:
     plan = plan_of([op.lower(TEXT), op.ngrams(LTEXT, 2), op.cross(L64, L64), op.split(op.lower(TEXT), "a")])
-    device, host = DeviceExtractor(plan, target), plan.compile()
+    device, host = DeviceExtractor(plan, target), Extractor(plan)
     rng = random.Random(3)
     small, large = random_batch(rng, 10), random_batch(rng, 20_000)
     assert_equal(device(small), host(small))
@@ -134,7 +135,7 @@ def both_targets_refuse_the_same_rows(target: Target) -> None:
         ([4], "a"),
     ]
     batch = pa.record_batch({"t.items": [items for items, _ in rows], "t.text": [text for _, text in rows]})
-    want = plan.compile()(batch)
+    want = Extractor(plan)(batch)
     got = DeviceExtractor(plan, target)(batch)
     assert want.failed.tolist() == got.failed.tolist() == [False, True, True, False, True, False]
     kept = np.flatnonzero(~want.failed)
@@ -146,7 +147,7 @@ def statistics_equal_the_host(target: Target) -> None:
         {"bin": op.quantile_bins(F64, 4, fit_rows=50), "again": op.lower(TEXT)},
         {"z": op.zscore(F64), "often": op.log1p(op.frequency(op.lower(TEXT))), "m": op.minmax(I64)},
     )
-    device, host = DeviceExtractor(plan, target), plan.compile()
+    device, host = DeviceExtractor(plan, target), Extractor(plan)
     rng = random.Random(4)
     state = Statistics(plan)
     for _ in range(3):

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 from ingest import dtypes
+from ingest.chunks import Chunk, Position
 from ingest.deadletter import DeadLetters
 from ingest.label_join import Ready, used_columns
 from ingest.partition import Partition
 from ingest.pipeline import Pipeline
-from ingest.sources.base import Chunk, Position
 from ingest.state import SourceState
 from tests.ingest.joined_logs import Log
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ingest.sources.base import BEGINNING, Chunk, Position, Source
+from ingest.chunks import BEGINNING, Chunk, Position
+from ingest.sources.base import Source
 from ingest.streams import Stream
 
 DEADLINE_S = 60.0

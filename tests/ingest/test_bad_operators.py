@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ingest import operators as op
 from ingest.codegen import device_source
 from ingest.expr import ColumnRef, Expr, column
-from ingest.extractor import explained
+from ingest.extractor import Extractor, explained
 from ingest.pipeline import load_pipeline
 from ingest.plan import FeaturePlan
 from kernels.compiler import compile_cubin
@@ -207,7 +207,7 @@ def wrapped(x: int, bits: int) -> int:
 def test_division_in_a_users_operator_never_traps(rows: list[tuple[int, int, int, int]]) -> None:
     kinds = (pa.int64(), pa.int64(), pa.int32(), pa.int32())
     arrays = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-    found = PLAN.compile()(pa.RecordBatch.from_arrays(arrays, names=["t.a", "t.b", "t.c", "t.d"]))
+    found = Extractor(PLAN)(pa.RecordBatch.from_arrays(arrays, names=["t.a", "t.b", "t.c", "t.d"]))
     keys = {name: found.field(index)[1].tolist() for index, name in enumerate(PLAN.sparse)}
     assert keys["quotient"] == [quotient(a, b, 64) for a, b, _, _ in rows]
     assert keys["rest"] == [rest(a, b) for a, b, _, _ in rows]
@@ -223,7 +223,7 @@ def test_floats_are_divided_as_in_cpp() -> None:
     ratio = op.operator("float32 a, int64 b -> float64", "a / b + 1.0 / b", name="ratio")
     plan = FeaturePlan({"x": op.cast(ratio(column(ColumnRef("t", "f"), "float32"), A) * 8, "int64")})
     arrays = [pa.array([1.5, 1.5, -2.0], pa.float32()), pa.array([2, 0, 4])]
-    keys = plan.compile()(pa.RecordBatch.from_arrays(arrays, names=["t.f", "t.a"])).keys
+    keys = Extractor(plan)(pa.RecordBatch.from_arrays(arrays, names=["t.f", "t.a"])).keys
     np.testing.assert_array_equal(keys, [10, 2**63 - 1, -2])
 
 

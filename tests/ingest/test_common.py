@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.common import WORTHWHILE, Common, CommonExtractor, CommonFeatures
+from ingest.extractor import Extractor
 from ingest.operators import bucketize, cross, hour, length, log1p, quantile_bins, zscore
 from ingest.pipeline import Field, Pipeline
 from ingest.statistics import Statistics
@@ -112,7 +113,7 @@ def test_groups_are_equal_rows() -> None:
 @pytest.mark.parametrize("key", ["int64", "string"])
 def test_the_same_bits_as_row_by_row(key: str) -> None:
     built = pipeline(key)
-    whole = built.plan.compile()
+    whole = Extractor(built.plan)
     extract, common, rng = CommonExtractor(built, whole), Common.of(built), np.random.default_rng(1)
     statistics = Statistics(built.plan)
     for _ in range(3):
@@ -136,7 +137,7 @@ def test_the_same_bits_as_row_by_row(key: str) -> None:
 
 def test_features_that_were_read_are_grouped() -> None:
     built = pipeline()
-    whole, common, rng = built.plan.compile(), Common.of(built), np.random.default_rng(3)
+    whole, common, rng = Extractor(built.plan), Common.of(built), np.random.default_rng(3)
     batch, user = columns(built, rng)
     features = whole(batch)
     found = CommonFeatures.of(features, common)
@@ -153,7 +154,7 @@ def test_features_that_were_read_are_grouped() -> None:
 
 def test_few_rows_a_user_are_not_grouped() -> None:
     built = pipeline()
-    whole = built.plan.compile()
+    whole = Extractor(built.plan)
     extract = CommonExtractor(built, whole)
     batch, user = columns(built, np.random.default_rng(2), 20)
     index, first = extract.group(batch, user)
@@ -171,7 +172,7 @@ def test_a_null_key_is_another_group_than_0() -> None:
     built = Pipeline(labelled(log, label="label"), sparse=dict(user=log.user, ad=log.ad), rank=None)
     users = pa.array([0, None, 0, None, 7, 7, 0, None], pa.int64())
     batch = pa.RecordBatch.from_arrays([users, pa.array(range(8))], names=["log.user", "log.ad"])
-    whole = built.plan.compile()
+    whole = Extractor(built.plan)
     found = CommonExtractor(built, whole)(batch, users.fill_null(0).to_numpy())
     assert isinstance(found, CommonFeatures)
     assert found.index.tolist() == [0, 1, 0, 1, 2, 2, 0, 1]
@@ -201,7 +202,7 @@ def test_rows_that_cannot_be_extracted() -> None:
     }
     names = [root.name for root in built.plan.roots]
     batch = pa.RecordBatch.from_arrays([arrays[name] for name in names], names=names)
-    whole = built.plan.compile()
+    whole = Extractor(built.plan)
     found, wanted = CommonExtractor(built, whole)(batch, user), whole(batch)
     assert isinstance(found, CommonFeatures)
     assert found.failed.tolist() == wanted.failed.tolist() == [row in (1, 3, 5) for row in range(8)]
@@ -216,7 +217,7 @@ def test_without_a_user_feature_nothing_is_grouped() -> None:
 
     log = Stream("log", key="user", columns=dict(user="int64", ad="int64", label="float32"))
     built = Pipeline(labelled(log, label="label"), sparse=dict(ad=log.ad), rank=None)
-    extract = CommonExtractor(built, built.plan.compile())
+    extract = CommonExtractor(built, Extractor(built.plan))
     assert not extract.groups and not Common.of(built)
     batch = pa.RecordBatch.from_arrays([pa.array([5] * 9)], names=["log.ad"])
     assert not isinstance(extract(batch, np.zeros(9, np.int64)), CommonFeatures)

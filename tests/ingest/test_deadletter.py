@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
+from ingest.chunks import Position
 from ingest.deadletter import EXAMPLE, MAX_VALUE_BYTES, TOPIC, DeadLetters, Reason
-from ingest.sources.base import Position
 from kernels.errors import ConfigError
 
 

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ingest.chunks import Chunk, Position
 from ingest.clean import compile_filter
 from ingest.deadletter import DeadLetters, Reason
 from ingest.decode import Decoder
-from ingest.sources.base import Chunk, Position
 from ingest.streams import Stream, Table
 from kernels.errors import ConfigError
 

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ingest.chunks import Chunk
 from ingest.deadletter import DeadLetters, Reason
 from ingest.decode import Decoder
 from ingest.event_times import LIKELY, milliseconds
-from ingest.sources.base import Chunk
 from ingest.streams import Stream
 from kernels.errors import ConfigError
 

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafka import KafkaProducer
 
+from ingest.addresses import kafka_servers
 from ingest.deadletter import DeadLetters
 from ingest.examples import ExampleSource
 from ingest.pipeline import Pipeline
-from ingest.sources.brokers import kafka_servers
 from ingest.state import SourceState
 from kernels.clock import LAST
 from kernels.errors import CheckpointError, ConfigError

@@ -14,10 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ingest.arrow_size import plain_bytes, read_messages
+from ingest.chunks import Chunk
 from ingest.deadletter import Reason
 from ingest.decode import Decoder
 from ingest.limits import RecordLimits
-from ingest.sources.base import Chunk
 from ingest.streams import Stream
 from kernels.errors import ConfigError
 from tests.ingest.test_decode import ARROW, STREAM, USED, Letters, arrow, decode, event

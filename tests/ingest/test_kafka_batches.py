@@ -9,11 +9,12 @@ import pytest
 from kafka import KafkaProducer
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from ingest.addresses import kafka_servers
+from ingest.chunks import Position, UnreadableMessage
 from ingest.deadletter import Reason
 from ingest.limits import RecordLimits
-from ingest.sources.base import Position, UnreadableMessage, open_source
+from ingest.sources.base import open_source
 from ingest.sources.batches import ReadableBatch
-from ingest.sources.brokers import kafka_servers
 from livectr.kafka import create_topics
 from tests.ingest.reading import assign, event, rows, stream, to_end
 from tests.ingest.test_decode import Letters

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.expr import ColumnRef, column
+from ingest.extractor import Extractor
 from ingest.filters import RowFilter
 from ingest.keys import hash_strings, key_of
 from ingest.operators import key
@@ -29,7 +30,7 @@ def test_key_of_equals_the_operator(dtype: str, values: list[object]) -> None:
     node = key(column(ColumnRef("t", "x"), dtype))
     array = pa.array(values, {"bool": pa.bool_()}.get(dtype, dtype))
     batch = pa.RecordBatch.from_arrays([array], names=["t.x"])
-    want = FeaturePlan({"k": node}).compile()(batch).keys
+    want = Extractor(FeaturePlan({"k": node}))(batch).keys
     np.testing.assert_array_equal(key_of(array), want)
     np.testing.assert_array_equal(key_of(array.slice(1)), want[1:])
     np.testing.assert_array_equal(key_of(pa.chunked_array([array, array])), np.tile(want, 2))

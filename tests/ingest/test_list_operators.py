@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 from ingest import dtypes
 from ingest import operators as op
 from ingest.expr import ColumnRef, Expr, column
+from ingest.extractor import Extractor
 from ingest.features import Features
 from ingest.plan import FeaturePlan
 from kernels.dictionary import EqualKeysError, place
@@ -47,7 +48,7 @@ def features(node: Expr, values: list[Any]) -> Features:
     plan = FeaturePlan({}, outputs) if node.dtype.startswith("float") else FeaturePlan(outputs)
     (base,) = plan.roots
     array = pa.array(values, dtypes.arrow_type(base.dtype))
-    return plan.compile()(pa.RecordBatch.from_arrays([array], names=[base.name]))
+    return Extractor(plan)(pa.RecordBatch.from_arrays([array], names=[base.name]))
 
 
 def keys(node: Expr, values: list[Any]) -> list[int]:
@@ -59,7 +60,7 @@ def vector(node: Expr, values: list[Any]) -> list[list[float]]:
     plan = FeaturePlan({"n": op.length(node)}, {"x": node})
     (base,) = plan.roots
     array = pa.array(values, dtypes.arrow_type(base.dtype))
-    out = plan.compile()(pa.RecordBatch.from_arrays([array], names=[base.name]))
+    out = Extractor(plan)(pa.RecordBatch.from_arrays([array], names=[base.name]))
     assert set(out.keys.tolist()) == {out.dense.shape[1]}
     return out.dense.tolist()
 
@@ -146,7 +147,7 @@ class TestDictionary:
 
     def test_the_node_holds_the_table(self) -> None:
         plan = FeaturePlan({"x": op.lookup(TEXT, {"ä": "ö" * 1000}, "?")})
-        extractor = plan.compile()
+        extractor = Extractor(plan)
         del plan
         gc.collect()
         batch = pa.record_batch({"t.text": ["ä", "b"]})

@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ingest.chunks import Chunk, Position
 from ingest.merge import Merge
-from ingest.sources.base import Chunk, Position
 from ingest.streams import Stream
 from kernels.clock import DOUBTED, FIRST, LAST, judge, new_clock
 

@@ -186,7 +186,7 @@ def compiled(name: str) -> Extractor:
     nodes = EXPRESSIONS[name]
     sparse = {f"s{i}": node for i, node in enumerate(nodes) if dtypes.element(node.dtype) not in floats}
     dense = {f"d{i}": node for i, node in enumerate(nodes) if node.dtype in dtypes.FIXED}
-    return FeaturePlan(sparse, dense).compile()
+    return Extractor(FeaturePlan(sparse, dense))
 
 
 def check(extractor: Extractor, batch: pa.RecordBatch) -> None:
@@ -239,7 +239,7 @@ def one(node: Expr, values: list[Any]) -> Any:
     """Keys of a sparse feature over one column."""
     (base,) = FeaturePlan({"x": node}).roots
     array = pa.array(values, dtypes.arrow_type(base.dtype))
-    return FeaturePlan({"x": node}).compile()(pa.RecordBatch.from_arrays([array], names=[base.name])).keys
+    return Extractor(FeaturePlan({"x": node}))(pa.RecordBatch.from_arrays([array], names=[base.name])).keys
 
 
 def test_string_key_is_xxh64() -> None:
@@ -271,7 +271,7 @@ def test_broken_utf8_is_read_within_its_bounds(values: list[bytes]) -> None:
 
 @cache
 def compiled_broken() -> Extractor:
-    return FeaturePlan({"lower": op.lower(TEXT), "grams": op.ngrams(TEXT, 1)}).compile()
+    return Extractor(FeaturePlan({"lower": op.lower(TEXT), "grams": op.ngrams(TEXT, 1)}))
 
 
 class TestUserOperator:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from kafka import KafkaProducer
 
+from ingest.addresses import kafka_servers
 from ingest.deadletter import DeadLetters
 from ingest.examples import ExampleSource
-from ingest.sources.brokers import kafka_servers
 from livectr.kafka import Broker, create_topics
 from tests.ingest.joined_logs import pipeline, random_logs
 from tests.ingest.test_examples import messages

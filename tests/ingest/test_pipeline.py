@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ingest.extractor import Extractor
 from ingest.operators import bucketize, cross, hour, log1p
 from ingest.pipeline import Field, Pipeline, load_pipeline
 from ingest.streams import Stream, Table, label_join, labelled, recent
@@ -78,7 +79,7 @@ def test_roots_by_origin() -> None:
 
 def test_item_features_from_the_table_equal_those_of_an_impression() -> None:
     pipeline = build()
-    extractor = pipeline.plan.compile()
+    extractor = Extractor(pipeline.plan)
     rows = pa.record_batch(
         {"ad_id": pa.array([7, 9]), "category": ["toys", None], "price": pa.array([2.5, None], pa.float32())}
     )

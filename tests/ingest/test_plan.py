@@ -17,6 +17,7 @@ from ingest import dtypes
 from ingest import operators as op
 from ingest.codegen import device_source, kernel_names
 from ingest.expr import ColumnRef, Expr, column
+from ingest.extractor import Extractor
 from ingest.features import Features
 from ingest.pipeline import load_pipeline
 from ingest.plan import FeaturePlan
@@ -118,7 +119,7 @@ def test_random_dag_equals_one_by_one(seed: int) -> None:
     nodes = random_dag(rng, 40)
     sparse = {f"s{i}": node for i, node in enumerate(nodes) if "float" not in node.dtype}
     dense = {f"d{i}": node for i, node in enumerate(nodes) if node.dtype in dtypes.FIXED}
-    extractor = FeaturePlan(sparse, dense).compile()
+    extractor = Extractor(FeaturePlan(sparse, dense))
     for rows in (1, 7, 40):
         check(extractor, random_batch(rng, rows))
 
@@ -177,11 +178,11 @@ class TestBatches:
                 "t.a": pa.array([1, 2], pa.uint8()),
             }
         )
-        extractor = self.plan.compile()
+        extractor = Extractor(self.plan)
         assert equal(extractor(plain), extractor(other)) and equal(extractor(plain), extractor(plain))
 
     def test_columns_of_nulls_and_no_rows(self) -> None:
-        extractor = self.plan.compile()
+        extractor = Extractor(self.plan)
         nulls = extractor(pa.record_batch({name: pa.nulls(3) for name in ("t.a", "t.s", "t.l")}))
         assert nulls.lengths.tolist() == [[1] * 3, [1] * 3, [0] * 3] and not nulls.dense.any()
         none = extractor(pa.record_batch({name: pa.nulls(0) for name in ("t.a", "t.s", "t.l")}))
@@ -199,14 +200,14 @@ class TestBatches:
             "t.s": pa.array([None, "b"]),
             "t.l": pa.array([None, []], items.type),
         }
-        extractor = self.plan.compile()
+        extractor = Extractor(self.plan)
         want = extractor(pa.record_batch(shown))
         assert equal(extractor(pa.record_batch({**shown, "t.s": hidden, "t.l": lists})), want)
 
     def test_slices_equal_copies(self) -> None:
         rng = random.Random(5)
         batch = random_batch(rng, 50)
-        extractor = FeaturePlan({f"{i}": r for i, r in enumerate(ROOTS) if "float" not in r.dtype}).compile()
+        extractor = Extractor(FeaturePlan({f"{i}": r for i, r in enumerate(ROOTS) if "float" not in r.dtype}))
         for start, count in ((0, 50), (1, 49), (9, 1), (13, 20)):
             want = extractor(batch.take(pa.array(range(start, start + count))))
             assert equal(extractor(batch.slice(start, count)), want)
@@ -215,7 +216,7 @@ class TestBatches:
     @pytest.mark.parametrize("nulls", ["nowhere", "in the rows", "in the dictionary", "in both"])
     def test_encoded_columns_equal_plain_ones(self, nulls: str) -> None:
         rng = random.Random(6)
-        extractor = FeaturePlan({f"{i}": r for i, r in enumerate(ROOTS) if "float" not in r.dtype}).compile()
+        extractor = Extractor(FeaturePlan({f"{i}": r for i, r in enumerate(ROOTS) if "float" not in r.dtype}))
         batch, encoded, plain = random_batch(rng, 60), {}, {}
         for name, values in zip(batch.schema.names, batch.columns, strict=True):
             if nulls not in ("in the dictionary", "in both"):
@@ -232,7 +233,7 @@ class TestBatches:
         assert equal(extractor(pa.record_batch(encoded).slice(3, 580)), want.take(range(3, 583)))
 
     def test_memory_grows_once(self) -> None:
-        extractor = FeaturePlan({"x": op.cross(ROOT_L, ROOT_L)}).compile()
+        extractor = Extractor(FeaturePlan({"x": op.cross(ROOT_L, ROOT_L)}))
         batch = pa.record_batch({"t.l": [[str(i) for i in range(200)]] * 2})
         want = extractor(batch)
         grown = extractor.reruns
@@ -240,7 +241,7 @@ class TestBatches:
         assert equal(extractor(batch), want) and extractor.reruns == grown
 
     def test_missing_and_wrong_columns_are_named(self) -> None:
-        extractor = self.plan.compile()
+        extractor = Extractor(self.plan)
         with pytest.raises(ConfigError, match=r"the batch has no column t.l; it has t.a, t.s"):
             extractor(pa.record_batch({"t.a": pa.array([1]), "t.s": ["x"]}))
         with pytest.raises(ConfigError, match=r"column t.a is string, not int64"):
@@ -249,7 +250,7 @@ class TestBatches:
     def test_a_row_with_too_many_values_fails_alone(self) -> None:
         items = column(ColumnRef("t", "items"), "list<int64>")
         product = op.cross(items, items, items, items)
-        extractor = FeaturePlan({"all": product, "n": op.length(items)}).compile()
+        extractor = Extractor(FeaturePlan({"all": product, "n": op.length(items)}))
         batch = pa.record_batch({"t.items": [list(range(300)), [1, 2], list(range(16))]})
         features = extractor(batch)
         assert features.failed.tolist() == [True, False, False]
@@ -257,7 +258,7 @@ class TestBatches:
         assert features.field(1)[1].tolist() == [300, 2, 16]
 
     def test_numbers_that_are_not_finite_become_zero_and_are_counted(self) -> None:
-        extractor = FeaturePlan({}, {"x": column(ColumnRef("t", "x"), "float64")}).compile()
+        extractor = Extractor(FeaturePlan({}, {"x": column(ColumnRef("t", "x"), "float64")}))
         values = [1.5, float("nan"), float("inf"), -float("inf"), 1e300]
         features = extractor(pa.record_batch({"t.x": values}))
         assert features.dense.ravel().tolist() == [1.5, 0, 0, 0, 0] and extractor.replaced == 4
@@ -265,7 +266,7 @@ class TestBatches:
 
 def test_threads_share_an_extractor(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = display_ads()
-    extractor = pipeline.plan.compile()
+    extractor = Extractor(pipeline.plan)
     batches = [rows_of(pipeline, rows, seed=rows) for rows in (1, 5, 37, 400, 3000)]
     want = [extractor(batch) for batch in batches]
     order = [random.Random(0).randrange(len(batches)) for _ in range(200)]
@@ -278,7 +279,7 @@ def test_threads_share_an_extractor(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_are_independent_of_the_batch() -> None:
     """Serving sees other batches than training: a row's features never depend on its neighbours."""
     pipeline = display_ads()
-    extractor = pipeline.plan.compile()
+    extractor = Extractor(pipeline.plan)
     batch = rows_of(pipeline, 3000)
     parts = [extractor(batch.slice(start, 700)) for start in range(0, 3000, 700)]
     assert equal(Features.concat(parts), extractor(batch))
@@ -287,7 +288,7 @@ def test_rows_are_independent_of_the_batch() -> None:
 def test_blocks_do_not_share_memory_of_outputs() -> None:
     """More blocks than threads, so that threads use their memory again before the outputs are packed."""
     nodes = [node for name in EXPRESSIONS for node in EXPRESSIONS[name] if "float" not in node.dtype]
-    extractor = FeaturePlan({f"{index}": node for index, node in enumerate(nodes)}).compile()
+    extractor = Extractor(FeaturePlan({f"{index}": node for index, node in enumerate(nodes)}))
     rows, block = 12_000, 500
     batch = random_batch(random.Random(6), rows)
     whole = extractor(batch)
@@ -317,7 +318,7 @@ def test_a_vector_is_as_many_dense_numbers() -> None:
         {"title": title}, {"n": op.length(title), "v": op.word_embedding(op.split(title, " "), vectors)}
     )
     assert plan.dense_names == ("n", "v.0", "v.1", "v.2")
-    features = plan.compile()(pa.record_batch({"t.title": ["ad shoe", "", "shoe x"]}))
+    features = Extractor(plan)(pa.record_batch({"t.title": ["ad shoe", "", "shoe x"]}))
     np.testing.assert_array_equal(features.dense, [[7, 2, 3, 4.5], [0, 0, 0, 0], [6, 3, 4, 6]])
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from ingest import dtypes
 from ingest.expr import ColumnRef, column
+from ingest.extractor import Extractor
 from ingest.limits import FeatureLimits
 from ingest.operators import cross, key, split
 from ingest.plan import FeaturePlan
@@ -30,7 +31,7 @@ SMALL = FeaturePlan({"words": split(WORDS, " "), "tags": TAGS, "cross": cross(TA
 @pytest.mark.parametrize("seed", range(6))
 def test_features_are_those_of_columns_that_are_written_out(seed: int) -> None:
     random, rows = Random(seed), [1, 2, 511, 513, 1300, 40][seed]
-    extract = PLAN.compile()
+    extract = Extractor(PLAN)
     shared = {root.name for root in PLAN.roots if random.random() < [0.5, 1.0, 0.8, 0.2, 0.5, 0.0][seed]}
     arrays: dict[str, Any] = {}
     for root in PLAN.roots:
@@ -69,7 +70,7 @@ def batches(words: str, tags: list[int], ads: int) -> tuple[pa.RecordBatch, pa.R
 
 def test_a_shared_value_is_there_once_however_many_rows_share_it() -> None:
     plan = FeaturePlan({"words": split(WORDS, " "), "tags": TAGS, "ad": AD})
-    found = plan.compile().shared(*batches("ab " * 20_000, list(range(60_000)), 10_000), 10_000)
+    found = Extractor(plan).shared(*batches("ab " * 20_000, list(range(60_000)), 10_000), 10_000)
     assert found.shared_fields == (0, 1) and found.own_fields == (2,)
     assert (len(found.shared.keys), len(found.own.keys)) == (20_000 + 60_000, 10_000)
 
@@ -83,7 +84,7 @@ def test_a_shared_value_is_there_once_however_many_rows_share_it() -> None:
     ],
 )
 def test_what_rows_give_together_is_limited(limits: FeatureLimits, text: str) -> None:
-    extract = SMALL.compile()
+    extract = Extractor(SMALL)
     parts = batches("a b", [1, 2, 3, 4], 10_000)
     enough = FeatureLimits(values=40_000, pool_bytes=1 << 20, read=4 * 10_000)
     for _ in range(2):
@@ -93,7 +94,7 @@ def test_what_rows_give_together_is_limited(limits: FeatureLimits, text: str) ->
 
 
 def test_a_shared_row_with_too_many_values_fails_alone() -> None:
-    extract = SMALL.compile()
+    extract = Extractor(SMALL)
     assert extract.shared(*batches("a " * 70_000, [1], 3), 3).shared.failed.tolist() == [True]
     assert extract.shared(*batches("a ", [1], 3), 3).shared.failed.tolist() == [False]
 
@@ -119,11 +120,11 @@ def test_offsets_that_have_wrapped_are_refused(kind: Any, offsets: list[int]) ->
     plan = FeaturePlan({"x": TAGS if is_list else key(WORDS)})
     batch = wrong("log.tags" if is_list else "log.words", kind, offsets, 16)
     with pytest.raises(InternalError, match="offsets that fall"):
-        plan.compile()(batch)
+        Extractor(plan)(batch)
 
 
 def test_a_list_beyond_its_items_and_an_index_beyond_its_dictionary_are_refused() -> None:
-    extract = FeaturePlan({"x": TAGS}).compile()
+    extract = Extractor(FeaturePlan({"x": TAGS}))
     with pytest.raises(InternalError, match="offsets that fall"):
         extract(wrong("log.tags", pa.list_(pa.int64()), [0, 2, 17], 16))
     for index in (3, -1):
@@ -131,4 +132,6 @@ def test_a_list_beyond_its_items_and_an_index_beyond_its_dictionary_are_refused(
             pa.array([0, index], pa.int32()), pa.array(["a", "b", "c"]), safe=False
         )
         with pytest.raises(InternalError, match="beyond its dictionary"):
-            FeaturePlan({"x": key(WORDS)}).compile()(pa.RecordBatch.from_arrays([words], names=["log.words"]))
+            Extractor(FeaturePlan({"x": key(WORDS)}))(
+                pa.RecordBatch.from_arrays([words], names=["log.words"])
+            )

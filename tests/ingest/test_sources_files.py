@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ingest.chunks import Position
 from ingest.deadletter import DeadLetters
 from ingest.limits import RecordLimits
 from ingest.sources import parts
-from ingest.sources.base import Position, Source, open_source
+from ingest.sources.base import Source, open_source
 from kernels.errors import ConfigError, MismatchError, UserError
 from tests.ingest.reading import assign, event, poll_until, rows, stream, to_end
 

@@ -16,9 +16,10 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from ingest import deadletter
+from ingest.addresses import connect_admin, kafka_servers
+from ingest.chunks import Position
 from ingest.deadletter import DeadLetters
-from ingest.sources.base import Position, Source, open_source
-from ingest.sources.brokers import connect_admin, kafka_servers
+from ingest.sources.base import Source, open_source
 from ingest.streams import Stream, Table
 from kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.kafka import Broker, create_topics
@@ -172,7 +173,8 @@ def test_a_codec_that_is_not_installed_is_named(kafka_url: str, topic: str) -> N
 import sys
 sys.modules["zstandard"] = None  # importing it fails
 from ingest.deadletter import DeadLetters
-from ingest.sources.base import BEGINNING, open_source
+from ingest.chunks import BEGINNING
+from ingest.sources.base import open_source
 from ingest.streams import Stream
 from kernels.errors import ConfigError
 source = open_source("{kafka_url}", [Stream("{topic}", key="user_id", columns=dict(user_id="int64"))],

@@ -14,9 +14,9 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from prometheus_client import REGISTRY
 
+from ingest.addresses import kafka_servers
 from ingest.deadletter import TOPIC, DeadLetters, Reason
 from ingest.sources.base import open_source
-from ingest.sources.brokers import kafka_servers
 from ingest.spool import SEGMENT_BYTES, Spool
 from kernels.errors import ConfigError, UserError
 from livectr.kafka import Broker

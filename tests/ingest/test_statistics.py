@@ -86,7 +86,7 @@ EXPRESSIONS = {name: nodes for name, (_, nodes) in STATISTICS.items()}
 
 @cache
 def compiled(name: str) -> Extractor:
-    return plan_of(*EXPRESSIONS[name]).compile()
+    return Extractor(plan_of(*EXPRESSIONS[name]))
 
 
 def plan_of(*nodes: Expr) -> FeaturePlan:
@@ -142,7 +142,7 @@ def of(values: Any, node: Expr) -> pa.RecordBatch:
 
 def test_equal_values_have_no_spread() -> None:
     """Where a rounded mean would make 0.1 differ from 0.1, and noise out of it."""
-    extractor = plan_of(op.zscore(F64)).compile()
+    extractor = Extractor(plan_of(op.zscore(F64)))
     statistics = Statistics(extractor.plan)
     for rows in (4096, 777, 1):
         batch = of([0.1] * rows, op.zscore(F64))
@@ -166,7 +166,7 @@ def test_moments_of_a_long_stream() -> None:
 
 def test_what_is_not_finite_teaches_nothing() -> None:
     node = op.zscore(F64)
-    extractor = plan_of(node, op.minmax(F64), op.quantile_bins(F64, 2, 2)).compile()
+    extractor = Extractor(plan_of(node, op.minmax(F64), op.quantile_bins(F64, 2, 2)))
     start = Statistics(extractor.plan)
     batch = of([float("nan"), float("inf"), -float("inf"), 1e200], node)
     after = start.update(extractor(batch, start).observed)
@@ -175,7 +175,7 @@ def test_what_is_not_finite_teaches_nothing() -> None:
 
 def test_bounds_are_frozen() -> None:
     node = op.quantile_bins(I64, 4, 100)
-    extractor = plan_of(node).compile()
+    extractor = Extractor(plan_of(node))
     statistics = Statistics(extractor.plan)
     statistics = statistics.update(extractor(of(range(1, 201), node), statistics).observed)
     assert statistics.arrays[0].tolist() == [3, 25.75, 50.5, 75.25]  # of the first 100
@@ -188,7 +188,7 @@ def test_bounds_are_frozen() -> None:
 @settings(deadline=None)
 def test_a_sketch_is_never_too_low(values: list[int]) -> None:
     node = op.frequency(I64, width=8, depth=2)
-    extractor = plan_of(node).compile()
+    extractor = Extractor(plan_of(node))
     statistics = Statistics(extractor.plan)
     statistics = statistics.update(extractor(of(values, node), statistics).observed)
     found = extractor(of(range(-5, 61), node), statistics).dense[:, 0]
@@ -204,7 +204,7 @@ def test_the_error_of_a_sketch_keeps_its_bound() -> None:
     counts = sketch.update(sketch.initial(), keys)
     asked, true = np.unique(keys, return_counts=True)
     node = op.frequency(I64, width=1 << 10, depth=4)
-    extractor = plan_of(node).compile()
+    extractor = Extractor(plan_of(node))
     statistics = Statistics(extractor.plan).load({name_of(node): counts})
     found = extractor(of(asked, node), statistics).dense[:, 0]
     too_high = found - true.astype(np.float32)
@@ -232,7 +232,7 @@ def test_state_survives_and_belongs_to_its_pipeline() -> None:
     nodes = [op.zscore(F64), op.quantile_bins(F64, 3, 5), op.frequency(TEXT)]
     plan = FeaturePlan({"t": nodes[2]}, {"z": nodes[0], "q": nodes[1]})
     batch = pa.RecordBatch.from_pydict({"t.float64": [1.0, 2, 4, 8, 16, 32], "t.text": list("aabbäc")})
-    extractor = plan.compile()
+    extractor = Extractor(plan)
     statistics = Statistics(plan).update(extractor(batch).observed)
     assert sorted(statistics.state()) == sorted(map(name_of, plan.statistics))
     assert all(name.split("-")[0] in EXPRESSIONS for name in statistics.state())

@@ -199,7 +199,7 @@ def plan_of(name: str) -> FeaturePlan:
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_operator_equals_reference(name: str) -> None:
-    extractor = plan_of(name).compile()
+    extractor = Extractor(plan_of(name))
 
     @given(batches(extractor.plan.roots, VALUES))
     @settings(max_examples=60, deadline=None)
@@ -220,7 +220,7 @@ def run(node: Expr, **values: list[Any]) -> Extractor | Any:
     names = {root.name: root for root in FeaturePlan(sparse, dense).roots}
     arrays = [pa.array(v, dtypes.arrow_type(names[f"t.{name}"].dtype)) for name, v in values.items()]
     batch = pa.RecordBatch.from_arrays(arrays, names=[f"t.{name}" for name in values])
-    features = FeaturePlan(sparse, dense).compile()(batch)
+    features = Extractor(FeaturePlan(sparse, dense))(batch)
     return features.dense[:, 0] if dense else features.field(0)
 
 
@@ -260,7 +260,7 @@ class TestJsonField:
         text = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
         batch = pa.RecordBatch.from_arrays([text], names=[JSON.name])
         node = op.json_field(JSON, "a", "string")
-        keys = FeaturePlan({"x": node}).compile()(batch).field(0)[1]
+        keys = Extractor(FeaturePlan({"x": node}))(batch).field(0)[1]
         assert (keys == hash_strings([""])[0]).all()
 
 

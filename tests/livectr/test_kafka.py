@@ -8,7 +8,7 @@ import psutil
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from ingest.sources.brokers import connect_admin, kafka_servers
+from ingest.addresses import connect_admin, kafka_servers
 from kernels.errors import ConfigError
 from livectr import kafka
 from livectr.kafka import Broker, create_topics

@@ -13,7 +13,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from PIL import Image
 
-from ingest.sources.brokers import kafka_servers
+from ingest.addresses import kafka_servers
 from kernels.errors import ConfigError
 from livectr.cli import main
 from livectr.kafka import Broker

@@ -14,6 +14,7 @@ import torch
 from ingest import dtypes
 from ingest.content import ContentStore
 from ingest.contents import Content
+from ingest.extractor import Extractor
 from ingest.pipeline import Field, Pipeline
 from ingest.streams import Stream, Table, label_join, recent
 from models import DICM, DNN, EmbeddingModel, TwoTower
@@ -88,7 +89,7 @@ class World:
     def __init__(self, store: ContentStore, step: DesStep | None = None) -> None:
         self.store = store
         self.ads = {ad: [ad, ad + 5000, f"cat{ad % 4}"] for ad in ADS}
-        self.extract = pipeline.plan.compile()
+        self.extract = Extractor(pipeline.plan)
         self.step = step or DesStep(pipeline, rank=0, world=1, seed=SEED, content={"images": store})
         self.rng = np.random.default_rng(0)
         if step is None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import torch
 
 from ingest import dtypes
+from ingest.extractor import Extractor
 from models.base import row_segments
 from serving.scorer import model_configs
 from tests.serving.display_pipeline import pipeline
@@ -30,7 +31,7 @@ class World:
         rng = np.random.default_rng(0)
         self.users = {u: [u, int(rng.integers(10, 70)), f"städte {u % 3}"] for u in range(1, 20)}
         self.ads = {a: [a, f"cat{a % 4}", float(np.float32(rng.random() * 10))] for a in range(100, 150)}
-        self.extract = pipeline.plan.compile()
+        self.extract = Extractor(pipeline.plan)
         self.step = step or DesStep(pipeline, rank=0, world=1, seed=SEED)
         if step is None:
             for _ in range(30):

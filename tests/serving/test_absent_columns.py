@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ingest import operators as op
+from ingest.extractor import Extractor
 from ingest.pipeline import Pipeline
 from ingest.streams import Stream, Table, label_join, recent
 from models import DeepFM
@@ -61,7 +62,7 @@ def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str) -> Non
     assert optional == {"user_id", "shop", "pos", "ts"}  # n is also used as it is
     rows = schema.parse([], [column_of("n", [1, 2])], 1_000)
     found, asked = Assembler(pipeline, pipeline.plan, reader, Facts(reader)).columns(rows)
-    features = written_out(pipeline.plan.compile().shared(found.shared, found.own, found.rows))
+    features = written_out(Extractor(pipeline.plan).shared(found.shared, found.own, found.rows))
     assert asked and [features.field(field)[1].tolist() for field in range(6)] == [
         [9, 9],
         [77, 77],

@@ -24,6 +24,7 @@ from ingest import dtypes
 from ingest import operators as op
 from ingest.deadletter import DeadLetters
 from ingest.examples import ExampleSource
+from ingest.extractor import Extractor
 from ingest.features import Features
 from ingest.statistics import Statistics
 from protos import livectr_pb2 as pb
@@ -203,7 +204,7 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> I
         source.poll(0.01)
     assert not letters.counts
     examples = source.take(sum(len(page.rows) for page in pages))
-    extract, statistics = pipeline.plan.compile(), Statistics(pipeline.plan)
+    extract, statistics = Extractor(pipeline.plan), Statistics(pipeline.plan)
     for start in range(0, len(examples), 32):
         seen = extract(examples.columns.slice(start, 32), statistics)
         statistics = statistics.update(seen.observed)

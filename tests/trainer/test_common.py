@@ -12,6 +12,7 @@ import torch
 from ingest.common import CommonExtractor, CommonFeatures
 from ingest.deadletter import DeadLetters
 from ingest.examples import ExampleSource
+from ingest.extractor import Extractor
 from livectr.cli import main
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.common_worker import ROLES, SETTINGS, STEPS, WAYS, batch, pipeline
@@ -165,6 +166,6 @@ def groups_of_first_batch(source: str) -> int:
         examples.poll(0.1)
     first = examples.take(512)
     examples.close()
-    found = CommonExtractor(built, built.plan.compile()).features(first)
+    found = CommonExtractor(built, Extractor(built.plan)).features(first)
     assert isinstance(found, CommonFeatures)
     return found.groups

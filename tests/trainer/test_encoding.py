@@ -12,11 +12,11 @@ import pytest
 from kafka import KafkaProducer
 from torch import Tensor
 
+from ingest.addresses import kafka_servers
 from ingest.content import ContentStore
 from ingest.content_topic import ContentTopic
 from ingest.contents import Content
 from ingest.deadletter import DeadLetters
-from ingest.sources.brokers import kafka_servers
 from ingest.streams import Table
 from kernels.errors import ConfigError
 from livectr.kafka import create_topics

@@ -14,6 +14,7 @@ import pytest
 
 from ingest.deadletter import DeadLetters
 from ingest.examples import Examples, ExampleSource
+from ingest.extractor import Extractor
 from ingest.features import Features
 from ingest.statistics import Statistics
 from tests.trainer.ad_logs import ad_pipeline, events, write_files
@@ -35,7 +36,7 @@ class SlowExtractor:
     """The pipeline's extractor, which waits until it is let go."""
 
     def __init__(self) -> None:
-        self.extract = ad_pipeline().plan.compile()
+        self.extract = Extractor(ad_pipeline().plan)
         self.go = threading.Event()
         self.begun: list[int] = []
 

@@ -1,10 +1,11 @@
-"""Addresses of Kafka brokers, and calls to their administration."""
+"""Addresses of logs (kafka://… and file:…), and connections for the administration of Kafka brokers."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
@@ -21,6 +22,14 @@ def kafka_servers(url: str) -> list[str]:
         if scheme != "kafka" or not host or not port.isdigit():
             raise ConfigError(f"broker address {url!r} is not kafka://HOST:PORT[,HOST:PORT]")
     return servers
+
+
+def log_folder(url: str) -> Path:
+    """`file:DIR` or `file:///DIR` → DIR; ConfigError when it is not of that form."""
+    scheme, _, rest = url.partition(":")
+    if scheme != "file" or not rest.strip("/"):
+        raise ConfigError(f"log folder {url!r} is not file:DIR")
+    return Path(rest.removeprefix("//"))
 
 
 def no_answer(url: str) -> ConnectError:

@@ -9,11 +9,11 @@ import numpy as np
 
 from bench.gpu import STRING, strings
 from bench.rows import row
-from ingest.extractor import Extractor
-from kernels.compiler import compile_host
+from livectr.ingest.extract.extractor import Extractor
+from livectr.kernels.runtime.compiler import compile_host
 
 _SOURCE = """
-#include "rowblock.cuh"
+#include "extract/rowblock.cuh"
 #include <cstdlib>
 using namespace livectr;
 constexpr int64_t block = 512;  // alive at a time

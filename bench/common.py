@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from bench.features import display_ads, rows_of
 from bench.launch import launch
 from bench.rows import row
-from ingest.common import Common, CommonExtractor, CommonFeatures
-from ingest.extractor import Extractor
-from ingest.features import Features
-from ingest.pipeline import Pipeline
-from models import DeepFM
-from trainer.collectives import Collectives, connect
-from trainer.step import DesStep
+from livectr.ingest.common_features import Common, CommonExtractor, CommonFeatures
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.plan.features import Features
+from livectr.models import DeepFM
+from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.des.step import DesStep
 
 BATCH, HISTORY, ITEMS = 4096, 50, 100_000
 PER_USER = (5.0, 2.0, 1.0)

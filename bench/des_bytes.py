@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from bench.launch import launch
 from bench.planted import pipeline
 from bench.rows import row
-from ingest.features import Features
-from models import DNN, FM, LR, ModelConfig
-from trainer.collectives import Collectives, connect
-from trainer.step import DesStep
-from trainer.step_settings import StepSettings
+from livectr.ingest.plan.features import Features
+from livectr.models import DNN, FM, LR, ModelConfig
+from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.step_settings import StepSettings
 
 WORLD, FIELDS, SINGLE, KEYS, K, H = 4, 600, 530, 950, 8, 256
 MODELS: dict[str, ModelConfig] = {"LR": LR(), "FM": FM(dim=K), "DNN": DNN(dim=K, hidden=(H, 128))}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from statistics import fmean
 
+from bench.ablation.ablate import write_tables
+from bench.ablation.tables import tables_of
 from bench.page import BETWEEN, RESULTS, ROOT
-from livectr.ablation.ablate import write_tables
-from livectr.ablation.tables import tables_of
 
 PAGE = ROOT / "docs" / "dicm.md"
 FOLDER = RESULTS / "dicm"

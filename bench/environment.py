@@ -10,7 +10,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from kernels.errors import ConfigError
+from livectr.kernels.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
 

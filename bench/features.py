@@ -7,12 +7,23 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from ingest import dtypes
-from ingest.expr import Expr
-from ingest.extractor import Extractor
-from ingest.operators import bucketize, clip, cross, hour, length, log1p, lower, ngrams, split, weekday
-from ingest.pipeline import Field, Pipeline
-from ingest.streams import Stream, Table, label_join, recent
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import Expr
+from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.operators import (
+    bucketize,
+    clip,
+    cross,
+    hour,
+    length,
+    log1p,
+    lower,
+    ngrams,
+    split,
+    weekday,
+)
+from livectr.ingest.pipeline import Field, Pipeline
 
 GOAL_ROWS_PER_S = 500_000
 

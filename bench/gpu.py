@@ -14,13 +14,13 @@ from bench import gpu_tables
 from bench.features import display_ads, rows_of
 from bench.gpu_timing import Target, once, seconds
 from bench.rows import row
-from ingest import operators as op
-from ingest.device import DeviceExtractor
-from ingest.expr import ColumnRef, Expr, column
-from ingest.extractor import Extractor
-from ingest.plan import FeaturePlan
-from kernels.columns import THREADS
-from kernels.device import CudaDevice, EmulatedDevice, require_gpu
+from livectr.ingest import operators as op
+from livectr.ingest.extract.device_extractor import DeviceExtractor
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.language.expr import ColumnRef, Expr, column
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.kernels.runtime.columns import THREADS
+from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice, require_gpu
 
 WORDS, LETTERS = 4, 5
 """A string of the string workload: 4 words of 5 letters, 23 bytes."""
@@ -31,7 +31,7 @@ _EMPTY = {
     EmulatedDevice: 'extern "C" void empty(const void* plan, long long blocks) {}',
 }
 _ALLOCATE = """
-#include "threadblock.cuh"
+#include "runtime/threadblock.cuh"
 struct Plan { Pool pool; int64_t rows; int64_t* offsets; };
 static __device__ inline void body(const Plan& p, const ThreadBlock& block) {
     block.allocate(p.pool, [&](int64_t row) { return 8 + (row & 31); },
@@ -48,7 +48,7 @@ extern "C" __global__ void allocate(const Plan* plan) {
 """,
     EmulatedDevice: _ALLOCATE
     + """
-#include "threads.cuh"
+#include "runtime/threads.cuh"
 extern "C" void allocate(const Plan* plan, int64_t blocks) {
     livectr::parallel_for(blocks, [&](int64_t index) {
         ThreadBlock::Shared shared;

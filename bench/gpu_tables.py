@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from bench.gpu_timing import Target, once, seconds
 from bench.rows import row
-from kernels.device import Buffer, CudaDevice
-from kernels.device_store import BUCKET_SLOTS, LOAD
-from kernels.device_table import DeviceTable
-from kernels.gpu_cache import CachedFields, GpuCache
-from kernels.layout import AdaGrad, RowLayout, Segment
-from kernels.table import DynamicTable, FieldTables
+from livectr.kernels.gpu_table.device_store import BUCKET_SLOTS, LOAD
+from livectr.kernels.gpu_table.device_table import DeviceTable
+from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
+from livectr.kernels.runtime.device import Buffer, CudaDevice
+from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
+from livectr.kernels.table.table import DynamicTable, FieldTables
 
 HIERARCHICAL_KV = 3.9e9
 FIND, FIND_OR_INSERT = 5e9, 2.5e9

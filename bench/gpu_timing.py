@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernels.device import CudaDevice, Device, EmulatedDevice
+from livectr.kernels.runtime.device import CudaDevice, Device, EmulatedDevice
 
 Target = type[CudaDevice] | type[EmulatedDevice]
 

@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from bench.features import display_ads
-from ingest.chunks import Chunk, Position
-from ingest.deadletter import DeadLetters
-from ingest.examples import ExampleSource
-from ingest.extractor import Extractor
-from ingest.label_join import used_columns
-from ingest.lookup import Lookups
-from ingest.partition import Partition, ReadyQueue
-from ingest.payload import lookup_column
-from ingest.pipeline import Pipeline
+from livectr.ingest.chunks import Chunk, Position
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.label_join import used_columns
+from livectr.ingest.join.lookup import Lookups
+from livectr.ingest.join.partition import Partition, ReadyQueue
+from livectr.ingest.join.payload import lookup_column
+from livectr.ingest.pipeline import Pipeline
 
 GOAL_EVENTS_PER_S = 100_000
 GOAL_JOIN_EVENTS_PER_S = 300_000

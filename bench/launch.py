@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.environment import ROOT
-from kernels.children import die_with_parent
+from livectr.kernels.process.children import die_with_parent
 
 
 def launch(

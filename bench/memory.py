@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 
 from bench.rows import row
-from kernels.children import die_with_parent
-from livectr.ports import free_ports
-from livectr.scrape import scrape, value
-from livectr.valkey import LocalRedis
+from livectr.demo.scrape import scrape, value
+from livectr.kernels.process.children import die_with_parent
+from livectr.local.ports import free_ports
+from livectr.local.valkey import LocalRedis
 
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINE = "examples/display_ads/pipeline.py"

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from bench.peers.workloads import Batch, Workload
 from bench.planted import pipeline
-from models import FM, LR, DeepFM, ModelConfig, WideDeep
-from trainer.metrics import auc
-from trainer.step import DesStep
+from livectr.models import FM, LR, DeepFM, ModelConfig, WideDeep
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.quality.metrics import auc
 
 F32 = NDArray[np.float32]
 LOG = Workload(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ingest.features import Features
+from livectr.ingest.plan.features import Features
 
 
 class Head(nn.Module):

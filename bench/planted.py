@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.contents import Content
-from ingest.features import Features
-from ingest.pipeline import Field, Pipeline
-from ingest.streams import Stream, Table, labelled
-from models import ModelConfig, TwoTower
+from livectr.ingest.language.content import Content
+from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.pipeline import Field, Pipeline
+from livectr.ingest.plan.features import Features
+from livectr.models import ModelConfig, TwoTower
 
 MIX = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that id → id · MIX is one to one over 64 bits: keys look like hashes, none collide."""

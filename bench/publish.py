@@ -12,15 +12,15 @@ import numpy as np
 import redis
 
 from bench.rows import row
-from kernels.layout import AdaGrad, RowLayout, Segment
-from kernels.table import DynamicTable
-from livectr.ports import free_ports
-from livectr.valkey import LocalRedis
-from protos.store import Keyspace, encode_slots
-from trainer.control import Control
-from trainer.publish import Publisher
-from trainer.redis_store import RedisStore
-from trainer.version import Snapshot
+from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
+from livectr.kernels.table.table import DynamicTable
+from livectr.local.ports import free_ports
+from livectr.local.valkey import LocalRedis
+from livectr.protos.store import Keyspace, encode_slots
+from livectr.trainer.comm.control import Control
+from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.version import Snapshot
 
 K = 16
 LAYOUT = RowLayout((Segment("rank.w", 1, AdaGrad()), Segment("rank.v", K, AdaGrad(), 0.01)))

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from trainer.step_settings import Precision
+from livectr.trainer.step_settings import Precision
 
 
 def row(
@@ -35,6 +35,6 @@ def products(precision: Precision) -> str:
     """The end of a workload's text: the arithmetic that a precision other than fp32 gives on this CPU."""
     import torch
 
-    from models.precision import told
+    from livectr.models.precision import told
 
     return "" if precision == "fp32" else f", products in {told(precision, torch.device('cpu'))}"

@@ -28,8 +28,8 @@ from bench.launch import launch
 from bench.peers.ours import Ours, trainer
 from bench.peers.workloads import Batch, Workload
 from bench.rows import row
-from trainer.collectives import Collectives, connect
-from trainer.step_settings import TRAVELS, StepSettings, Travel
+from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.step_settings import TRAVELS, StepSettings, Travel
 
 HIDDEN, IDS = (64, 32), 20_000
 

@@ -21,18 +21,19 @@ import pyarrow as pa
 import safetensors.torch
 
 from bench.serving_pipeline import pipeline
-from ingest.extractor import Extractor
-from ingest.pipeline import Pipeline
-from kernels.children import die_with_parent
-from livectr.ports import free_ports
-from livectr.valkey import LocalRedis
-from protos.store import encode_fact, encode_history
-from serving.client import PreRankClient, RankClient
-from trainer.control import Control
-from trainer.publish import Publisher
-from trainer.redis_store import RedisStore, Values
-from trainer.step import DesStep
-from trainer.version import Push, Snapshot
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.process.children import die_with_parent
+from livectr.local.ports import free_ports
+from livectr.local.valkey import LocalRedis
+from livectr.protos.store import encode_fact, encode_history
+from livectr.serving.client import PreRankClient, RankClient
+from livectr.trainer.comm.control import Control
+from livectr.trainer.des.item_vectors import item_vectors
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.publish.redis_store import RedisStore, Values
+from livectr.trainer.publish.version import Push, Snapshot
 
 RANK_CANDIDATES = 400
 PRERANK_CANDIDATES = 4_000
@@ -160,7 +161,7 @@ def publish(url: str, users: int, ads: int) -> None:
     step.tables["user"].find_or_insert(np.arange(users))
     store = RedisStore(url, "livectr")
     dense = safetensors.torch.save(step.weights())
-    vectors = np.arange(ads), step.item_vectors(features)
+    vectors = np.arange(ads), item_vectors(step, features)
     push(store, pipeline, step, dense, side_values(store, users, items, rng), items=vectors)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bench.features import display_ads
-from models import DeepFM, TwoTower
+from livectr.models import DeepFM, TwoTower
 
 pipeline = replace(
     display_ads(),

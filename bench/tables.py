@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernels.layout import AdaGrad, RowLayout, Segment
-from kernels.table import DynamicTable, FieldTables
+from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
+from livectr.kernels.table.table import DynamicTable, FieldTables
 
 FIELDS, K, BATCH = 26, 16, 4096
 LAYOUT = RowLayout((Segment("w", 1, AdaGrad()), Segment("v", K, AdaGrad(), 0.01)))

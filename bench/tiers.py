@@ -1,4 +1,4 @@
-"""Training with tables ten times the memory they may take, beside all rows in memory (trainer.tiers).
+"""Training with tables ten times the memory they may take, beside all rows in memory (trainer.tables.tiers).
 
 A step is that of a CTR network: tables forward, an MLP forward and backward, tables backward. Every id has
 been seen before; ids are Zipf, so that the head of a batch's rows is in memory and the tail on SSD.
@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from bench.rows import row
-from kernels.layout import AdaGrad, RowLayout, Segment
-from kernels.table import DynamicTable, FieldTables, Keys
-from trainer.tiers import Ahead, Tiers
+from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
+from livectr.kernels.table.table import DynamicTable, FieldTables, Keys
+from livectr.trainer.tables.tiers import Ahead, Tiers
 
 FIELDS, K, BATCH = 26, 16, 1024
 LAYOUT = RowLayout((Segment("v", K, AdaGrad(), 0.01),))

@@ -19,9 +19,9 @@ from bench.launch import launch
 from bench.peer import Peer
 from bench.planted import Planted, pipeline
 from bench.rows import row
-from models import DeepFM
-from trainer.collectives import Collectives, connect
-from trainer.step import DesStep
+from livectr.models import DeepFM
+from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.des.step import DesStep
 
 FIELDS, DENSE, K, HIDDEN, BATCH = 26, 13, 16, (256, 128), 4096
 CARDINALITY = np.geomspace(10, 300_000, FIELDS).astype(int).tolist()

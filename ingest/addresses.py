@@ -10,7 +10,7 @@ from pathlib import Path
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from kernels.errors import ConfigError, ConnectError
+from livectr.kernels.errors import ConfigError, ConnectError
 
 
 def kafka_servers(url: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Hints: likely mistakes in the data that may be right, said once as a warning and in the report.
 
-Rows that cannot be used are another matter (`ingest.usable`): these here were read, and learned.
+Rows that cannot be used are another matter (`ingest.dead_letters.usable`): these here were read, and learned.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ingest.pipeline import Pipeline
+from livectr.ingest.pipeline import Pipeline
 
 RUNNING_ROWS, END_ROWS = 10_000, 100
 """Rows from which a share is told: while more are read, and at the end."""
@@ -25,7 +25,7 @@ def hints(
 ) -> Iterator[tuple[str, str]]:
     """(kind, sentence) of everything that is strange.
 
-    counts: of this process; the names of `ingest.stats.SourceStats`. final: nothing more is read.
+    counts: of this process; the names of `ingest.join.stats.SourceStats`. final: nothing more is read.
     fresh: reading began with the log.
     """
     log = pipeline.log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.errors import ConfigError
+from livectr.kernels.errors import ConfigError
 
 MOST_DEPTH = 256
 """Python's JSON reader, which names the mistakes, calls itself for each level and stops at 1,000 calls."""

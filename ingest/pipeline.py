@@ -14,14 +14,14 @@ from typing import Any, get_args
 
 import pyarrow as pa
 
-from ingest import dtypes
-from ingest.contents import Content, check_contents
-from ingest.expr import ColumnRef, Expr, RecentRef
-from ingest.plan import FeaturePlan
-from ingest.policies import TablePolicy, by_table
-from ingest.streams import Lookup, Stream, Table, View, roots_of
-from kernels.errors import ConfigError, UserError
-from kernels.layout import Values
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.content import Content, check_contents
+from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef
+from livectr.ingest.language.policies import TablePolicy, by_table
+from livectr.ingest.language.streams import Lookup, Stream, Table, View, roots_of
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.kernels.errors import ConfigError, UserError
+from livectr.kernels.table.layout import Values
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from kernels.disk import is_full
-from kernels.errors import ConfigError, ConnectError, DataError, InternalError, UserError
-from livectr.arguments import build_parser
+from livectr.commands.arguments import build_parser
+from livectr.kernels.errors import ConfigError, ConnectError, DataError, InternalError, UserError
+from livectr.kernels.process.disk import is_full
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,9 +24,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.arguments = list(sys.argv[1:] if arguments is None else arguments)
         if not hasattr(given, "run"):
             raise ConfigError("say what to do: `livectr --help` lists the commands.")
-        from livectr import commands
+        from livectr.commands import handlers
 
-        code = getattr(commands, given.run)(given)
+        code = getattr(handlers, given.run)(given)
         sys.stdout.flush()
         return int(code or 0)
     except DataError as error:

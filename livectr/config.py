@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from ingest.byte_units import parse_bytes
-from ingest.durations import duration_ms
-from ingest.limits import MOST_DEPTH
-from kernels.errors import ConfigError
+from livectr.ingest.language.byte_units import parse_bytes
+from livectr.ingest.language.durations import duration_ms
+from livectr.ingest.limits import MOST_DEPTH
+from livectr.kernels.errors import ConfigError
+from livectr.protos.store import without_password
 from livectr.secrets import read_password, with_password
-from protos.store import without_password
-from serving.options import ServeOptions as S
-from trainer.options import TrainOptions as T
+from livectr.serving.options import ServeOptions as S
+from livectr.trainer.options import TrainOptions as T
 
-OTHER_ENVIRONMENT = ("LIVECTR_CACHE_DIR", "LIVECTR_THREADS")  # read by kernels.compiler, not settings
+OTHER_ENVIRONMENT = ("LIVECTR_CACHE_DIR", "LIVECTR_THREADS")  # read by kernels.runtime.compiler, not settings
 # Kubernetes describes a Service "livectr-rank" to every pod as LIVECTR_RANK_SERVICE_HOST and so on.
 SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)$")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from ingest import expr, operators, streams
+from livectr.ingest import operators
+from livectr.ingest.language import expr, streams
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "features.md"
@@ -46,7 +47,9 @@ def listing() -> str:
     listed = {name for names in GROUPS.values() for name in names}
     exported = {name for name in operators.__all__ if not inspect.isclass(getattr(operators, name))}
     if listed != exported:
-        raise ValueError(f"GROUPS and ingest.operators differ in {', '.join(sorted(listed ^ exported))}")
+        raise ValueError(
+            f"GROUPS and livectr.ingest.operators differ in {', '.join(sorted(listed ^ exported))}"
+        )
     sections = [_section("Signs", [_entry(head, function) for head, function in SIGNS.items()])]
     sections.append(_section("Histories", [_function("recent", streams.recent)]))
     for group, names in GROUPS.items():

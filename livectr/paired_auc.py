@@ -22,7 +22,7 @@ from math import erfc, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.metrics import gauc, gauc_error
+from livectr.trainer.quality.metrics import gauc, gauc_error
 
 F64 = NDArray[np.float64]
 Floats = NDArray[np.float32] | F64

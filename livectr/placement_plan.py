@@ -9,10 +9,10 @@ from pathlib import Path
 
 from rich.table import Table
 
-from ingest.byte_units import show_bytes
-from ingest.pipeline import Pipeline
-from kernels.errors import ConfigError
-from livectr.inspect import make_console
+from livectr.commands.inspect import make_console
+from livectr.ingest.language.byte_units import show_bytes
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def measured(pipeline: Pipeline, *, checkpoint: Path | None, report: Path | None
                 f"{report} is no report of `livectr train --report` ({type(error).__name__}: {error})."
             ) from None
     elif checkpoint is not None:
-        from trainer.manifest import newest_manifest
+        from livectr.trainer.checkpoint.manifest import newest_manifest
 
         manifest = newest_manifest(checkpoint)
         if manifest is None:
@@ -69,13 +69,13 @@ def show_placement(
 
     Raises ConfigError where the ranks cannot hold them.
     """
-    from kernels.rows import row_layout
-    from models.base import row_segments
-    from trainer.balance import balance, loads
-    from trainer.configs import model_configs
-    from trainer.measured import row_bytes, stats_of
-    from trainer.options import check_placement
-    from trainer.placement import place
+    from livectr.kernels.table.rows import row_layout
+    from livectr.models.base import row_segments
+    from livectr.trainer.configs import model_configs
+    from livectr.trainer.options import check_placement
+    from livectr.trainer.placement.balance import balance, loads
+    from livectr.trainer.placement.measured import row_bytes, stats_of
+    from livectr.trainer.placement.placement import place
 
     check_placement(placement, rank_memory)
     layout = row_layout(row_segments(model_configs(pipeline)), pipeline.row_values)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from kernels.errors import ConfigError
+from livectr.kernels.errors import ConfigError
 
 _ADDRESS = re.compile(r"(?P<scheme>\w+://)(?:(?P<user>[^/@]*)@)?(?P<rest>.*)", re.DOTALL)
 

@@ -1,7 +1,7 @@
 """CTR networks as DES sub-operators; the trainer and the servers run the same ones.  Imports torch only."""
 
-from models.autoint import AutoInt
-from models.base import (
+from livectr.models.autoint import AutoInt
+from livectr.models.base import (
     CTRModel,
     Gathered,
     Gathers,
@@ -17,20 +17,20 @@ from models.base import (
     rowwise_adagrad,
     sgd,
 )
-from models.dcn import DCN
-from models.deepfm import DeepFM
-from models.dicm import DICM
-from models.dien import DIEN
-from models.din import DIN
-from models.dnn import DNN
-from models.embedding import EmbeddingModel, SubModel, TextProjection
-from models.flen import FLEN
-from models.fm import FM
-from models.lr import LR
-from models.pnn import PNN
-from models.two_tower import TwoTower
-from models.wide_deep import WideDeep
-from models.xdeepfm import XDeepFM
+from livectr.models.dcn import DCN
+from livectr.models.deepfm import DeepFM
+from livectr.models.dicm import DICM
+from livectr.models.dien import DIEN
+from livectr.models.din import DIN
+from livectr.models.dnn import DNN
+from livectr.models.embedding import EmbeddingModel, SubModel, TextProjection
+from livectr.models.flen import FLEN
+from livectr.models.fm import FM
+from livectr.models.lr import LR
+from livectr.models.pnn import PNN
+from livectr.models.two_tower import TwoTower
+from livectr.models.wide_deep import WideDeep
+from livectr.models.xdeepfm import XDeepFM
 
 __all__ = [
     "DCN",

@@ -23,11 +23,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from models.attention import ActivationUnit
-from models.base import Ragged
-from models.layers import matrix
-from models.products import product
-from models.ragged import list_max, list_sum, newest
+from livectr.models.attention import ActivationUnit
+from livectr.models.base import Ragged
+from livectr.models.layers import matrix
+from livectr.models.products import product
+from livectr.models.ragged import list_max, list_sum, newest
 
 AggregatorName = Literal["concat", "sum", "max", "attentive", "multi_query_attentive"]
 AGGREGATORS: tuple[str, ...] = get_args(AggregatorName)

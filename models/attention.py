@@ -7,7 +7,8 @@ The first layer is split, with blocks W_v, W_q, W_d, W_p of its matrix:
 
     [v, q, v − q, v ∘ q] W = v (W_v + W_d) + (v ∘ q) W_p + q (W_q − W_d)
 
-so that the last term is computed once a sample. On a CPU the whole unit is one kernel (`kernels.attention`):
+so that the last term is computed once a sample. On a CPU the whole unit is one kernel
+(`kernels.network.attention`):
 what its layers make of a list never leaves the cache. Written as products of matrices, most of the time goes
 into copies of [nnz, H]. The kernel computes in the number type that it is given, whatever `models.precision`
 says.
@@ -24,10 +25,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from kernels.attention import AttentionKernel
-from models.base import Ragged
-from models.layers import matrix
-from models.ragged import list_sum, per_vector
+from livectr.kernels.network.attention import AttentionKernel
+from livectr.models.base import Ragged
+from livectr.models.layers import matrix
+from livectr.models.ragged import list_sum, per_vector
 
 
 class ActivationUnit(nn.Module):

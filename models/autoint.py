@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.base import (
+from livectr.models.base import (
     Columns,
     CTRModel,
     Gathered,
@@ -36,8 +36,8 @@ from models.base import (
     adagrad,
     whole,
 )
-from models.layers import MLP, FieldLinear, generator, matrix
-from models.products import product
+from livectr.models.layers import MLP, FieldLinear, generator, matrix
+from livectr.models.products import product
 
 
 @dataclass(frozen=True)

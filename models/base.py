@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from models.settings import check_fields, check_settings
+from livectr.models.settings import check_fields, check_settings
 
 PRIOR = (1.0, 19.0)
 """Clicks and misses that a model believes to have seen before its first example: 5 %, held loosely."""
@@ -41,7 +41,8 @@ def prior_log_odds(clicks: float = 0.0, misses: float = 0.0) -> float:
 
 @dataclass(frozen=True)
 class OptimiserSpec:
-    """A table optimiser by its name in `kernels.layout`; `params` are those that differ from its defaults."""
+    """A table optimiser by its name in `kernels.table.layout`; `params` are those that differ from its
+    defaults."""
 
     name: str
     params: tuple[tuple[str, float], ...] = ()
@@ -64,7 +65,8 @@ OPTIMISERS = {
     "Adam": ("lr", "beta1", "beta2", "eps", "adaptive_l2"),
     "FTRL": ("alpha", "beta", "l1", "l2"),
 }
-"""Parameters of the optimisers in `kernels.layout`; `adaptive_l2` is that of its `Adaptive`, off at 0."""
+"""Parameters of the optimisers in `kernels.table.layout`; `adaptive_l2` is that of its `Adaptive`, off at
+0."""
 
 
 def sgd(**params: float) -> OptimiserSpec:

@@ -25,9 +25,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.base import Columns, CTRModel, Gathered, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
-from models.layers import MLP, FieldLinear, local_stack, some
-from models.products import affine, product
+from livectr.models.base import (
+    Columns,
+    CTRModel,
+    Gathered,
+    ModelConfig,
+    OptimiserSpec,
+    Part,
+    SegmentSpec,
+    adagrad,
+)
+from livectr.models.layers import MLP, FieldLinear, local_stack, some
+from livectr.models.products import affine, product
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from models.base import (
+from livectr.models.base import (
     Columns,
     CTRModel,
     Gathered,
@@ -26,8 +26,8 @@ from models.base import (
     adagrad,
     ftrl,
 )
-from models.fm import fm_finish, fm_partial
-from models.layers import MLP, FieldLinear, first_order
+from livectr.models.fm import fm_finish, fm_partial
+from livectr.models.layers import MLP, FieldLinear, first_order
 
 
 @dataclass(frozen=True)

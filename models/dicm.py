@@ -26,8 +26,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from models.aggregators import Aggregator, AggregatorName, aggregator
-from models.base import (
+from livectr.models.aggregators import Aggregator, AggregatorName, aggregator
+from livectr.models.base import (
     Columns,
     CTRModel,
     Gathered,
@@ -40,13 +40,13 @@ from models.base import (
     ftrl,
     whole,
 )
-from models.din import DIN, DINModel
-from models.dnn import DNN, DNNModel
-from models.layers import QUIET, generator, glorot
-from models.lr import LRModel
-from models.products import affine
-from models.ragged import content, pooled_content
-from models.settings import check_choice, check_fields, check_name, check_names
+from livectr.models.din import DIN, DINModel
+from livectr.models.dnn import DNN, DNNModel
+from livectr.models.layers import QUIET, generator, glorot
+from livectr.models.lr import LRModel
+from livectr.models.products import affine
+from livectr.models.ragged import content, pooled_content
+from livectr.models.settings import check_choice, check_fields, check_name, check_names
 
 Basic = Literal["lr", "mlp", "din"]
 Images = Literal["none", "ad", "behaviors", "joint"]

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.base import CTRModel, Part, Ragged
-from models.interest import InterestConfig, InterestModel
-from models.layers import matrix
-from models.products import product
-from models.ragged import padded
+from livectr.models.base import CTRModel, Part, Ragged
+from livectr.models.interest import InterestConfig, InterestModel
+from livectr.models.layers import matrix
+from livectr.models.products import product
+from livectr.models.ragged import padded
 
 
 @dataclass(frozen=True)

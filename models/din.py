@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from models.attention import ActivationUnit
-from models.base import CTRModel, Part, Ragged
-from models.interest import InterestConfig, InterestModel
+from livectr.models.attention import ActivationUnit
+from livectr.models.base import CTRModel, Part, Ragged
+from livectr.models.interest import InterestConfig, InterestModel
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,18 @@ from typing import get_args
 
 from torch import Tensor
 
-from models.base import Columns, CTRModel, Gathered, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
-from models.layers import MLP, Activation, FieldLinear
-from models.settings import check_choice
+from livectr.models.base import (
+    Columns,
+    CTRModel,
+    Gathered,
+    ModelConfig,
+    OptimiserSpec,
+    Part,
+    SegmentSpec,
+    adagrad,
+)
+from livectr.models.layers import MLP, Activation, FieldLinear
+from livectr.models.settings import check_choice
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from models.base import Schedule, copy_named
-from models.half import half_linear
-from models.layers import generator, glorot, matrix
-from models.products import affine
-from models.settings import check_settings
+from livectr.models.base import Schedule, copy_named
+from livectr.models.half import half_linear
+from livectr.models.layers import generator, glorot, matrix
+from livectr.models.products import affine
+from livectr.models.settings import check_settings
 
 
 @dataclass(frozen=True)

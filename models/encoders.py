@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from models.random_conv import RandomConv
-from models.vgg16 import VGG16
+from livectr.models.random_conv import RandomConv
+from livectr.models.vgg16 import VGG16
 
 KINDS = "small, vgg16:/path/to/weights.safetensors, or module:attribute"
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.base import (
+from livectr.models.base import (
     Columns,
     CTRModel,
     Gathered,
@@ -34,8 +34,8 @@ from models.base import (
     adagrad,
     ftrl,
 )
-from models.layers import MLP, FieldLinear, first_order, first_order_sum, matrix
-from models.settings import check_fields
+from livectr.models.layers import MLP, FieldLinear, first_order, first_order_sum, matrix
+from livectr.models.settings import check_fields
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from models.base import (
+from livectr.models.base import (
     Columns,
     CTRModel,
     Gathered,
@@ -27,8 +27,8 @@ from models.base import (
     adagrad,
     ftrl,
 )
-from models.fused import field_sums
-from models.layers import FieldLinear, first_order, some
+from livectr.models.fused import field_sums
+from livectr.models.layers import FieldLinear, first_order, some
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.products import addmm, addmm_into, mm, mm_into
+from livectr.models.products import addmm, addmm_into, mm, mm_into
 
 
 def field_sums(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from models.products import affine, rounds
+from livectr.models.products import affine, rounds
 
 ROWS = 1024
 """Rows of a product of gradients: with the largest gradient scaled to ½, its sums stay below float16's

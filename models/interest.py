@@ -21,7 +21,7 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from models.base import (
+from livectr.models.base import (
     Columns,
     CTRModel,
     Gathered,
@@ -34,9 +34,9 @@ from models.base import (
     adagrad,
     whole,
 )
-from models.layers import MLP, Activation, SomeFieldsLinear, generator, glorot
-from models.products import affine
-from models.settings import check_choice, check_names
+from livectr.models.layers import MLP, Activation, SomeFieldsLinear, generator, glorot
+from livectr.models.products import affine
+from livectr.models.settings import check_choice, check_names
 
 
 @dataclass(frozen=True)

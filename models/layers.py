@@ -11,9 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models.base import Columns, Part
-from models.fused import perceptron
-from models.products import affine, product
+from livectr.models.base import Columns, Part
+from livectr.models.fused import perceptron
+from livectr.models.products import affine, product
 
 Activation = Literal["relu", "prelu"]
 

@@ -13,8 +13,17 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from models.base import Columns, CTRModel, Gathered, ModelConfig, OptimiserSpec, Part, SegmentSpec, ftrl
-from models.layers import first_order, first_order_sum
+from livectr.models.base import (
+    Columns,
+    CTRModel,
+    Gathered,
+    ModelConfig,
+    OptimiserSpec,
+    Part,
+    SegmentSpec,
+    ftrl,
+)
+from livectr.models.layers import first_order, first_order_sum
 
 
 @dataclass(frozen=True)

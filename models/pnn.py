@@ -21,9 +21,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.base import Columns, CTRModel, Gathered, ModelConfig, OptimiserSpec, Part, SegmentSpec, adagrad
-from models.layers import MLP, FieldLinear, local_stack, matrix, some
-from models.products import product
+from livectr.models.base import (
+    Columns,
+    CTRModel,
+    Gathered,
+    ModelConfig,
+    OptimiserSpec,
+    Part,
+    SegmentSpec,
+    adagrad,
+)
+from livectr.models.layers import MLP, FieldLinear, local_stack, matrix, some
+from livectr.models.products import product
 
 PRODUCTS = ("inner", "outer")
 

@@ -24,7 +24,7 @@ from typing import Literal, get_args
 
 import torch
 
-from kernels import bf16
+from livectr.kernels.network import bf16
 
 Precision = Literal["fp32", "bf16"]
 Way = Literal["fp32", "onednn", "operands"]

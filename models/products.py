@@ -1,8 +1,8 @@
 """Products of a layer, in the precision that holds (`models.precision`).
 
 torch's own operations, except where factors are to be rounded to bf16 here: then a kernel of ours packs both
-factors as bf16 and sums in fp32 (`kernels.bf16`). Products with an edge of fewer than 16 numbers, an output
-layer's, gain nothing and stay fp32.
+factors as bf16 and sums in fp32 (`kernels.network.bf16`). Products with an edge of fewer than 16 numbers, an
+output layer's, gain nothing and stay fp32.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from kernels import bf16
-from models.precision import operands
+from livectr.kernels.network import bf16
+from livectr.models.precision import operands
 
 NARROW = 16
 

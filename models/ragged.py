@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.base import Gathered, Ragged
+from livectr.models.base import Gathered, Ragged
 
 
 def sample_of(offsets: Tensor) -> Tensor:

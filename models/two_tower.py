@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from models.base import (
+from livectr.models.base import (
     Columns,
     CTRModel,
     Gathered,
@@ -32,10 +32,10 @@ from models.base import (
     adagrad,
     whole,
 )
-from models.layers import MLP, QUIET, SomeFieldsLinear, generator, glorot
-from models.products import affine
-from models.ragged import pooled_content
-from models.settings import check_fields, check_names
+from livectr.models.layers import MLP, QUIET, SomeFieldsLinear, generator, glorot
+from livectr.models.products import affine
+from livectr.models.ragged import pooled_content
+from livectr.models.settings import check_fields, check_names
 
 SOFT = 0.1
 """Length at which a tower's output begins to count as a direction. A plain ‖y‖ has gradients of γ / ‖y‖,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from models.base import (
+from livectr.models.base import (
     Columns,
     CTRModel,
     Gathered,
@@ -28,7 +28,7 @@ from models.base import (
     adagrad,
     ftrl,
 )
-from models.layers import MLP, FieldLinear, first_order, first_order_sum
+from livectr.models.layers import MLP, FieldLinear, first_order, first_order_sum
 
 
 @dataclass(frozen=True)

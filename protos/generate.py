@@ -9,11 +9,11 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def generate(out_dir: Path) -> None:
-    """Writes protos/livectr_pb2.py, livectr_pb2.pyi and livectr_pb2_grpc.py under `out_dir`.
+    """Writes livectr/protos/livectr_pb2.py, livectr_pb2.pyi and livectr_pb2_grpc.py under `out_dir`.
 
     Raises RuntimeError when protoc does not accept the file (it prints why).
     """
@@ -23,12 +23,12 @@ def generate(out_dir: Path) -> None:
     status = protoc.main(
         [
             "protoc",
-            f"--proto_path={HERE.parent}",
+            f"--proto_path={ROOT}",
             f"--proto_path={include}",
             f"--python_out={out_dir}",
             f"--pyi_out={out_dir}",
             f"--grpc_python_out={out_dir}",
-            "protos/livectr.proto",
+            "livectr/protos/livectr.proto",
         ]
     )
     if status != 0:
@@ -36,4 +36,4 @@ def generate(out_dir: Path) -> None:
 
 
 if __name__ == "__main__":
-    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent)
+    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from protos import livectr_pb2 as protos_dot_livectr__pb2
+from livectr.protos import livectr_pb2 as livectr_dot_protos_dot_livectr__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in protos/livectr_pb2_grpc.py depends on'
+        + ' but the generated code in livectr/protos/livectr_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,8 +37,8 @@ class RankStub:
         """
         self.Rank = channel.unary_unary(
                 '/livectr.v1.Rank/Rank',
-                request_serializer=protos_dot_livectr__pb2.RankRequest.SerializeToString,
-                response_deserializer=protos_dot_livectr__pb2.RankResponse.FromString,
+                request_serializer=livectr_dot_protos_dot_livectr__pb2.RankRequest.SerializeToString,
+                response_deserializer=livectr_dot_protos_dot_livectr__pb2.RankResponse.FromString,
                 _registered_method=True)
 
 
@@ -57,8 +57,8 @@ def add_RankServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Rank': grpc.unary_unary_rpc_method_handler(
                     servicer.Rank,
-                    request_deserializer=protos_dot_livectr__pb2.RankRequest.FromString,
-                    response_serializer=protos_dot_livectr__pb2.RankResponse.SerializeToString,
+                    request_deserializer=livectr_dot_protos_dot_livectr__pb2.RankRequest.FromString,
+                    response_serializer=livectr_dot_protos_dot_livectr__pb2.RankResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,8 +87,8 @@ class Rank:
             request,
             target,
             '/livectr.v1.Rank/Rank',
-            protos_dot_livectr__pb2.RankRequest.SerializeToString,
-            protos_dot_livectr__pb2.RankResponse.FromString,
+            livectr_dot_protos_dot_livectr__pb2.RankRequest.SerializeToString,
+            livectr_dot_protos_dot_livectr__pb2.RankResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -112,8 +112,8 @@ class PreRankStub:
         """
         self.PreRank = channel.unary_unary(
                 '/livectr.v1.PreRank/PreRank',
-                request_serializer=protos_dot_livectr__pb2.PreRankRequest.SerializeToString,
-                response_deserializer=protos_dot_livectr__pb2.PreRankResponse.FromString,
+                request_serializer=livectr_dot_protos_dot_livectr__pb2.PreRankRequest.SerializeToString,
+                response_deserializer=livectr_dot_protos_dot_livectr__pb2.PreRankResponse.FromString,
                 _registered_method=True)
 
 
@@ -132,8 +132,8 @@ def add_PreRankServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'PreRank': grpc.unary_unary_rpc_method_handler(
                     servicer.PreRank,
-                    request_deserializer=protos_dot_livectr__pb2.PreRankRequest.FromString,
-                    response_serializer=protos_dot_livectr__pb2.PreRankResponse.SerializeToString,
+                    request_deserializer=livectr_dot_protos_dot_livectr__pb2.PreRankRequest.FromString,
+                    response_serializer=livectr_dot_protos_dot_livectr__pb2.PreRankResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -162,8 +162,8 @@ class PreRank:
             request,
             target,
             '/livectr.v1.PreRank/PreRank',
-            protos_dot_livectr__pb2.PreRankRequest.SerializeToString,
-            protos_dot_livectr__pb2.PreRankResponse.FromString,
+            livectr_dot_protos_dot_livectr__pb2.PreRankRequest.SerializeToString,
+            livectr_dot_protos_dot_livectr__pb2.PreRankResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -187,8 +187,8 @@ class ModelStub:
         """
         self.Describe = channel.unary_unary(
                 '/livectr.v1.Model/Describe',
-                request_serializer=protos_dot_livectr__pb2.DescribeRequest.SerializeToString,
-                response_deserializer=protos_dot_livectr__pb2.DescribeResponse.FromString,
+                request_serializer=livectr_dot_protos_dot_livectr__pb2.DescribeRequest.SerializeToString,
+                response_deserializer=livectr_dot_protos_dot_livectr__pb2.DescribeResponse.FromString,
                 _registered_method=True)
 
 
@@ -207,8 +207,8 @@ def add_ModelServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
-                    request_deserializer=protos_dot_livectr__pb2.DescribeRequest.FromString,
-                    response_serializer=protos_dot_livectr__pb2.DescribeResponse.SerializeToString,
+                    request_deserializer=livectr_dot_protos_dot_livectr__pb2.DescribeRequest.FromString,
+                    response_serializer=livectr_dot_protos_dot_livectr__pb2.DescribeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -237,8 +237,8 @@ class Model:
             request,
             target,
             '/livectr.v1.Model/Describe',
-            protos_dot_livectr__pb2.DescribeRequest.SerializeToString,
-            protos_dot_livectr__pb2.DescribeResponse.FromString,
+            livectr_dot_protos_dot_livectr__pb2.DescribeRequest.SerializeToString,
+            livectr_dot_protos_dot_livectr__pb2.DescribeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 import numpy as np
 import numpy.typing as npt
 
-from protos.evictions import Evictions
+from livectr.protos.evictions import Evictions
 
 FRESHNESS_BIN_MS = 100
 """Width of a bin of the event-time histogram that a version carries."""

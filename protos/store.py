@@ -6,7 +6,8 @@ module talks to Redis: it turns arrays into keys and bytes, and back.
     {livectr}:epoch            int     fence: the number of the trainer that may publish
     {livectr}:manifest         JSON    protos.manifest: that of the newest complete version (the flip)
     {livectr}:floor            int     rows erased by this version or before are gone from Redis
-    {livectr}:owner            text    owner of the epoch: makes taking a new one idempotent (trainer.fence)
+    {livectr}:owner            text    owner of the epoch: makes taking a new one idempotent
+    (trainer.publish.fence)
     {livectr}:highest          int     greatest version number ever used: none is used again
     livectr:versions           channel the number of each flipped version
     livectr:blob:<version>:…   bytes   safetensors: dense weights, changed keys, item and content vectors

@@ -16,8 +16,8 @@ import grpc
 import numpy as np
 import numpy.typing as npt
 
-from protos import livectr_pb2 as pb
-from protos import livectr_pb2_grpc as rpc
+from livectr.protos import livectr_pb2 as pb
+from livectr.protos import livectr_pb2_grpc as rpc
 
 Stub = TypeVar("Stub")
 

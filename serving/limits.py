@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ingest.limits import FeatureLimits
+from livectr.ingest.limits import FeatureLimits
 
 _POOL_BYTES = 16
 """Of a pool, for each value that a request may give."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.errors import ConfigError
-from serving.limits import RequestLimits
+from livectr.kernels.errors import ConfigError
+from livectr.serving.limits import RequestLimits
 
 _LARGEST_MESSAGE = 1 << 30
 """Offsets of strings are int32."""

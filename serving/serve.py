@@ -23,19 +23,20 @@ from typing import Any
 
 import torch
 
-from ingest.pipeline import Pipeline, load_pipeline
-from kernels.children import die_with_parent
-from kernels.errors import ConfigError, UserError
-from kernels.heap import keep_memory
-from kernels.threads import watched_threads
-from protos import livectr_pb2 as pb
-from serving import metrics, prerank, rank
-from serving.admission import Admission
-from serving.content import Contents
-from serving.options import ServeOptions
-from serving.request import RequestSchema
-from serving.server import Method, Server
-from serving.view import Served, View
+from livectr.ingest.pipeline import Pipeline, load_pipeline
+from livectr.kernels.errors import ConfigError, UserError
+from livectr.kernels.process.children import die_with_parent
+from livectr.kernels.process.heap import keep_memory
+from livectr.kernels.process.threads import watched_threads
+from livectr.protos import livectr_pb2 as pb
+from livectr.serving import metrics
+from livectr.serving.options import ServeOptions
+from livectr.serving.request.admission import Admission
+from livectr.serving.request.request import RequestSchema
+from livectr.serving.score import prerank, rank
+from livectr.serving.server import Method, Server
+from livectr.serving.version.content import Contents
+from livectr.serving.version.follower import Served, View
 
 log = logging.getLogger(__name__)
 
@@ -211,7 +212,7 @@ def _spawn(role: str, options: ServeOptions, listen: str, index: int) -> subproc
     values = dataclasses.asdict(options) | {"listen": listen, "workers": 1, "metrics_port": port}
     values["pipeline_file"] = str(options.pipeline_file)
     worker = subprocess.Popen(
-        [sys.executable, "-m", "serving.serve", role],
+        [sys.executable, "-m", "livectr.serving.serve", role],
         stdin=subprocess.PIPE,  # the options hold a password, and every user can read a command's words
         preexec_fn=die_with_parent(),
     )

@@ -18,11 +18,11 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from kernels.errors import ConfigError
-from serving import metrics
-from serving.admission import Admission
-from serving.deadlines import deadline_of
-from serving.errors import AnswerError, OverloadError, RequestError
+from livectr.kernels.errors import ConfigError
+from livectr.serving import metrics
+from livectr.serving.deadlines import deadline_of
+from livectr.serving.errors import AnswerError, OverloadError, RequestError
+from livectr.serving.request.admission import Admission
 
 log = logging.getLogger(__name__)
 

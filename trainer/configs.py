@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingest.pipeline import Pipeline
-from kernels.errors import ConfigError
-from models.base import ModelConfig
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import ConfigError
+from livectr.models.base import ModelConfig
 
 
 def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
@@ -18,7 +18,9 @@ def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
         if isinstance(config, ModelConfig):
             configs[role] = config
         elif config is not None or role == "rank":
-            raise ConfigError(f"Pipeline: {role}= must be a model such as models.DeepFM(), not {config!r}")
+            raise ConfigError(
+                f"Pipeline: {role}= must be a model such as livectr.models.DeepFM(), not {config!r}"
+            )
     _check_content(pipeline, configs)
     return configs
 

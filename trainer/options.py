@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ingest.content_folders import content_folders
-from ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
-from ingest.usable import MIN_USABLE
-from kernels.disk import writing
-from kernels.errors import ConfigError
-from trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_travel
-from trainer.warm_parts import parse_warm_parts
+from livectr.ingest.content.folders import content_folders
+from livectr.ingest.dead_letters.usable import MIN_USABLE
+from livectr.ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.disk import writing
+from livectr.trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_travel
+from livectr.trainer.warm_parts import parse_warm_parts
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,12 @@ class TrainOptions:
     checkpoint: directory; None: nothing is kept. checkpoint_interval_s: at least this long between
         checkpoints (0: with each publish, as long as they take a tenth of the time at most).
     warm_start: another run's checkpoint directory, with parts of whose model a new run begins; a run that is
-        resumed does not look at it. warm_parts: "network,embeddings", or partial, full, none (trainer.warm).
+        resumed does not look at it. warm_parts: "network,embeddings", or partial, full, none
+        (trainer.checkpoint.warm_start).
     publish: redis:// URL; None: nothing is published. publish_interval_s: between commits. min_examples: a
         model that has learned fewer is not published (those of the run it starts warm from count).
-        take_over: replace the version of another run, pipeline or newer checkpoint (trainer.succession).
+        take_over: replace the version of another run, pipeline or newer checkpoint
+        (trainer.publish.succession).
     window_s: event time over which the quality gauges slide.
     predictions: file for the log of test-then-train predictions. report: file for the report (JSON).
     dead_letters: directory or URL for records that cannot be used; None: the source's own place.
@@ -46,11 +48,12 @@ class TrainOptions:
         SSD. None: all rows are in memory. Both or neither.
     device: where features are extracted and tables are trained. gpu_budget: bytes of GPU memory that features
         may take; None: all. gpu_rows: most rows of a rank's tables on the GPU, the others are in host memory;
-        0: all are there; None: see trainer.gpu_tables.FREE_SHARE.
+        0: all are there; None: see trainer.tables.gpu_tables.FREE_SHARE.
     common_features: compute, send and pool what a batch's examples of one user have in common once.
-    aggregate, travel, wire, precision: how a step is run; see trainer.step.StepSettings. travel may name
+    aggregate, travel, wire, precision: how a step is run; see trainer.des.step.StepSettings. travel may name
         fields, "user=rows,ad=vectors".
-    content: folders of features of the pipeline's content, "images=DIR,texts=DIR2" (ingest.content). Of one
+    content: folders of features of the pipeline's content, "images=DIR,texts=DIR2" (ingest.content.store).
+    Of one
         with a topic the default is a folder beside the checkpoint, or a temporary one.
     metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none. metrics_listen: its address.
     threads: CPU threads of this process; None: the cores shared by the ranks of this machine.
@@ -190,7 +193,7 @@ QUALITY = (
     "auc", "gauc", "logloss", "calibration", "users_left_out",
     "cold_examples", "cold_auc", "cold_gauc", "cold_users_left_out",
 )  # fmt: skip
-"""The fields of a report that are those of trainer.metrics.Quality."""
+"""The fields of a report that are those of trainer.quality.metrics.Quality."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from types import FrameType
 
 import prometheus_client
 
-from kernels.errors import ConfigError
+from livectr.kernels.errors import ConfigError
 
 
 def share_cores() -> None:

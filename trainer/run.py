@@ -4,8 +4,8 @@
                       │ the header's flags: stop, quiet, due, push
                       └─► commit ─► checkpoint ─► publish          (trainer.commits)
 
-The features of a batch are extracted while the one before is learned (trainer.feed); with tables on SSD, it
-waits for one step more, while its rows are read (trainer.tiers).
+The features of a batch are extracted while the one before is learned (trainer.stream.feed); with tables on
+SSD, it waits for one step more, while its rows are read (trainer.tables.tiers).
 
 A process that dies anywhere leaves a whole checkpoint and a whole version. The run that follows reads the log
 again from the checkpoint's positions, and since batches are a function of the log, it learns the same model.
@@ -24,45 +24,45 @@ from typing import Any
 import numpy as np
 import torch
 
-from ingest.basic import Track
-from ingest.common import Common, sharing
-from ingest.deadletter import SPOOL, DeadLetters
-from ingest.device import compiler
-from ingest.examples import ExampleSource
-from ingest.pipeline import Pipeline
-from ingest.state import SourceState
-from ingest.statistics import Statistics
-from ingest.usable import TopicRows
-from kernels.errors import InternalError
-from kernels.heap import keep_memory
-from kernels.threads import watched_threads
-from protos.store import Keyspace
-from trainer import telemetry
-from trainer.batcher import Batcher, Cut, Flags, Round
-from trainer.checkpoint import Checkpointer, Commit, Restored
-from trainer.collectives import Collectives, connect
-from trainer.commits import Commits, Due
-from trainer.contents import Contents
-from trainer.control import Control
-from trainer.data_watch import DataWatch
-from trainer.feed import Batch, Feed
-from trainer.gpu_tables import gpu_tables
-from trainer.manifest import identity_of
-from trainer.measured import field_keys
-from trainer.monitor import Monitor
-from trainer.options import QUALITY, Report, TrainOptions, summed
-from trainer.placing import measured_placement
-from trainer.policies import Policies
-from trainer.predictions import PredictionLog, records, wrong_predictions
-from trainer.process import metrics_server, stop_signals
-from trainer.publish import Publisher
-from trainer.redis_store import RedisStore
-from trainer.seen import NOT_COUNTED, ItemCounts, is_cold
-from trainer.snapshot import Boundary, Snapshotter, overgrown, served_segments
-from trainer.step import DesStep, Taken
-from trainer.succession import Cursor
-from trainer.tiers import Tiers
-from trainer.warm import Warm
+from livectr.ingest.common_features import Common, sharing
+from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
+from livectr.ingest.dead_letters.usable import TopicRows
+from livectr.ingest.extract.device_extractor import compiler
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.state import SourceState
+from livectr.ingest.materialized.track import Track
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import InternalError
+from livectr.kernels.process.heap import keep_memory
+from livectr.kernels.process.threads import watched_threads
+from livectr.protos.store import Keyspace
+from livectr.trainer import telemetry
+from livectr.trainer.checkpoint.checkpoint import Checkpointer, Commit, Restored
+from livectr.trainer.checkpoint.manifest import identity_of
+from livectr.trainer.checkpoint.placing import measured_placement
+from livectr.trainer.checkpoint.warm_start import Warm
+from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.comm.control import Control
+from livectr.trainer.commits import Commits, Due
+from livectr.trainer.content.contents import Contents
+from livectr.trainer.des.step import DesStep, Taken
+from livectr.trainer.options import QUALITY, Report, TrainOptions, summed
+from livectr.trainer.placement.measured import field_keys
+from livectr.trainer.process import metrics_server, stop_signals
+from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.snapshot import Boundary, Snapshotter, overgrown, served_segments
+from livectr.trainer.publish.succession import Cursor
+from livectr.trainer.quality.monitor import Monitor
+from livectr.trainer.quality.predictions import PredictionLog, records, wrong_predictions
+from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts, is_cold
+from livectr.trainer.stream.batcher import Batcher, Cut, Flags, Round
+from livectr.trainer.stream.data_watch import DataWatch
+from livectr.trainer.stream.feed import Batch, Feed
+from livectr.trainer.tables.gpu_tables import gpu_tables
+from livectr.trainer.tables.policies import Policies
+from livectr.trainer.tables.tiers import Tiers
 
 __all__ = ["Report", "TrainOptions", "train"]
 

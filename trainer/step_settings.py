@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from kernels.errors import ConfigError
+from livectr.kernels.errors import ConfigError
 
 Mode = Literal["allreduce", "reducescatter"]
 Travel = Literal["partial", "vectors", "rows"]
@@ -20,7 +20,7 @@ class StepSettings:
     """How a step is run.
 
     aggregate: how ⊕ is run. travel: what of every field travels, "auto", one for all or by field name; see
-        `trainer.route`. precision: of the networks' matrix products; see `models.precision`.
+        `trainer.des.route`. precision: of the networks' matrix products; see `models.precision`.
     """
 
     aggregate: Mode = "reducescatter"

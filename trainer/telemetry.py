@@ -1,4 +1,5 @@
-"""The trainer's Prometheus metrics (`trainer.metrics` holds the quality measures that some of them show)."""
+"""The trainer's Prometheus metrics (`trainer.quality.metrics` holds the quality measures that some of them
+show)."""
 
 from prometheus_client import Counter, Gauge, Histogram
 

@@ -22,7 +22,7 @@ from bench.featurebox.extracted import pipeline as extracted_pipeline
 from bench.featurebox.ours import BATCH, first
 from bench.featurebox.pipeline import pipeline
 from bench.rows import row
-from ingest.extractor import Extractor
+from livectr.ingest.extract.extractor import Extractor
 
 Rows = list[dict[str, object]]
 GOAL_POLARS, GOAL_SPARK = 2.0, 3.0

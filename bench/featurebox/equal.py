@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ingest.features import Features
-from ingest.plan import FeaturePlan
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.ingest.plan.features import Features
 
 TOLERANCE = 1e-6
 """Of a dense number, relative and absolute: float32 on one side, double in between on another."""

@@ -5,10 +5,10 @@ Keys lie there as int64 and list<int64>, numbers as float32; nothing is left to 
 
 from bench.featurebox.pipeline import display_ads
 from bench.featurebox.schema import LABEL
-from ingest import dtypes
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, labelled
-from models.lr import LR
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.pipeline import Pipeline
+from livectr.models.lr import LR
 
 plan = display_ads().plan
 columns = {"request_id": "int64", LABEL: "int32"}

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from bench.featurebox.pipeline import display_ads
-from ingest.deadletter import DeadLetters
-from ingest.examples import Examples, ExampleSource
-from ingest.extractor import Extractor
-from ingest.features import Features
-from ingest.pipeline import Pipeline
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.plan.features import Features
 
 BATCH = 4096
 WAIT_S = 0.1
@@ -68,7 +68,7 @@ def measure(folder: str) -> dict[str, float]:
     start, cpu = time.perf_counter(), time.process_time()
     rows, keys, input_bytes = 0, 0, 0
     resident = []
-    # As in trainer.feed: a batch is extracted while the next one is read and looked up.
+    # As in trainer.stream.feed: a batch is extracted while the next one is read and looked up.
     with ThreadPoolExecutor(1) as worker:
         flight: Future[Features] | None = None
         for batch in examples(pipeline, folder):

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from bench.featurebox.features import features
 from bench.featurebox.schema import LABEL, LOG, LOG_COLUMNS, TABLES
-from ingest import operators
-from ingest.expr import Expr
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, Table, labelled
-from models.lr import LR
+from livectr.ingest import operators
+from livectr.ingest.language.expr import Expr
+from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.pipeline import Pipeline
+from livectr.models.lr import LR
 
 
 class Ours:

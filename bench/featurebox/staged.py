@@ -14,8 +14,8 @@ from bench.featurebox.schema import LOG, LOG_COLUMNS, TABLES
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """An expression of the data frame. kind: its type as in `ingest.dtypes`; depth: the first stage that can
-    compute it."""
+    """An expression of the data frame. kind: its type as in `ingest.language.dtypes`; depth: the first stage
+    that can compute it."""
 
     expr: Any
     kind: str

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.featurebox.schema import LOG, LOG_COLUMNS, TABLES
-from ingest.dtypes import arrow_type
+from livectr.ingest.language.dtypes import arrow_type
 
 FILE_ROWS = 1 << 20
 GROUP_ROWS = 1 << 17

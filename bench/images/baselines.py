@@ -19,12 +19,12 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from bench.images.workload import Batch
-from ingest.common import Common, CommonFeatures
-from ingest.features import Features
-from kernels.unique import unique_segments
-from trainer.ams import Ams, Asked, Content, Features16, to_owners
-from trainer.ams import _lists as lists_of
-from trainer.collectives import Collectives
+from livectr.ingest.common_features import Common, CommonFeatures
+from livectr.ingest.plan.features import Features
+from livectr.kernels.keys.unique import unique_segments
+from livectr.trainer.comm.collectives import Collectives
+from livectr.trainer.content.ams import Ams, Asked, Content, Features16, to_owners
+from livectr.trainer.content.ams import _lists as lists_of
 
 I64 = NDArray[np.int64]
 

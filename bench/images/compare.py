@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.images import request, scaling, step_time, sweep, table_2
-from trainer.process import share_cores
+from livectr.trainer.process import share_cores
 
 
 def result(quick: bool) -> dict[str, object]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bench.images.workload import CLICKED_IMAGES, IMAGE, Ads
-from ingest.contents import Content
-from ingest.pipeline import Field, Pipeline
-from ingest.streams import Stream, Table, label_join, recent
-from models import DICM
-from models.dicm import Basic
-from models.embedding import EmbeddingModel
+from livectr.ingest.language.content import Content
+from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.pipeline import Field, Pipeline
+from livectr.models import DICM
+from livectr.models.dicm import Basic
+from livectr.models.embedding import EmbeddingModel
 
 DIM, HIDDEN, SUB_MODEL = 12, (200, 80), (256, 64)
 """Of ID and image vectors, of the network, and of the sub-model: DICM §5.1, and DIN's network."""

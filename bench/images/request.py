@@ -20,15 +20,15 @@ from bench.images.store import random_store
 from bench.images.view import BEHAVIOURS, WIDTH, view
 from bench.rows import row
 from bench.serving import F64, NOW_MS, push, serving
-from ingest.content import ContentStore
-from ingest.extractor import Extractor
-from livectr.ports import free_ports
-from livectr.valkey import LocalRedis
-from protos.store import encode_fact, encode_history
-from serving.client import RankClient
-from trainer.redis_store import RedisStore, Values
-from trainer.step import DesStep
-from trainer.sweep import ContentSweep
+from livectr.ingest.content.store import ContentStore
+from livectr.ingest.extract.extractor import Extractor
+from livectr.local.ports import free_ports
+from livectr.local.valkey import LocalRedis
+from livectr.protos.store import encode_fact, encode_history
+from livectr.serving.client import RankClient
+from livectr.trainer.content.sweep import ContentSweep
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.publish.redis_store import RedisStore, Values
 
 CANDIDATES = 400
 GOAL = 1 / 1.14

@@ -32,8 +32,8 @@ from bench.images.table_2 import PAPER
 from bench.images.workload import Ads
 from bench.launch import launch
 from bench.rows import row
-from kernels.heap import keep_memory
-from trainer.collectives import Collectives, connect
+from livectr.kernels.process.heap import keep_memory
+from livectr.trainer.comm.collectives import Collectives, connect
 
 WORLDS = (1, 2, 4)
 EVERYWHERE = ("labels", "scores", "sizes", "content sizes", "check")

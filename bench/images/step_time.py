@@ -28,12 +28,12 @@ from bench.launch import launch
 from bench.peers.workloads import P
 from bench.rows import products, row
 from bench.turns import in_turns
-from ingest.content import F16, ContentStore
-from kernels.heap import keep_memory
-from models.dicm import Basic
-from trainer.collectives import Collectives, connect
-from trainer.step import DesStep
-from trainer.step_settings import Precision, StepSettings
+from livectr.ingest.content.store import F16, ContentStore
+from livectr.kernels.process.heap import keep_memory
+from livectr.models.dicm import Basic
+from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.step_settings import Precision, StepSettings
 
 WORLDS = (1, 2)
 BASICS: dict[str, tuple[Basic, Precision]] = {

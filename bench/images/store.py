@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ingest.content import F16, ContentStore
+from livectr.ingest.content.store import F16, ContentStore
 
 HALVES = 1024
 

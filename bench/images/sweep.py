@@ -18,8 +18,8 @@ import torch
 from bench.images.limits import flops, product_flops, read_bandwidth
 from bench.images.store import random_store
 from bench.rows import row
-from models.embedding import EmbeddingModel
-from trainer.sweep import ContentSweep
+from livectr.models.embedding import EmbeddingModel
+from livectr.trainer.content.sweep import ContentSweep
 
 GOAL = 0.3
 MILLION_GOAL_S = 60.0

@@ -38,10 +38,10 @@ from bench.images.store import random_store
 from bench.images.workload import CLICKED_IMAGES, IMAGE, Ads, Batch
 from bench.launch import launch
 from bench.rows import row
-from ingest.content import ContentStore
-from kernels.heap import keep_memory
-from trainer.collectives import Collectives, connect
-from trainer.step import DesStep
+from livectr.ingest.content.store import ContentStore
+from livectr.kernels.process.heap import keep_memory
+from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.des.step import DesStep
 
 WORLD = 4
 PAPER = Ads(

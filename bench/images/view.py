@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bench.images.pipelines import model
-from ingest.contents import Content
-from ingest.operators import bucketize, clip, cross, hour, log1p, weekday
-from ingest.pipeline import Field, Pipeline
-from ingest.streams import Stream, Table, label_join, recent
-from models.embedding import EmbeddingModel
+from livectr.ingest.language.content import Content
+from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.operators import bucketize, clip, cross, hour, log1p, weekday
+from livectr.ingest.pipeline import Field, Pipeline
+from livectr.models.embedding import EmbeddingModel
 
 BEHAVIOURS, WIDTH = 32, 4096
 

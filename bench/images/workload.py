@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.planted import zipf
-from ingest.common import Common, CommonFeatures
-from ingest.features import Features
+from livectr.ingest.common_features import Common, CommonFeatures
+from livectr.ingest.plan.features import Features
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]

@@ -17,8 +17,8 @@ from torch.futures import Future
 
 from bench.mesh.shard import F32, Network, Shard
 from bench.mesh.worker import Request, learn
-from ingest.features import Features
-from models.base import ModelConfig
+from livectr.ingest.plan.features import Features
+from livectr.models.base import ModelConfig
 
 _numbers = itertools.count()
 _served: dict[int, Asynchronous] = {}

@@ -19,9 +19,9 @@ from bench.mesh.synchronous import Synchronous
 from bench.peers.workloads import Batch, W
 from bench.planted import pipeline
 from bench.turns import in_turns
-from models import LR, DeepFM, ModelConfig, WideDeep
-from trainer.collectives import Collectives
-from trainer.step import DesStep
+from livectr.models import LR, DeepFM, ModelConfig, WideDeep
+from livectr.trainer.comm.collectives import Collectives
+from livectr.trainer.des.step import DesStep
 
 MODELS: dict[str, ModelConfig] = {
     "LR": LR(),

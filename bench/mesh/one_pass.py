@@ -17,7 +17,7 @@ from bench.mesh.asynchronous import Asynchronous
 from bench.mesh.contest import ranks
 from bench.one_pass import F32, MODELS, late_auc, log
 from bench.peers.workloads import Batch
-from models import ModelConfig
+from livectr.models import ModelConfig
 
 
 def stale_logits(config: ModelConfig, batches: list[Batch], rank: int, world: int, *, seed: int) -> list[F32]:

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kernels.rows import row_layout
-from kernels.table import DynamicTable
-from models.base import CTRModel, ModelConfig, prior_log_odds, row_segments
-from trainer.dense import DenseAdam
+from livectr.kernels.table.rows import row_layout
+from livectr.kernels.table.table import DynamicTable
+from livectr.models.base import CTRModel, ModelConfig, prior_log_odds, row_segments
+from livectr.trainer.des.dense import DenseAdam
 
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
@@ -80,7 +80,7 @@ class Network:
 
     @torch.no_grad()
     def start(self, clicks: float, samples: int) -> None:
-        """Moves the bias to the CTR of the first batch, as `trainer.step` does."""
+        """Moves the bias to the CTR of the first batch, as `trainer.des.step` does."""
         self.model.bias.add_(prior_log_odds(clicks, samples - clicks) - prior_log_odds())
 
     def _split(self, flat: Tensor) -> tuple[Tensor, ...]:

@@ -8,8 +8,8 @@ import torch.distributed as dist
 
 from bench.mesh.shard import F32, I64, Network, Shard
 from bench.mesh.worker import Request, learn
-from ingest.features import Features
-from models.base import ModelConfig
+from livectr.ingest.plan.features import Features
+from livectr.models.base import ModelConfig
 
 
 class Synchronous:

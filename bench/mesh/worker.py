@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, embedding_bag
 
 from bench.mesh.shard import F32, I64, owners
-from ingest.features import Features
-from kernels.unique import unique_segments
-from models.base import CTRModel
+from livectr.ingest.plan.features import Features
+from livectr.kernels.keys.unique import unique_segments
+from livectr.models.base import CTRModel
 
 
 @dataclass(frozen=True)

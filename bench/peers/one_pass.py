@@ -16,7 +16,7 @@ from bench.one_pass import DENSE_RATE, F32, log, one_pass
 from bench.peers.ours import OURS, trainer
 from bench.peers.tables import PeerStep, sharded
 from bench.peers.workloads import Batch
-from trainer.result import StepResult
+from livectr.trainer.des.result import StepResult
 
 
 def _ours(step: Callable[[Batch], StepResult], batch: Batch) -> F32:

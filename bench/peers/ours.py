@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from bench.peers.workloads import Batch, Workload
 from bench.planted import pipeline
-from models import DeepFM
-from trainer.collectives import Collectives
-from trainer.result import StepResult
-from trainer.step import DesStep
-from trainer.step_settings import StepSettings, Wire
+from livectr.models import DeepFM
+from livectr.trainer.comm.collectives import Collectives
+from livectr.trainer.des.result import StepResult
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.step_settings import StepSettings, Wire
 
 
 @dataclass(frozen=True)

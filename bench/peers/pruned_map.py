@@ -20,8 +20,8 @@ import fbgemm_gpu  # noqa: F401  (registers the class)
 import numpy as np
 import torch
 
-from kernels.layout import AdaGrad, RowLayout, Segment
-from kernels.table import DynamicTable
+from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
+from livectr.kernels.table.table import DynamicTable
 
 LAYOUT = RowLayout((Segment("v", 16, AdaGrad(), 0.01),))
 

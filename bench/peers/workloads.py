@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.planted import MIX, Planted, zipf
-from ingest.features import Features
+from livectr.ingest.plan.features import Features
 
 F32 = NDArray[np.float32]
 UNMIX = np.uint64(pow(int(MIX), -1, 2**64))

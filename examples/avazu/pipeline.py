@@ -3,10 +3,10 @@
 `livectr replay train.csv --format avazu` turns `hour` (YYMMDDHH) into epoch milliseconds.
 """
 
-from ingest.operators import cross, hour, weekday
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, labelled
-from models.deepfm import DeepFM
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.operators import cross, hour, weekday
+from livectr.ingest.pipeline import Pipeline
+from livectr.models.deepfm import DeepFM
 
 texts = [
     *(f"{of}_{part}" for of in ("site", "app") for part in ("id", "domain", "category")),

@@ -3,10 +3,10 @@
 `livectr replay train.txt --format criteo` numbers the rows and leaves the names of the data set.
 """
 
-from ingest.operators import clip, log1p
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, labelled
-from models.deepfm import DeepFM
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.operators import clip, log1p
+from livectr.ingest.pipeline import Pipeline
+from livectr.models.deepfm import DeepFM
 
 counts = [f"I{i}" for i in range(1, 14)]
 categories = [f"C{i}" for i in range(1, 27)]

@@ -7,8 +7,9 @@ stands for hours. For real logs take a window like "30m".
 
 from dataclasses import replace
 
-from ingest.contents import Content
-from ingest.operators import (
+from livectr.ingest.language.content import Content
+from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.operators import (
     age,
     bucketize,
     clip,
@@ -34,9 +35,8 @@ from ingest.operators import (
     weekday,
     zscore,
 )
-from ingest.pipeline import Field, Pipeline
-from ingest.streams import Stream, Table, label_join, recent
-from models import DICM, EmbeddingModel, TwoTower, adagrad
+from livectr.ingest.pipeline import Field, Pipeline
+from livectr.models import DICM, EmbeddingModel, TwoTower, adagrad
 
 impressions = Stream(
     "impressions",

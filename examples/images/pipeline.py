@@ -3,14 +3,14 @@
 The logs are those of README.md. `livectr ablate` trains the variants of the model below.
 """
 
-from ingest.contents import Content
-from ingest.operators import bucketize
-from ingest.pipeline import Field, Pipeline
-from ingest.streams import Stream, Table, label_join, recent
-from models.base import adagrad
-from models.dicm import DICM
-from models.embedding import EmbeddingModel
-from models.two_tower import TwoTower
+from livectr.ingest.language.content import Content
+from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.operators import bucketize
+from livectr.ingest.pipeline import Field, Pipeline
+from livectr.models.base import adagrad
+from livectr.models.dicm import DICM
+from livectr.models.embedding import EmbeddingModel
+from livectr.models.two_tower import TwoTower
 
 impressions = Stream(
     "impressions",

@@ -7,12 +7,12 @@ four together (column `user`) stand for the user in GAUC.
 With 287 clicks the ranker is a logistic regression on few fields, at a high rate: see README.md.
 """
 
-from ingest.operators import bucketize
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, Table, labelled
-from models.base import ftrl
-from models.lr import LR
-from models.two_tower import TwoTower
+from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.operators import bucketize
+from livectr.ingest.pipeline import Pipeline
+from livectr.models.base import ftrl
+from livectr.models.lr import LR
+from livectr.models.two_tower import TwoTower
 
 features = [f"user_feature_{i}" for i in range(4)]
 kinds = [f"item_feature_{i}" for i in range(1, 4)]

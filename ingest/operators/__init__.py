@@ -3,16 +3,16 @@
 `from ingest.operators import *` gives all of them; `operator` makes new ones from C++.
 """
 
-from ingest.operators.bucketize import bucketize
-from ingest.operators.cast import cast
-from ingest.operators.cross import cross
-from ingest.operators.dictionary import lookup
-from ingest.operators.embedding import word_embedding
-from ingest.operators.fill import fill_null
-from ingest.operators.json_field import json_field
-from ingest.operators.key import key
-from ingest.operators.keywords import keywords
-from ingest.operators.lists import (
+from livectr.ingest.operators.bucketize import bucketize
+from livectr.ingest.operators.cast import cast
+from livectr.ingest.operators.cross import cross
+from livectr.ingest.operators.dictionary import lookup
+from livectr.ingest.operators.embedding import word_embedding
+from livectr.ingest.operators.fill import fill_null
+from livectr.ingest.operators.json_field import json_field
+from livectr.ingest.operators.key import key
+from livectr.ingest.operators.keywords import keywords
+from livectr.ingest.operators.lists import (
     contains_item,
     count_of,
     head,
@@ -24,15 +24,15 @@ from ingest.operators.lists import (
     total,
     unique,
 )
-from ingest.operators.numbers import clip, log1p, normalise
-from ingest.operators.similarity import edit_distance, token_overlap
-from ingest.operators.sizes import length
-from ingest.operators.statistics import frequency, minmax, quantile_bins, zscore
-from ingest.operators.strings import lower, ngrams, split
-from ingest.operators.text import concat, contains, starts_with, substring, trim
-from ingest.operators.times import age, hour, weekday
-from ingest.operators.user import Operator, operator
-from ingest.operators.where import where
+from livectr.ingest.operators.numbers import clip, log1p, normalise
+from livectr.ingest.operators.similarity import edit_distance, token_overlap
+from livectr.ingest.operators.sizes import length
+from livectr.ingest.operators.statistics import frequency, minmax, quantile_bins, zscore
+from livectr.ingest.operators.strings import lower, ngrams, split
+from livectr.ingest.operators.text import concat, contains, starts_with, substring, trim
+from livectr.ingest.operators.times import age, hour, weekday
+from livectr.ingest.operators.user import Operator, operator
+from livectr.ingest.operators.where import where
 
 __all__ = [
     "Operator",

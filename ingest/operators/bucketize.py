@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from ingest import dtypes
-from ingest.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
-from ingest.literals import array
-from kernels.errors import ConfigError
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
+from livectr.ingest.language.literals import array
+from livectr.kernels.errors import ConfigError
 
 
 def bucketize(x: Operand, bounds: Sequence[float]) -> Expr:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ingest import dtypes
-from ingest.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
-from kernels.errors import ConfigError
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
+from livectr.kernels.errors import ConfigError
 
 
 def cast(x: Operand, dtype: str) -> Expr:

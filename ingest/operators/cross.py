@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ingest import dtypes
-from ingest.expr import Device, Expr, Operand, as_expr, need
-from ingest.operators.key import key
-from kernels.errors import ConfigError
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import Device, Expr, Operand, as_expr, need
+from livectr.ingest.operators.key import key
+from livectr.kernels.errors import ConfigError
 
 
 def cross(*inputs: Operand) -> Expr:

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest import dtypes
-from ingest.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
-from ingest.operators.pairs import key_places, read_pairs
-from ingest.resources import Resource
-from kernels.columns import MAX_ROW_VALUES
-from kernels.dictionary import Places
-from kernels.errors import ConfigError
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
+from livectr.ingest.language.resources import Resource
+from livectr.ingest.operators.pairs import key_places, read_pairs
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.operators.dictionary import Places
+from livectr.kernels.runtime.columns import MAX_ROW_VALUES
 
 U64 = npt.NDArray[np.uint64]
 Value = int | float | bool | str

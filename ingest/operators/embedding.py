@@ -11,15 +11,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from ingest import dtypes
-from ingest.expr import Device, Expr, Operand, as_expr, need
-from ingest.operators.pairs import as_array, key_places
-from ingest.resources import Resource
-from kernels.columns import MAX_ROW_VALUES
-from kernels.errors import ConfigError
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import Device, Expr, Operand, as_expr, need
+from livectr.ingest.language.resources import Resource
+from livectr.ingest.operators.pairs import as_array, key_places
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.runtime.columns import MAX_ROW_VALUES
 
 VECTOR_STEP = 8
-"""As in kernels/dictionary.cuh: rows are padded to a multiple of it."""
+"""As in kernels/operators/dictionary.cuh: rows are padded to a multiple of it."""
 
 
 def word_embedding(

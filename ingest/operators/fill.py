@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ingest import dtypes
-from ingest.expr import ColumnRef, Expr, column
-from kernels.errors import ConfigError
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import ColumnRef, Expr, column
+from livectr.kernels.errors import ConfigError
 
 
 def fill_null(x: Expr, value: int | float | bool | str) -> Expr:

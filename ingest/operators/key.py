@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ingest import dtypes
-from ingest.expr import Device, Expr, Operand, as_expr, mapped, need
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import Device, Expr, Operand, as_expr, mapped, need
 
 
 def key(x: Operand) -> Expr:

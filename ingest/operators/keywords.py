@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingest.expr import Device, Expr, Operand, as_expr
-from ingest.resources import Resource
-from kernels.errors import ConfigError
-from kernels.keywords import automaton
+from livectr.ingest.language.expr import Device, Expr, Operand, as_expr
+from livectr.ingest.language.resources import Resource
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.operators.keywords import automaton
 
 
 class Words(tuple[str, ...]):

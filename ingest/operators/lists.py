@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ingest import dtypes
-from ingest.expr import C_TYPES, Device, Expr, Operand, as_expr, need
-from kernels.errors import ConfigError
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import C_TYPES, Device, Expr, Operand, as_expr, need
+from livectr.kernels.errors import ConfigError
 
 
 def head(x: Operand, n: int) -> Expr:
@@ -29,7 +29,7 @@ def unique(x: Operand) -> Expr:
 
     Strings are compared by their bytes. All NaN are one number, and so are 0.0 and -0.0. Takes time in
     proportion to the length up to some hundred items, and to its square in the worst case
-    (kernels/lists.cuh).
+    (kernels/operators/lists.cuh).
 
     Example: `unique(split(lower(log.query), " "))`.
     """

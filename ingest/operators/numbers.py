@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest import dtypes
-from ingest.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
-from ingest.literals import literal
-from kernels.errors import ConfigError
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped, need
+from livectr.ingest.language.literals import literal
+from livectr.kernels.errors import ConfigError
 
 
 def log1p(x: Operand) -> Expr:

@@ -12,11 +12,11 @@ import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
 
-from ingest import dtypes
-from ingest.expr import Expr
-from ingest.keys import key_of
-from kernels.dictionary import EqualKeysError, Places, place
-from kernels.errors import ConfigError
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import Expr
+from livectr.ingest.language.keys import key_of
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.operators.dictionary import EqualKeysError, Places, place
 
 SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc", ".csv")
 

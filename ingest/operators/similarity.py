@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ingest.expr import Device, Expr, Operand, as_expr, mapped, need
-from kernels.errors import ConfigError
+from livectr.ingest.language.expr import Device, Expr, Operand, as_expr, mapped, need
+from livectr.kernels.errors import ConfigError
 
 
 def edit_distance(a: Operand, b: Operand) -> Expr:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ingest import dtypes
-from ingest.expr import Device, Expr, Operand, as_expr
-from kernels.errors import ConfigError
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import Device, Expr, Operand, as_expr
+from livectr.kernels.errors import ConfigError
 
 
 def length(x: Operand) -> Expr:

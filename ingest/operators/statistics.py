@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ingest import dtypes
-from ingest.expr import Device, Expr, Operand, as_expr, need
-from ingest.operators.key import key
-from ingest.resources import Array, Statistic
-from kernels.errors import ConfigError
-from kernels.keys import combine_keys
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import Device, Expr, Operand, as_expr, need
+from livectr.ingest.language.resources import Array, Statistic
+from livectr.ingest.operators.key import key
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.keys.keys import combine_keys
 
 F64 = npt.NDArray[np.float64]
 
@@ -90,8 +90,8 @@ class CountMinSketch(Statistic):
     """int64[depth · width], row by row: counters of Cormode and Muthukrishnan, "An Improved Data Stream
     Summary: The Count-Min Sketch and its Applications", J. Algorithms 55 (2005), §3.
 
-    Deviation: rows hash with the mixer of kernels/hash.cuh, seeded by their number, where the paper's bound
-    asks for pairwise independent hash functions.
+    Deviation: rows hash with the mixer of kernels/runtime/hash.cuh, seeded by their number, where the
+    paper's bound asks for pairwise independent hash functions.
     """
 
     depth: int

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ingest.expr import Device, Expr, Operand, as_expr, mapped, need
-from kernels.errors import ConfigError
+from livectr.ingest.language.expr import Device, Expr, Operand, as_expr, mapped, need
+from livectr.kernels.errors import ConfigError
 
 
 def lower(x: Operand) -> Expr:

@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from ingest import dtypes
-from ingest.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped
-from kernels.errors import ConfigError
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import C_TYPES, Device, Expr, Operand, as_expr, mapped
+from livectr.kernels.errors import ConfigError
 
 _SIGNATURE = re.compile(r"\s*(?P<inputs>[^>]*?)\s*->\s*(?P<output>\w+)\s*")
 _TOKENS = re.compile(
@@ -56,7 +56,7 @@ class Operator:
         _origins[self._label] = frame.f_code.co_filename, frame.f_lineno, expression
 
     def _safe(self, token: re.Match[str]) -> str:
-        """A division that gives 0 by zero (kernels/division.cuh) in place of one that traps."""
+        """A division that gives 0 by zero (kernels/operators/division.cuh) in place of one that traps."""
         if token["division"] in ("/=", "%="):
             sign = token["division"][0]
             raise ConfigError(f"operator {self.name}: write x = x {sign} y in place of x {sign}= y")

@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Collection, Mapping
 
-from ingest import metrics
-from ingest.chunks import Chunk, Position, TopicPartition
-from ingest.deadletter import DeadLetters
+from livectr.ingest import metrics
+from livectr.ingest.chunks import Chunk, Position, TopicPartition
+from livectr.ingest.dead_letters.letters import DeadLetters
 
 _log = logging.getLogger(__name__)
 _LAG_EVERY_S = 1.0

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ingest.addresses import log_folder
-from ingest.chunks import Chunk, Position, TopicPartition
-from ingest.clean import Mask
-from ingest.deadletter import TOPIC, DeadLetters, Reason
-from ingest.decode import Decoder
-from ingest.limits import LIMITS, RecordLimits
-from ingest.sources.background import QUEUE_BYTES, BackgroundSource
-from ingest.sources.parts import SUFFIXES, Part, UnreadableError, column_names, open_part
-from ingest.streams import Stream, Table
-from kernels.errors import ConfigError, MismatchError
+from livectr.ingest.addresses import log_folder
+from livectr.ingest.chunks import Chunk, Position, TopicPartition
+from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters, Reason
+from livectr.ingest.decode.clean import Mask
+from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.limits import LIMITS, RecordLimits
+from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
+from livectr.ingest.sources.part_file import SUFFIXES, Part, UnreadableError, column_names, open_part
+from livectr.kernels.errors import ConfigError, MismatchError
 
 _LOOK_EVERY_S = 0.05
 _GUESSED_RECORD_BYTES = 256

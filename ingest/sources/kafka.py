@@ -20,17 +20,17 @@ from kafka.errors import (
     UnsupportedCodecError,
 )
 
-from ingest.addresses import kafka_servers, no_answer
-from ingest.chunks import BEGINNING, Position
-from ingest.chunks import TopicPartition as Place
-from ingest.clean import Mask
-from ingest.deadletter import TOPIC, DeadLetters
-from ingest.decode import Decoder
-from ingest.limits import LIMITS, RecordLimits
-from ingest.sources.background import QUEUE_BYTES, BackgroundSource
-from ingest.sources.batches import bound_batches
-from ingest.streams import Stream, Table
-from kernels.errors import ConfigError, InternalError, MismatchError, UserError
+from livectr.ingest.addresses import kafka_servers, no_answer
+from livectr.ingest.chunks import BEGINNING, Position
+from livectr.ingest.chunks import TopicPartition as Place
+from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters
+from livectr.ingest.decode.clean import Mask
+from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.limits import LIMITS, RecordLimits
+from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
+from livectr.ingest.sources.kafka_batches import bound_batches
+from livectr.kernels.errors import ConfigError, InternalError, MismatchError, UserError
 
 _CONNECT_TIMEOUT_MS = 5_000
 _POLL_MS = 200

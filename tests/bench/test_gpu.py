@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from bench import gpu, gpu_tables
-from ingest.codegen import device_source
-from kernels.compiler import compile_cubin
-from kernels.device import CudaDevice, EmulatedDevice, gpu_available
-from kernels.device_store import table_source
-from kernels.errors import ConfigError
-from livectr.bench import ROW
+from livectr.commands.bench import ROW
+from livectr.ingest.extract.codegen import device_source
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.gpu_table.device_store import table_source
+from livectr.kernels.runtime.compiler import compile_cubin
+from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice, gpu_available
 
 
 def test_every_figure_is_measured() -> None:

@@ -13,8 +13,8 @@ from bench.images import scaling, step_time, sweep, table_2
 from bench.images.baselines import references
 from bench.images.store import random_features, random_store
 from bench.images.workload import CLICKED_IMAGES, IMAGE
-from ingest.common import CommonFeatures
-from trainer.collectives import Collectives
+from livectr.ingest.common_features import CommonFeatures
+from livectr.trainer.comm.collectives import Collectives
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from bench.mesh.synchronous import Synchronous
 from bench.mesh.worker import Request
 from bench.peers.workloads import P, W
 from bench.planted import Planted, pipeline
-from models import LR, DeepFM, ModelConfig
-from trainer.step import DesStep
+from livectr.models import LR, DeepFM, ModelConfig
+from livectr.trainer.des.step import DesStep
 
 FIELDS, DENSE = 5, 3
 ALIKE = [LR(), DeepFM(dim=4, hidden=(8,), init_scale=0.0)]  # initial rows depend on the table's name

@@ -8,8 +8,8 @@ from bench.peers.compare import CONTESTS, MCH, TABLE_WISE, TBE, TORCH, contest_r
 from bench.peers.ours import OURS, trainer
 from bench.peers.workloads import P, W
 from bench.turns import in_turns
-from kernels.errors import ConfigError
-from trainer.collectives import Collectives
+from livectr.kernels.errors import ConfigError
+from livectr.trainer.comm.collectives import Collectives
 
 
 def test_ids_are_the_keys_renamed() -> None:

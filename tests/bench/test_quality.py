@@ -11,7 +11,7 @@ from bench.peers.ours import OURS, Ours, trainer
 from bench.quality import mesh_rows, torchrec_rows
 from bench.scaling import AXES, BASE, Found, measure, point_rows, points
 from bench.scaling_page import picture, read, table
-from trainer.collectives import Collectives
+from livectr.trainer.comm.collectives import Collectives
 
 
 def test_a_seed_is_a_log_of_its_own() -> None:

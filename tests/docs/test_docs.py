@@ -20,10 +20,10 @@ from prometheus_client import REGISTRY
 
 import bench.page
 import bench.scaling_page
-import ingest.metrics
-import ingest.operators
-import serving.metrics
-import trainer.telemetry
+import livectr.ingest.metrics
+import livectr.ingest.operators
+import livectr.serving.metrics
+import livectr.trainer.telemetry
 from livectr import config, operator_page
 
 ROOT = Path(__file__).parent.parent.parent
@@ -33,7 +33,7 @@ PAGES = [
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-DECLARE_METRICS = (ingest.metrics, serving.metrics, trainer.telemetry)
+DECLARE_METRICS = (livectr.ingest.metrics, livectr.serving.metrics, livectr.trainer.telemetry)
 DEMO_S = 15  # a page's demo of a minute is run this long: the minute itself is one of the issue's own checks
 
 
@@ -146,8 +146,8 @@ def test_operator_list_shows_names_signatures_and_text_as_written() -> None:
 
 
 def test_an_operator_without_a_group_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingest.operators, "__all__", [*ingest.operators.__all__, "recent"])
-    monkeypatch.setattr(ingest.operators, "recent", len, raising=False)
+    monkeypatch.setattr(livectr.ingest.operators, "__all__", [*livectr.ingest.operators.__all__, "recent"])
+    monkeypatch.setattr(livectr.ingest.operators, "recent", len, raising=False)
     with pytest.raises(ValueError, match="differ in recent"):
         operator_page.listing()
 

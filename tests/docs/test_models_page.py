@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import models
-from models import ModelConfig
+from livectr import models
+from livectr.models import ModelConfig
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "models.md").read_text()
 ROW = re.compile(r"^\| \[(\w+)\]\(#(\w+)\)( \w+)? \|[^|]*\|[^|]*\| ([\d,]+) \|", re.MULTILINE)

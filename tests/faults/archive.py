@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kernels.errors import CheckpointError
-from trainer.manifest import MANIFEST, Manifest
+from livectr.kernels.errors import CheckpointError
+from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest
 
 PERIOD_S = 0.1
 

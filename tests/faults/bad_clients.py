@@ -21,11 +21,11 @@ from typing import Any
 
 import grpc
 
-from livectr.records import CONTEXTS
-from livectr.truth import PAGES
-from protos import livectr_pb2 as pb
-from protos import livectr_pb2_grpc as rpc
-from serving.client import column_of
+from livectr.protos import livectr_pb2 as pb
+from livectr.protos import livectr_pb2_grpc as rpc
+from livectr.serving.client import column_of
+from livectr.simulator.records import CONTEXTS
+from livectr.simulator.truth import PAGES
 
 PATIENT_CLIENTS = 6
 """Clients without a deadline; more than a server answers at once."""

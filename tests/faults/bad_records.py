@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from kafka import KafkaProducer
 
-from livectr.partition import integer_keys, partitions_of
+from livectr.simulator.partition import integer_keys, partitions_of
 
 HOUR_MS = 3_600_000
 

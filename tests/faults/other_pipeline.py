@@ -1,8 +1,8 @@
 """Another pipeline over the simulator's logs: what a colleague might start on the same namespace."""
 
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, label_join
-from models import LR
+from livectr.ingest.language.streams import Stream, label_join
+from livectr.ingest.pipeline import Pipeline
+from livectr.models import LR
 
 impressions = Stream(
     "impressions",

@@ -36,17 +36,17 @@ import numpy as np
 import pyarrow as pa
 import redis
 
-from ingest import dtypes
-from ingest.content import ContentStore
-from ingest.expr import RecentRef
-from ingest.pipeline import Pipeline, load_pipeline
-from livectr.records import CONTEXTS
-from livectr.traffic import TICK_MS
-from livectr.truth import PAGES, POSITIONS
-from protos.manifest import VersionManifest
-from protos.store import Keyspace, decode_facts
-from serving.client import RankClient
-from serving.facts import fact_columns, recent_items
+from livectr.ingest.content.store import ContentStore
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import RecentRef
+from livectr.ingest.pipeline import Pipeline, load_pipeline
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import Keyspace, decode_facts
+from livectr.serving.client import RankClient
+from livectr.serving.request.lookup_rows import fact_columns, recent_items
+from livectr.simulator.records import CONTEXTS
+from livectr.simulator.traffic import TICK_MS
+from livectr.simulator.truth import PAGES, POSITIONS
 from tests.faults.archive import Archive
 from tests.faults.reference import F64, Reference
 

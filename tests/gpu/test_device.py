@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bench.features import display_ads, rows_of
-from ingest.device import DeviceExtractor
-from ingest.extractor import Extractor
-from kernels.device import CudaDevice
+from livectr.ingest.extract.device_extractor import DeviceExtractor
+from livectr.ingest.extract.extractor import Extractor
+from livectr.kernels.runtime.device import CudaDevice
 from tests.ingest import device_checks as checks
 
 

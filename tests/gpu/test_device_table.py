@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.device import CudaDevice, EmulatedDevice
-from kernels.device_table import DeviceTable
-from kernels.gpu_cache import CachedFields, GpuCache
-from kernels.layout import Values
-from kernels.table import DynamicTable, FieldTables
+from livectr.kernels.gpu_table.device_table import DeviceTable
+from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
+from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice
+from livectr.kernels.table.layout import Values
+from livectr.kernels.table.table import DynamicTable, FieldTables
 from tests.kernels import device_table_checks as checks
 
 TestDeviceTableIsADict = checks.table_is_a_dict(CudaDevice, 20)

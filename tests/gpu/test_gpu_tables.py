@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.device import CudaDevice
-from kernels.errors import ConfigError
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.runtime.device import CudaDevice
+from livectr.trainer.tables.gpu_tables import GpuTables
 from tests.trainer import gpu_tables_checks as checks
-from trainer.gpu_tables import GpuTables
 
 
 @pytest.mark.parametrize("case", checks.CASES)

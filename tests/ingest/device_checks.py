@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from bench.features import display_ads, rows_of
-from ingest import dtypes
-from ingest import operators as op
-from ingest.device import DeviceExtractor
-from ingest.expr import ColumnRef, Expr, column
-from ingest.extractor import Extractor
-from ingest.features import Features
-from ingest.plan import FeaturePlan
-from ingest.statistics import Statistics
-from kernels.columns import MAX_ROW_VALUES, THREADS
+from livectr.ingest import operators as op
+from livectr.ingest.extract.device_extractor import DeviceExtractor
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import ColumnRef, Expr, column
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.ingest.plan.features import Features
+from livectr.kernels.runtime.columns import MAX_ROW_VALUES, THREADS
 from tests.ingest.test_operators import EXPRESSIONS, F64, I64, L64, LTEXT, ROOTS, TEXT
 from tests.ingest.test_plan import random_batch, random_dag
 from tests.ingest.text_expressions import TEXT_EXPRESSIONS

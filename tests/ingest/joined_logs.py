@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ingest.examples import Examples
-from ingest.keys import key_of
-from ingest.label_join import LEAST_DEDUP_MS
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, Table, label_join, recent
-from kernels.join import ACCEPTED, CLICK, CORRECTION, DUPLICATE, IMPRESSION, LATE
+from livectr.ingest.join.examples import Examples
+from livectr.ingest.join.label_join import LEAST_DEDUP_MS
+from livectr.ingest.language.keys import key_of
+from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.stream.join import ACCEPTED, CLICK, CORRECTION, DUPLICATE, IMPRESSION, LATE
 from tests.kernels.join_reference import brute_force
 
 WINDOW_MS = 60_000

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ingest import operators as op
-from ingest.expr import ColumnRef, Expr, column
+from livectr.ingest import operators as op
+from livectr.ingest.language.expr import ColumnRef, Expr, column
 from tests.ingest.reference_lists import DICTIONARIES, VECTORS
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ingest import dtypes
-from ingest.chunks import Chunk, Position
-from ingest.deadletter import DeadLetters
-from ingest.label_join import Ready, used_columns
-from ingest.partition import Partition
-from ingest.pipeline import Pipeline
-from ingest.state import SourceState
+from livectr.ingest.chunks import Chunk, Position
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.join.label_join import Ready, used_columns
+from livectr.ingest.join.partition import Partition
+from livectr.ingest.join.state import SourceState
+from livectr.ingest.language import dtypes
+from livectr.ingest.pipeline import Pipeline
 from tests.ingest.joined_logs import Log
 
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ingest.chunks import BEGINNING, Chunk, Position
-from ingest.sources.base import Source
-from ingest.streams import Stream
+from livectr.ingest.chunks import BEGINNING, Chunk, Position
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.sources.source import Source
 
 DEADLINE_S = 60.0
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest import dtypes
-from ingest.expr import ColumnRef, Expr
-from ingest.keys import key_of
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import ColumnRef, Expr
+from livectr.ingest.language.keys import key_of
 from tests.ingest import reference_lists, reference_text
 
 Array = npt.NDArray[Any]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ingest import dtypes
-from ingest.expr import Expr
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import Expr
 
 # What look-ups and embeddings were built from, by the node's digest.
 DICTIONARIES: dict[str, tuple[dict[Any, Any], Any]] = {}

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ingest import dtypes
-from ingest.expr import Expr
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import Expr
 
 Array = npt.NDArray[Any]
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")

@@ -10,21 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest import operators as op
-from ingest.codegen import device_source
-from ingest.expr import ColumnRef, Expr, column
-from ingest.extractor import Extractor, explained
-from ingest.pipeline import load_pipeline
-from ingest.plan import FeaturePlan
-from kernels.compiler import compile_cubin
-from kernels.errors import ConfigError, KernelError
 from livectr.cli import main
+from livectr.ingest import operators as op
+from livectr.ingest.extract.codegen import device_source
+from livectr.ingest.extract.extractor import Extractor, explained
+from livectr.ingest.language.expr import ColumnRef, Expr, column
+from livectr.ingest.pipeline import load_pipeline
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.kernels.errors import ConfigError, KernelError
+from livectr.kernels.runtime.compiler import compile_cubin
 
 HEAD = """\
-from ingest.operators import *
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, labelled
-from models import DeepFM
+from livectr.ingest.operators import *
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.models import DeepFM
 
 types = dict(user="int64", small="int32", price="float32", text="string", data="binary", click="bool")
 types |= dict(ids="list<int64>", prices="list<float32>", words="list<string>")

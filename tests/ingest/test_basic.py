@@ -12,17 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ingest import basic_reader, materialize
-from ingest.basic import BYTES_TOPIC, BasicFeatures, Track
-from ingest.basic_store import MANIFEST, Manifest
-from ingest.deadletter import DeadLetters
-from ingest.examples import Examples, ExampleSource
-from ingest.features import Features
-from ingest.operators import cross, length, log1p, lower, split
-from ingest.pipeline import Pipeline
-from ingest.state import SourceState
-from ingest.streams import Stream, Table, label_join, labelled, recent
-from kernels.errors import ConfigError, MismatchError, UserError
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.join.state import SourceState
+from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
+from livectr.ingest.materialized import reader as basic_reader
+from livectr.ingest.materialized import writer as materialize
+from livectr.ingest.materialized.store import MANIFEST, Manifest
+from livectr.ingest.materialized.track import BYTES_TOPIC, BasicFeatures, Track
+from livectr.ingest.operators import cross, length, log1p, lower, split
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.plan.features import Features
+from livectr.kernels.errors import ConfigError, MismatchError, UserError
 from tests.ingest.joined_logs import TYPES, random_logs, write_logs
 
 BASIC = ("query", "words", "long", "name", "age", "activity")

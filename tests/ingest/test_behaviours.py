@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.behaviours import Behaviours
-from ingest.expr import RecentRef
-from ingest.keys import key_of
-from ingest.streams import Stream, recent
-from kernels.errors import ConfigError
+from livectr.ingest.join.histories import Behaviours
+from livectr.ingest.language.expr import RecentRef
+from livectr.ingest.language.keys import key_of
+from livectr.ingest.language.streams import Stream, recent
+from livectr.kernels.errors import ConfigError
 
 clicks = Stream(
     "clicks", key="user", time="ts", columns={"user": "int64", "ts": "int64", "ad": "string", "shop": "int64"}

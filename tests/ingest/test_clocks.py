@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, label_join
-from kernels.clock import VOICES, judge, new_clock
+from livectr.ingest.language.streams import Stream, label_join
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.stream.clock import VOICES, judge, new_clock
 from tests.ingest.joined_logs import TYPES, Log
 from tests.ingest.partition_reader import Reader
 

@@ -4,14 +4,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.common import WORTHWHILE, Common, CommonExtractor, CommonFeatures
-from ingest.extractor import Extractor
-from ingest.operators import bucketize, cross, hour, length, log1p, quantile_bins, zscore
-from ingest.pipeline import Field, Pipeline
-from ingest.statistics import Statistics
-from ingest.streams import Stream, Table, label_join, labelled, recent
-from kernels.errors import ConfigError
-from kernels.groups import Bytes, group_rows
+from livectr.ingest.common_features import WORTHWHILE, Common, CommonExtractor, CommonFeatures
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
+from livectr.ingest.operators import bucketize, cross, hour, length, log1p, quantile_bins, zscore
+from livectr.ingest.pipeline import Field, Pipeline
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.keys.groups import Bytes, group_rows
 
 ROWS, USERS = 200, 20
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest import content_files
-from ingest.content import ContentStore, digest_of, shard_of
-from ingest.content_files import list_chunks
-from kernels.errors import ConfigError
+from livectr.ingest.content import files as content_files
+from livectr.ingest.content.files import list_chunks
+from livectr.ingest.content.store import ContentStore, digest_of, shard_of
+from livectr.kernels.errors import ConfigError
 
 WIDTH = 6
 
@@ -273,7 +273,7 @@ def test_features_are_mapped_not_read(tmp_path: Path) -> None:
 
 APPEND = """
 import sys, numpy as np
-from ingest.content import ContentStore
+from livectr.ingest.content.store import ContentStore
 store = ContentStore.open(sys.argv[1])
 for number in range(int(sys.argv[2]), int(sys.argv[3])):
     ids = np.arange(number, number + 5)

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ingest.content import digest_of
-from ingest.content_topic import ContentTopic, Picture
-from ingest.contents import Content
-from ingest.deadletter import DeadLetters
-from kernels.errors import ConfigError
-from models.embedding import EmbeddingModel
+from livectr.ingest.content.store import digest_of
+from livectr.ingest.content.topic import ContentTopic, Picture
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.language.content import Content
+from livectr.kernels.errors import ConfigError
+from livectr.models.embedding import EmbeddingModel
 from tests.trainer.pictures import CONTENT, colour_of, line, picture, write
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from ingest.chunks import Position
-from ingest.deadletter import EXAMPLE, MAX_VALUE_BYTES, TOPIC, DeadLetters, Reason
-from kernels.errors import ConfigError
+from livectr.ingest.chunks import Position
+from livectr.ingest.dead_letters.letters import EXAMPLE, MAX_VALUE_BYTES, TOPIC, DeadLetters, Reason
+from livectr.kernels.errors import ConfigError
 
 
 def put(

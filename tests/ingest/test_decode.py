@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.chunks import Chunk, Position
-from ingest.clean import compile_filter
-from ingest.deadletter import DeadLetters, Reason
-from ingest.decode import Decoder
-from ingest.streams import Stream, Table
-from kernels.errors import ConfigError
+from livectr.ingest.chunks import Chunk, Position
+from livectr.ingest.dead_letters.letters import DeadLetters, Reason
+from livectr.ingest.decode.clean import compile_filter
+from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.language.streams import Stream, Table
+from livectr.kernels.errors import ConfigError
 
 COLUMNS = {
     "user_id": "int64",

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bench.features import display_ads, rows_of
-from ingest.device import DeviceExtractor
-from ingest.extractor import Extractor
-from kernels.device import EmulatedDevice, gpu_available
-from kernels.errors import ConfigError
+from livectr.ingest.extract.device_extractor import DeviceExtractor
+from livectr.ingest.extract.extractor import Extractor
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.runtime.device import EmulatedDevice, gpu_available
 from tests.ingest import device_checks as checks
 
 

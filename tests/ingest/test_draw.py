@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.features import display_ads
-from ingest import operators as op
-from ingest.dag_layout import LANE, Arrangement, arrange
-from ingest.draw import to_svg
-from ingest.expr import ColumnRef, column, constant
-from ingest.placement import place
-from ingest.plan import FeaturePlan
+from livectr.ingest import operators as op
+from livectr.ingest.language.expr import ColumnRef, column, constant
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.ingest.plan.dag_layout import LANE, Arrangement, arrange
+from livectr.ingest.plan.drawing import to_svg
+from livectr.ingest.plan.placement import place
 from tests.ingest.test_plan import random_dag
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ingest import encode
-from ingest.content import ContentStore
-from ingest.encode import F32, U8, Outcome, PictureWriter
+from livectr.ingest.content import encode
+from livectr.ingest.content.encode import F32, U8, Outcome, PictureWriter
+from livectr.ingest.content.store import ContentStore
 
 
 def plain(red: int) -> bytes:

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.chunks import Chunk
-from ingest.deadletter import DeadLetters, Reason
-from ingest.decode import Decoder
-from ingest.event_times import LIKELY, milliseconds
-from ingest.streams import Stream
-from kernels.errors import ConfigError
+from livectr.ingest.chunks import Chunk
+from livectr.ingest.dead_letters.letters import DeadLetters, Reason
+from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.language.event_times import LIKELY, milliseconds
+from livectr.ingest.language.streams import Stream
+from livectr.kernels.errors import ConfigError
 
 MS = 1_700_000_000_123
 

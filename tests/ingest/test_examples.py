@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kafka import KafkaProducer
 
-from ingest.addresses import kafka_servers
-from ingest.deadletter import DeadLetters
-from ingest.examples import ExampleSource
-from ingest.pipeline import Pipeline
-from ingest.state import SourceState
-from kernels.clock import LAST
-from kernels.errors import CheckpointError, ConfigError
-from livectr.kafka import create_topics
+from livectr.ingest.addresses import kafka_servers
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.state import SourceState
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import CheckpointError, ConfigError
+from livectr.kernels.stream.clock import LAST
+from livectr.local.kafka import create_topics
 from tests.ingest.joined_logs import Expected, Log, expected, pipeline, random_logs, rows_of, write_logs
 
 SEEDS = st.integers(0, 10_000)
@@ -118,8 +118,8 @@ def test_holding_back_what_runs_ahead_never_stops_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same_time: bool
 ) -> None:
     """With limits of a few rows: topics that wait for each other, and a log whose records have one time."""
-    monkeypatch.setattr("ingest.examples.WAITING_ROWS", 3)
-    monkeypatch.setattr("ingest.examples.READY_ROWS", 3)
+    monkeypatch.setattr("livectr.ingest.join.examples.WAITING_ROWS", 3)
+    monkeypatch.setattr("livectr.ingest.join.examples.READY_ROWS", 3)
     logs = random_logs(7)
     if same_time:
         for row in itertools.chain(*logs.impressions.values(), *logs.clicks.values()):

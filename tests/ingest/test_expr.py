@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from ingest import operators as op
-from ingest.expr import ColumnRef, Expr, column
-from kernels.errors import ConfigError
+from livectr.ingest import operators as op
+from livectr.ingest.language.expr import ColumnRef, Expr, column
+from livectr.kernels.errors import ConfigError
 
 
 def root(name: str, dtype: str) -> Expr:
@@ -49,7 +49,7 @@ def test_building_from_many_threads_gives_one_node() -> None:
 
 
 def test_nodes_that_nobody_holds_are_forgotten() -> None:
-    from ingest import expr
+    from livectr.ingest.language import expr
 
     before = len(expr._NODES)
     kept = [A + n for n in range(1000, 1100)]

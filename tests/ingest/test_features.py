@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.features import Features
+from livectr.ingest.plan.features import Features
 
 Table = list[list[list[int]]]  # field → row → keys
 

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingest.arrow_size import plain_bytes, read_messages
-from ingest.chunks import Chunk
-from ingest.deadletter import Reason
-from ingest.decode import Decoder
-from ingest.limits import RecordLimits
-from ingest.streams import Stream
-from kernels.errors import ConfigError
+from livectr.ingest.chunks import Chunk
+from livectr.ingest.dead_letters.letters import Reason
+from livectr.ingest.decode.arrow_size import plain_bytes, read_messages
+from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.limits import RecordLimits
+from livectr.kernels.errors import ConfigError
 from tests.ingest.test_decode import ARROW, STREAM, USED, Letters, arrow, decode, event
 
 MIB = 1 << 20

@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from ingest.deadletter import DeadLetters
-from ingest.decode import Decoder
-from ingest.examples import ExampleSource
-from ingest.images import FORMATS, MAX_PIXELS, BadPictureError, complaint, decode
-from ingest.keys import key_of
-from ingest.lookup import Lookups
-from ingest.pipeline import Pipeline, load_pipeline
-from ingest.streams import Stream, Table, label_join, labelled, recent
-from kernels.errors import ConfigError
-from livectr.simulate import SimulateOptions, simulate
-from livectr.traffic import TrafficOptions
-from livectr.truth import World
-from models import LR
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.decode.images import FORMATS, MAX_PIXELS, BadPictureError, complaint, decode
+from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.lookup import Lookups
+from livectr.ingest.language.keys import key_of
+from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
+from livectr.ingest.pipeline import Pipeline, load_pipeline
+from livectr.kernels.errors import ConfigError
+from livectr.models import LR
+from livectr.simulator.simulate import SimulateOptions, simulate
+from livectr.simulator.traffic import TrafficOptions
+from livectr.simulator.truth import World
 
 PICTURES = Table("ad_images", key="image_id", columns={"image_id": "int64", "image": "image"})
 
@@ -289,7 +289,7 @@ def test_a_picture_is_no_feature(tmp_path: Path) -> None:
         Stream("shots", key="u", columns={"u": "int64", "shots": "list<image>"})
     file = tmp_path / "pipeline.py"
     file.write_text(
-        "from ingest.streams import Stream, labelled\n"
+        "from livectr.ingest.language.streams import Stream, labelled\n"
         "s = Stream('s', key='u', columns={'u': 'int64', 'y': 'int32', 'image': 'image'})\n"
         "log = labelled(s, label='y')\n"
         "sparse = {'look': log.image}\n"

@@ -9,13 +9,13 @@ import pytest
 from kafka import KafkaProducer
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from ingest.addresses import kafka_servers
-from ingest.chunks import Position, UnreadableMessage
-from ingest.deadletter import Reason
-from ingest.limits import RecordLimits
-from ingest.sources.base import open_source
-from ingest.sources.batches import ReadableBatch
-from livectr.kafka import create_topics
+from livectr.ingest.addresses import kafka_servers
+from livectr.ingest.chunks import Position, UnreadableMessage
+from livectr.ingest.dead_letters.letters import Reason
+from livectr.ingest.limits import RecordLimits
+from livectr.ingest.sources.kafka_batches import ReadableBatch
+from livectr.ingest.sources.source import open_source
+from livectr.local.kafka import create_topics
 from tests.ingest.reading import assign, event, rows, stream, to_end
 from tests.ingest.test_decode import Letters
 

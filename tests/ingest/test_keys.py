@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.expr import ColumnRef, column
-from ingest.extractor import Extractor
-from ingest.filters import RowFilter
-from ingest.keys import hash_strings, key_of
-from ingest.operators import key
-from ingest.plan import FeaturePlan
-from ingest.streams import Stream
-from kernels.errors import ConfigError
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.filters import RowFilter
+from livectr.ingest.language.expr import ColumnRef, column
+from livectr.ingest.language.keys import hash_strings, key_of
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.operators import key
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.kernels.errors import ConfigError
 
 
 @pytest.mark.parametrize(

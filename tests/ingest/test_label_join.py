@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.label_join import required_columns
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, Table, labelled
+from livectr.ingest.join.label_join import required_columns
+from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.pipeline import Pipeline
 from tests.ingest.joined_logs import expected_partition, pipeline, random_logs
 from tests.ingest.partition_reader import Reader
 

@@ -18,14 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-from ingest import dtypes
-from ingest import operators as op
-from ingest.expr import ColumnRef, Expr, column
-from ingest.extractor import Extractor
-from ingest.features import Features
-from ingest.plan import FeaturePlan
-from kernels.dictionary import EqualKeysError, place
-from kernels.errors import ConfigError
+from livectr.ingest import operators as op
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import ColumnRef, Expr, column
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.ingest.plan.features import Features
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.operators.dictionary import EqualKeysError, place
 
 
 def root(name: str, dtype: str) -> Expr:

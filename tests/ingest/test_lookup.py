@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.keys import key_of
-from ingest.lookup import LookupTable
-from ingest.rowlog import RowLog
-from ingest.streams import Table
+from livectr.ingest.join.lookup import LookupTable
+from livectr.ingest.join.row_log import RowLog
+from livectr.ingest.language.keys import key_of
+from livectr.ingest.language.streams import Table
 
 COLUMNS = {"id": "string", "age": "int32", "tags": "list<string>", "photo": "binary"}
 ads = Table("ads", key="id", columns=COLUMNS)

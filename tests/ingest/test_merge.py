@@ -7,10 +7,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.chunks import Chunk, Position
-from ingest.merge import Merge
-from ingest.streams import Stream
-from kernels.clock import DOUBTED, FIRST, LAST, judge, new_clock
+from livectr.ingest.chunks import Chunk, Position
+from livectr.ingest.join.merge import Merge
+from livectr.ingest.language.streams import Stream
+from livectr.kernels.stream.clock import DOUBTED, FIRST, LAST, judge, new_clock
 
 A = Stream("a", key="user", time="ts", columns={"user": "int64", "ts": "int64"})
 B = Stream("b", key="user", time="ts", columns={"user": "int64", "ts": "int64"})

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ingest import dtypes
-from ingest import operators as op
-from ingest.expr import ColumnRef, Expr, column
-from ingest.extractor import Extractor
-from ingest.keys import hash_strings
-from ingest.plan import FeaturePlan
-from kernels.errors import ConfigError
+from livectr.ingest import operators as op
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import ColumnRef, Expr, column
+from livectr.ingest.language.keys import hash_strings
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.kernels.errors import ConfigError
 from tests.ingest.list_expressions import LIST_EXPRESSIONS
 from tests.ingest.reference import evaluate, lower_character
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from kafka import KafkaProducer
 
-from ingest.addresses import kafka_servers
-from ingest.deadletter import DeadLetters
-from ingest.examples import ExampleSource
-from livectr.kafka import Broker, create_topics
+from livectr.ingest.addresses import kafka_servers
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.join.examples import ExampleSource
+from livectr.local.kafka import Broker, create_topics
 from tests.ingest.joined_logs import pipeline, random_logs
 from tests.ingest.test_examples import messages
 

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.extractor import Extractor
-from ingest.operators import bucketize, cross, hour, log1p
-from ingest.pipeline import Field, Pipeline, load_pipeline
-from ingest.streams import Stream, Table, label_join, labelled, recent
-from kernels.errors import ConfigError
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
+from livectr.ingest.operators import bucketize, cross, hour, log1p
+from livectr.ingest.pipeline import Field, Pipeline, load_pipeline
+from livectr.kernels.errors import ConfigError
 
 EVENT = dict(request_id="string", user_id="int64", ad_id="int32", ts="int64")
 IMPRESSIONS = Stream("impressions", columns=EVENT, key="user_id", time="ts")
@@ -181,8 +181,8 @@ def test_wrong_pipelines_get_a_sentence(make: Callable[[], Pipeline], message: s
 class TestLoad:
     GOOD = """
 from helper import COLUMNS
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, labelled
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.language.streams import Stream, labelled
 
 log = labelled(Stream("log", columns=COLUMNS, key="user"), label="y")
 pipeline = Pipeline(log, sparse=dict(user=log.user), rank="LR")

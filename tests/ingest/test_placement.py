@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.features import display_ads
-from ingest import operators as op
-from ingest.byte_units import parse_bytes, show_bytes
-from ingest.expr import ColumnRef, Device, Expr, RecentRef, column
-from ingest.memory import Memory, Sizes, memory_of, resident_bytes, result_bytes, working_set
-from ingest.placement import Placement, place
-from ingest.plan import FeaturePlan
-from ingest.resources import Array, Resource, Statistic
-from kernels.errors import ConfigError
+from livectr.ingest import operators as op
+from livectr.ingest.language.byte_units import parse_bytes, show_bytes
+from livectr.ingest.language.expr import ColumnRef, Device, Expr, RecentRef, column
+from livectr.ingest.language.resources import Array, Resource, Statistic
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.ingest.plan.memory import Memory, Sizes, memory_of, resident_bytes, result_bytes, working_set
+from livectr.ingest.plan.placement import Placement, place
+from livectr.kernels.errors import ConfigError
 
 A, TEXT = column(ColumnRef("t", "a"), "int64"), column(ColumnRef("t", "s"), "string")
 FLAG = column(ColumnRef("t", "f"), "bool")

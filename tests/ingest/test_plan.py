@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.features import display_ads, rows_of
-from ingest import dtypes
-from ingest import operators as op
-from ingest.codegen import device_source, kernel_names
-from ingest.expr import ColumnRef, Expr, column
-from ingest.extractor import Extractor
-from ingest.features import Features
-from ingest.pipeline import load_pipeline
-from ingest.plan import FeaturePlan
-from kernels.compiler import compile_cubin
-from kernels.errors import ConfigError
+from livectr.ingest import operators as op
+from livectr.ingest.extract.codegen import device_source, kernel_names
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import ColumnRef, Expr, column
+from livectr.ingest.pipeline import load_pipeline
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.ingest.plan.features import Features
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.runtime.compiler import compile_cubin
 from tests.ingest.test_operators import EXPRESSIONS, L64, ROOTS, check
 
 ROOT = Path(__file__).parents[2]

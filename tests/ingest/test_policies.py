@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ingest.pipeline import Pipeline
-from ingest.policies import TablePolicy
-from ingest.streams import Stream, labelled
-from kernels.errors import ConfigError
+from livectr.ingest.language.policies import TablePolicy
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import ConfigError
 from tests.ingest.test_pipeline import build
 
 OLD = TablePolicy(max_age="30d")

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest import dtypes
-from ingest.expr import ColumnRef, column
-from ingest.extractor import Extractor
-from ingest.limits import FeatureLimits
-from ingest.operators import cross, key, split
-from ingest.plan import FeaturePlan
-from ingest.sharing import TooLargeError
-from kernels.errors import InternalError
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.sharing import TooLargeError
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import ColumnRef, column
+from livectr.ingest.limits import FeatureLimits
+from livectr.ingest.operators import cross, key, split
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.kernels.errors import InternalError
 from tests.ingest.written_out import written_out
 from tests.serving.every_operator import pipeline
 from tests.serving.test_equal_features import maybe

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ingest.chunks import Position
-from ingest.deadletter import DeadLetters
-from ingest.limits import RecordLimits
-from ingest.sources import parts
-from ingest.sources.base import Source, open_source
-from kernels.errors import ConfigError, MismatchError, UserError
+from livectr.ingest.chunks import Position
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.limits import RecordLimits
+from livectr.ingest.sources import part_file as parts
+from livectr.ingest.sources.source import Source, open_source
+from livectr.kernels.errors import ConfigError, MismatchError, UserError
 from tests.ingest.reading import assign, event, poll_until, rows, stream, to_end
 
 TOPIC = "impressions"

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from ingest import deadletter
-from ingest.addresses import connect_admin, kafka_servers
-from ingest.chunks import Position
-from ingest.deadletter import DeadLetters
-from ingest.sources.base import Source, open_source
-from ingest.streams import Stream, Table
-from kernels.errors import ConfigError, ConnectError, MismatchError
-from livectr.kafka import Broker, create_topics
+from livectr.ingest.addresses import connect_admin, kafka_servers
+from livectr.ingest.chunks import Position
+from livectr.ingest.dead_letters import letters as deadletter
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.sources.source import Source, open_source
+from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
+from livectr.local.kafka import Broker, create_topics
 from tests.ingest.reading import assign, event, poll_until, rows, stream, to_end
 
 Send = Callable[..., None]
@@ -172,11 +172,11 @@ def test_a_codec_that_is_not_installed_is_named(kafka_url: str, topic: str) -> N
     code = f"""
 import sys
 sys.modules["zstandard"] = None  # importing it fails
-from ingest.deadletter import DeadLetters
-from ingest.chunks import BEGINNING
-from ingest.sources.base import open_source
-from ingest.streams import Stream
-from kernels.errors import ConfigError
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.chunks import BEGINNING
+from livectr.ingest.sources.source import open_source
+from livectr.ingest.language.streams import Stream
+from livectr.kernels.errors import ConfigError
 source = open_source("{kafka_url}", [Stream("{topic}", key="user_id", columns=dict(user_id="int64"))],
                      until_end=True, dead_letters=DeadLetters(None))
 source.topics()
@@ -389,10 +389,10 @@ def test_what_cannot_be_found_is_named(kafka_url: str, topic: str, read: Read) -
 @pytest.mark.parametrize("url", ["kafka://127.0.0.1:1", "kafka://no-such-host.invalid:9092"])
 def test_an_unreachable_broker_is_reported_within_seconds(url: str) -> None:
     code = f"""
-from ingest.deadletter import DeadLetters
-from ingest.sources.base import open_source
-from ingest.streams import Stream
-from kernels.errors import ConnectError
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.sources.source import open_source
+from livectr.ingest.language.streams import Stream
+from livectr.kernels.errors import ConnectError
 try:
     open_source("{url}", [Stream("t", key="a", columns=dict(a="int64"))], until_end=True,
                 dead_letters=DeadLetters(None))

@@ -14,12 +14,12 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from prometheus_client import REGISTRY
 
-from ingest.addresses import kafka_servers
-from ingest.deadletter import TOPIC, DeadLetters, Reason
-from ingest.sources.base import open_source
-from ingest.spool import SEGMENT_BYTES, Spool
-from kernels.errors import ConfigError, UserError
-from livectr.kafka import Broker
+from livectr.ingest.addresses import kafka_servers
+from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters, Reason
+from livectr.ingest.dead_letters.spool import SEGMENT_BYTES, Spool
+from livectr.ingest.sources.source import open_source
+from livectr.kernels.errors import ConfigError, UserError
+from livectr.local.kafka import Broker
 from tests.ingest.reading import assign, event, stream
 
 DEADLINE_S = 120
@@ -84,7 +84,7 @@ def test_flushed_lines_survive_a_kill(tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from pathlib import Path
-from ingest.spool import Spool
+from livectr.ingest.dead_letters.spool import Spool
 spool = Spool(Path({str(tmp_path)!r}), most_bytes=1 << 20)
 for number in range(1000):
     spool.append(b"%d\\n" % number)

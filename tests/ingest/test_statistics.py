@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest import dtypes
-from ingest import operators as op
-from ingest.expr import ColumnRef, Expr, column
-from ingest.extractor import Extractor
-from ingest.operators.statistics import CountMinSketch, Moments
-from ingest.plan import FeaturePlan
-from ingest.statistics import Statistics, name_of
-from kernels.compiler import compile_cubin
-from kernels.errors import ConfigError, MismatchError
+from livectr.ingest import operators as op
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.statistics import Statistics, name_of
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import ColumnRef, Expr, column
+from livectr.ingest.operators.statistics import CountMinSketch, Moments
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.kernels.errors import ConfigError, MismatchError
+from livectr.kernels.runtime.compiler import compile_cubin
 from tests.ingest.reference import evaluate
 from tests.ingest.test_operators import NUMBER
 
@@ -275,7 +275,7 @@ def test_mistakes_are_told_when_the_pipeline_is_built(build: Callable[[], Expr],
 
 
 def test_it_compiles_for_a_gpu() -> None:
-    from ingest.codegen import device_source
+    from livectr.ingest.extract.codegen import device_source
 
     plan = plan_of(*[node for nodes in EXPRESSIONS.values() for node in nodes])
     assert compile_cubin(device_source(plan))[:4] == b"\x7fELF"

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from ingest.durations import duration_ms
-from ingest.expr import ColumnRef, RecentRef
-from ingest.operators import frequency
-from ingest.streams import Stream, Table, label_join, labelled, recent
-from kernels.errors import ConfigError
+from livectr.ingest.language.durations import duration_ms
+from livectr.ingest.language.expr import ColumnRef, RecentRef
+from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
+from livectr.ingest.operators import frequency
+from livectr.kernels.errors import ConfigError
 
 COLUMNS = dict(request_id="string", user_id="int64", ad_id="int64", ts="int64")
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest import dtypes
-from ingest import operators as op
-from ingest.codegen import device_source
-from ingest.expr import Expr
-from ingest.extractor import Extractor
-from ingest.keys import hash_strings
-from ingest.plan import FeaturePlan
-from kernels.compiler import compile_cubin
-from kernels.errors import ConfigError
+from livectr.ingest import operators as op
+from livectr.ingest.extract.codegen import device_source
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import Expr
+from livectr.ingest.language.keys import hash_strings
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.runtime.compiler import compile_cubin
 from tests.ingest.reference import evaluate
 from tests.ingest.reference_text import levenshtein
 from tests.ingest.test_operators import (

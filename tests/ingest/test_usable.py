@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.complaints import missing_column
-from ingest.deadletter import DeadLetters, Reason
-from ingest.decode import Decoder
-from ingest.streams import Stream
-from ingest.usable import SETTLED_ROWS, RowCounts, TopicRows, complaint, judge, merged
-from kernels.errors import DataError
+from livectr.ingest.dead_letters.complaints import missing_column
+from livectr.ingest.dead_letters.letters import DeadLetters, Reason
+from livectr.ingest.dead_letters.usable import SETTLED_ROWS, RowCounts, TopicRows, complaint, judge, merged
+from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.language.streams import Stream
+from livectr.kernels.errors import DataError
 
 STREAM = Stream("shown", key="user", columns={"user": "int64", "n": "int32", "x": "float64", "ok": "bool"})
 

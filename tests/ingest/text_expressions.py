@@ -5,8 +5,8 @@ Their JSON and numbers are put together from those columns, so that a device mak
 
 from __future__ import annotations
 
-from ingest import operators as op
-from ingest.expr import ColumnRef, Expr, column
+from livectr.ingest import operators as op
+from livectr.ingest.language.expr import ColumnRef, Expr, column
 
 
 def _root(name: str, dtype: str) -> Expr:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.features import Features
-from ingest.sharing import SharedFeatures
+from livectr.ingest.extract.sharing import SharedFeatures
+from livectr.ingest.plan.features import Features
 
 
 def written_out(found: SharedFeatures) -> Features:

@@ -11,13 +11,23 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from kernels.device import Device, EmulatedDevice
-from kernels.device_store import LOAD, Target
-from kernels.device_table import DeviceTable
-from kernels.errors import ConfigError
-from kernels.gpu_cache import CachedFields, GpuCache
-from kernels.layout import FTRL, SGD, AdaGrad, Adam, Adaptive, RowAdaGrad, RowLayout, Segment, Values
-from kernels.table import MISSING_ROW, DynamicTable, FieldTables
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.gpu_table.device_store import LOAD, Target
+from livectr.kernels.gpu_table.device_table import DeviceTable
+from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
+from livectr.kernels.runtime.device import Device, EmulatedDevice
+from livectr.kernels.table.layout import (
+    FTRL,
+    SGD,
+    AdaGrad,
+    Adam,
+    Adaptive,
+    RowAdaGrad,
+    RowLayout,
+    Segment,
+    Values,
+)
+from livectr.kernels.table.table import MISSING_ROW, DynamicTable, FieldTables
 from tests.kernels.reference import initial_row, updated_row
 from tests.kernels.test_fields import FIELDS, ragged, tables
 from tests.kernels.test_fields import LAYOUT as FIELD_LAYOUT

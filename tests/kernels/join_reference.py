@@ -3,7 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kernels.join import ACCEPTED, CLICK, CORRECTION, DUPLICATE, IMPRESSION, LATE, OUTSIDE, UNMATCHED
+from livectr.kernels.stream.join import (
+    ACCEPTED,
+    CLICK,
+    CORRECTION,
+    DUPLICATE,
+    IMPRESSION,
+    LATE,
+    OUTSIDE,
+    UNMATCHED,
+)
 
 Event = tuple[int, int, int]
 """kind, key, ts; the watermark of an event is the greatest ts so far."""

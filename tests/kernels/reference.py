@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from kernels.layout import FTRL, SGD, AdaGrad, Adam, Adaptive, RowAdaGrad, RowLayout, Values
+from livectr.kernels.table.layout import FTRL, SGD, AdaGrad, Adam, Adaptive, RowAdaGrad, RowLayout, Values
 
 F32 = np.float32
 Row = npt.NDArray[np.float32]

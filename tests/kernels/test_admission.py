@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.compiler import KERNELS
-from kernels.layout import AdaGrad, RowLayout, Segment
-from kernels.table import MISSING_ROW, DynamicTable, FieldTables
+from livectr.kernels.runtime.compiler import KERNELS
+from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
+from livectr.kernels.table.table import MISSING_ROW, DynamicTable, FieldTables
 
 LAYOUT = RowLayout((Segment("v", 2, AdaGrad(), 0.1),))
 

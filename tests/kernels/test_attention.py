@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kernels.attention import AttentionKernel
-from models.attention import ActivationUnit, composed, fused
-from models.base import Ragged
+from livectr.kernels.network.attention import AttentionKernel
+from livectr.models.attention import ActivationUnit, composed, fused
+from livectr.models.base import Ragged
 
 SHAPES = [(12, (32, 16)), (5, (7,)), (16, (80, 40)), (1, (1, 3, 2)), (33, (20, 17))]
 

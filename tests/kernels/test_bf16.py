@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.bf16 import product
+from livectr.kernels.network.bf16 import product
 
 F32 = npt.NDArray[np.float32]
 
@@ -75,7 +75,8 @@ def test_a_row_is_the_same_beside_any_others() -> None:
 
 def test_the_same_bits_with_any_number_of_threads() -> None:
     program = (
-        "import hashlib, numpy as np; from kernels.bf16 import product; r = np.random.default_rng(0);"
+        "import hashlib, numpy as np; from livectr.kernels.network.bf16 import product;"
+        "r = np.random.default_rng(0);"
         "a, b = r.standard_normal((500, 300), np.float32), r.standard_normal((300, 70), np.float32);"
         "print(hashlib.sha256(product(a, b, np.empty((500, 70), np.float32))).hexdigest())"
     )

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kernels import compiler
-from kernels.compiler import KERNELS, cached_cubin, compile_cubin, compile_host
-from kernels.errors import ConfigError, KernelError
+from livectr.kernels.errors import ConfigError, KernelError
+from livectr.kernels.runtime import compiler
+from livectr.kernels.runtime.compiler import KERNELS, cached_cubin, compile_cubin, compile_host
 
 HASHES = """
-#include "hash.cuh"
+#include "runtime/hash.cuh"
 extern "C" uint64_t bytes_hash(const uint8_t* p, int64_t n, uint64_t seed) { return hash_bytes(p, n, seed); }
 extern "C" uint64_t integer_hash(uint64_t x) { return mix64(x); }
 extern "C" float uniform(uint64_t base, uint32_t i) { return uniform_at(base, i); }
@@ -82,7 +82,7 @@ def test_cubins_are_kept_by_all_that_decides_them(cache: Path, monkeypatch: pyte
 
 def test_many_processes_share_an_empty_cache(cache: Path) -> None:
     program = (
-        "from kernels.compiler import compile_host;"
+        "from livectr.kernels.runtime.compiler import compile_host;"
         "print(compile_host('extern \"C\" int f() { return 7; }', name='f').f())"
     )
     running = [
@@ -146,7 +146,7 @@ def test_hashes_are_the_published_ones() -> None:
 
 def test_device_functions_compile_for_a_gpu() -> None:
     kernel = """
-    #include "hash.cuh"
+    #include "runtime/hash.cuh"
     extern "C" __global__ void hashes(const uint8_t* p, const int64_t* offsets, uint64_t* out) {
         const int i = blockIdx.x * blockDim.x + threadIdx.x;
         out[i] = hash_combine(hash_bytes(p + offsets[i], offsets[i + 1] - offsets[i]), i);

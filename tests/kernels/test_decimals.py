@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.compiler import compile_host
+from livectr.kernels.runtime.compiler import compile_host
 
 SOURCE = """
-#include "decimals.cuh"
+#include "operators/decimals.cuh"
 extern "C" void parse(const uint8_t* data, const int32_t* offsets, int64_t n, double* floats,
                       int64_t* wholes) {
     for (int64_t i = 0; i < n; ++i) {

@@ -4,11 +4,11 @@ from typing import get_args
 
 import pytest
 
-from kernels.compiler import compile_cubin
-from kernels.layout import FTRL, SGD, AdaGrad, Adam, RowAdaGrad, RowLayout, Segment, Values
+from livectr.kernels.runtime.compiler import compile_cubin
+from livectr.kernels.table.layout import FTRL, SGD, AdaGrad, Adam, RowAdaGrad, RowLayout, Segment, Values
 
 KERNELS = """
-#include "table.cuh"
+#include "table/table.cuh"
 extern "C" __global__ void find(IndexView index, const int64_t* keys, int n, uint32_t* rows) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) rows[i] = find_row(index, keys[i]);

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels.compiler import compile_cubin
-from kernels.device import EmulatedDevice, gpu_available
-from kernels.device_store import HEADER_BYTES, KERNELS, Slabs, table_source
-from kernels.device_table import DeviceTable
-from kernels.errors import ConfigError
-from kernels.gpu_cache import GpuCache
-from kernels.layout import AdaGrad, RowLayout, Segment, Values
-from kernels.table import DynamicTable
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.gpu_table.device_store import HEADER_BYTES, KERNELS, Slabs, table_source
+from livectr.kernels.gpu_table.device_table import DeviceTable
+from livectr.kernels.gpu_table.gpu_cache import GpuCache
+from livectr.kernels.runtime.compiler import compile_cubin
+from livectr.kernels.runtime.device import EmulatedDevice, gpu_available
+from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment, Values
+from livectr.kernels.table.table import DynamicTable
 from tests.kernels import device_table_checks as checks
 
 HALF = RowLayout((Segment("v", 16, AdaGrad()),), "bf16")
@@ -89,7 +89,8 @@ def test_bytes_of_a_row() -> None:
 
 
 def test_slabs_hold_all_row_numbers() -> None:
-    """The first row of a slab follows the last of the slab before, as row_place of device_rows.cuh has it."""
+    """The first row of a slab follows the last of the slab before, as row_place of gpu_table/device_rows.cuh
+    has it."""
     sizes = Slabs.of(checks.LAYOUT)
     first = np.cumsum([0, *(sizes.rows(slab) for slab in range(20))])
     for slab, row in enumerate(first[:20].tolist()):

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from kernels.compiler import KERNELS
-from kernels.layout import FTRL, AdaGrad, Adam, RowLayout, Segment
-from kernels.table import MISSING_ROW, DynamicTable, FieldTables
+from livectr.kernels.runtime.compiler import KERNELS
+from livectr.kernels.table.layout import FTRL, AdaGrad, Adam, RowLayout, Segment
+from livectr.kernels.table.table import MISSING_ROW, DynamicTable, FieldTables
 from tests.kernels.reference import initial_row, updated_row
 
 LAYOUT = RowLayout(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernels.gather import gather_rows
+from livectr.kernels.runtime.gather import gather_rows
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.history import APPEND, QUERY, Cut, Histories, HistoryTable
+from livectr.kernels.stream.history import APPEND, QUERY, Cut, Histories, HistoryTable
 
 N = 5
 CUTS = [Cut(5, 60), Cut(2, 1000), Cut(3, 0)]

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.join import (
+from livectr.kernels.stream.join import (
     ACCEPTED,
     CLICK,
     CLICK_BYTES,

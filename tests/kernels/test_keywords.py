@@ -8,11 +8,11 @@ import random
 import numpy as np
 import pytest
 
-from kernels.compiler import compile_host
-from kernels.keywords import automaton
+from livectr.kernels.operators.keywords import automaton
+from livectr.kernels.runtime.compiler import compile_host
 
 SOURCE = """
-#include "keywords.cuh"
+#include "operators/keywords.cuh"
 struct Found {
     int32_t* at;
     void push(int32_t word) { *at++ = word; }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ingest.transfer import _texts
-from kernels.errors import InternalError
-from kernels.offsets import MOST, check_offsets, offsets_of
+from livectr.ingest.extract.transfer import _texts
+from livectr.kernels.errors import InternalError
+from livectr.kernels.runtime.offsets import MOST, check_offsets, offsets_of
 
 
 def test_offsets_reach_to_the_last_int32() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.errors import ConfigError
-from kernels.layout import (
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.table.layout import (
     FTRL,
     SGD,
     AdaGrad,
@@ -19,9 +19,9 @@ from kernels.layout import (
     Segment,
     Values,
 )
-from kernels.rows import optimiser as optimiser_of
-from kernels.table import DynamicTable
-from models.base import OptimiserSpec, adagrad, adam, ftrl, rowwise_adagrad, sgd
+from livectr.kernels.table.rows import optimiser as optimiser_of
+from livectr.kernels.table.table import DynamicTable
+from livectr.models.base import OptimiserSpec, adagrad, adam, ftrl, rowwise_adagrad, sgd
 from tests.kernels.reference import initial_row, stream, updated_row
 
 KINDS: list[Optimiser] = [

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.compiler import compile_cubin, compile_host
+from livectr.kernels.runtime.compiler import compile_cubin, compile_host
 
 ALIGNMENT, THREADS = 128, 256
 DEVICE = """
-#include "threadblock.cuh"
+#include "runtime/threadblock.cuh"
 // Each row asks for size[row] bytes; offset[row] says where it got them, -1 where the pool was too small.
 static __device__ inline void allocate(const ThreadBlock& block, const Pool& pool, const int64_t* size,
                                        int64_t* offset) {
@@ -27,7 +27,7 @@ static __device__ inline void allocate(const ThreadBlock& block, const Pool& poo
 HOST = (
     DEVICE
     + """
-#include "threads.cuh"
+#include "runtime/threads.cuh"
 extern "C" void allocate_all(uint8_t* base, int64_t capacity, unsigned long long* head, const int64_t* size,
                              int64_t rows, int64_t* offset) {
     const Pool pool{base, capacity, head};

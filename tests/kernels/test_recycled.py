@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import torch
 
-from kernels.recycled import Recycled
+from livectr.kernels.runtime.recycled import Recycled
 
 
 def test_an_array_is_used_again_when_nobody_looks_at_it() -> None:

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from kernels.layout import FTRL, AdaGrad, RowLayout, Segment
-from kernels.table import MISSING_ROW, DynamicTable
+from livectr.kernels.table.layout import FTRL, AdaGrad, RowLayout, Segment
+from livectr.kernels.table.table import MISSING_ROW, DynamicTable
 from tests.kernels.reference import (
     initial_row,
     mix64,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kernels.unique import I64, Unique, unique_segments
+from livectr.kernels.keys.unique import I64, Unique, unique_segments
 
 INT64 = np.iinfo(np.int64)
 SOME = st.one_of(
@@ -56,7 +56,7 @@ def test_large_segments_of_keys_that_share_their_low_bits(distinct: int) -> None
 
 def test_any_number_of_threads_gives_the_same() -> None:
     program = (
-        "import numpy as np; from kernels.unique import unique_segments\n"
+        "import numpy as np; from livectr.kernels.keys.unique import unique_segments\n"
         "keys = np.random.default_rng(1).zipf(1.2, 26 * 999)\n"
         "found = unique_segments(keys, np.arange(27) * 999)\n"
         "print(*(array.tobytes().hex() for array in (found.keys, found.bounds, found.index)))"

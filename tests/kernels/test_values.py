@@ -5,8 +5,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from kernels.layout import FTRL, SGD, AdaGrad, RowLayout, Segment, Values
-from kernels.table import DynamicTable
+from livectr.kernels.table.layout import FTRL, SGD, AdaGrad, RowLayout, Segment, Values
+from livectr.kernels.table.table import DynamicTable
 from tests.kernels.reference import nearest, rounded, stream
 
 KINDS: list[Values] = ["fp16", "bf16"]

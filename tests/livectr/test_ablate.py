@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 
 import bench.dicm_page
-from ingest.content import ContentStore
-from ingest.pipeline import load_pipeline
-from kernels.errors import ConfigError
-from livectr.ablation import jobs
-from livectr.ablation.ablate import AblateOptions, ablate, grids_named, write_tables
-from livectr.ablation.child import run as run_job
-from livectr.ablation.grids import GRIDS, runs_of
-from livectr.ablation.jobs import Job
-from livectr.ablation.span import Span, only, span_of
-from livectr.ablation.student import gain, mean_and_spread, t_quantile
-from livectr.ablation.tables import Row, Table, markdown, tables_of
+from bench.ablation import jobs
+from bench.ablation.ablate import AblateOptions, ablate, grids_named, write_tables
+from bench.ablation.child import run as run_job
+from bench.ablation.grids import GRIDS, runs_of
+from bench.ablation.jobs import Job
+from bench.ablation.span import Span, only, span_of
+from bench.ablation.student import gain, mean_and_spread, t_quantile
+from bench.ablation.tables import Row, Table, markdown, tables_of
 from livectr.cli import main
-from livectr.simulate import SimulateOptions, simulate
-from livectr.traffic import TrafficOptions
-from livectr.truth import World
-from models.dnn import DNN
+from livectr.ingest.content.store import ContentStore
+from livectr.ingest.pipeline import load_pipeline
+from livectr.kernels.errors import ConfigError
+from livectr.models.dnn import DNN
+from livectr.simulator.simulate import SimulateOptions, simulate
+from livectr.simulator.traffic import TrafficOptions
+from livectr.simulator.truth import World
 
 ROOT = Path(__file__).parent.parent.parent
 PIPELINE = ROOT / "examples" / "images" / "pipeline.py"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.errors import InternalError
-from livectr.bench import NAMES, ROW, _complete, hardware
 from livectr.cli import main
+from livectr.commands.bench import NAMES, ROW, _complete, hardware
+from livectr.kernels.errors import InternalError
 
 
 @pytest.mark.parametrize("name", NAMES)

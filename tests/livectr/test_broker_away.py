@@ -10,13 +10,13 @@ from pathlib import Path
 
 from kafka import KafkaProducer
 
-from livectr.kafka import Broker, create_topics
+from livectr.local.kafka import Broker, create_topics
 
 DEADLINE_S = 120
 PIPELINE = """
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, labelled
-from models import LR
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.models import LR
 
 shown = Stream("shown", key="user", columns={"user": "int64", "click": "int32"})
 log = labelled(shown, label="click")
@@ -49,7 +49,7 @@ def test_a_trainer_whose_broker_goes_and_comes_back_says_so_in_its_own_words(tmp
         options = ["--source", broker.url, "--max-steps", "2", "--batch-size", "50"]
         with subprocess.Popen(command + options, stdout=subprocess.PIPE, stderr=stderr, text=True) as trainer:
             try:
-                wait(lambda: "trainer.monitor" in errors.read_text(), trainer, errors)
+                wait(lambda: "livectr.trainer.quality.monitor" in errors.read_text(), trainer, errors)
                 broker.kill()
                 wait(lambda: "does not answer; waiting for it" in errors.read_text(), trainer, errors)
                 time.sleep(3)  # a few of the client's attempts to connect

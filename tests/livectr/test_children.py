@@ -15,7 +15,7 @@ import psutil
 import pytest
 import redis
 
-from livectr.ports import free_ports
+from livectr.local.ports import free_ports
 from tests.trainer.ad_logs import write_files
 
 ROOT = Path(__file__).parents[2]
@@ -102,10 +102,10 @@ def test_ranks_end_with_the_agent_of_torchrun(tmp_path: Path) -> None:
 def test_parts_of_a_demo_end_with_it(tmp_path: Path) -> None:
     """The simulator and the clients; the servers and the trainer's ranks are above and in test_supervise."""
     simulate = [*LIVECTR, "simulate", "--to", f"file:{tmp_path / 'logs'}", "--seconds", "600"]
-    load = [sys.executable, "-m", "livectr.load", "--per-second", "1"]
+    load = [sys.executable, "-m", "livectr.demo.load", "--per-second", "1"]
     load += ["--rank", "127.0.0.1:1", "--prerank", "127.0.0.1:1"]
     parent = (
-        "import time\nfrom pathlib import Path\nfrom livectr.parts import Part\n"
+        "import time\nfrom pathlib import Path\nfrom livectr.local.parts import Part\n"
         f"log = Path({str(tmp_path / 'log')!r})\n"
         f"parts = [Part('part', command, log) for command in {[simulate, load]!r}]\n"
         "time.sleep(600)"

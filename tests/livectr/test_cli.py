@@ -89,7 +89,10 @@ def test_mistakes_in_a_pipeline_file_name_the_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "p.py"
-    path.write_text("from ingest.streams import Stream\n\nx = Stream('t', key='u', columns={'u': 'int65'})\n")
+    path.write_text(
+        "from livectr.ingest.language.streams import Stream\n\n"
+        "x = Stream('t', key='u', columns={'u': 'int65'})\n"
+    )
     assert main(["inspect", "--pipeline", str(path)]) == 2
     assert f"{path}:3:" in capsys.readouterr().err
 
@@ -214,6 +217,6 @@ def test_local_servers_run_until_they_are_told(command: str) -> None:
 
 
 def _port() -> int:
-    from livectr.ports import free_ports
+    from livectr.local.ports import free_ports
 
     return free_ports(1)

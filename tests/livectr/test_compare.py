@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from livectr.cli import main
 from livectr.paired_auc import Difference, paired_auc, paired_gauc
-from trainer.metrics import auc, gauc, gauc_error, logloss
-from trainer.options import Report
-from trainer.predictions import PredictionLog, records
+from livectr.trainer.options import Report
+from livectr.trainer.quality.metrics import auc, gauc, gauc_error, logloss
+from livectr.trainer.quality.predictions import PredictionLog, records
 
 F32 = NDArray[np.float32]
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from kernels.errors import ConfigError
 from livectr.config import FIELDS, Settings, resolve
-from serving.options import ServeOptions
-from trainer.options import TrainOptions
+from livectr.kernels.errors import ConfigError
+from livectr.serving.options import ServeOptions
+from livectr.trainer.options import TrainOptions
 
 
 def test_each_source_wins_over_the_one_before(tmp_path: Path) -> None:

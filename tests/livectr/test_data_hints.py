@@ -92,7 +92,7 @@ def test_a_look_up_table_that_misses_is_said_while_training(
     tmp_path: Path, train: Learner, monkeypatch: Any
 ) -> None:
     """Not only in the report, which a live run does not write for days."""
-    from trainer import data_watch
+    from livectr.trainer.stream import data_watch
 
     monkeypatch.setattr(data_watch, "LOOK_EVERY_S", 0.0)
     write(tmp_path, shown=[request(number) for number in range(30_000)], clicks=CLICKS, ads=5)

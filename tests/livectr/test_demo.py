@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from livectr.demo import PIPELINE
-from livectr.report import KEYS
+from livectr.demo.demo import PIPELINE
+from livectr.demo.report import KEYS
 
 DEMO = [sys.executable, "-m", "livectr", "demo"]
 
@@ -138,8 +138,8 @@ def test_a_trainer_that_dies_goes_on_from_its_checkpoint(tmp_path: Path) -> None
 
 
 def test_the_demo_needs_a_pipeline_that_joins_clicks(tmp_path: Path) -> None:
-    from kernels.errors import ConfigError
-    from livectr.demo import DemoOptions, demo
+    from livectr.demo.demo import DemoOptions, demo
+    from livectr.kernels.errors import ConfigError
 
     with pytest.raises(ConfigError, match="is not there"):
         demo(DemoOptions(pipeline=str(tmp_path / "nothing.py")))

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from livectr.cli import main
-from livectr.evaluate import sliding
-from trainer.metrics import gauc, gauc_error, quality
-from trainer.predictions import PredictionLog, Records, records
-from trainer.seen import NOT_COUNTED, ItemCounts, is_cold
+from livectr.commands.evaluate import sliding
+from livectr.trainer.quality.metrics import gauc, gauc_error, quality
+from livectr.trainer.quality.predictions import PredictionLog, Records, records
+from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts, is_cold
 
 N, START_MS, SPAN_MS = 3_000, 1_763_719_200_000, 3_600_000  # 2025-11-21 10:00 UTC
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ingest.pipeline import load_pipeline
 from livectr.cli import main
+from livectr.ingest.pipeline import load_pipeline
 from tests.livectr.log_samples import avazu, criteo
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -68,8 +68,8 @@ def test_display_ads_simulated(tmp_path: Path) -> None:
     report = train(
         "display_ads", logs, tmp_path / "report.json", "--predictions", str(tmp_path / "predictions")
     )
-    from livectr.report import account
-    from trainer.predictions import read_predictions
+    from livectr.demo.report import account
+    from livectr.trainer.quality.predictions import read_predictions
 
     found = account(tmp_path / "ledger", read_predictions(tmp_path / "predictions"))
     for name in ("lost_events", "duplicated_events", "unknown_events", "wrong_labels"):

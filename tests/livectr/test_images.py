@@ -15,16 +15,16 @@ import torch
 from kafka import KafkaProducer
 from PIL import Image
 
-from ingest.content import ContentStore
-from ingest.images import decode
-from ingest.keys import hash_strings
 from livectr.cli import main
-from livectr.kafka import create_topics
-from livectr.pictures import ids_of
-from livectr.simulate import SimulateOptions, simulate
-from livectr.traffic import TrafficOptions
-from livectr.truth import World
-from models.encoders import load_encoder
+from livectr.ingest.content.store import ContentStore
+from livectr.ingest.decode.images import decode
+from livectr.ingest.language.keys import hash_strings
+from livectr.local.kafka import create_topics
+from livectr.logs.pictures import ids_of
+from livectr.models.encoders import load_encoder
+from livectr.simulator.simulate import SimulateOptions, simulate
+from livectr.simulator.traffic import TrafficOptions
+from livectr.simulator.truth import World
 
 
 def picture(seed: int, kind: str = "PNG", size: tuple[int, int] = (40, 30)) -> bytes:

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ingest.pipeline import load_pipeline
-from ingest.placement import place
 from livectr.cli import main
+from livectr.ingest.pipeline import load_pipeline
+from livectr.ingest.plan.placement import place
 
 DISPLAY_ADS = Path(__file__).parents[2] / "examples" / "display_ads" / "pipeline.py"
 PLAN = load_pipeline(DISPLAY_ADS).plan

@@ -8,10 +8,10 @@ import psutil
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from ingest.addresses import connect_admin, kafka_servers
-from kernels.errors import ConfigError
-from livectr import kafka
-from livectr.kafka import Broker, create_topics
+from livectr.ingest.addresses import connect_admin, kafka_servers
+from livectr.kernels.errors import ConfigError
+from livectr.local import kafka
+from livectr.local.kafka import Broker, create_topics
 
 
 def test_a_data_folder_outlives_the_broker(tmp_path: Path) -> None:

@@ -6,15 +6,15 @@ import sys
 import time
 from pathlib import Path
 
-from livectr.kafka import Broker
+from livectr.local.kafka import Broker
+from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.ingest.test_spool import keys_in
-from trainer.manifest import newest_manifest
 
 DEADLINE_S = 120
 PIPELINE = """
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, labelled
-from models import LR
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.models import LR
 
 shown = Stream("shown", key="user", columns={"user": "int64", "click": "int32"})
 log = labelled(shown, label="click")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from livectr.live import Screen, State
+from livectr.demo.live import Screen, State
 
 KNOWN = State(
     elapsed_s=30,

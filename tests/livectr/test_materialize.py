@@ -13,9 +13,9 @@ import pyarrow.json as json_file
 import pyarrow.parquet as pq
 import pytest
 
-from ingest.materialize import choose
-from ingest.pipeline import load_pipeline
 from livectr.cli import main
+from livectr.ingest.materialized.writer import choose
+from livectr.ingest.pipeline import load_pipeline
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import OPTIONS, Result, assert_close, assert_same, kill_group, kill_somewhere

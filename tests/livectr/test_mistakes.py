@@ -43,7 +43,7 @@ def logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
         ("hidden=(64, 32)", "hidden=()", "hidden is (), but must be one or more widths"),
         ("lr=0.01", "lr='x'", "AdaGrad: lr is 'x', but must be a number of at least 0"),
         ("lr=0.01", "rate=1", "AdaGrad has no parameter 'rate'; it has lr, eps, initial"),
-        ("rank=dicm,", "rank=dict(),", "rank= must be a model such as models.DeepFM()"),
+        ("rank=dicm,", "rank=dict(),", "rank= must be a model such as livectr.models.DeepFM()"),
         ('"page": log.page', '"page": page_kind(log.position)', "operator 'page_kind' does not compile"),
     ],
 )
@@ -52,7 +52,7 @@ def test_inspect_finds_what_training_would(
 ) -> None:
     text = DISPLAY_ADS.replace(
         "\nlog = ",
-        "\nfrom ingest.operators import operator\n"
+        "\nfrom livectr.ingest.operators import operator\n"
         'page_kind = operator("int32 x -> int32", "x + no_such_name", name="page_kind")\nlog = ',
     )
     assert was in text

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner import murmur2 as reference
 
-from livectr.partition import integer_keys, murmur2, partitions_of
+from livectr.simulator.partition import integer_keys, murmur2, partitions_of
 
 
 @given(st.lists(st.binary(max_size=40)))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.pipeline import load_pipeline
 from livectr.cli import main
+from livectr.ingest.pipeline import load_pipeline
 from tests.livectr.test_inspect import DISPLAY_ADS, inspect, table
 
 PIPELINE = load_pipeline(DISPLAY_ADS)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from kernels.errors import ConfigError
+from livectr.kernels.errors import ConfigError
 from livectr.plots import COLOURS, _ends, bars, curve
 
 TIMES = np.datetime64("2026-11-21T10:00", "ms") + 60_000 * np.arange(30)

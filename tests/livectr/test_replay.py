@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from kernels.errors import ConfigError, ConnectError
-from livectr.replay import ReplayOptions, replay
-from livectr.sinks import holds
+from livectr.kernels.errors import ConfigError, ConnectError
+from livectr.logs.replay import ReplayOptions, replay
+from livectr.simulator.sinks import holds
 from tests.livectr.log_samples import AVAZU_HEADER, avazu, criteo
 
 

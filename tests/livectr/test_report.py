@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from livectr.ledger import Ledger
-from livectr.report import account, last_json_line
-from livectr.scrape import quantile, total, value
-from livectr.traffic import Shown
-from trainer.metrics import auc
-from trainer.predictions import layout
+from livectr.demo.report import account, last_json_line
+from livectr.demo.scrape import quantile, total, value
+from livectr.simulator.ledger import Ledger
+from livectr.simulator.traffic import Shown
+from livectr.trainer.quality.metrics import auc
+from livectr.trainer.quality.predictions import layout
 
 N = 1000
 

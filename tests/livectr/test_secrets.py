@@ -17,13 +17,13 @@ import psutil
 import pytest
 import redis
 
-from kernels.errors import ConfigError
 from livectr.cli import main
 from livectr.config import resolve
-from livectr.ports import free_ports
+from livectr.kernels.errors import ConfigError
+from livectr.local.ports import free_ports
+from livectr.local.valkey import LocalRedis
+from livectr.protos.store import without_password
 from livectr.secrets import with_password, without_flags
-from livectr.valkey import LocalRedis
-from protos.store import without_password
 from tests.trainer.ad_logs import write_files
 
 ROOT = Path(__file__).parents[2]

@@ -13,16 +13,16 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from PIL import Image
 
-from ingest.addresses import kafka_servers
-from kernels.errors import ConfigError
 from livectr.cli import main
-from livectr.kafka import Broker
-from livectr.ledger import LedgerTail, read_ledger
-from livectr.records import png
-from livectr.simulate import SimulateOptions, simulate
-from livectr.traffic import TrafficOptions
-from livectr.truth import AGE_BOUNDS, GENDERS, Truth, World, relevance
-from trainer.metrics import auc
+from livectr.ingest.addresses import kafka_servers
+from livectr.kernels.errors import ConfigError
+from livectr.local.kafka import Broker
+from livectr.simulator.ledger import LedgerTail, read_ledger
+from livectr.simulator.records import png
+from livectr.simulator.simulate import SimulateOptions, simulate
+from livectr.simulator.traffic import TrafficOptions
+from livectr.simulator.truth import AGE_BOUNDS, GENDERS, Truth, World, relevance
+from livectr.trainer.quality.metrics import auc
 
 WORLD = World(users=300, ads=40, ad_interval_s=2, ad_life=5, drift_s=60)
 TRAFFIC = TrafficOptions(rate=1500, seconds=8, duplicates=0.02, late=0.05, broken=0.002)

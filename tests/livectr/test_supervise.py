@@ -16,14 +16,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kernels.errors import InternalError
 from livectr.cli import main
-from livectr.ports import free_ports
-from livectr.supervise import AWAY, DATA, END_S, MISTAKE, Supervision, supervise
+from livectr.kernels.errors import InternalError
+from livectr.local.ports import free_ports
+from livectr.local.supervise import AWAY, DATA, END_S, MISTAKE, Supervision, supervise
+from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import IMPRESSIONS, OPTIONS, Result, assert_close, generation
-from trainer.manifest import newest_manifest
 
 ROOT = Path(__file__).parents[2]
 RANK = """
@@ -112,7 +112,7 @@ def test_ranks_that_hang_without_the_dead_one_are_killed(tmp_path: Path) -> None
 def test_nobody_waits_for_ranks_that_lost_a_killed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("livectr.supervise.END_S", 500.0)
+    monkeypatch.setattr("livectr.local.supervise.END_S", 500.0)
     body = "if starts == 0:\n    time.sleep(600) if rank == '0' else os.kill(os.getpid(), signal.SIGKILL)"
     began = time.monotonic()
     assert supervise(supervision(tmp_path, body, restarts=1)) == 0
@@ -137,7 +137,7 @@ def supervisor(folder: Path, body: str) -> Iterator[subprocess.Popen[bytes]]:
     """A supervisor in a process of its own, whose ranks are ready."""
     run = supervision(folder, body)
     program = (
-        "import sys; from pathlib import Path; from livectr.supervise import Supervision, supervise\n"
+        "import sys; from pathlib import Path; from livectr.local.supervise import Supervision, supervise\n"
         f"sys.exit(supervise(Supervision({tuple(run.command)!r}, 2, 5, Path({str(run.checkpoint)!r}))))"
     )
     process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE)

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import redis
 
-from ingest.pipeline import Pipeline, load_pipeline
-from protos.manifest import VersionManifest
-from protos.store import Keyspace, decode_rows
-from trainer.checkpoint import Restored
-from trainer.manifest import newest_manifest
-from trainer.step import DesStep
+from livectr.ingest.pipeline import Pipeline, load_pipeline
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import Keyspace, decode_rows
+from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.des.step import DesStep
 
 PIPELINE = Path(__file__).with_name("wide_pipeline.py")
 IMPRESSIONS = 4_000

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from livectr.cli import main
-from livectr.kafka import create_topics
-from livectr.sinks import open_sink
+from livectr.local.kafka import create_topics
+from livectr.simulator.sinks import open_sink
+from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.quality import monitor
 from tests.livectr.wrong_logs import JOINED, LABELLED, Learner, letters, request, row, write_arrow, write_json
-from trainer import monitor
-from trainer.manifest import newest_manifest
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_share_is_judged_while_running_and_can_be_set(
         "commonest": "column `price` is text in the log, the pipeline says float64; declare string, or write "
         "float64 to the log",
     }
-    lines = [line for line in said.splitlines() if "trainer.monitor" in line]
+    lines = [line for line in said.splitlines() if "livectr.trainer.quality.monitor" in line]
     assert re.search(r"[\d,]+ of [\d,]+ rows unusable: column `price` is text in the log", lines[-1])
 
 

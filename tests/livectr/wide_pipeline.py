@@ -1,9 +1,9 @@
 """Click logs of many users and ads, whose rows a test lets outgrow its memory."""
 
-from ingest.operators import cross
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, Table, label_join, recent
-from models import DeepFM, TwoTower
+from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.operators import cross
+from livectr.ingest.pipeline import Pipeline
+from livectr.models import DeepFM, TwoTower
 
 EVENT = {"request_id": "int64", "user_id": "int64", "ad_id": "int64", "ts": "int64"}
 impressions = Stream("impressions", key="user_id", time="ts", columns=EVENT)

@@ -15,9 +15,9 @@ from livectr.cli import main
 
 START_MS = 1_700_000_000_000
 LABELLED = """
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, Table, labelled
-from models import LR
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.models import LR
 
 shown = Stream("shown", key="user", time="ts", columns={
     "user": "int64", "campaign": "int64", "price": "float64", "ts": "int64", "click": "int32"})
@@ -26,9 +26,9 @@ sparse = {"user": log.user, "campaign": log.campaign}
 pipeline = Pipeline(log, sparse=sparse, dense={"price": log.price}, rank=LR())
 """
 JOINED = """
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, Table, label_join
-from models import LR
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.language.streams import Stream, Table, label_join
+from livectr.models import LR
 
 ids = {"request": "int64", "user": "int64", "ad": "int64", "ts": "int64"}
 shown = Stream("shown", key="user", time="ts", columns=ids)

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import torch
 
-import models
 from bench.planted import pipeline
-from kernels.errors import ConfigError
-from models import CTRModel, Gathered, ModelConfig, Ragged, TwoTower
+from livectr import models
+from livectr.kernels.errors import ConfigError
+from livectr.models import CTRModel, Gathered, ModelConfig, Ragged, TwoTower
 from tests.models.examples import CONTENT_EXAMPLES, DENSE, EXAMPLES, FIELDS
 from tests.models.inputs import Inputs, image_dim
 from tests.models.one_rank import OneRank, batch

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from models import (
+from livectr.models import (
     DCN,
     DICM,
     DIEN,

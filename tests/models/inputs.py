@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from models import CTRModel, Gathered, ModelConfig, Ragged
+from livectr.models import CTRModel, Gathered, ModelConfig, Ragged
 from tests.models.examples import DENSE, FIELDS
 
 

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from ingest.features import Features
-from kernels.rows import row_layout
-from kernels.table import DynamicTable, FieldTables, Floats
-from models import Gathered, ModelConfig, Ragged
-from models.base import row_segments
+from livectr.ingest.plan.features import Features
+from livectr.kernels.table.rows import row_layout
+from livectr.kernels.table.table import DynamicTable, FieldTables, Floats
+from livectr.models import Gathered, ModelConfig, Ragged
+from livectr.models.base import row_segments
+from livectr.trainer.des.dense import DenseAdam
 from tests.models.examples import DENSE, FIELDS, SHARED
 from tests.models.inputs import image_dim
-from trainer.dense import DenseAdam
 
 F32 = NDArray[np.float32]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from models import (
+from livectr.models import (
     DCN,
     DICM,
     DIEN,
@@ -26,7 +26,7 @@ from models import (
     WideDeep,
     XDeepFM,
 )
-from models.two_tower import SOFT
+from livectr.models.two_tower import SOFT
 from tests.models.examples import DENSE, FIELDS
 from tests.models.inputs import Inputs, build, lists
 

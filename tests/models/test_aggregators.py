@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models import attention
-from models.aggregators import AGGREGATORS, Aggregator, AggregatorName, aggregator
-from models.base import Ragged
-from models.ragged import per_vector
+from livectr.models import attention
+from livectr.models.aggregators import AGGREGATORS, Aggregator, AggregatorName, aggregator
+from livectr.models.base import Ragged
+from livectr.models.ragged import per_vector
 from tests.models.inputs import lists
 from tests.models.references import aggregate
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-import models
-from models import ModelConfig
+from livectr import models
+from livectr.models import ModelConfig
 from tests.models.checks import CHECKS, _with_defaults, exported
 
 CONFIGS = exported()

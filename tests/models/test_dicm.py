@@ -8,9 +8,9 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from models import DICM, DIN, DNN, LR
-from models.aggregators import AGGREGATORS
-from models.dicm import Basic, Images
+from livectr.models import DICM, DIN, DNN, LR
+from livectr.models.aggregators import AGGREGATORS
+from livectr.models.dicm import Basic, Images
 from tests.models import references
 from tests.models.examples import DENSE, FIELDS, dicm
 from tests.models.inputs import Inputs, build

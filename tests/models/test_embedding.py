@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models import EmbeddingModel, SubModel, TextProjection, decay
-from models.half import half_linear, reduced
-from models.precision import Precision, precision
+from livectr.models import EmbeddingModel, SubModel, TextProjection, decay
+from livectr.models.half import half_linear, reduced
+from livectr.models.precision import Precision, precision
 
 
 def plain(model: EmbeddingModel, x: torch.Tensor) -> torch.Tensor:

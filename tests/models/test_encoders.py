@@ -11,10 +11,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from livectr.records import png
-from models.encoders import load_encoder
-from models.random_conv import RandomConv
-from models.vgg16 import VGG16
+from livectr.models.encoders import load_encoder
+from livectr.models.random_conv import RandomConv
+from livectr.models.vgg16 import VGG16
+from livectr.simulator.records import png
 
 # As printed by torchvision's vgg16().state_dict(), up to FC6.
 SHAPES = {

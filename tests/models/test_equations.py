@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models import ModelConfig
-from models.base import Columns
+from livectr.models import ModelConfig
+from livectr.models.base import Columns
 from tests.models import references
 from tests.models.examples import CONTENT_EXAMPLES, DENSE, EXAMPLES, FIELDS
 from tests.models.inputs import Inputs, build

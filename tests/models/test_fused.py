@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.fused import field_sums, perceptron
+from livectr.models.fused import field_sums, perceptron
 
 B, F, K, DENSE = 6, 3, 4, 2
 

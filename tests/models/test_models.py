@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models import FM, LR, CTRModel, DeepFM, ModelConfig, TwoTower
-from models.base import role_slices, row_segments
-from models.two_tower import SOFT, TwoTowerModel
+from livectr.models import FM, LR, CTRModel, DeepFM, ModelConfig, TwoTower
+from livectr.models.base import role_slices, row_segments
+from livectr.models.two_tower import SOFT, TwoTowerModel
 
 FIELDS = ("user", "ad", "hour", "words")
 DENSE = ("price", "age")

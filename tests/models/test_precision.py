@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.bf16 import native
-from models import DeepFM
-from models.deepfm import DeepFMModel
-from models.half import half_linear
-from models.precision import Precision, Way, measured, precision, told
-from models.products import affine, product
+from livectr.kernels.network.bf16 import native
+from livectr.models import DeepFM
+from livectr.models.deepfm import DeepFMModel
+from livectr.models.half import half_linear
+from livectr.models.precision import Precision, Way, measured, precision, told
+from livectr.models.products import affine, product
 
 EPSILON = 2.0**-8
 """Between neighbours of bf16; rounding errs by half of it."""
@@ -78,7 +78,8 @@ def test_a_cpu_without_bf16_says_so(tmp_path: Path) -> None:
     compiler.write_text('#!/bin/sh\nexec c++ "$@" -mno-avx512f\n')
     compiler.chmod(0o755)
     program = (
-        "import torch; from tests.models.test_precision import is_rounded; from models.precision import told;"
+        "import torch; from tests.models.test_precision import is_rounded;"
+        "from livectr.models.precision import told;"
         "print(told('bf16', torch.device('cpu')), is_rounded(None), is_rounded('operands'))"
     )
     old = {"CXX": str(compiler), "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}

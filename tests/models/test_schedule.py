@@ -2,10 +2,10 @@
 
 import pytest
 
-from kernels.rows import OPTIMISERS as KINDS
-from kernels.rows import optimiser
-from models import DeepFM, Schedule, TwoTower, adagrad, adam, decay, ftrl, rowwise_adagrad, sgd
-from models.base import OPTIMISERS
+from livectr.kernels.table.rows import OPTIMISERS as KINDS
+from livectr.kernels.table.rows import optimiser
+from livectr.models import DeepFM, Schedule, TwoTower, adagrad, adam, decay, ftrl, rowwise_adagrad, sgd
+from livectr.models.base import OPTIMISERS
 
 
 def test_dicm_schedule() -> None:

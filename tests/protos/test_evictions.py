@@ -3,8 +3,8 @@
 import pytest
 import redis
 
-from protos.evictions import Evictions
-from protos.redis_errors import is_forbidden
+from livectr.protos.evictions import Evictions
+from livectr.protos.redis_errors import is_forbidden
 
 
 @pytest.mark.parametrize(

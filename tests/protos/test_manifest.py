@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protos.evictions import Evictions
-from protos.manifest import FRESHNESS_BINS, Freshness, VersionManifest
+from livectr.protos.evictions import Evictions
+from livectr.protos.manifest import FRESHNESS_BINS, Freshness, VersionManifest
 
 
 def manifest(**changes: object) -> VersionManifest:

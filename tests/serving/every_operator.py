@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 
-from ingest import dtypes
-from ingest import operators as op
-from ingest.expr import ColumnRef, Expr, column
-from ingest.operators import Operator
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, Table, label_join, recent
-from models import DeepFM
+from livectr.ingest import operators as op
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import ColumnRef, Expr, column
+from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.operators import Operator
+from livectr.ingest.pipeline import Pipeline
+from livectr.models import DeepFM
 from tests.ingest.test_operators import EXPRESSIONS
 from tests.ingest.test_statistics import EXPRESSIONS as STATISTICS
 from tests.ingest.test_text_operators import EXPRESSIONS as TEXT_EXPRESSIONS

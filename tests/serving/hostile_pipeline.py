@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ingest.operators import concat, contains, cross, key, length, lower, split, token_overlap, unique
-from ingest.pipeline import Field, Pipeline
-from ingest.streams import Stream, Table, label_join, recent
-from models import DIN
+from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.operators import concat, contains, cross, key, length, lower, split, token_overlap, unique
+from livectr.ingest.pipeline import Field, Pipeline
+from livectr.models import DIN
 
 impressions = Stream(
     "impressions",

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import safetensors.torch
 import torch
 
-from protos.manifest import Freshness, VersionManifest
-from protos.store import encode_changed, encode_fact, encode_history, encode_vectors
-from trainer.redis_store import RedisStore, Values
+from livectr.protos.manifest import Freshness, VersionManifest
+from livectr.protos.store import encode_changed, encode_fact, encode_history, encode_vectors
+from livectr.trainer.publish.redis_store import RedisStore, Values
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]

@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ingest import operators as op
-from ingest.extractor import Extractor
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, Table, label_join, recent
-from models import DeepFM
-from protos.store import encode_fact, encode_history
-from serving.assemble import Assembler
-from serving.client import column_of
-from serving.errors import RequestError
-from serving.facts import Facts
-from serving.reader import Reader
-from serving.request import RequestSchema, to_arrow
+from livectr.ingest import operators as op
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.pipeline import Pipeline
+from livectr.models import DeepFM
+from livectr.protos.store import encode_fact, encode_history
+from livectr.serving.client import column_of
+from livectr.serving.errors import RequestError
+from livectr.serving.request.assemble import Assembler
+from livectr.serving.request.lookup_rows import Facts
+from livectr.serving.request.request import RequestSchema, to_arrow
+from livectr.serving.version.reader import Reader
+from livectr.trainer.publish.redis_store import RedisStore, Values
 from tests.ingest.written_out import written_out
 from tests.serving.publication import seal_values
-from trainer.redis_store import RedisStore, Values
 
 KINDS = {
     "request_id": "int64",

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from serving.admission import Admission
-from serving.errors import DeadlineError, OverloadError
+from livectr.serving.errors import DeadlineError, OverloadError
+from livectr.serving.request.admission import Admission
 
 
 def test_no_queue_refuses_at_once() -> None:

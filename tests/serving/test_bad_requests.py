@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
-from protos import livectr_pb2 as pb
-from serving.client import column_of
-from serving.serve import App
+from livectr.protos import livectr_pb2 as pb
+from livectr.serving.client import column_of
+from livectr.serving.serve import App
 from tests.serving.display_world import NOW_MS, World, publication
 
 Call = Callable[[str, bytes], bytes]

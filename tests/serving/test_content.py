@@ -11,13 +11,13 @@ import grpc
 import numpy as np
 import pytest
 
-from ingest.content import ContentStore
-from kernels.errors import ConfigError, MismatchError
-from protos import livectr_pb2 as pb
-from serving import content as served_content
-from serving import metrics
-from serving.client import PreRankClient, RankClient
-from serving.serve import App
+from livectr.ingest.content.store import ContentStore
+from livectr.kernels.errors import ConfigError, MismatchError
+from livectr.protos import livectr_pb2 as pb
+from livectr.serving import metrics
+from livectr.serving.client import PreRankClient, RankClient
+from livectr.serving.serve import App
+from livectr.serving.version import content as served_content
 from tests.serving.content_world import (
     ADS,
     IMAGES,

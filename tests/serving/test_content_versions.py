@@ -17,14 +17,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingest.contents import Content
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, labelled
-from models import Gathered, Gathers, ModelConfig, SegmentSpec, TextProjection, sgd
-from models.base import Columns, CTRModel, Part, whole
-from models.ragged import list_sum
-from serving.client import RankClient
-from serving.serve import App
+from livectr.ingest.language.content import Content
+from livectr.ingest.language.streams import Stream, labelled
+from livectr.ingest.pipeline import Pipeline
+from livectr.models import Gathered, Gathers, ModelConfig, SegmentSpec, TextProjection, sgd
+from livectr.models.base import Columns, CTRModel, Part, whole
+from livectr.models.ragged import list_sum
+from livectr.serving.client import RankClient
+from livectr.serving.serve import App
 from tests.serving.publication import Publication
 from tests.serving.test_versions import versions_of
 

@@ -11,13 +11,13 @@ from typing import Any
 import grpc
 import pytest
 
-from protos import livectr_pb2 as pb
-from serving.admission import Admission
-from serving.client import column_of
-from serving.deadlines import LONGEST_WAIT_S, deadline_of, end_of_wait
-from serving.errors import CancelledError, DeadlineError, OverloadError
-from serving.serve import App
-from serving.swaplock import SwapLock
+from livectr.protos import livectr_pb2 as pb
+from livectr.serving.client import column_of
+from livectr.serving.deadlines import LONGEST_WAIT_S, deadline_of, end_of_wait
+from livectr.serving.errors import CancelledError, DeadlineError, OverloadError
+from livectr.serving.request.admission import Admission
+from livectr.serving.serve import App
+from livectr.serving.version.swap_lock import SwapLock
 from tests.serving.display_world import NOW_MS, World, publication
 
 REQUEST = pb.RankRequest(

@@ -20,29 +20,29 @@ import pyarrow.parquet as pq
 import pytest
 import safetensors.torch
 
-from ingest import dtypes
-from ingest import operators as op
-from ingest.deadletter import DeadLetters
-from ingest.examples import ExampleSource
-from ingest.extractor import Extractor
-from ingest.features import Features
-from ingest.statistics import Statistics
-from protos import livectr_pb2 as pb
-from serving.assemble import Assembler
-from serving.client import column_of
-from serving.facts import Facts
-from serving.features import RequestFeatures
-from serving.reader import Reader
-from serving.request import RequestSchema
-from serving.scorer import published_statistics
+from livectr.ingest import operators as op
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.language import dtypes
+from livectr.ingest.plan.features import Features
+from livectr.protos import livectr_pb2 as pb
+from livectr.serving.client import column_of
+from livectr.serving.request.assemble import Assembler
+from livectr.serving.request.features import RequestFeatures
+from livectr.serving.request.lookup_rows import Facts
+from livectr.serving.request.request import RequestSchema
+from livectr.serving.score.scorer import published_statistics
+from livectr.serving.version.reader import Reader
+from livectr.trainer.comm.control import Control
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.snapshot import Snapshotter
+from livectr.trainer.publish.version import Snapshot
 from tests.ingest.written_out import written_out
 from tests.serving.every_operator import CASES, clicks, impressions, pipeline, shops, users
 from tests.serving.publication import seal_values
-from trainer.control import Control
-from trainer.redis_store import RedisStore
-from trainer.snapshot import Snapshotter
-from trainer.step import DesStep
-from trainer.version import Snapshot
 
 T0 = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -8,10 +8,10 @@ from typing import cast
 import numpy as np
 import pytest
 
-from ingest.streams import Table
-from protos.store import Keyspace, encode_fact
-from serving.facts import Facts, Wanted, fact_columns
-from serving.reader import DownError, Reader
+from livectr.ingest.language.streams import Table
+from livectr.protos.store import Keyspace, encode_fact
+from livectr.serving.request.lookup_rows import Facts, Wanted, fact_columns
+from livectr.serving.version.reader import DownError, Reader
 
 ADS = Table("ads", key="ad_id", columns={"ad_id": "int64", "title": "string"})
 USERS = Table("users", key="user_id", columns={"user_id": "int64"})

@@ -7,16 +7,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ingest.pipeline import Pipeline
-from models import DCN, DIEN, DIN, AutoInt, ModelConfig, XDeepFM
-from models.base import row_segments
-from serving.client import RankClient
-from serving.serve import App
+from livectr.ingest.pipeline import Pipeline
+from livectr.models import DCN, DIEN, DIN, AutoInt, ModelConfig, XDeepFM
+from livectr.models.base import row_segments
+from livectr.serving.client import RankClient
+from livectr.serving.serve import App
+from livectr.trainer.des.step import DesStep
 from tests.models.one_rank import OneRank
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import HISTORY, NOW_MS, SEED, World
 from tests.serving.publication import Publication
-from trainer.step import DesStep
 
 Serve = Callable[..., App]
 ADS = [*range(100, 140), 987654321]

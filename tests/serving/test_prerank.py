@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import ConfigError
-from serving.client import PreRankClient
-from serving.prerank import top
-from serving.serve import App
+from livectr.kernels.errors import ConfigError
+from livectr.serving.client import PreRankClient
+from livectr.serving.score.prerank import top
+from livectr.serving.serve import App
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
 from tests.serving.swap_pipeline import pipeline as without_prerank
 

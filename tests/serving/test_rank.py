@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from serving.client import RankClient
-from serving.serve import App
+from livectr.serving.client import RankClient
+from livectr.serving.serve import App
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
 
 Serve = Callable[..., App]

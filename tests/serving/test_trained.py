@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.layout import Values
-from serving.client import PreRankClient, RankClient
-from serving.serve import App
+from livectr.kernels.table.layout import Values
+from livectr.serving.client import PreRankClient, RankClient
+from livectr.serving.serve import App
+from livectr.trainer.comm.collectives import connect
+from livectr.trainer.options import TrainOptions
+from livectr.trainer.run import Training
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import NOW_MS, World
-from trainer.collectives import connect
-from trainer.options import TrainOptions
-from trainer.run import Training
 
 SEED = 11
 

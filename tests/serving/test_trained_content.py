@@ -13,14 +13,14 @@ import redis
 import torch
 from safetensors.torch import load as load_tensors
 
-from models.embedding import EmbeddingModel
-from protos.store import decode_vectors
-from serving.client import PreRankClient, RankClient
-from serving.serve import App
+from livectr.models.embedding import EmbeddingModel
+from livectr.protos.store import decode_vectors
+from livectr.serving.client import PreRankClient, RankClient
+from livectr.serving.serve import App
+from livectr.trainer.comm.collectives import connect
+from livectr.trainer.options import TrainOptions
+from livectr.trainer.run import Training
 from tests.serving.content_world import ADS, NOW_MS, SEED, SEGMENTS, USERS, World, make_store, pipeline
-from trainer.collectives import connect
-from trainer.options import TrainOptions
-from trainer.run import Training
 
 
 def write_logs(root: Path, impressions: int) -> dict[int, list[int]]:

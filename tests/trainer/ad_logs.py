@@ -7,11 +7,11 @@ from pathlib import Path
 
 from kafka import KafkaProducer
 
-from ingest.operators import bucketize, cross, frequency, hour, log1p, quantile_bins, zscore
-from ingest.pipeline import Pipeline
-from ingest.streams import Stream, Table, label_join, recent
-from livectr.kafka import create_topics
-from models import DeepFM, TwoTower
+from livectr.ingest.language.streams import Stream, Table, label_join, recent
+from livectr.ingest.operators import bucketize, cross, frequency, hour, log1p, quantile_bins, zscore
+from livectr.ingest.pipeline import Pipeline
+from livectr.local.kafka import create_topics
+from livectr.models import DeepFM, TwoTower
 
 START_MS = 1_700_000_000_000
 PARTITIONS = 4

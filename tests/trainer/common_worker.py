@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 
-from ingest.common import Common, CommonFeatures
-from ingest.features import Features
-from ingest.pipeline import Field, Pipeline
-from ingest.streams import Stream, Table, labelled
-from models import FM, LR, DeepFM, ModelConfig, TwoTower
-from trainer.collectives import Collectives, connect
-from trainer.step import DesStep
-from trainer.step_settings import StepSettings
+from livectr.ingest.common_features import Common, CommonFeatures
+from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.pipeline import Field, Pipeline
+from livectr.ingest.plan.features import Features
+from livectr.models import FM, LR, DeepFM, ModelConfig, TwoTower
+from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.step_settings import StepSettings
 
 STEPS, SIZE = 4, 240
 TOWERS = TwoTower(user=("user", "city", "age", "hour"), item=("ad", "price"), dim=4, hidden=(8,), out=6)

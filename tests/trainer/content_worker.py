@@ -15,20 +15,29 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ingest.common import Common, CommonFeatures
-from ingest.content import ContentStore
-from ingest.contents import Content
-from ingest.features import Features
-from ingest.pipeline import Pipeline
-from models import LR, EmbeddingModel, Gathered, Gathers, ModelConfig, SegmentSpec, TextProjection, adagrad
-from models.base import Columns, CTRModel, Part, whole
-from models.layers import matrix
-from models.ragged import list_sum
+from livectr.ingest.common_features import Common, CommonFeatures
+from livectr.ingest.content.store import ContentStore
+from livectr.ingest.language.content import Content
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.plan.features import Features
+from livectr.models import (
+    LR,
+    EmbeddingModel,
+    Gathered,
+    Gathers,
+    ModelConfig,
+    SegmentSpec,
+    TextProjection,
+    adagrad,
+)
+from livectr.models.base import Columns, CTRModel, Part, whole
+from livectr.models.layers import matrix
+from livectr.models.ragged import list_sum
+from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.content.ams import I64, to_owners
+from livectr.trainer.des.step import DesStep
 from tests.trainer.common_worker import SETTINGS, SIZE, STEPS, batch
 from tests.trainer.common_worker import pipeline as common_pipeline
-from trainer.ams import I64, to_owners
-from trainer.collectives import Collectives, connect
-from trainer.step import DesStep
 
 IMAGE = EmbeddingModel(width=10, hidden=(6, 5), out=4)
 TEXT = TextProjection(width=7, out=3)

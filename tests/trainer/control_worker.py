@@ -2,8 +2,8 @@
 
 import torch.distributed as dist
 
-from trainer.collectives import connect
-from trainer.control import Control
+from livectr.trainer.comm.collectives import connect
+from livectr.trainer.comm.control import Control
 
 SIZE = 1 << 22
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from bench.planted import Planted, pipeline
-from models import DeepFM
-from trainer.collectives import Collectives, connect
-from trainer.measure import measure_batch
-from trainer.step import DesStep
-from trainer.step_settings import TRAVELS, StepSettings, Wire
+from livectr.models import DeepFM
+from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.des.measure import measure_batch
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.step_settings import TRAVELS, StepSettings, Wire
 
 FIELDS, DENSE, ROWS = 9, 2, 3_000
 CARDINALITY = np.geomspace(10, 20_000, FIELDS).astype(int).tolist()

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 from bench.planted import pipeline
-from ingest.contents import Content
-from ingest.features import Features
-from models import DIN, DeepFM, EmbeddingModel, ModelConfig, TwoTower
+from livectr.ingest.language.content import Content
+from livectr.ingest.plan.features import Features
+from livectr.models import DIN, DeepFM, EmbeddingModel, ModelConfig, TwoTower
+from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.des.item_vectors import item_vectors
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.placement.placement import Placement
+from livectr.trainer.step_settings import StepSettings
 from tests.models.examples import CONTENT_EXAMPLES, EXAMPLES, SHARED
-from trainer.collectives import Collectives, connect
-from trainer.placement import Placement
-from trainer.step import DesStep
-from trainer.step_settings import StepSettings
 
 FIELDS, DENSE, STEPS, ITEMS = 6, 3, 6, 11
 TOWERS = TwoTower(user=("C1", "C3", "C5", "I1"), item=("C2", "C4"), dim=4, hidden=(8,), out=6)
@@ -130,7 +131,7 @@ def train(
         }
     if roles[1] is not None:
         items, _ = batch(np.random.default_rng(9), ITEMS)
-        tensors["items"] = torch.from_numpy(des.item_vectors(items))
+        tensors["items"] = torch.from_numpy(item_vectors(des, items))
     tensors |= {f"dense.{n}": t for n, t in des.state_dense().items()}
     save_file(tensors, out / f"{name}.{way}.rank{rank}.safetensors")
     facts = {

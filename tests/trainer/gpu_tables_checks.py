@@ -11,17 +11,18 @@ import torch
 from numpy.typing import NDArray
 
 from bench.planted import pipeline
-from ingest.common import CommonFeatures
-from ingest.features import Features
-from ingest.pipeline import Pipeline
-from kernels.device_store import Target
-from models import DIN
+from livectr.ingest.common_features import CommonFeatures
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.plan.features import Features
+from livectr.kernels.gpu_table.device_store import Target
+from livectr.models import DIN
+from livectr.trainer.comm.collectives import Collectives
+from livectr.trainer.des.item_vectors import item_vectors
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.step_settings import StepSettings
+from livectr.trainer.tables.gpu_tables import GpuTables
 from tests.kernels.device_table_checks import same_tables
 from tests.trainer import common_worker, des_worker
-from trainer.collectives import Collectives
-from trainer.gpu_tables import GpuTables
-from trainer.step import DesStep
-from trainer.step_settings import StepSettings
 
 Examples = tuple[Features | CommonFeatures, NDArray[np.float32]]
 BUDGET = 400
@@ -77,7 +78,7 @@ def same_steps(one: DesStep, other: DesStep, examples: Iterator[Examples]) -> No
             other.flush()
             marks = same_tables(one.tables, other.tables, marks)
         if number == 9 and isinstance(features, Features):
-            np.testing.assert_array_equal(one.item_vectors(features), other.item_vectors(features))
+            np.testing.assert_array_equal(item_vectors(one, features), item_vectors(other, features))
     one.flush()
     other.flush()
     same_tables(one.tables, other.tables, marks)

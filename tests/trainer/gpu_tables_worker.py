@@ -2,10 +2,10 @@
 
 import torch
 
-from kernels.device import EmulatedDevice
+from livectr.kernels.runtime.device import EmulatedDevice
+from livectr.trainer.comm.collectives import Collectives, connect
 from tests.trainer.des_worker import WAYS
 from tests.trainer.gpu_tables_checks import ranks_train_alike
-from trainer.collectives import Collectives, connect
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

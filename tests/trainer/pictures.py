@@ -9,10 +9,10 @@ from pathlib import Path
 from PIL import Image
 from torch import Tensor
 
-from ingest.contents import Content
-from ingest.streams import Table
-from models.embedding import EmbeddingModel
-from models.encoders import Encoder
+from livectr.ingest.language.content import Content
+from livectr.ingest.language.streams import Table
+from livectr.models.embedding import EmbeddingModel
+from livectr.models.encoders import Encoder
 
 TOPIC = Table("pictures", key="image_id", columns={"image_id": "int64", "image": "image", "note": "string"})
 CONTENT = Content(

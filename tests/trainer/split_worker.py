@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
+from livectr.trainer.comm.collectives import Collectives, connect
+from livectr.trainer.placement.placement import Placement, place
 from tests.trainer.des_worker import train
-from trainer.collectives import Collectives, connect
-from trainer.placement import Placement, place
 
 TABLES = ("C1", "C2", "C3", "C4", "C5", "C2")
 SPLIT = frozenset({"C1", "C2"})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from livectr.ports import free_ports
+from livectr.local.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).parent / "abort_worker.py"

@@ -11,19 +11,19 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bench import planted
-from ingest.common import Common, CommonFeatures
-from ingest.content import ContentStore
-from ingest.contents import Content
-from kernels.errors import ConfigError
-from models import DICM, EmbeddingModel
-from models.base import prior_log_odds
+from livectr.ingest.common_features import Common, CommonFeatures
+from livectr.ingest.content.store import ContentStore
+from livectr.ingest.language.content import Content
+from livectr.kernels.errors import ConfigError
+from livectr.models import DICM, EmbeddingModel
+from livectr.models.base import prior_log_odds
+from livectr.trainer.configs import model_configs
+from livectr.trainer.des.step import WAYS as TRAVEL
+from livectr.trainer.des.step import DesStep
 from tests.trainer.common_worker import SIZE, STEPS, batch
 from tests.trainer.content_worker import IDS, IMAGE, TEXT, WAYS, asks, make_stores, pipeline
 from tests.trainer.test_keycode import best_bytes
 from tests.trainer.test_ranks import LOGITS, ROOT, WEIGHTS, facts, merged
-from trainer.configs import model_configs
-from trainer.step import WAYS as TRAVEL
-from trainer.step import DesStep
 
 WORLDS = (1, 2, 4)
 

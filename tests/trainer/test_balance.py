@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.common import Common, CommonFeatures
-from ingest.features import Features
-from kernels.errors import ConfigError
-from trainer.balance import SLACK, FieldStats, balance, loads
-from trainer.measured import field_keys, stats_of
+from livectr.ingest.common_features import Common, CommonFeatures
+from livectr.ingest.plan.features import Features
+from livectr.kernels.errors import ConfigError
+from livectr.trainer.placement.balance import SLACK, FieldStats, balance, loads
+from livectr.trainer.placement.measured import field_keys, stats_of
 
 NUMBERS = st.one_of(st.integers(0, 5), st.integers(0, 10_000))
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.batcher import NEVER, Batcher, Flags, cut
-from trainer.control import Control
+from livectr.trainer.comm.control import Control
+from livectr.trainer.stream.batcher import NEVER, Batcher, Flags, cut
 
 Log = dict[int, list[int]]
 """partition → non-decreasing orders of its examples"""

@@ -14,24 +14,26 @@ import numpy as np
 import pytest
 import redis
 
-from kernels.layout import AdaGrad, RowLayout, Segment
-from kernels.table import DynamicTable
-from protos.manifest import VersionManifest
-from protos.store import Keyspace, decode_rows
+from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
+from livectr.kernels.table.table import DynamicTable
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import Keyspace, decode_rows
+from livectr.trainer import commits
+from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.comm.collectives import connect
+from livectr.trainer.commits import Commits
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.publish import outcome, snapshot
+from livectr.trainer.publish.snapshot import Boundary, Snapshotter
+from livectr.trainer.publish.version import Snapshot
+from livectr.trainer.run import Training, TrainOptions
+from livectr.trainer.tables import tiered_table, tiers
+from livectr.trainer.tables.tiers import Tiers
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import start
 from tests.trainer.redis_proxy import Proxy
 from tests.trainer.test_publish import Trainer
-from trainer import commits, outcome, snapshot, tiered_table, tiers
-from trainer.checkpoint import Restored
-from trainer.collectives import connect
-from trainer.commits import Commits
-from trainer.manifest import newest_manifest
-from trainer.run import Training, TrainOptions
-from trainer.snapshot import Boundary, Snapshotter
-from trainer.step import DesStep
-from trainer.tiers import Tiers
-from trainer.version import Snapshot
 
 IMPRESSIONS = 3_000
 LISTED = 300
@@ -107,7 +109,12 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
     tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = 100_000
-    for module in (tiers, tiered_table, snapshot, __import__("kernels.table", fromlist=["CHUNK"])):
+    for module in (
+        tiers,
+        tiered_table,
+        snapshot,
+        __import__("livectr.kernels.table.table", fromlist=["CHUNK"]),
+    ):
         monkeypatch.setattr(module, "CHUNK", 2_048, raising=False)
     layout = RowLayout((Segment("rank.v", 16, AdaGrad(), 0.1),))
     store = Tiers(tmp_path, 2_000_000, 0)

@@ -13,13 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.errors import CheckpointError, MismatchError, UserError
-from kernels.layout import AdaGrad, RowLayout, Segment
-from kernels.table import DynamicTable
-from trainer.checkpoint import Checkpointer, Commit, Restored
-from trainer.control import Control
-from trainer.manifest import MANIFEST, Manifest
-from trainer.tiers import SLACK, Tiers
+from livectr.kernels.errors import CheckpointError, MismatchError, UserError
+from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
+from livectr.kernels.table.table import DynamicTable
+from livectr.trainer.checkpoint.checkpoint import Checkpointer, Commit, Restored
+from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest
+from livectr.trainer.comm.control import Control
+from livectr.trainer.tables.tiers import SLACK, Tiers
 
 LAYOUT = RowLayout((Segment("rank.v", 3, AdaGrad(), 0.1),))
 IDENTITY = {"fields": [["ad", "ad"], ["user", "user"]], "models": {"rank": "LR()"}}
@@ -149,8 +149,12 @@ def test_any_chain_of_bases_deltas_and_restarts_restores(
 def test_tables_larger_than_memory_are_written_and_read_in_parts(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiered: bool
 ) -> None:
-    monkeypatch.setattr("trainer.checkpoint.PART_BYTES", 400)
-    for module in ("kernels.table", "trainer.tiered_table", "trainer.tiers"):
+    monkeypatch.setattr("livectr.trainer.checkpoint.checkpoint.PART_BYTES", 400)
+    for module in (
+        "livectr.kernels.table.table",
+        "livectr.trainer.tables.tiered_table",
+        "livectr.trainer.tables.tiers",
+    ):
         monkeypatch.setattr(f"{module}.CHUNK", 10)
     tiers = [Tiers(tmp_path, SLACK * 100, rank) for rank in range(2)]  # some 32 of 400 rows
 
@@ -275,7 +279,7 @@ def test_a_commit_that_dies_in_a_step_leaves_the_generation_before(
     with monkeypatch.context() as patch:
         died = {2: "_write_rank", 3: "control", 4: None}[step]
         if died == "_write_rank":
-            patch.setattr("trainer.checkpoint.safetensors.torch.save", Died())
+            patch.setattr("livectr.trainer.checkpoint.checkpoint.safetensors.torch.save", Died())
         elif died == "control":
             patch.setattr(run.checkpoint.control, "gather_json", Died())
         else:

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from trainer import telemetry
-from trainer.collectives import Collectives, _Aggregate
+from livectr.trainer import telemetry
+from livectr.trainer.comm.collectives import Collectives, _Aggregate
 
 
 def test_one_rank_sends_nothing() -> None:

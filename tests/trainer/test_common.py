@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from ingest.common import CommonExtractor, CommonFeatures
-from ingest.deadletter import DeadLetters
-from ingest.examples import ExampleSource
-from ingest.extractor import Extractor
 from livectr.cli import main
+from livectr.ingest.common_features import CommonExtractor, CommonFeatures
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.join.examples import ExampleSource
+from livectr.trainer.comm.collectives import Collectives
+from livectr.trainer.des.step import WAYS as TRAVEL
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.groups import Groups
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.common_worker import ROLES, SETTINGS, STEPS, WAYS, batch, pipeline
 from tests.trainer.processes import finish, start
 from tests.trainer.test_ranks import LOGITS, ROOT, WEIGHTS, facts, merged
 from tests.trainer.test_resume import Result, assert_close, assert_same
-from trainer.collectives import Collectives
-from trainer.groups import Groups
-from trainer.step import WAYS as TRAVEL
-from trainer.step import DesStep
 
 WORLDS = (1, 2, 5)
 """Of 5 ranks, one holds the users' fields alone, others hold none of them."""

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from livectr.ports import free_ports
-from trainer.control import Control
+from livectr.local.ports import free_ports
+from livectr.trainer.comm.control import Control
 
 WORKER = Path(__file__).with_name("control_worker.py")
 

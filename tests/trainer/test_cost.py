@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels.errors import ConfigError
-from models import Gathers
+from livectr.kernels.errors import ConfigError
+from livectr.models import Gathers
+from livectr.trainer.des.route import route
+from livectr.trainer.placement.exchange_cost import CostModel, Measured
+from livectr.trainer.placement.placement import place
+from livectr.trainer.step_settings import TRAVELS, parse_travel
 from tests.trainer.cost_worker import FIELDS, MIXED
-from trainer.cost import CostModel, Measured
-from trainer.placement import place
-from trainer.route import route
-from trainer.step_settings import TRAVELS, parse_travel
 
 ROOT = Path(__file__).parents[2]
 WORLDS = (2, 4)

@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 import redis
 
-from ingest.content import ContentStore
-from ingest.content_files import KINDS
-from kernels.errors import CheckpointError, ConfigError, DiskFullError
 from livectr.cli import main
-from protos.manifest import VersionManifest
-from protos.store import Keyspace
+from livectr.ingest.content.files import KINDS
+from livectr.ingest.content.store import ContentStore
+from livectr.kernels.errors import CheckpointError, ConfigError, DiskFullError
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import Keyspace
+from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.options import TrainOptions
+from livectr.trainer.quality.predictions import read_predictions
+from livectr.trainer.run import train
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import finish, start
 from tests.trainer.test_resume import generation, kill_group, kill_somewhere
-from trainer.manifest import newest_manifest
-from trainer.options import TrainOptions
-from trainer.predictions import read_predictions
-from trainer.run import train
 
 IMPRESSIONS = 2_000
 BAD = 7

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from models import FM, DeepFM
-from models.base import CTRModel, ModelConfig, Part
-from trainer.dense import MOMENTS, DenseAdam
+from livectr.models import FM, DeepFM
+from livectr.models.base import CTRModel, ModelConfig, Part
+from livectr.trainer.des.dense import MOMENTS, DenseAdam
 
 SAMPLES = 64
 CONFIGS: dict[str, ModelConfig] = {"rank": DeepFM(hidden=(8, 4)), "shadow": FM()}

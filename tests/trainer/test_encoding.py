@@ -12,19 +12,19 @@ import pytest
 from kafka import KafkaProducer
 from torch import Tensor
 
-from ingest.addresses import kafka_servers
-from ingest.content import ContentStore
-from ingest.content_topic import ContentTopic
-from ingest.contents import Content
-from ingest.deadletter import DeadLetters
-from ingest.streams import Table
-from kernels.errors import ConfigError
-from livectr.kafka import create_topics
+from livectr.ingest.addresses import kafka_servers
+from livectr.ingest.content.store import ContentStore
+from livectr.ingest.content.topic import ContentTopic
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.language.content import Content
+from livectr.ingest.language.streams import Table
+from livectr.kernels.errors import ConfigError
+from livectr.local.kafka import create_topics
+from livectr.trainer.comm.control import Control
+from livectr.trainer.content import encoding
+from livectr.trainer.content.contents import Contents, held_by
+from livectr.trainer.content.encoding import Encoding
 from tests.trainer.pictures import CONTENT, Colour, Colours, colour_of, colours, line, picture, write
-from trainer import encoding
-from trainer.contents import Contents, held_by
-from trainer.control import Control
-from trainer.encoding import Encoding
 
 DEADLINE_S = 60.0
 
@@ -201,7 +201,7 @@ def test_training_is_told_what_failed(tmp_path: Path) -> None:
 
 def test_a_slow_encoder_holds_reading_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded: what waits to be encoded is the source's queue."""
-    monkeypatch.setattr("ingest.content_topic.QUEUE_BYTES", 1)
+    monkeypatch.setattr("livectr.ingest.content.topic.QUEUE_BYTES", 1)
     go = threading.Event()
 
     class Slow(Colours):

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from bench.planted import pipeline
-from models.base import prior_log_odds
+from livectr.models.base import prior_log_odds
+from livectr.trainer.des.step import DesStep
 from tests.models.examples import DENSE, EXAMPLES, FIELDS, SHARED
 from tests.models.one_rank import OneRank, batch
-from trainer.step import DesStep
 
 SEED = 5
 

@@ -12,21 +12,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ingest.deadletter import DeadLetters
-from ingest.examples import Examples, ExampleSource
-from ingest.extractor import Extractor
-from ingest.features import Features
-from ingest.statistics import Statistics
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.plan.features import Features
+from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.comm.control import Control
+from livectr.trainer.des.step import DesStep, Taken
+from livectr.trainer.quality.predictions import read_predictions
+from livectr.trainer.run import TrainOptions, train
+from livectr.trainer.stream.batcher import Batcher, Cut, Flags
+from livectr.trainer.stream.feed import Feed
 from tests.trainer.ad_logs import ad_pipeline, events, write_files
 from tests.trainer.processes import finish, start
-from trainer.batcher import Batcher, Cut, Flags
-from trainer.checkpoint import Restored
-from trainer.control import Control
-from trainer.feed import Feed
-from trainer.manifest import newest_manifest
-from trainer.predictions import read_predictions
-from trainer.run import TrainOptions, train
-from trainer.step import DesStep, Taken
 
 IMPRESSIONS, BATCH = 1_500, 64
 FAILING = {3, 4, 700, 701, 702, 1_499}

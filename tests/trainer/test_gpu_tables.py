@@ -13,19 +13,19 @@ import pytest
 import redis
 import torch
 
-import trainer.run
-from ingest.policies import TablePolicy
-from kernels.device import EmulatedDevice
-from kernels.errors import ConfigError
-from protos.manifest import VersionManifest
-from protos.store import Keyspace, RowStatus, decode_rows, key_of
+import livectr.trainer.run
+from livectr.ingest.language.policies import TablePolicy
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.runtime.device import EmulatedDevice
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import Keyspace, RowStatus, decode_rows, key_of
+from livectr.trainer.options import TrainOptions
+from livectr.trainer.run import train
+from livectr.trainer.tables.gpu_tables import FREE_SHARE, GpuTables, gpu_tables, row_bytes
+from livectr.trainer.tables.tiers import Tiers
 from tests.trainer import gpu_tables_checks as checks
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.test_resume import Result, assert_same
-from trainer.gpu_tables import FREE_SHARE, GpuTables, gpu_tables, row_bytes
-from trainer.options import TrainOptions
-from trainer.run import train
-from trainer.tiers import Tiers
 
 IMPRESSIONS = 2_000
 RUN_BUDGET = 160
@@ -66,7 +66,7 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
         made.append(GpuTables(RUN_BUDGET, EmulatedDevice))
         return made[-1]
 
-    monkeypatch.setattr(trainer.run, "gpu_tables", emulated)
+    monkeypatch.setattr(livectr.trainer.run, "gpu_tables", emulated)
     client = redis.Redis.from_url(redis_url)
     client.flushall()
     cached = TrainOptions(source, checkpoint=str(tmp_path / "gpu"), publish=redis_url, **common)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def test_settings() -> None:
 
 
 def test_without_a_number_rows_take_a_share_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainer.gpu_tables.free_memory", lambda: 1 << 30)
+    monkeypatch.setattr("livectr.trainer.tables.gpu_tables.free_memory", lambda: 1 << 30)
     step = checks.step_of("both", "cpu", None)
     cache = GpuTables(None, EmulatedDevice).cache(step.tables, {}, torch.device("cpu"))
     assert cache is not None

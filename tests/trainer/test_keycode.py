@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ingest.features import Features
-from kernels.errors import InternalError
-from trainer import keycode
-from trainer.keycode import I32, I64, Encoded, Segments
+from livectr.ingest.plan.features import Features
+from livectr.kernels.errors import InternalError
+from livectr.trainer.comm import key_codec as keycode
+from livectr.trainer.comm.key_codec import I32, I64, Encoded, Segments
 
 INT64 = np.iinfo(np.int64)
 KEYS = st.one_of(
@@ -186,7 +186,7 @@ def test_zipf_keys_take_far_fewer_bytes(mix: int, at_most: float) -> None:
 
 def test_any_number_of_threads_gives_the_same_bytes() -> None:
     program = (
-        "import numpy as np; from trainer.keycode import Segments, encode\n"
+        "import numpy as np; from livectr.trainer.comm.key_codec import Segments, encode\n"
         "keys = np.random.default_rng(1).zipf(1.2, 26 * 999)\n"
         "coded = encode(Segments.of(np.arange(26 * 999 + 1, dtype=np.int32), keys, 999))\n"
         "print(*(a.tobytes().hex() for a in (coded.header, coded.bounds, coded.payload)))"

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import redis
 
-from protos.manifest import VersionManifest
-from protos.store import Keyspace, decode_rows
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import Keyspace, decode_rows
+from livectr.trainer.comm.control import Control
+from livectr.trainer.publish.publisher import Publisher, Push
+from livectr.trainer.publish.redis_store import FencedError, LostError, RedisStore
+from livectr.trainer.publish.watch import Lookout
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import start as start_process
 from tests.trainer.test_publish import DIM, Trainer, rows_at, snapshot
-from trainer.control import Control
-from trainer.lookout import Lookout
-from trainer.publish import Publisher, Push
-from trainer.redis_store import FencedError, LostError, RedisStore
 
 KEYS = np.arange(200)
 

@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.metrics import SlidingWindow, auc, calibration, gauc, gauc_error, logloss, quality, run_report
-from trainer.seen import COLD, ItemCounts, is_cold
+from livectr.trainer.quality.metrics import (
+    SlidingWindow,
+    auc,
+    calibration,
+    gauc,
+    gauc_error,
+    logloss,
+    quality,
+    run_report,
+)
+from livectr.trainer.quality.seen import COLD, ItemCounts, is_cold
 
 examples = st.lists(
     # few distinct logits and users, so that ties and one-class users occur

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernels.errors import ConfigError
-from trainer.placement import place
+from livectr.kernels.errors import ConfigError
+from livectr.trainer.placement.placement import place
 
 
 def test_field_f_lives_on_rank_f_mod_n() -> None:

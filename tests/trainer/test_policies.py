@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.policies import TablePolicy
-from kernels.errors import ConfigError, MismatchError
-from kernels.layout import AdaGrad, RowLayout, Segment
-from kernels.table import DynamicTable, FieldTables
-from trainer import telemetry
-from trainer.checkpoint import Checkpointer, Commit
-from trainer.control import Control
-from trainer.policies import LOOKS, SLICE, Policies
+from livectr.ingest.language.policies import TablePolicy
+from livectr.kernels.errors import ConfigError, MismatchError
+from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
+from livectr.kernels.table.table import DynamicTable, FieldTables
+from livectr.trainer import telemetry
+from livectr.trainer.checkpoint.checkpoint import Checkpointer, Commit
+from livectr.trainer.comm.control import Control
+from livectr.trainer.tables.policies import LOOKS, SLICE, Policies
 
 LAYOUT = RowLayout((Segment("v", 2, AdaGrad(), 0.1),))
 HOUR_MS = 3_600_000

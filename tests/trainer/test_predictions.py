@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels.errors import ConfigError
-from trainer.predictions import PredictionLog, layout, read_predictions, records
+from livectr.kernels.errors import ConfigError
+from livectr.trainer.quality.predictions import PredictionLog, layout, read_predictions, records
 
 
 def batch(start: int, n: int) -> np.ndarray:

@@ -11,7 +11,7 @@ STEPS = 20
 FAULTS = f"""
 import resource
 import numpy as np
-from kernels.heap import keep_memory
+from livectr.kernels.process.heap import keep_memory
 
 keep_memory()
 
@@ -27,7 +27,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 POLICY = """
 import sys
-from trainer.process import share_cores
+from livectr.trainer.process import share_cores
 
 share_cores()
 assert "torch" not in sys.modules, "it would come too late"
@@ -37,11 +37,11 @@ import torch
 STEP = """
 import sys
 import numpy as np
-import trainer.run
+import livectr.trainer.run
 from bench.planted import pipeline
-from ingest.features import Features
-from models import DeepFM
-from trainer.step import DesStep
+from livectr.ingest.plan.features import Features
+from livectr.models import DeepFM
+from livectr.trainer.des.step import DesStep
 
 built = pipeline(DeepFM(), fields=2, dense=1)
 offsets, keys = np.arange(9, dtype=np.int32), np.arange(8, dtype=np.int64)

@@ -1,6 +1,6 @@
 """Publishing: one atomic flip, readers undisturbed, zombies refused, an emptied Redis filled again.
 
-Steps are those of trainer.publish: 5 push, 6 flip.
+Steps are those of trainer.publish.publisher: 5 push, 6 flip.
 """
 
 import threading
@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import redis
 
-from kernels.errors import ConfigError, ConnectError, MismatchError
-from protos.manifest import VersionManifest
-from protos.store import RowStatus, decode_changed, decode_rows, decode_vectors
-from trainer.control import Control
-from trainer.publish import Publisher
-from trainer.redis_store import FencedError, LostError, RedisStore, Values
-from trainer.succession import Cursor
-from trainer.version import Published, Push, Snapshot
+from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import RowStatus, decode_changed, decode_rows, decode_vectors
+from livectr.trainer.comm.control import Control
+from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.publish.redis_store import FencedError, LostError, RedisStore, Values
+from livectr.trainer.publish.succession import Cursor
+from livectr.trainer.publish.version import Published, Push, Snapshot
 
 DIM = 3
 

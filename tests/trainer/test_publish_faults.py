@@ -1,6 +1,6 @@
 """Publishing when Redis does not say what it did: every failure at every step, and no version exists twice.
 
-Steps are those of trainer.publish: 5 push, 6 flip.
+Steps are those of trainer.publish.publisher: 5 push, 6 flip.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 import pytest
 import redis
 
-from protos.manifest import VersionManifest
-from protos.store import RowStatus
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import RowStatus
+from livectr.trainer.comm.control import Control
+from livectr.trainer.publish import outcome
+from livectr.trainer.publish.fence import BEGIN, FLIP
+from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.publish.redis_store import ERASE_ROWS, WRITE_ROWS, WRITE_VALUES, RedisStore, Values
+from livectr.trainer.publish.version import Push, Snapshot
 from tests.trainer.redis_proxy import Fault, Proxy
 from tests.trainer.test_publish import DIM, Trainer, read, rows_at, snapshot
-from trainer import outcome
-from trainer.control import Control
-from trainer.fence import BEGIN, FLIP
-from trainer.publish import Publisher
-from trainer.redis_store import ERASE_ROWS, WRITE_ROWS, WRITE_VALUES, RedisStore, Values
-from trainer.version import Push, Snapshot
 
 KEYS = np.arange(50)
 

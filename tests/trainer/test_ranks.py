@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from livectr.trainer.des.step import WAYS
 from tests.trainer.des_worker import ADDITIVE, CASES, STEPS
-from trainer.step import WAYS
 
 ROOT = Path(__file__).parents[2]
 WORLDS = (2, 4)

@@ -14,17 +14,17 @@ import psutil
 import pytest
 import redis
 
-from ingest.state import SourceState
-from kernels.table import DynamicTable
-from protos.manifest import VersionManifest
-from protos.store import Keyspace, decode_rows
+from livectr.ingest.join.state import SourceState
+from livectr.kernels.table.table import DynamicTable
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import Keyspace, decode_rows
+from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.placement.measured import row_bytes
+from livectr.trainer.quality.predictions import read_predictions
 from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
 from tests.trainer.processes import TRAIN_ONCE, finish, start
-from trainer.checkpoint import Restored
-from trainer.manifest import newest_manifest
-from trainer.measured import row_bytes
-from trainer.predictions import read_predictions
-from trainer.step import DesStep
 
 IMPRESSIONS = 5_000
 OPTIONS: dict[str, object] = dict(batch_size=64, publish_interval_s=0.15, threads=1, until_end=True)

@@ -16,19 +16,19 @@ import redis
 import safetensors.numpy
 import torch
 
-from ingest.pipeline import Pipeline
-from kernels.errors import ConfigError, ConnectError, MismatchError
-from models import LR
-from models.precision import Precision, told
-from protos.manifest import VersionManifest
-from protos.store import Keyspace, decode_facts, decode_history, decode_rows, decode_vectors
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
+from livectr.models import LR
+from livectr.models.precision import Precision, told
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import Keyspace, decode_facts, decode_history, decode_rows, decode_vectors
+from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.publish.version import Published
+from livectr.trainer.quality.metrics import auc, gauc
+from livectr.trainer.quality.predictions import read_predictions
+from livectr.trainer.run import TrainOptions, train
 from tests.trainer.ad_logs import ADS, START_MS, USERS, ad_pipeline, events, write_files
 from tests.trainer.processes import finish, start
-from trainer.metrics import auc, gauc
-from trainer.predictions import read_predictions
-from trainer.publish import Publisher
-from trainer.run import TrainOptions, train
-from trainer.version import Published
 
 IMPRESSIONS = 3_000
 
@@ -272,7 +272,7 @@ def test_prometheus_is_served_while_it_trains(source: str, monkeypatch: pytest.M
                 pass  # not there yet, or not any more
             time.sleep(0.02)
 
-    monkeypatch.setattr("trainer.monitor.GAUGES_EVERY_S", 0.1)
+    monkeypatch.setattr("livectr.trainer.quality.monitor.GAUGES_EVERY_S", 0.1)
     thread = threading.Thread(target=scrape)
     thread.start()
     try:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import trainer.seen
-from trainer.seen import COLD, NOT_COUNTED, ItemCounts, is_cold
+import livectr.trainer.quality.seen
+from livectr.trainer.quality.seen import COLD, NOT_COUNTED, ItemCounts, is_cold
 
 items = st.sampled_from([0, 1, 2, 3, -5, 2**63 - 1, -(2**63)]) | st.integers(-(2**63), 2**63 - 1)
 
@@ -21,7 +21,7 @@ def test_against_a_loop(batches: list[tuple[list[int], bool]], fresh: int) -> No
     before: Counter[int] = Counter()
     counts = ItemCounts()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer.seen, "FRESH", fresh)
+        patch.setattr(livectr.trainer.quality.seen, "FRESH", fresh)
         for batch, resume in batches:
             expected = []
             for item in batch:

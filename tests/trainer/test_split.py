@@ -12,15 +12,15 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bench.planted import pipeline
-from kernels.errors import ConfigError
-from models import DeepFM
+from livectr.kernels.errors import ConfigError
+from livectr.models import DeepFM
+from livectr.trainer.comm.collectives import Collectives
+from livectr.trainer.des.step import WAYS, DesStep
+from livectr.trainer.placement.placement import Placement, owners_by_key
+from livectr.trainer.step_settings import StepSettings
 from tests.trainer.des_worker import train
 from tests.trainer.split_worker import CASES, SPLIT, placed
 from tests.trainer.test_ranks import LOGITS, WEIGHTS, facts
-from trainer.collectives import Collectives
-from trainer.placement import Placement, owners_by_key
-from trainer.step import WAYS, DesStep
-from trainer.step_settings import StepSettings
 
 ROOT = Path(__file__).parents[2]
 

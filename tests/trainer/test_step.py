@@ -8,16 +8,17 @@ import pytest
 import torch
 
 from bench.planted import Planted, pipeline
-from ingest.features import Features
-from kernels.errors import ConfigError, MismatchError
-from kernels.layout import Values
-from models import FM, LR, DeepFM, ModelConfig, TwoTower, decay
-from models.base import prior_log_odds
+from livectr.ingest.plan.features import Features
+from livectr.kernels.errors import ConfigError, MismatchError
+from livectr.kernels.table.layout import Values
+from livectr.models import FM, LR, DeepFM, ModelConfig, TwoTower, decay
+from livectr.models.base import prior_log_odds
+from livectr.trainer import telemetry
+from livectr.trainer.des.dense import DenseAdam
+from livectr.trainer.des.item_vectors import item_vectors
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.quality.metrics import auc, calibration, logloss
 from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED, batch
-from trainer import telemetry
-from trainer.dense import DenseAdam
-from trainer.metrics import auc, calibration, logloss
-from trainer.step import DesStep
 
 BOTH = ROLES["both"]
 
@@ -158,7 +159,7 @@ def test_no_examples_change_nothing() -> None:
     result = des.step(*batch(np.random.default_rng(0), 0))
     assert result.logits["rank"].shape == (0,)
     assert des.shared_checksum() == before
-    assert des.item_vectors(batch(np.random.default_rng(0), 0)[0]).shape == (0, 6)
+    assert item_vectors(des, batch(np.random.default_rng(0), 0)[0]).shape == (0, 6)
 
 
 def test_item_vectors_are_those_of_the_logit() -> None:
@@ -172,21 +173,21 @@ def test_item_vectors_are_those_of_the_logit() -> None:
     ]
     with torch.no_grad():
         user = model.user_vector(model.partial(values, torch.from_numpy(features.dense))).numpy()  # type: ignore[operator]
-    logits = (user * des.item_vectors(features)).sum(axis=1) + model.bias.item()
+    logits = (user * item_vectors(des, features)).sum(axis=1) + model.bias.item()
     np.testing.assert_allclose(logits, scores(des, features, "prerank"), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("rank", "prerank", "message"),
     [
-        ("DeepFM", None, "models.DeepFM()"),
+        ("DeepFM", None, "livectr.models.DeepFM()"),
         (LR(), None, None),
     ],
 )
 def test_configurations(rank: ModelConfig, prerank: TwoTower | None, message: str | None) -> None:
     if message is None:
         with pytest.raises(ConfigError, match="item vectors need prerank="):
-            step_of(rank, prerank).item_vectors(batch(np.random.default_rng(0), 1)[0])
+            item_vectors(step_of(rank, prerank), batch(np.random.default_rng(0), 1)[0])
     else:
         with pytest.raises(ConfigError, match=message.replace("(", r"\(").replace(")", r"\)")):
             step_of(rank, prerank)

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 import redis
 
-from ingest.pipeline import Pipeline
-from kernels.errors import MismatchError, UserError
-from models.lr import LR
-from protos.manifest import VersionManifest
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import MismatchError, UserError
+from livectr.models.lr import LR
+from livectr.protos.manifest import VersionManifest
+from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.publish.succession import Cursor, refusal
+from livectr.trainer.run import TrainOptions, train
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import finish, start
-from trainer.manifest import newest_manifest
-from trainer.run import TrainOptions, train
-from trainer.succession import Cursor, refusal
 
 IMPRESSIONS = 2_000
 HELD = VersionManifest(

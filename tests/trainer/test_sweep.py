@@ -11,14 +11,15 @@ import pytest
 import redis
 import torch
 
-from ingest.content import ContentStore
-from models.embedding import EmbeddingModel, SubNetwork
-from protos.store import decode_vectors
+from livectr.ingest.content.store import ContentStore
+from livectr.models.embedding import EmbeddingModel, SubNetwork
+from livectr.protos.store import decode_vectors
+from livectr.trainer import telemetry
+from livectr.trainer.comm.control import Control
+from livectr.trainer.content import sweep
+from livectr.trainer.content.sweep import ContentSweep, StoppedError
+from livectr.trainer.publish.version import Push
 from tests.trainer.test_publish import Trainer, snapshot
-from trainer import sweep, telemetry
-from trainer.control import Control
-from trainer.sweep import ContentSweep, StoppedError
-from trainer.version import Push
 
 WIDTH = 32
 MODEL = EmbeddingModel(width=WIDTH, hidden=(16, 8), out=4)

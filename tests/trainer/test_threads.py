@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from kernels.errors import InternalError
-from protos.manifest import VersionManifest
+from livectr.kernels.errors import InternalError
+from livectr.protos.manifest import VersionManifest
+from livectr.trainer.publish.garbage import Tidy
+from livectr.trainer.run import TrainOptions, train
 from tests.trainer.ad_logs import ad_pipeline, write_files
-from trainer.run import TrainOptions, train
-from trainer.tidy import Tidy
 
 
 def test_a_thread_that_dies_ends_the_run(

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from bench.planted import pipeline
-from kernels.errors import ConfigError, UserError
-from kernels.layout import AdaGrad, RowLayout, Segment, Values
-from kernels.table import MISSING_ROW, DynamicTable, FieldTables
+from livectr.kernels.errors import ConfigError, UserError
+from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment, Values
+from livectr.kernels.table.table import MISSING_ROW, DynamicTable, FieldTables
+from livectr.trainer.des.item_vectors import item_vectors
+from livectr.trainer.des.step import DesStep, Taken
+from livectr.trainer.tables.spill import SpillStore
+from livectr.trainer.tables.tiers import SLACK, Ahead, Tiers
 from tests.trainer import des_worker
 from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED
-from trainer.spill import SpillStore
-from trainer.step import DesStep, Taken
-from trainer.tiers import SLACK, Ahead, Tiers
 
 LAYOUT = RowLayout((Segment("v", 4, AdaGrad(), 0.1),))
 ROW_BYTES = DynamicTable(LAYOUT, name="t", seed=1, track=True).row_bytes
@@ -122,7 +123,7 @@ def test_steps_taken_ahead_and_item_vectors_have_the_same_bits(tmp_path: Path) -
             held = taken
             if n % 10 == 9:
                 items = des_worker.batch(rng, 60)[0]
-                told.append(des.item_vectors(replace(items, keys=rng.integers(0, 900, len(items.keys)))))
+                told.append(item_vectors(des, replace(items, keys=rng.integers(0, 900, len(items.keys)))))
         if tiers is not None:
             assert sum(table.below for table in tiers.tables.values()) > 5 * tiers.budget_rows
         return told, {name: rows_of(table) for name, table in des.tables.items()}
@@ -214,7 +215,11 @@ def test_moving_rows_changes_nothing_that_is_exported(tiers: Tiers) -> None:
 
 
 def test_chunks_bound_what_is_held_at_once(tiers: Tiers, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("kernels.table", "trainer.tiered_table", "trainer.tiers"):
+    for module in (
+        "livectr.kernels.table.table",
+        "livectr.trainer.tables.tiered_table",
+        "livectr.trainer.tables.tiers",
+    ):
         monkeypatch.setattr(f"{module}.CHUNK", 64)
     table = tiers.table(LAYOUT, name="t", seed=5)
     for start in range(0, 1000, 50):

@@ -8,21 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ingest.content import ContentStore
-from ingest.contents import Content
-from ingest.pipeline import Pipeline
-from ingest.policies import TablePolicy
-from kernels.errors import CheckpointError, ConfigError, MismatchError
-from models import LR, DeepFM, adagrad
+from livectr.ingest.content.store import ContentStore
+from livectr.ingest.language.content import Content
+from livectr.ingest.language.policies import TablePolicy
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError
+from livectr.models import LR, DeepFM, adagrad
+from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.trainer.checkpoint.manifest import MANIFEST, newest_manifest
+from livectr.trainer.des.step import TRAINED
+from livectr.trainer.quality.predictions import read_predictions
+from livectr.trainer.run import TrainOptions, train
+from livectr.trainer.warm_parts import PARTS, parse_warm_parts
 from tests.trainer.ad_logs import ADS, ad_pipeline, write_files
 from tests.trainer.content_worker import IMAGE, Pictured
 from tests.trainer.processes import finish, start
-from trainer.checkpoint import Restored
-from trainer.manifest import MANIFEST, newest_manifest
-from trainer.predictions import read_predictions
-from trainer.run import TrainOptions, train
-from trainer.step import TRAINED
-from trainer.warm_parts import PARTS, parse_warm_parts
 
 OPTIONS = dict(batch_size=64, until_end=True, threads=1)
 STATISTICS = ("network", "embeddings")

@@ -14,10 +14,10 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 def main(options: str, prefix: str, policy: str = "null") -> int:
     """Train the ad pipeline; the options and the policy of all tables are JSON."""
-    from ingest.policies import TablePolicy
-    from kernels.errors import UserError
+    from livectr.ingest.language.policies import TablePolicy
+    from livectr.kernels.errors import UserError
+    from livectr.trainer.run import TrainOptions, train
     from tests.trainer.ad_logs import ad_pipeline
-    from trainer.run import TrainOptions, train
 
     try:
         settings = json.loads(policy)

@@ -1,0 +1,91 @@
+"""The event time of a log, and how an ablation divides it.
+
+    start ──── earlier share ────► split ──────────── training ──────────► test ── last fifth ──► end
+               only warm-up                every variant: score each example, then learn it
+               has seen it                                                 what the tables are about
+
+Without warm-up variants nothing is kept back: split is the start. Users' histories are those of the whole log
+in every part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.language.expr import Expr
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import ConfigError
+
+TEST = 0.2
+EARLIER = 0.4
+AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Span:
+    """Epoch milliseconds: the first and the last example's, and where the parts begin. examples: in all."""
+
+    start_ms: int
+    end_ms: int
+    split_ms: int
+    test_ms: int
+    examples: int
+
+    @property
+    def divided(self) -> bool:
+        """Whether there is an earlier part, for warm-up."""
+        return self.split_ms > self.start_ms
+
+
+def span_of(pipeline: Pipeline, source: str, *, divided: bool) -> Span:
+    """Reads the log once, without features. Raises ConfigError for one without examples or event time."""
+    if pipeline.log.impressions.time is None:
+        raise ConfigError(
+            f"an ablation tests on the last part of the event time, but {pipeline.log.impressions.topic} has "
+            "no time column; name it in the Stream."
+        )
+    narrow = pipeline.select([pipeline.fields[0].name])
+    letters = DeadLetters(None)  # they are told of in training
+    log = ExampleSource(narrow, source, rank=0, world=1, until_end=True, dead_letters=letters, facts=False)
+    first, last, examples = 2**63 - 1, -(2**63), 0
+    try:
+        while not log.ended or len(log.orders(1)[0]):
+            log.poll(0.1)
+            while ready := len(log.orders(AT_ONCE)[0]):
+                times = log.take(ready).time_ms
+                first, last = min(first, int(times.min())), max(last, int(times.max()))
+                examples += ready
+    finally:
+        log.close()
+    if not examples:
+        raise ConfigError(f"{source} has no examples to train on.")
+    length = last - first
+    split = first + round(EARLIER * length) if divided else first
+    return Span(first, last, split, first + round((1 - TEST) * length), examples)
+
+
+def only(pipeline: Pipeline, part: Literal["earlier", "later"], split_ms: int) -> Pipeline:
+    """The pipeline on the examples of one part of the log; histories go on to be made of all clicks."""
+    impressions = pipeline.log.impressions
+    before = impressions.where
+
+    def where(stream: Stream) -> Expr:
+        assert stream.time is not None
+        time = stream[stream.time]
+        kept = time < split_ms if part == "earlier" else time >= split_ms
+        return kept if before is None else before(stream) & kept
+
+    some = Stream(
+        impressions.topic,
+        columns=impressions.columns,
+        key=impressions.key,
+        time=impressions.time,
+        json_fields=impressions.json_fields,
+        fill=impressions.fill,
+        where=where,
+    )
+    return replace(pipeline, log=replace(pipeline.log, impressions=some))

@@ -1,0 +1,273 @@
+"""The common-feature technique (DICM §7.2; Gai et al. 2017): the examples of a batch that come from one user
+share what is known of the user, once in memory, on the wire and in compute.
+
+    user's columns ─► group ─► a row of each group ─► common features: G rows ┐
+    all columns    ──────────────────────────────────► the others:     B rows ┴─► CommonFeatures
+
+A feature is common when it depends on nothing but the user: on the key column of the impressions, look-ups
+by that column, and histories. Rows of one user make a group where their histories are equal, too: these grow
+between the user's impressions. Within one batch a user's look-up rows are equal, as all are read at once.
+
+The groups are a function of the batch's content alone: a run that is repeated, or resumed, makes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.ingest.extract.extractor import Extract, Extractor, bind_columns
+from livectr.ingest.extract.statistics import Statistics, name_of
+from livectr.ingest.join.examples import Examples
+from livectr.ingest.language.expr import Expr, RecentRef, is_vector, width_of
+from livectr.ingest.language.streams import roots_of
+from livectr.ingest.materialized.track import Track
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.ingest.plan.features import Features
+from livectr.kernels.keys.groups import Bytes, group_rows
+
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+
+WORTHWHILE = 0.5
+"""Groups for each row above which rows are not grouped: what is saved would be less than what it costs."""
+
+
+@dataclass(frozen=True)
+class Common:
+    """Which features of a pipeline are common: numbers, ascending, among its sparse fields, and among its
+    dense numbers."""
+
+    fields: tuple[int, ...] = ()
+    dense: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.fields or self.dense)
+
+    @staticmethod
+    def of(pipeline: Pipeline) -> Common:
+        """Those of a whole pipeline."""
+        plan = pipeline.plan
+        dense: list[int] = []
+        place = 0
+        for node in plan.dense.values():
+            width = width_of(node) if is_vector(node) else 1
+            dense += range(place, place + width) if _is_common(pipeline, node) else ()
+            place += width
+        fields = (i for i, node in enumerate(plan.sparse.values()) if _is_common(pipeline, node))
+        return Common(tuple(fields), tuple(dense))
+
+
+def _is_common(pipeline: Pipeline, node: Expr) -> bool:
+    roots = roots_of(node)
+    return bool(roots) and all(_is_users(pipeline, root) for root in roots)
+
+
+def _is_users(pipeline: Pipeline, root: Expr) -> bool:
+    """Whether a root column depends on the user alone."""
+    log = pipeline.log
+    by_user = {lookup.table.topic for lookup in log.lookups if lookup.on == log.impressions.key}
+    ref = root.ref
+    if isinstance(ref, RecentRef):
+        return True
+    return ref.source in by_user if ref.table else ref.column == log.impressions.key
+
+
+@dataclass(frozen=True)
+class CommonFeatures:
+    """Features of B rows in G groups.
+
+    common: of the groups, G rows with the common fields and dense numbers. own: the other ones, B rows.
+    index: int32[B], group of each row; every group has a row. observed, failed: of the rows, as in Features.
+    """
+
+    common: Features
+    own: Features
+    index: I32
+    observed: I64
+    failed: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def rows(self) -> int:
+        """B."""
+        return len(self.index)
+
+    @property
+    def groups(self) -> int:
+        """G."""
+        return self.common.rows
+
+    def take(self, rows: I64) -> CommonFeatures:
+        """The given rows, in the given order, and their groups."""
+        used, index = np.unique(self.index[rows], return_inverse=True)
+        return CommonFeatures(
+            self.common.take(used),
+            self.own.take(rows),
+            index.astype(np.int32),
+            self.observed[:, rows],
+            self.failed[rows],
+        )
+
+    @staticmethod
+    def of(features: Features, common: Common) -> CommonFeatures | Features:
+        """Features that were made row by row, grouped by their common ones; the same where that is
+        not worthwhile."""
+        rows, numbers = features.rows, features.dense[:, list(common.dense)]
+        if not common or not rows:
+            return features
+        starts = (features.offsets[f * rows : (f + 1) * rows + 1] for f in common.fields)
+        keys = [Bytes(features.keys, offsets) for offsets in starts]
+        index, first = group_rows([*keys, *map(Bytes, numbers.T)], rows)
+        if len(first) > WORTHWHILE * rows:
+            return features
+        others = [f for f in range(features.fields) if f not in common.fields]
+        own_dense = [d for d in range(features.dense.shape[1]) if d not in common.dense]
+        return CommonFeatures(
+            replace(features.select_fields(common.fields).take(first), dense=numbers[first]),
+            replace(features.select_fields(others), dense=np.ascontiguousarray(features.dense[:, own_dense])),
+            index,
+            features.observed,
+            features.failed,
+        )
+
+    def plain(self, common: Common) -> Features:
+        """The same, with common features written out for each row."""
+        fields = self.common.fields + self.own.fields
+        dense = self.common.dense.shape[1] + self.own.dense.shape[1]
+        order = [_merged(common.fields, fields), _merged(common.dense, dense)]
+        whole = self.common.take(self.index).merge(self.own, *order)
+        return Features(self.rows, whole.offsets, whole.keys, whole.dense, self.observed, self.failed)
+
+
+def _merged(common: tuple[int, ...], count: int) -> list[int]:
+    """For each of `count` features its number among the common ones and then the others."""
+    others = [i for i in range(count) if i not in common]
+    return np.argsort([*common, *others]).tolist()  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Extractors of the common features and of the others. observed: for each statistic of the whole plan,
+    its number among the others' and among the common ones' (None where it is not)."""
+
+    common: Extract
+    own: Extract
+    observed: tuple[tuple[int | None, int | None], ...]
+
+
+def sharing(
+    pipeline: Pipeline, track: Track, whole: Extract, extractor: Callable[[FeaturePlan], Extract]
+) -> Callable[[Examples, Statistics | None], Features | CommonFeatures]:
+    """What `track.features` gives, with common features shared. Where all are computed, each is so once a
+    group; where some are read, what was read is grouped.
+
+    whole: extracts the pipeline's whole plan. extractor: makes what extracts another one.
+    """
+    if track.basic is None:
+        return CommonExtractor(pipeline, whole, extractor).features
+    common = Common.of(pipeline)
+    return lambda examples, statistics: CommonFeatures.of(track.features(examples, statistics), common)
+
+
+class CommonExtractor:
+    """Extracts a pipeline's features, the common ones once a group. Safe to call from several threads.
+
+    whole: of the whole plan; used for batches with few examples a user, and where nothing is common. The
+    other extractors are compiled, by `extractor`, for the first batch that can use them.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        whole: Extract,
+        extractor: Callable[[FeaturePlan], Extract] = Extractor,
+    ) -> None:
+        self._plan = plan = pipeline.plan
+        self._whole, self._compile = whole, extractor
+        self._common = {
+            name for name, node in (*plan.sparse.items(), *plan.dense.items()) if _is_common(pipeline, node)
+        }
+        self._roots = roots_of(
+            *(node for name, node in plan.sparse.items() if name in self._common),
+            *(node for name, node in plan.dense.items() if name in self._common),
+        )
+        self._apart = tuple(root for root in self._roots if _tells_apart(root))
+
+    @property
+    def groups(self) -> bool:
+        """Whether some feature is common."""
+        return bool(self._common)
+
+    def features(self, examples: Examples, statistics: Statistics | None = None) -> Features | CommonFeatures:
+        """Features of examples, as by ingest.materialized.track.Track."""
+        return self(examples.columns, examples.user, statistics)
+
+    def __call__(
+        self, batch: pa.RecordBatch, user: I64, statistics: Statistics | None = None
+    ) -> Features | CommonFeatures:
+        """Features of a batch of the plan's root columns. user: int64[B], key of each row's user."""
+        if not self.groups or not batch.num_rows:
+            return self._whole(batch, statistics)
+        index, first = self.group(batch, user)
+        if len(first) > WORTHWHILE * len(index):
+            return self._whole(batch, statistics)
+        sides = self._sides
+        states = [
+            None if statistics is None else statistics.of(side.plan) for side in (sides.common, sides.own)
+        ]
+        roots = batch.select([root.name for root in self._roots])
+        common, own = sides.common(roots.take(pa.array(first)), states[0]), sides.own(batch, states[1])
+        observed = np.empty((len(sides.observed), len(index)), np.int64)
+        for words, (row, group_row) in zip(observed, sides.observed, strict=True):
+            words[:] = own.observed[row] if row is not None else common.observed[group_row][index]
+        return CommonFeatures(common, own, index, observed, own.failed | common.failed[index])
+
+    @cached_property
+    def _sides(self) -> _Sides:
+        plans = []
+        for side in (True, False):
+            parts = (
+                {name: node for name, node in nodes.items() if (name in self._common) is side}
+                for nodes in (self._plan.sparse, self._plan.dense)
+            )
+            plans.append(FeaturePlan(*parts))
+        numbers = [{name_of(node): i for i, node in enumerate(plan.statistics)} for plan in plans]
+        names = [name_of(node) for node in self._plan.statistics]
+        observed = tuple((numbers[1].get(name), numbers[0].get(name)) for name in names)
+        return _Sides(self._compile(plans[0]), self._compile(plans[1]), observed)
+
+    def group(self, batch: pa.RecordBatch, user: I64) -> tuple[I32, I32]:
+        """Group of each row, int32[B], and a row of each group, int32[G]."""
+        columns = [Bytes(user)]
+        for column in bind_columns(batch, self._apart):
+            columns += _bytes_of(column)
+        return group_rows(columns, batch.num_rows)
+
+
+def _tells_apart(root: Expr) -> bool:
+    """Whether a user's root may differ between rows of one user key: histories, and the key column itself,
+    of which the key is but a hash, and 0 where it is null."""
+    return isinstance(root.ref, RecentRef) or not root.ref.table
+
+
+def _bytes_of(column: pa.Array) -> list[Bytes]:
+    """A column of integers, strings or lists of integers, and what is null in it."""
+    found = []
+    if column.null_count:
+        found.append(Bytes(column.is_null().to_numpy(zero_copy_only=False)))
+    if pa.types.is_list(column.type):
+        return [*found, Bytes(column.values.to_numpy(), column.offsets.to_numpy())]
+    if pa.types.is_integer(column.type):
+        return [*found, Bytes((column.fill_null(0) if column.null_count else column).to_numpy())]
+    _, offsets, text = column.buffers()
+    places = np.frombuffer(offsets, np.int32)[column.offset :]
+    return [*found, Bytes(np.frombuffer(text or b"", np.uint8), places)]

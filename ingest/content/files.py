@@ -1,0 +1,297 @@
+"""The files of a content store: chunks of rows, each made real by the rename of its ids.
+
+    DIR/store.json                             {"width": …, "encoder": …, "shards": …}
+    DIR/shard-003/LOCK                         held while a process appends to the shard
+    DIR/shard-003/000001.features.npy          float16[n, width], memory-mapped by readers
+    DIR/shard-003/000001.digests.npy           uint64[n], of what the rows were made from
+    DIR/shard-003/000001.sha256                of these three files, as `sha256sum --check` reads it
+    DIR/shard-003/000001.ids.npy               int64[n], different from each other; renamed last
+    DIR/shard-003/000001-000004.ids.npy        what four chunks were merged into
+
+Chunks are numbered in the order of their writing; a row is replaced by one of the same id in a later chunk.
+Every file is synced before the ids name it, so that a chunk is whole or not there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.disk import is_full
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+F16 = npt.NDArray[np.float16]
+
+FAN_IN = 4
+"""So many newest chunks of a shard are merged when they are about alike in size."""
+MERGED_BYTES = 1 << 30
+"""The most features of a merged chunk."""
+
+KINDS = ("features", "digests", "ids")
+"""The columns of a chunk, in the order of their writing."""
+
+_IDS = re.compile(r"(\d{6,})(?:-(\d{6,}))?\.ids\.npy")
+
+
+@dataclass(frozen=True, order=True)
+class ChunkName:
+    """The chunks `first` … `last` of a shard as one; equal for a chunk as it was appended."""
+
+    shard: int
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        numbers = f"{self.first:06d}" + (f"-{self.last:06d}" if self.last != self.first else "")
+        return f"shard-{self.shard:03d}/{numbers}"
+
+    def path(self, root: Path, kind: str) -> Path:
+        return root / f"{self}.{kind}.npy"
+
+    def sums(self, root: Path) -> Path:
+        return root / f"{self}.sha256"
+
+    def covers(self, other: ChunkName) -> bool:
+        """Whether `other` was merged into this one."""
+        return self != other and self.first <= other.first and other.last <= self.last
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """n rows: ids int64[n], digests uint64[n]; features float16[n, width], memory-mapped."""
+
+    name: ChunkName
+    ids: I64
+    digests: U64
+    features: F16
+
+
+def shard_folder(root: Path, shard: int) -> Path:
+    return root / f"shard-{shard:03d}"
+
+
+def list_chunks(root: Path, shard: int) -> list[ChunkName]:
+    """Chunks in the order in which they were written, without those that a merged one covers."""
+    found, before = _listed(root, shard), None
+    while found != before:  # a listing may miss what is renamed meanwhile
+        found, before = _listed(root, shard), found
+    return [name for name in found if not any(other.covers(name) for other in found)]
+
+
+def _listed(root: Path, shard: int) -> list[ChunkName]:
+    try:
+        entries = [path.name for path in shard_folder(root, shard).iterdir()]
+    except FileNotFoundError:
+        return []  # nothing was appended to it
+    found = (match for entry in entries if (match := _IDS.fullmatch(entry)))
+    names = (ChunkName(shard, int(match[1]), int(match[2] or match[1])) for match in found)
+    return sorted(names, key=lambda name: (name.last, name.first))
+
+
+def open_chunk(root: Path, name: ChunkName, width: int) -> Chunk:
+    """Raises ConfigError when a file is missing or torn; FileNotFoundError when the chunk has just been
+    merged into another one."""
+    ids = _load(root, name, "ids", np.dtype(np.int64), (-1,))
+    digests = _load(root, name, "digests", np.dtype(np.uint64), (len(ids),))
+    features = _load(root, name, "features", np.dtype(np.float16), (len(ids), width))
+    return Chunk(name, ids, digests, features)
+
+
+def verify_chunk(root: Path, name: ChunkName) -> None:
+    """Raises ConfigError when a file of a chunk is not what was written; FileNotFoundError when the chunk has
+    just been merged into another one. A chunk without digests, of an earlier program, passes."""
+    try:
+        lines = name.sums(root).read_text().splitlines()
+    except FileNotFoundError:
+        if not name.path(root, "ids").exists():
+            raise
+        return
+    except UnicodeDecodeError:
+        raise _torn(name.sums(root), "is damaged") from None
+    told = {file: digest for digest, _, file in (line.partition("  ") for line in lines)}
+    for kind in KINDS:
+        path = name.path(root, kind)
+        try:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            if not name.path(root, "ids").exists():
+                raise
+            raise _torn(path, "is missing") from None
+        if told.get(path.name) != found:
+            raise _torn(path, "is not what was written")
+
+
+def append_chunk(root: Path, shard: int, ids: I64, features: F16, digests: U64) -> None:
+    """Write rows as a shard's newest chunk, which is there once this returns, and not at all when the process
+    dies before; call it within `shard_lock`. What a process left behind that died while it wrote goes."""
+    for scratch in shard_folder(root, shard).glob(".*.npy.*"):
+        scratch.unlink()
+    names = list_chunks(root, shard)
+    for name in _listed(root, shard):
+        if any(other.covers(name) for other in names):
+            _remove(root, name)
+    number = 1 + max((name.last for name in names), default=0)
+    name = ChunkName(shard, number, number)
+    _write(root, name, ids, [features], digests)
+    _merge(root, [*names, name], features.shape[1])
+
+
+def _write(root: Path, name: ChunkName, ids: I64, features: Sequence[F16], digests: U64) -> None:
+    columns: tuple[Sequence[npt.NDArray[Any]], ...] = (features, [digests], [ids])
+    paths = [name.path(root, kind) for kind in KINDS]
+    try:
+        sums = [_save(path, pieces) for path, pieces in zip(paths, columns, strict=True)]
+        with _writable(name.sums(root)), name.sums(root).open("w") as file:
+            file.writelines(f"{digest}  {path.name}\n" for path, digest in zip(paths, sums, strict=True))
+            file.flush()
+            os.fsync(file.fileno())
+    except ConfigError:
+        for path in paths:
+            _scratch(path).unlink(missing_ok=True)
+        raise
+    for path in paths:
+        _scratch(path).replace(path)
+    _sync(shard_folder(root, name.shard))
+
+
+def _merge(root: Path, names: list[ChunkName], width: int) -> None:
+    """Make one chunk of a shard's newest FAN_IN, as long as those are about alike in size: n appends leave
+    about FAN_IN · log n chunks, and write each row about log n times."""
+    while len(names) >= FAN_IN:
+        opened = [open_chunk(root, name, width) for name in names[-FAN_IN:]]
+        sizes = [len(chunk.ids) for chunk in opened]
+        if max(sizes) > FAN_IN * sizes[-1] or sum(sizes) * 2 * width > MERGED_BYTES:
+            return
+        for old in names[-FAN_IN:]:
+            verify_chunk(root, old)  # a copy would get a digest of its own
+        keep = last_of_each(np.concatenate([chunk.ids for chunk in opened]))
+        starts = np.cumsum([0, *sizes])
+        rows = [keep[(keep >= a) & (keep < b)] - a for a, b in itertools.pairwise(starts)]
+        kept = [(chunk, own) for chunk, own in zip(opened, rows, strict=True) if len(own)]
+        name = ChunkName(names[-1].shard, names[-FAN_IN].first, names[-1].last)
+        _write(
+            root,
+            name,
+            np.concatenate([chunk.ids[own] for chunk, own in kept]),
+            [chunk.features[own] for chunk, own in kept],
+            np.concatenate([chunk.digests[own] for chunk, own in kept]),
+        )
+        for old in names[-FAN_IN:]:
+            _remove(root, old)
+        names = [*names[:-FAN_IN], name]
+
+
+def last_of_each(ids: I64) -> I64:
+    """Where each different id is for the last time, in rising order."""
+    _, last = np.unique(ids[::-1], return_index=True)
+    return np.sort(len(ids) - 1 - last)
+
+
+def _remove(root: Path, name: ChunkName) -> None:
+    """Remove a chunk, its ids first. Processes that have it mapped keep what they see."""
+    for kind in reversed(KINDS):
+        name.path(root, kind).unlink(missing_ok=True)
+    name.sums(root).unlink(missing_ok=True)
+
+
+class _Summed:
+    """A file to write to, and the SHA-256 of what was written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.sha256 = file, hashlib.sha256()
+
+    def write(self, data: bytes | memoryview) -> int:
+        self.sha256.update(data)
+        return self._file.write(data)
+
+
+def _scratch(path: Path) -> Path:
+    """The name of a file until all files of its chunk are written."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
+def _save(path: Path, pieces: Sequence[npt.NDArray[Any]]) -> str:
+    """Write a .npy file of rows in pieces under its scratch name and sync it; its SHA-256."""
+    rows, first = sum(map(len, pieces)), pieces[0]
+    header = {"descr": first.dtype.str, "fortran_order": False, "shape": (rows, *first.shape[1:])}
+    with _writable(path), _scratch(path).open("wb") as file:
+        summed = _Summed(file)
+        np.lib.format.write_array_header_1_0(summed, header)
+        for piece in pieces:
+            summed.write(np.ascontiguousarray(piece).data)
+        file.flush()
+        os.fsync(file.fileno())
+    return summed.sha256.hexdigest()
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    """Raises ConfigError where the block cannot write `path`."""
+    try:
+        yield
+    except OSError as error:
+        hint = "free space there" if is_full(error) else "name another folder"
+        raise ConfigError(f"{path} cannot be written ({error.strerror}); {hint}") from error
+
+
+@contextmanager
+def shard_lock(root: Path, shard: int) -> Iterator[None]:
+    """One process (or thread) at a time writes to a shard; others wait."""
+    folder = shard_folder(root, shard)
+    try:
+        folder.mkdir(exist_ok=True)
+        file = (folder / "LOCK").open("wb")
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written ({error.strerror}); name another folder") from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _load(
+    root: Path, name: ChunkName, kind: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> npt.NDArray[Any]:
+    path = name.path(root, kind)
+    try:
+        mode: Any = "r" if kind == "features" else None
+        values: npt.NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
+    except FileNotFoundError:
+        if kind == "ids" or not name.path(root, "ids").exists():
+            raise
+        raise _torn(path, "is missing") from None
+    except (ValueError, EOFError, OSError) as error:
+        raise _torn(path, "is cut short or damaged") from error
+    wanted = tuple(len(values) if size < 0 else size for size in shape)
+    if values.ndim != len(shape) or values.shape != wanted or values.dtype != dtype:
+        raise _torn(path, f"holds {values.dtype}{list(values.shape)}, not {dtype}{list(wanted)}")
+    return np.asarray(values)
+
+
+def _torn(path: Path, what: str) -> ConfigError:
+    chunk = path.name.partition(".")[0]
+    return ConfigError(
+        f"{path} {what}; delete {path.parent / chunk}.* and run what made them again: it fills the gap"
+    )
+
+
+def _sync(folder: Path) -> None:
+    """Make renames in a folder last."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

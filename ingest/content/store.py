@@ -1,0 +1,378 @@
+"""Content: raw features of pictures or texts by id, kept once and read by whoever embeds them (DICM §4).
+
+A content store holds a row of `width` float16 numbers for each 64-bit id (4096 numbers of a picture, made by
+a fixed encoder). Rows lie in shards by id, so that ranks hold a share each; features are memory-mapped, and
+what stays in memory is an index of about 60 bytes an id. `ingest.content.files` says what is on disk.
+
+One process may append while others read: they see new rows after `refresh`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.ingest.content.files import (
+    Chunk,
+    append_chunk,
+    last_of_each,
+    list_chunks,
+    open_chunk,
+    shard_folder,
+    shard_lock,
+    verify_chunk,
+)
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.keys.keys import MISSING, KeyNumbers
+from livectr.kernels.runtime.gather import gather_rows
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+F16 = npt.NDArray[np.float16]
+F32 = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
+
+SHARDS = 16
+WRITERS = 16  # threads
+MANIFEST = "store.json"
+GREATEST = float(np.finfo(np.float16).max)
+
+
+def digest_of(value: bytes) -> int:
+    """The 64-bit digest of what a row is made from: an equal one need not be encoded again."""
+    return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
+
+
+def shard_of(ids: I64, shards: int) -> I64:
+    """The shard of each id, int64[n]: its mixed bits (MurmurHash3's fmix64) modulo `shards`."""
+    mixed = np.asarray(ids, np.int64).view(np.uint64).copy()
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        mixed ^= mixed >> np.uint64(33)
+        mixed *= np.uint64(factor)
+    mixed ^= mixed >> np.uint64(33)
+    return (mixed % np.uint64(shards)).astype(np.int64)
+
+
+class ContentStore:
+    """Features by id in a folder; made by `create`, `open` or `ensure`. Safe to use from several threads.
+
+    Attributes:
+        width: numbers of a row
+        encoder: the name of what made the rows; rows of another encoder mean something else
+        shards: shards of the whole store; `held` are those that this object reads and appends to
+    """
+
+    def __init__(self, root: Path, width: int, encoder: str, shards: int, held: Collection[int]) -> None:
+        self.root, self.width, self.encoder, self.shards = root, width, encoder, shards
+        self.held = tuple(sorted(set(held)))
+        self._lock = threading.RLock()
+        self._numbers = KeyNumbers()
+        self._places = _Places()
+        self._chunks: dict[int, Chunk] = {}  # by handle
+        self._handles = 0
+        self.refresh()
+
+    @classmethod
+    def create(cls, root: Path | str, *, width: int, encoder: str, shards: int = SHARDS) -> ContentStore:
+        """An empty store in a folder that holds none. Raises ConfigError when there is one."""
+        if width < 1 or shards < 1:
+            raise ConfigError(
+                f"a content store has width {width} and {shards} shards; both must be at least 1"
+            )
+        root = Path(root)
+        if not _create(root, {"width": width, "encoder": encoder, "shards": shards}):
+            raise ConfigError(f"{root} holds a content store; open it, or name another folder")
+        return cls(root, width, encoder, shards, range(shards))
+
+    @classmethod
+    def open(cls, root: Path | str, shards: Collection[int] | None = None) -> ContentStore:
+        """The store in a folder, all of it or some shards.
+
+        Raises ConfigError when there is none, when one of its files is torn, or for a shard that it has not.
+        """
+        root = Path(root)
+        width, encoder, count = _read_manifest(root)
+        held = range(count) if shards is None else shards
+        if wrong := sorted(shard for shard in held if not 0 <= shard < count):
+            raise ConfigError(f"{root} has the shards 0 to {count - 1}, not {wrong[0]}")
+        return cls(root, width, encoder, count, held)
+
+    @classmethod
+    def ensure(
+        cls,
+        root: Path | str,
+        *,
+        width: int,
+        encoder: str,
+        shards: int = SHARDS,
+        held: Collection[int] | None = None,
+    ) -> ContentStore:
+        """The store in a folder, made when there is none; several processes may ask at once.
+
+        A store that exists keeps its number of shards. Raises ConfigError when its rows are another
+        encoder's or of another width.
+        """
+        root = Path(root)
+        if width < 1 or shards < 1:
+            raise ConfigError(
+                f"a content store has width {width} and {shards} shards; both must be at least 1"
+            )
+        _create(root, {"width": width, "encoder": encoder, "shards": shards})
+        store = cls.open(root, held)
+        if (store.encoder, store.width) != (encoder, width):
+            raise ConfigError(
+                f"{root} holds {store.width} numbers a row of encoder {store.encoder!r}, not {width} of "
+                f"{encoder!r}; use that encoder, or name another folder"
+            )
+        return store
+
+    def append(self, ids: I64, features: F16 | F32, digests: U64 | None = None) -> int:
+        """Write rows, which replace those of the same ids; returns how many rows were written.
+
+        ids int64[n]: of shards that are held; the last row of an id that is there twice counts.
+        features f16|f32[n, width]; digests uint64[n], 0 where there is none (see `digest_of`).
+        When it returns the rows are on disk; of rows in several shards, a crash may leave some shards' rows.
+        Raises ConfigError for rows of another width, for numbers that float16 cannot hold, and for a folder
+        that cannot be written; ValueError for ids of shards that are not held.
+        """
+        ids, rows = np.asarray(ids, np.int64), np.asarray(features)
+        if rows.ndim != 2 or rows.shape[1] != self.width:
+            raise ConfigError(
+                f"{self.root} holds {self.width} numbers a row (encoder {self.encoder!r}), but rows of "
+                f"{'×'.join(map(str, rows.shape[1:])) or 'one number'} were given; use the store's encoder, "
+                "or name another folder"
+            )
+        marks = np.zeros(len(ids), np.uint64) if digests is None else np.asarray(digests, np.uint64)
+        if not len(ids) == len(rows) == len(marks):
+            raise ValueError(f"{len(ids)} ids, {len(rows)} rows and {len(marks)} digests")
+        values = _as_float16(ids, rows)
+        keep = last_of_each(ids)
+        shard = shard_of(ids[keep], self.shards)
+        self._check_held(shard)
+
+        def write(number: int) -> None:
+            mine = keep[shard == number]
+            with shard_lock(self.root, number):
+                append_chunk(self.root, number, ids[mine], values[mine], marks[mine])
+
+        with ThreadPoolExecutor(WRITERS) as pool:  # they wait for the disk's syncs: together, not in turn
+            list(pool.map(write, np.unique(shard).tolist()))
+        self.refresh()
+        return len(keep)
+
+    def read(self, ids: I64, out: F16 | None = None) -> tuple[F16, Bools]:
+        """Rows float16[n, width] of ids int64[n], which may repeat, and known bool[n]: an unknown id's row is
+        0. out: where to write the rows: fresh memory costs as much time as reading. Raises ValueError for
+        ids of shards that are not held."""
+        if out is None:
+            out = np.empty((len(ids), self.width), np.float16)
+        with self._lock:
+            numbers = self._find(ids)
+            known = numbers != MISSING
+            at = np.where(known, numbers, 0)
+            if not len(self._numbers):
+                out[:] = 0
+                return out, known
+            # Handles rise and are never used again, so that few of them are in use.
+            handles = np.array(sorted(self._chunks), np.int32)
+            source = np.searchsorted(handles, self._places.chunk[at]).astype(np.int32)
+            source[~known] = -1
+            sources = [self._chunks[handle].features for handle in handles.tolist()]
+            gather_rows(sources, source, self._places.row[at], out)
+        return out, known
+
+    def digests(self, ids: I64) -> tuple[U64, Bools]:
+        """The digests uint64[n] that rows of ids int64[n] were written with, and known bool[n]."""
+        with self._lock:
+            numbers = self._find(ids)
+            known = numbers != MISSING
+            out = np.zeros(len(numbers), np.uint64)
+            out[known] = self._places.digest[numbers[known]]
+        return out, known
+
+    def verify(self) -> None:
+        """Hash all files of the held shards, several at a time. Raises ConfigError for one that is not what
+        was written."""
+
+        def check(shard: int) -> None:
+            while True:
+                try:
+                    for name in list_chunks(self.root, shard):
+                        verify_chunk(self.root, name)
+                except FileNotFoundError:
+                    continue  # merged while it was read
+                return
+
+        with ThreadPoolExecutor(WRITERS) as pool:
+            list(pool.map(check, self.held))
+
+    def refresh(self) -> bool:
+        """See what other processes have appended; whether that is anything. Raises ConfigError for torn
+        files."""
+        with self._lock:
+            added = False
+            for shard in self.held:
+                while True:
+                    seen = {c.name: handle for handle, c in self._chunks.items() if c.name.shard == shard}
+                    names = list_chunks(self.root, shard)
+                    try:
+                        new = [open_chunk(self.root, n, self.width) for n in names if n not in seen]
+                    except FileNotFoundError:
+                        continue  # merged while it was opened
+                    break
+                for chunk in new:
+                    self._add(chunk)
+                    for name in [name for name in seen if chunk.name.covers(name)]:
+                        del self._chunks[seen.pop(name)]
+                added = added or bool(new)
+            return added
+
+    @property
+    def ids(self) -> I64:
+        """All ids of the held shards, int64[m], in no order that means anything."""
+        with self._lock:
+            return self._places.ids[: len(self._numbers)].copy()
+
+    def __len__(self) -> int:
+        """Ids of the held shards."""
+        return len(self._numbers)
+
+    def chunks(self, rows: int = 8192) -> Iterator[tuple[I64, F16]]:
+        """Every id once, with its newest row: (ids int64[k], features float16[k, width]), k ≤ rows.
+
+        Goes through the files in order; gives the rows that the store had at the first of them.
+        """
+        with self._lock:
+            held = sorted(self._chunks.items(), key=lambda item: item[1].name)
+            used = len(self._numbers)
+            at, place = self._places.chunk[:used].copy(), self._places.row[:used].copy()
+        for handle, chunk in held:
+            for start in range(0, len(chunk.ids), rows):
+                part = slice(start, start + rows)
+                with self._lock:
+                    numbers = self._numbers.find(chunk.ids[part])
+                newest = (at[numbers] == handle) & (place[numbers] == np.arange(start, start + len(numbers)))
+                if newest.all():
+                    yield chunk.ids[part], chunk.features[part]
+                elif newest.any():
+                    yield chunk.ids[part][newest], chunk.features[part][newest]
+
+    def shard_of(self, ids: I64) -> I64:
+        """The shard of each id, int64[n], whether it is held or not."""
+        return shard_of(ids, self.shards)
+
+    @property
+    def chunk_count(self) -> int:
+        """Files of features of the held shards."""
+        return len(self._chunks)
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Of the files of the held shards."""
+        folders = (shard_folder(self.root, shard) for shard in self.held)
+        return sum(path.stat().st_size for folder in folders for path in folder.glob("*.npy"))
+
+    def _find(self, ids: I64) -> npt.NDArray[np.uint32]:
+        ids = np.ascontiguousarray(ids, np.int64)
+        numbers = self._numbers.find(ids)
+        if len(self.held) < self.shards:
+            self._check_held(shard_of(ids[numbers == MISSING], self.shards))
+        return numbers
+
+    def _check_held(self, shard: I64) -> None:
+        if len(self.held) < self.shards and not np.isin(shard, self.held).all():
+            raise ValueError(f"ids of shards that are not held; held are {self.held} of {self.shards}")
+
+    def _add(self, chunk: Chunk) -> None:
+        """Rows of a chunk become those that `read` gives, where no later chunk has the id."""
+        handle, self._handles = self._handles, self._handles + 1
+        self._chunks[handle] = chunk
+        before = len(self._numbers)
+        numbers = self._numbers.assign(np.ascontiguousarray(chunk.ids))
+        places = self._places
+        places.grow(before, len(self._numbers))
+        newer = places.last[numbers] <= chunk.name.last
+        numbers, rows = numbers[newer], np.flatnonzero(newer)
+        places.ids[numbers] = chunk.ids[rows]
+        places.chunk[numbers], places.row[numbers] = handle, rows
+        places.last[numbers], places.digest[numbers] = chunk.name.last, chunk.digests[rows]
+
+
+class _Places:
+    """Where each numbered id's newest row is; arrays that grow by doubling.
+
+    ids i64, chunk i32: its handle, row i32: in the chunk, last i32: the chunk's last number, digest u64.
+    """
+
+    def __init__(self) -> None:
+        self.ids: I64 = np.zeros(0, np.int64)
+        self.chunk = np.zeros(0, np.int32)
+        self.row = np.zeros(0, np.int32)
+        self.last = np.zeros(0, np.int32)
+        self.digest: U64 = np.zeros(0, np.uint64)
+
+    def grow(self, used: int, needed: int) -> None:
+        if needed <= len(self.ids):
+            return
+        size = max(needed, 2 * len(self.ids))
+        for name, old in list(vars(self).items()):
+            grown = np.zeros(size, old.dtype)
+            grown[:used] = old[:used]
+            setattr(self, name, grown)
+
+
+def _as_float16(ids: I64, rows: npt.NDArray[Any]) -> F16:
+    """Rows as float16[n, width]. Raises ConfigError that names the first row that does not fit."""
+    with np.errstate(over="ignore"):
+        values = np.asarray(rows, np.float16)
+    if len(bad := np.flatnonzero(~np.isfinite(values).all(1))):
+        row = np.asarray(rows[bad[0]], np.float64)
+        most = float(np.abs(row).max())
+        what = f"reach {most:g}, more than float16's {GREATEST:g}" if np.isfinite(most) else "are not finite"
+        raise ConfigError(f"features of id {int(ids[bad[0]])} {what}; scale or repair what the encoder gives")
+    return values
+
+
+def _create(root: Path, manifest: dict[str, Any]) -> bool:
+    """Write the manifest unless there is one: whether this process did."""
+    scratch = root / f".{MANIFEST}.{os.getpid()}.{threading.get_ident()}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        scratch.write_text(json.dumps(manifest) + "\n")
+        try:
+            (root / MANIFEST).hardlink_to(scratch)  # fails where a rename would replace
+        except FileExistsError:
+            return False
+        finally:
+            scratch.unlink()
+    except OSError as error:
+        raise ConfigError(f"{root} cannot be written ({error.strerror}); name another folder") from error
+    return True
+
+
+def _read_manifest(root: Path) -> tuple[int, str, int]:
+    """(width, encoder, shards)"""
+    try:
+        values = json.loads((root / MANIFEST).read_text())
+        width, encoder, shards = values["width"], values["encoder"], values["shards"]
+        if not (isinstance(width, int) and width > 0 and isinstance(shards, int) and shards > 0):
+            raise ValueError
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{root} has no {MANIFEST}, so it is no content store; `livectr images encode … --out {root}` "
+            "makes one"
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(
+            f"{root / MANIFEST} must name width, encoder and shards; delete {root} and encode again"
+        ) from None
+    return width, str(encoder), shards

@@ -1,0 +1,1 @@
+"""Records that cannot be used: counted, explained, kept, and sent to a topic."""

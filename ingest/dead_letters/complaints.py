@@ -1,0 +1,133 @@
+"""Sentences about records that do not fit their declaration: each says what is wrong and what to change.
+
+Equal mistakes give equal sentences, so that they can be counted (see `ingest.dead_letters.usable`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from livectr.ingest.language import dtypes
+
+_MOST_NAMES = 20
+
+# Type found in the log → type to declare for it.
+_DECLARE = {
+    "text": "string",
+    "a whole number": "int64",
+    "a number with a fraction": "float64",
+    "true or false": "bool",
+    "binary": "binary",
+}
+
+
+def missing_column(name: str, seen: Iterable[str]) -> str:
+    """About a declared column that records lack; seen: the columns that they have."""
+    return _missing(name, tuple(sorted(seen)))
+
+
+@lru_cache(maxsize=256)
+def _missing(name: str, seen: tuple[str, ...]) -> str:
+    told = f"column `{name}` is not in the log"
+    by_lower = {other.lower(): other for other in seen}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    if close:
+        return f"{told}; did you mean `{by_lower[close[0]]}`?"
+    if not seen:
+        return f"{told}; it has no columns"
+    more = f" and {len(seen) - _MOST_NAMES} more" if len(seen) > _MOST_NAMES else ""
+    return f"{told}; its columns are {', '.join(seen[:_MOST_NAMES])}{more}"
+
+
+def wrong_type(name: str, dtype: str, found: str) -> str:
+    """About a column of another type than declared; found: in words (see `words_of`, `arrow_words`)."""
+    told = f"column `{name}` is {found} in the log, the pipeline says {dtype}"
+    if found in _DECLARE:
+        return f"{told}; declare {_DECLARE[found]}, or write {dtype} to the log"
+    return f"{told}; write {dtype} to the log"
+
+
+def words_of(value: Any) -> str:
+    """The type of a JSON value, in words."""
+    words: dict[type, str] = {
+        str: "text",
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number with a fraction",
+        list: "a list",
+        dict: "an object",
+        type(None): "null",
+    }
+    return words[type(value)]
+
+
+def arrow_words(kind: pa.DataType) -> str:
+    """An Arrow type, in words."""
+    types = pa.types
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "text"
+    if types.is_integer(kind):
+        return "a whole number"
+    if types.is_floating(kind):
+        return "a number with a fraction"
+    if types.is_boolean(kind):
+        return "true or false"
+    return str(kind)
+
+
+def not_a_bool(name: str, value: Any) -> str:
+    """About a number other than 0 and 1 in a bool column."""
+    return (
+        f"column `{name}` is {value}, the pipeline says bool; write true, false, 0 or 1, or declare a number"
+    )
+
+
+def wrong_label(name: str, value: Any) -> str:
+    """About a label that is neither 0 nor 1."""
+    return f"label `{name}` is {value}; write 1 for a click and 0 for none (or true and false)"
+
+
+_UNITS = {"s": "seconds", "us": "microseconds", "ns": "nanoseconds"}
+
+
+def wrong_unit(name: str, unit: str) -> str:
+    """About an event time that as milliseconds lies outside 1990 to 2100, but in `unit` ("s", "us", "ns")
+    within 2000 to 2100."""
+    change = "multiply it by 1000" if unit == "s" else f"divide it by {1000 if unit == 'us' else 1_000_000}"
+    return (
+        f"time `{name}` is in {_UNITS[unit]}, the pipeline says milliseconds; {change}, or declare "
+        f'time_unit="{unit}" (time_unit="ms" if it is milliseconds indeed)'
+    )
+
+
+def out_of_range(name: str, dtype: str) -> str:
+    """About a whole number that the declared type cannot hold."""
+    wider = "int64" if dtype == "int32" else "string"
+    return f"column `{name}` has whole numbers that {dtype} cannot hold; declare {wider}"
+
+
+def of_value(name: str, dtype: str, value: Any) -> str:
+    """About a JSON value that does not fit a column."""
+    item = dtypes.element(dtype)
+    if isinstance(value, list) and dtypes.is_list(dtype):
+        odd = next((one for one in value if type(one) not in (type(None), *_fitting(item))), None)
+        found = f"a list with {words_of(odd)}" if odd is not None else "a list with a number out of range"
+        return wrong_type(name, dtype, found)
+    if type(value) is int and item in ("int32", "int64") and not dtypes.is_list(dtype):
+        return out_of_range(name, dtype)
+    if dtype == "bool" and type(value) in (int, float):
+        return not_a_bool(name, value)
+    return wrong_type(name, dtype, words_of(value))
+
+
+def _fitting(item: str) -> tuple[type, ...]:
+    if item in ("int32", "int64"):
+        return (int,)
+    if item in ("float32", "float64"):
+        return (int, float)
+    return (bool,) if item == "bool" else (str,)

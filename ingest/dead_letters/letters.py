@@ -1,0 +1,297 @@
+"""Records that cannot be used: counted, kept with position and reason, and the stream goes on.
+
+A letter is a JSON object:
+
+    topic, partition, offset, index   position of the record; index counts inside an Arrow message. An example
+                                      is made of several records: offset -1, its instance as index
+    reason                            one of `Reason`
+    detail                            what exactly is wrong
+    value, encoding                   the record, as "text" or "base64"; its first 64 KiB
+    value_bytes                       the length of the whole record
+    rows                              how many rows it stands for: above 1 for an Arrow message, or a piece
+                                      of a file, that cannot be used as a whole
+
+A letter is written when its record is read, which may be before the checkpoint that covers it. After a crash
+such records are read again; so a file is asked first which letters it has, and in Kafka a letter's message
+key is its position and the topic is compacted: each bad record keeps one letter.
+
+`flush` puts letters on a disk, never into a broker: those of a topic wait in a spool
+(ingest.dead_letters.spool) for a
+thread that sends them (ingest.dead_letters.topic). A spool that is full holds the sources back.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from livectr.ingest import metrics
+from livectr.ingest.addresses import log_folder
+from livectr.ingest.dead_letters.spool import Spool
+from livectr.ingest.dead_letters.topic import TOPIC, TopicSink
+from livectr.ingest.dead_letters.usable import RowCounts
+from livectr.ingest.limits import SPOOL_BYTES
+from livectr.kernels.errors import ConfigError, UserError
+
+if TYPE_CHECKING:
+    from livectr.ingest.chunks import Position
+
+__all__ = ["TOPIC", "DeadLetters", "Reason"]
+
+MAX_VALUE_BYTES = 64 << 10
+EXAMPLE = -1
+"""The offset of a letter about an example."""
+
+SPOOL = "dead_letters"
+"""Folder of the spool, beside the generations of a checkpoint."""
+
+
+class Reason(StrEnum):
+    """Why a record cannot be used; a closed set, because it labels a metric."""
+
+    BAD_JSON = "bad_json"
+    BAD_ARROW = "bad_arrow"
+    MISSING_COLUMN = "missing_column"
+    WRONG_TYPE = "wrong_type"
+    OVERSIZE = "oversize"
+    TOO_DEEP = "too_deep"
+    NO_VALUE = "no_value"
+    BAD_KEY = "bad_key"
+    BAD_FILE = "bad_file"
+    BAD_IMAGE = "bad_image"
+    BAD_BATCH = "bad_batch"
+    NOT_DECODED = "not_decoded"
+    BAD_LABEL = "bad_label"
+    BAD_TIME = "bad_time"
+    NOT_EXTRACTED = "not_extracted"
+    JOIN_FULL = "join_full"
+
+
+class _Sink(Protocol):
+    @property
+    def full(self) -> bool: ...
+    def resume(self, positions: Mapping[tuple[str, int], Position]) -> None: ...
+    def write(self, place: tuple[str, int, int, int], letter: dict[str, Any]) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class DeadLetters:
+    """Where bad records go; safe to use from several threads.
+
+    target: `kafka://HOST:PORT` (topic `livectr.dead_letters`), a folder, or None to count only.
+    writer: number of the process among the `writers` that share the folder (the rank).
+    spool: folder in which letters wait for a topic; None: a temporary one, which stays when letters are left
+        in it. spool_bytes: the sources rest while more bytes wait.
+    Raises ConnectError when the broker does not answer, ConfigError for a folder that cannot be written.
+    """
+
+    def __init__(
+        self,
+        target: str | Path | None,
+        *,
+        writer: int = 0,
+        writers: int = 1,
+        spool: Path | None = None,
+        spool_bytes: int = SPOOL_BYTES,
+    ) -> None:
+        self.target = target
+        self.counts: Counter[str] = Counter()  # reason → rows of this process that cannot be used
+        self.rows = RowCounts()
+        self._places: list[tuple[tuple[str, int, int, int], str, int]] | None = None
+        self._settled: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._sink: _Sink | None = None
+        self._temporary: Path | None = None
+        if isinstance(target, str) and target.startswith("kafka:"):
+            folder = spool or Path(tempfile.mkdtemp(prefix="livectr-dead-letters-"))
+            self._temporary = folder if spool is None else None
+            waiting = Spool(folder, writer=writer, writers=writers, most_bytes=spool_bytes)
+            self._sink = TopicSink(target, waiting)
+        elif target is not None:
+            self._sink = _FileSink(Path(target), writer)
+
+    @classmethod
+    def for_source(cls, url: str, folder: str | Path | None = None, **options: Any) -> DeadLetters:
+        """The usual place: `folder` if given, else a topic of the broker or a folder beside the topics.
+
+        options: writer, writers, spool, spool_bytes.
+        """
+        if folder is None:
+            if url.startswith("file:") and not log_folder(url).is_dir():  # letters alone are no log
+                raise ConfigError(
+                    f"there is no folder {log_folder(url)}; name the one that holds a folder per topic"
+                )
+            folder = url if url.startswith("kafka:") else log_folder(url) / TOPIC
+        return cls(folder, **options)
+
+    @property
+    def place(self) -> str | None:
+        """Path or URL of the letters for a person to read; None: they are only counted."""
+        kafka = isinstance(self.target, str) and self.target.startswith("kafka:")
+        if kafka:
+            return f"topic {TOPIC} of {self.target}"
+        return None if self.target is None else str(self.target)
+
+    def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:
+        """Reading goes on from `positions`: letters at or after them, and those about examples, are not
+        written a second time."""
+        with self._lock:
+            if self._sink is not None:
+                self._sink.resume(positions)
+
+    def write(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        index: int,
+        reason: Reason,
+        detail: str,
+        value: bytes,
+        *,
+        rows: int = 1,
+    ) -> None:
+        """Count and keep one bad record, which stands for `rows` rows."""
+        head = value[:MAX_VALUE_BYTES]
+        try:
+            text, encoding = head.decode(), "text"
+        except UnicodeDecodeError:
+            text, encoding = base64.b64encode(head).decode(), "base64"
+        letter = {
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "index": index,
+            "reason": reason.value,
+            "detail": detail[:1000],
+            "value": text,
+            "encoding": encoding,
+            "value_bytes": len(value),
+            "rows": rows,
+        }
+        metrics.dead_letters.labels(reason.value).inc(rows)
+        with self._lock:
+            self.counts[reason.value] += rows
+            if self._places is not None:
+                self._places.append(((topic, partition, offset, index), reason.value, rows))
+            if self._sink is not None:
+                with self._said():
+                    self._sink.write((topic, partition, offset, index), letter)
+
+    def count_by_place(self) -> None:
+        """Let `settled` count from here on; it is to be called now and then, since places take memory."""
+        self._places = []
+
+    def settled(self, positions: Mapping[tuple[str, int], Position]) -> dict[str, int]:
+        """Reason → rows in letters of this process that one going on from `positions` will not see again:
+        about examples, and about records before these places. Look-up tables are read again as a whole."""
+        with self._lock:
+            ahead = []
+            for place, reason, rows in self._places or ():
+                start = positions.get(place[:2])
+                if place[2] == EXAMPLE or (start and place[2:] < (start.offset, start.index)):
+                    self._settled[reason] += rows
+                elif start:
+                    ahead.append((place, reason, rows))
+            self._places = ahead
+            return dict(self._settled)
+
+    def __len__(self) -> int:
+        """Rows of this process that cannot be used."""
+        return self.counts.total()
+
+    def __bool__(self) -> bool:
+        return True  # also while there are none
+
+    @property
+    def full(self) -> bool:
+        """True while so many letters wait for their topic that no more records should be read."""
+        sink = self._sink
+        return sink is not None and sink.full
+
+    def flush(self) -> None:
+        """Put every letter on the disk, before a checkpoint says that its record is done with.
+
+        Raises UserError for a disk that does not take them.
+        """
+        with self._lock, self._said():
+            if self._sink is not None:
+                self._sink.flush()
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(f"a dead letter cannot be kept: {error}; make room on that disk") from error
+
+    def close(self) -> None:
+        """Flush and close; calling it twice is fine. Letters that their topic has not taken stay in the
+        spool."""
+        with self._lock:
+            if self._sink is not None:
+                sink, self._sink = self._sink, None
+                sink.close()
+                if self._temporary is not None:
+                    with suppress(OSError):  # letters are left in it
+                        self._temporary.rmdir()
+
+
+class _FileSink:
+    """JSON lines in FOLDER/<writer>-letters.jsonl, a layout that a file source can read."""
+
+    def __init__(self, folder: Path, writer: int) -> None:
+        self._folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = (folder / f"{writer:05d}-letters.jsonl").open("a+b")
+        except OSError as error:
+            raise ConfigError(f"dead letters cannot be written to {folder}: {error.strerror}") from error
+        self._known: set[tuple[str, int, int, int]] = set()
+        # A crash may have torn the last line; the next letter starts on its own.
+        if self._file.tell() > 0:
+            self._file.seek(-1, 2)
+            if self._file.read(1) != b"\n":
+                self._file.write(b"\n")
+
+    def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:
+        self._file.flush()
+        for path in sorted(self._folder.glob("*-letters.jsonl")):
+            with path.open("rb") as lines:
+                for line in lines:
+                    try:
+                        letter = json.loads(line)
+                        place = (letter["topic"], letter["partition"], letter["offset"], letter["index"])
+                    except (ValueError, KeyError, TypeError):
+                        continue  # torn by a crash
+                    start = positions.get((place[0], place[1]))
+                    again = start is not None and (place[2], place[3]) >= (start.offset, start.index)
+                    if again or place[2] == EXAMPLE:
+                        self._known.add(place)
+
+    def write(self, place: tuple[str, int, int, int], letter: dict[str, Any]) -> None:
+        if place in self._known:
+            self._known.discard(place)
+        else:
+            self._file.write(json.dumps(letter, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+
+    @property
+    def full(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,133 @@
+"""A bounded queue of lines on disk: what is written survives the process until somebody has taken it.
+
+    append ─► active segment ─► flush: fsync        FOLDER/<writer>-<number>.jsonl
+                   │ rolled when it is full, or when the reader has nothing else
+    next  ◄── closed segments, oldest first ─► done: the file is removed
+
+A process that starts takes over what earlier ones have left, also those of other writers: after an elastic
+resume there are fewer. Lines of a segment that was being taken when the process died are given once more.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from pathlib import Path
+from typing import IO
+
+from livectr.kernels.errors import ConfigError
+
+SEGMENT_BYTES = 4 << 20
+
+
+class Spool:
+    """Lines that wait; safe to use from several threads.
+
+    writer, writers: number of this process, and of the processes that share the folder.
+    most_bytes: `full` is true from there on; who appends all the same is not refused.
+    Raises ConfigError for a folder that cannot be written.
+    """
+
+    def __init__(self, folder: Path, *, writer: int = 0, writers: int = 1, most_bytes: int) -> None:
+        self.folder = folder
+        self._writer, self._most_bytes = writer, most_bytes
+        self._lock = threading.Lock()
+        self._closed: deque[tuple[Path, int, int]] = deque()  # segment, its lines and bytes
+        self._active: IO[bytes] | None = None
+        self._active_lines = self._active_bytes = 0
+        self.letters = 0
+        """Lines that wait."""
+        self.bytes = 0
+        """Bytes that wait."""
+        self._dirty = False
+        self._number = 0
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._take_over(writers)
+            self._sync_folder()
+        except OSError as error:
+            raise ConfigError(f"dead letters cannot wait in {folder}: {error.strerror}") from error
+
+    def append(self, line: bytes) -> None:
+        """Add a line, which ends with a line feed. It is on disk after the next `flush`."""
+        with self._lock:
+            if self._active is None:
+                path = self.folder / f"{self._writer:05d}-{self._number:09d}.jsonl"
+                self._number += 1
+                self._active = path.open("xb")
+                self._sync_folder()
+            self._active.write(line)
+            self._dirty = True
+            self._active_lines += 1
+            self._active_bytes += len(line)
+            self.letters += 1
+            self.bytes += len(line)
+            if self._active_bytes >= SEGMENT_BYTES:
+                self._roll()
+
+    def flush(self) -> None:
+        """Put all lines so far on the disk; they survive a kill and a power cut from here on."""
+        with self._lock:
+            if self._active is not None and self._dirty:
+                self._sync(self._active)
+
+    def next(self) -> Path | None:
+        """The oldest segment, for `done` when its lines have been taken; None when nothing waits."""
+        with self._lock:
+            if not self._closed and self._active is not None:
+                self._roll()
+            return self._closed[0][0] if self._closed else None
+
+    def done(self, segment: Path) -> None:
+        """Remove the segment that `next` gave."""
+        with self._lock:
+            segment.unlink(missing_ok=True)
+            _, lines, size = self._closed.popleft()
+            self.letters -= lines
+            self.bytes -= size
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for more."""
+        return self.bytes >= self._most_bytes
+
+    def close(self) -> None:
+        """Put all lines on the disk; calling it twice is fine."""
+        with self._lock:
+            if self._active is not None:
+                self._roll()
+
+    def _take_over(self, writers: int) -> None:
+        for path in sorted(self.folder.glob("*.jsonl")):
+            writer, _, number = path.stem.partition("-")
+            if not writer.isdigit() or not number.isdigit() or int(writer) % writers != self._writer:
+                continue
+            if int(writer) == self._writer:
+                self._number = max(self._number, int(number) + 1)
+            lines = path.read_bytes().count(b"\n")
+            size = path.stat().st_size
+            self._closed.append((path, lines, size))
+            self.letters += lines
+            self.bytes += size
+
+    def _roll(self) -> None:
+        assert self._active is not None
+        path = Path(self._active.name)
+        self._sync(self._active)
+        self._active.close()
+        self._closed.append((path, self._active_lines, self._active_bytes))
+        self._active, self._active_lines, self._active_bytes = None, 0, 0
+
+    def _sync(self, file: IO[bytes]) -> None:
+        file.flush()
+        os.fsync(file.fileno())
+        self._dirty = False
+
+    def _sync_folder(self) -> None:
+        """Make the names of new files survive a power cut."""
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

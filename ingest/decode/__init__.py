@@ -1,0 +1,1 @@
+"""Messages and lines to Arrow batches with the declared columns."""

@@ -1,0 +1,192 @@
+"""Arrow batches of any producer → batches with the declared columns and types.
+
+Schemas are checked as a whole; a row whose numbers do not fit is found and named. Producers are not trusted:
+what comes in an Arrow message is validated, so that no offset points outside its buffer, and what it takes
+unpacked is known before it is unpacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from livectr.ingest.dead_letters import complaints
+from livectr.ingest.dead_letters.letters import Reason
+from livectr.ingest.decode.arrow_size import GROWING, plain_bytes, read_messages
+from livectr.ingest.decode.json_rows import Bad
+from livectr.ingest.language import dtypes
+from livectr.ingest.limits import LIMITS, RecordLimits
+
+_Rows = tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]
+
+
+class UnusableError(Exception):
+    """A whole Arrow message or batch cannot be used. rows: how many it has; 1 where that is not known."""
+
+    def __init__(self, reason: Reason, detail: str, rows: int = 1) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.rows = rows
+
+
+def names_of(value: bytes) -> list[str]:
+    """Names of all columns of an Arrow IPC stream whose schema can be read."""
+    names: list[str] = pa.ipc.open_stream(value).schema.names
+    return names
+
+
+def read_stream(value: bytes, names: Collection[str], limits: RecordLimits = LIMITS) -> pa.RecordBatch:
+    """The columns `names` of an Arrow IPC stream, checked for memory safety: producers are not trusted.
+
+    Raises UnusableError.
+    """
+    try:
+        schema, rows, size = read_messages(value)
+        if rows > limits.message_rows:
+            raise UnusableError(Reason.OVERSIZE, f"{rows} rows, more than {limits.message_rows}")
+        _check_bytes(size, limits.unpacked_bytes)
+        wanted = [number for number, name in enumerate(schema.names) if name in names]
+        options = pa.ipc.IpcReadOptions(included_fields=wanted, use_threads=False)
+        table = pa.ipc.open_stream(value, options=options).read_all()
+        table.validate(full=True)
+        batches = table.combine_chunks().to_batches()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UnusableError(Reason.BAD_ARROW, str(error)) from error
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The rows of one or more batches of a schema; of a single one without a copy."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def conform(
+    batch: pa.RecordBatch,
+    columns: Mapping[str, str],
+    optional: Collection[str] = (),
+    *,
+    unpacked_bytes: int | None = None,
+    seen: Callable[[], Collection[str]] | None = None,
+    units: Mapping[str, str] | None = None,
+) -> _Rows:
+    """(columns in their declared types, rows int64[n], rows whose values do not fit).
+
+    optional: columns that may be absent; they become null. unpacked_bytes: most bytes that the columns may
+    take as plain values (of dictionaries, views, lists); None: no limit. seen: gives the names of all columns
+    of the log, for the complaint; by default those of the batch. units: column → unit in which timestamps
+    become int64, by default milliseconds. Bool columns may hold the numbers 0 and 1, numeric columns bools.
+    Raises UnusableError for an absent column, a type that cannot become the declared one, or too many bytes.
+    """
+    schema = _schema(tuple(columns.items()))
+    if batch.schema.equals(schema) and not any(kind.id in GROWING for kind in schema.types):
+        return batch, np.arange(batch.num_rows, dtype=np.int64), []
+    arrays, odd = [], list[Bad]()
+    size = 0
+    for (name, dtype), kind in zip(columns.items(), schema.types, strict=True):
+        index = batch.schema.get_field_index(name)
+        if index >= 0:
+            array = batch.column(index)
+            if not (as_declared := array.type.equals(kind)):
+                _check_family(array, name, dtype)
+            if unpacked_bytes is not None and array.type.id in GROWING:
+                size += plain_bytes(array)
+                _check_bytes(size, unpacked_bytes, batch.num_rows)
+            if not as_declared:
+                array = _convertible(array, dtype, (units or {}).get(name, "ms"))
+                if dtype == "bool" and _family(array.type) == "number":
+                    array, bad = _as_bool(array, name)
+                    odd += bad
+            arrays.append(array)
+        elif name in optional:
+            arrays.append(pa.nulls(batch.num_rows, kind))
+        else:
+            told = complaints.missing_column(name, batch.schema.names if seen is None else seen())
+            raise UnusableError(Reason.MISSING_COLUMN, told, batch.num_rows)
+    cast, rows, bad = _cast_rows(pa.RecordBatch.from_arrays(arrays, list(columns)), schema)
+    if odd:
+        known = {item.row for item in bad}
+        first = {item.row: item for item in reversed(odd) if item.row not in known}
+        keep = ~np.isin(rows, list(first))
+        cast, rows = cast.filter(pa.array(keep)), rows[keep]
+        bad = sorted([*bad, *first.values()], key=lambda item: item.row)
+    return cast, rows, bad
+
+
+@lru_cache(maxsize=256)
+def _schema(columns: tuple[tuple[str, str], ...]) -> pa.Schema:
+    return pa.schema([(name, dtypes.arrow_type(dtype)) for name, dtype in columns])
+
+
+def _check_bytes(size: int, most: int, rows: int = 1) -> None:
+    if size > most:
+        raise UnusableError(Reason.OVERSIZE, f"{size} bytes when it is unpacked, more than {most}", rows)
+
+
+def _check_family(array: pa.Array, name: str, dtype: str) -> None:
+    """Text is never read as numbers."""
+    plain = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    if pa.types.is_timestamp(plain) and dtype == "int64":
+        return
+    found, wanted = _family(plain), _family(dtypes.arrow_type(dtype))
+    if {found, wanted} != {"number", "bool"} and found not in (wanted, "null", "list of null"):
+        told = complaints.wrong_type(name, dtype, complaints.arrow_words(plain))
+        raise UnusableError(Reason.WRONG_TYPE, told, len(array))
+
+
+def _as_bool(array: pa.Array, name: str) -> tuple[pa.Array, list[Bad]]:
+    """(numbers 0 and 1 as bool, the rows with others, which become null)."""
+    wrong = pc.fill_null(pc.and_(pc.not_equal(array, 0), pc.not_equal(array, 1)), False)
+    rows = np.flatnonzero(np.asarray(wrong.to_numpy(zero_copy_only=False)))
+    bad = [
+        Bad(row, Reason.WRONG_TYPE, complaints.not_a_bool(name, array[row].as_py())) for row in rows.tolist()
+    ]
+    return pc.if_else(wrong, pa.scalar(None, pa.bool_()), pc.equal(array, 1)), bad
+
+
+def _convertible(array: pa.Array, dtype: str, unit: str) -> pa.Array:
+    """Dictionaries replaced by values, times by int64 in `unit`, bools of a numeric column by 0 and 1."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_timestamp(array.type) and dtype == "int64":
+        return pc.cast(array, pa.timestamp(unit, array.type.tz), safe=False).cast(pa.int64())
+    if pa.types.is_boolean(array.type) and dtype in dtypes.NUMBERS:
+        return array.cast(pa.int8())
+    return array
+
+
+def _family(kind: pa.DataType) -> str:
+    types = pa.types
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return f"list of {_family(kind.value_type)}"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return "number"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "text"
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return "binary"
+    return str(kind)
+
+
+def _cast_rows(batch: pa.RecordBatch, schema: pa.Schema) -> _Rows:
+    """Casts without loss; rows whose values do not fit are found by halving."""
+    if batch.schema.equals(schema):
+        return batch, np.arange(batch.num_rows, dtype=np.int64), []
+    try:
+        return batch.cast(schema, safe=True), np.arange(batch.num_rows, dtype=np.int64), []
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if batch.num_rows <= 1:
+            return (
+                batch.slice(0, 0).cast(schema),
+                np.empty(0, np.int64),
+                [Bad(0, Reason.WRONG_TYPE, str(error))],
+            )
+    half = batch.num_rows // 2
+    front, front_rows, bad = _cast_rows(batch.slice(0, half), schema)
+    back, back_rows, back_bad = _cast_rows(batch.slice(half), schema)
+    bad += [Bad(item.row + half, item.reason, item.detail) for item in back_bad]
+    return pa.concat_batches([front, back]), np.concatenate([front_rows, back_rows + half]), bad

@@ -1,0 +1,218 @@
+"""The clean view (FeatureBox §3): JSON fields taken out, nulls filled, unusable values found, rows filtered.
+
+What comes out has the columns in use. Nulls and NaN (how many tools write a missing number) become the
+declared fill; without one they are null, which features read as `fill_null()` says, else as 0, "", false or
+an empty list. A null image has no bytes. Infinity is no number, what does not decode is no image, and a
+label is 0 or 1. Event times become milliseconds; one that is likely in another unit is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from livectr.ingest.dead_letters import complaints
+from livectr.ingest.dead_letters.letters import Reason
+from livectr.ingest.decode import images
+from livectr.ingest.decode.json_rows import Bad, JsonRows, Texts
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.language import dtypes, event_times
+from livectr.ingest.language.streams import Stream, Table, roots_of
+from livectr.ingest.limits import LIMITS
+from livectr.ingest.plan.dag import FeaturePlan
+
+Mask: TypeAlias = Callable[[pa.RecordBatch], npt.NDArray[np.bool_]]
+
+
+class Cleaner:
+    """Cleans batches of one stream or table.
+
+    columns: columns in use; the key, the time and what `where` reads come along. None: every declared one.
+    required: columns that may not be null, beside the key and the time.
+    label: column that holds labels.
+    mask: the filter in place of the declaration's compiled `where`.
+    depth: most objects and lists within each other in a column of JSON text.
+    """
+
+    def __init__(
+        self,
+        stream: Stream | Table,
+        columns: Sequence[str] | None = None,
+        *,
+        required: Collection[str] = (),
+        label: str | None = None,
+        mask: Mask | None = None,
+        depth: int = LIMITS.depth,
+    ) -> None:
+        condition = stream.filter if isinstance(stream, Stream) else None
+        wanted = set(stream.columns if columns is None else columns) | {stream.key, *required}
+        wanted |= {stream.time} if stream.time is not None else set()
+        wanted |= {root.params[0].column for root in roots_of(condition)} if condition is not None else set()
+        for name in wanted - set(stream.columns):
+            stream[name]  # raises: not declared
+        self.columns = {name: dtype for name, dtype in stream.columns.items() if name in wanted}
+        self.schema = pa.schema([(name, dtypes.arrow_type(dtype)) for name, dtype in self.columns.items()])
+        self.fill: dict[str, Any] = {name: b"" for name, dtype in self.columns.items() if dtype == "image"}
+        self.declared_fill: set[str] = set()
+        self.json_fields: dict[str, tuple[str, ...]] = {}  # column → path, of the columns in use
+        if isinstance(stream, Stream):
+            self.fill.update({name: value for name, value in stream.fill.items() if name in self.columns})
+            self.declared_fill = set(stream.fill)
+            self.json_fields = {
+                name: tuple(path.split(".")) for name, path in stream.json_fields.items() if name in wanted
+            }
+        self._lists = {name for name, dtype in self.columns.items() if dtypes.is_list(dtype)}
+        self._fractions = {
+            name for name, dtype in self.columns.items() if dtypes.element(dtype) in ("float32", "float64")
+        }
+        self._label = label
+        self._time = stream.time if isinstance(stream, Stream) else None
+        self._unit = stream.time_unit if isinstance(stream, Stream) else None
+        self._never_null = {stream.key, stream.time, *required} - {None} - self.declared_fill
+        self._mask = compile_filter(stream) if mask is None and isinstance(stream, Stream) else mask
+        self._inner = {
+            origin: (
+                names,
+                JsonRows({path[1:]: self.columns[name] for name, path in names.items()}, depth=depth),
+            )
+            for origin in dict.fromkeys(path[0] for path in self.json_fields.values())
+            for names in [{name: path for name, path in self.json_fields.items() if path[0] == origin}]
+        }
+
+    def clean(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
+        """(clean batch, rows int64[n]: which rows of `batch` it holds, the unusable rows).
+
+        batch: the columns in use; a JSON field's column may be there already, else its origin is.
+        """
+        good = np.ones(batch.num_rows, bool)
+        bad: dict[int, Bad] = {}
+
+        def reject(rows: npt.NDArray[np.bool_], reason: Reason, detail: str) -> None:
+            for row in np.flatnonzero(rows & good).tolist():
+                bad[row] = Bad(row, reason, detail)
+            good[rows] = False
+
+        arrays = {name: batch.column(name) for name in batch.schema.names}
+        for origin, (names, parser) in self._inner.items():
+            if origin in arrays and not all(name in arrays for name in names):
+                found, wrong = _take_fields(arrays[origin], parser)
+                for item in wrong:
+                    bad.setdefault(item.row, Bad(item.row, item.reason, f"column {origin}: {item.detail}"))
+                    good[item.row] = False
+                for name, path in names.items():
+                    arrays[name] = found.column(".".join(path[1:]))
+        columns = []
+        for name, dtype in self.columns.items():
+            array = arrays[name]
+            if name in self._fractions:
+                array, infinite = _not_a_number_is_null(array, dtype)
+                reject(infinite, Reason.WRONG_TYPE, f"column `{name}` is not a finite number")
+            if name == self._label and dtype != "bool":
+                for row in np.flatnonzero(_not_binary(array) & good).tolist():
+                    told = complaints.wrong_label(name, array[row].as_py())
+                    bad[row] = Bad(row, Reason.BAD_LABEL, told)
+                    good[row] = False
+            if name == self._time:
+                array, likely = event_times.milliseconds(array, self._unit)
+                for unit, other in likely.items():
+                    reject(other, Reason.BAD_TIME, complaints.wrong_unit(name, unit))
+            if array.null_count and name in self._never_null:
+                reject(_bools(array.is_null()), Reason.WRONG_TYPE, f"column `{name}` is null")
+            if dtype == "image":
+                for row in np.flatnonzero(good).tolist():
+                    if array[row].is_valid and (wrong_image := images.complaint(array[row].as_py())):
+                        bad[row] = Bad(row, Reason.BAD_IMAGE, f"column {name}: {wrong_image}")
+                        good[row] = False
+            if name in self._lists:
+                reject(_holey(array), Reason.WRONG_TYPE, f"column `{name}` is a list with a null inside")
+            columns.append(self._filled(array, name))
+        clean = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        if not good.all():
+            clean = clean.filter(pa.array(good))
+        rows = np.flatnonzero(good)
+        if self._mask is not None and clean.num_rows:
+            keep = self._mask(clean)
+            if not keep.all():
+                clean, rows = clean.filter(pa.array(keep)), rows[keep]
+        return clean, rows, [bad[row] for row in sorted(bad)]
+
+    def _filled(self, array: pa.Array, name: str) -> pa.Array:
+        if array.null_count == 0 or name not in self.fill:
+            return array
+        kind = self.schema.field(name).type
+        return pc.coalesce(array, pa.scalar(self.fill[name], kind))
+
+
+def compile_filter(stream: Stream) -> Mask | None:
+    """The stream's `where` as a function of a clean batch (columns by their own names) → bool[n]."""
+    condition = stream.filter
+    if condition is None:
+        return None
+    plan = FeaturePlan({}, {"where": condition})
+    extract = Extractor(plan)
+    roots = {root.name: root.params[0].column for root in plan.roots}
+
+    def mask(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        named = pa.RecordBatch.from_arrays([batch.column(column) for column in roots.values()], list(roots))
+        keep: npt.NDArray[np.bool_] = extract(named).dense[:, 0] != 0
+        return keep
+
+    return mask
+
+
+def _take_fields(texts: pa.Array, parser: JsonRows) -> tuple[pa.RecordBatch, list[Bad]]:
+    """Fields out of a column of JSON objects; row for row, null where the text is null, empty or bad."""
+    values = [(text or b"").strip() or b"{}" for text in texts.cast(pa.binary()).to_pylist()]
+    found, rows, bad = parser.parse(Texts.of(values))
+    if len(rows) == len(values):
+        return found, bad
+    places = np.full(len(values), -1, np.int64)
+    places[rows] = np.arange(len(rows))
+    return found.take(pa.array(places, mask=places < 0)), bad
+
+
+def _not_a_number_is_null(array: pa.Array, dtype: str) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """(array with null for NaN, bool[n]: rows with an infinite number or, in a list, any such item)."""
+    if dtypes.is_list(dtype):
+        items = array.flatten()
+        finite = np.isfinite(items.to_numpy(zero_copy_only=False))
+        if finite.all():
+            return array, np.zeros(len(array), bool)
+        sick = np.zeros(len(array), bool)
+        sick[_parents(array)[~finite]] = True
+        return array, sick
+    if array.null_count == 0 and np.isfinite(array.to_numpy(zero_copy_only=False)).all():
+        return array, np.zeros(len(array), bool)
+    infinite = _bools(pc.fill_null(pc.is_inf(array), False))
+    nan = pc.fill_null(pc.is_nan(array), False)
+    return pc.if_else(nan, pa.scalar(None, array.type), array), infinite
+
+
+def _not_binary(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """bool[n]: numbers that are neither 0 nor 1; null is not looked at."""
+    numbers = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
+    wrong: npt.NDArray[np.bool_] = (numbers != 0) & (numbers != 1)
+    return wrong
+
+
+def _holey(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """bool[n]: lists with a null inside."""
+    holes = np.zeros(len(array), bool)
+    items = array.flatten()
+    if items.null_count:
+        holes[_parents(array)[_bools(items.is_null())]] = True
+    return holes
+
+
+def _parents(array: pa.Array) -> npt.NDArray[np.int64]:
+    """int64[m]: the row of every list item."""
+    return np.asarray(pc.list_parent_indices(array), np.int64)
+
+
+def _bools(array: Any) -> npt.NDArray[np.bool_]:
+    return np.asarray(array.to_numpy(zero_copy_only=False), bool)

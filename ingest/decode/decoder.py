@@ -1,0 +1,414 @@
+"""Messages, lines and file batches → chunks of clean records; what cannot be used goes to the dead letters.
+
+A message is one JSON object, or an Arrow IPC stream of many records, which begins with 0xFFFFFFFF (the
+continuation marker of the IPC format, no byte of UTF-8). Only the columns in use are decoded.
+
+Nothing that a record holds ends the process. Mistakes that are foreseen are named; whatever else is raised
+while records are decoded is traced to its record by halving them, and that record is a dead letter.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.ingest.chunks import BEGINNING, Chunk, Position, UnreadableMessage
+from livectr.ingest.dead_letters.letters import DeadLetters, Reason
+from livectr.ingest.dead_letters.row_text import row_text
+from livectr.ingest.decode import arrow_rows
+from livectr.ingest.decode.clean import Cleaner, Mask
+from livectr.ingest.decode.json_rows import Bad, JsonRows, Texts
+from livectr.ingest.decode.rows import Decoded
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.limits import LIMITS, RecordLimits
+from livectr.kernels.errors import UserError
+
+ARROW_MARK = b"\xff\xff\xff\xff"
+_JSON, _ARROW, _OVERSIZE, _NONE = range(4)
+
+_I64 = npt.NDArray[np.int64]
+_Letter: TypeAlias = tuple[int, int, int, Reason, str, bytes, int]
+
+
+class Decoder:
+    """Decodes one topic.
+
+    stream: what its records are; columns, required, label, mask: see `Cleaner`.
+    limits: records beyond them are dead letters; an Arrow message may be as long as the broker allows.
+    """
+
+    def __init__(
+        self,
+        stream: Stream | Table,
+        dead_letters: DeadLetters,
+        *,
+        columns: Sequence[str] | None = None,
+        required: Collection[str] = (),
+        label: str | None = None,
+        mask: Mask | None = None,
+        limits: RecordLimits = LIMITS,
+    ) -> None:
+        self._topic = stream.topic
+        self._letters = dead_letters
+        self._pending: list[_Letter] = []  # of the chunk that is being decoded
+        self._limits = limits
+        self._record_bytes = limits.record_bytes  # looked at for every record
+        self._message_rows: dict[int, int] = {}  # offset of each of its Arrow messages → rows
+        self._cleaner = Cleaner(
+            stream, columns, required=required, label=label, mask=mask, depth=limits.depth
+        )
+        self._units = (
+            {stream.time: stream.time_unit or "ms"} if isinstance(stream, Stream) and stream.time else {}
+        )
+        self._key = stream.key
+        self._is_table = isinstance(stream, Table)
+        self._time = stream.time if isinstance(stream, Stream) else None
+        self._max_ahead_ms = stream.max_ahead_ms if isinstance(stream, Stream) else 0
+        cleaner = self._cleaner
+        origins = dict.fromkeys(path[0] for path in cleaner.json_fields.values())
+        plain = {name: dtype for name, dtype in cleaner.columns.items() if name not in cleaner.json_fields}
+        # name → type of what is read; a JSON field is read through its origin, a column of text.
+        self._wire = {**plain, **{name: stream.columns[name] for name in origins}}
+        must = [name for name in self._wire if name not in cleaner.declared_fill and name not in origins]
+        text: dict[tuple[str, ...], str] = {(name,): dtype for name, dtype in self._wire.items()}
+        self._readers = [JsonRows(text, must, depth=limits.depth)]
+        if origins and not set(origins) & set(plain):
+            # JSON producers often send the origin as an object inside the event instead of as text.
+            nested: dict[tuple[str, ...], str] = {(name,): dtype for name, dtype in plain.items()}
+            nested.update({path: cleaner.columns[name] for name, path in cleaner.json_fields.items()})
+            self._readers.append(JsonRows(nested, must, depth=limits.depth))
+        self._about_origins = tuple(f"column `{name}{mark}" for name in origins for mark in "`.")
+        self._renames = {".".join(path): name for name, path in cleaner.json_fields.items()}
+
+    @property
+    def wire_columns(self) -> list[str]:
+        """Names of the columns that are read from Arrow and Parquet."""
+        return list(self._wire)
+
+    def messages(
+        self,
+        partition: int,
+        offsets: Sequence[int],
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        start: Position = BEGINNING,
+        next_offset: int | None = None,
+        append_ms: Sequence[int] | None = None,
+    ) -> Chunk:
+        """The records of consecutive messages.
+
+        keys: the messages' keys, read for a table's deletes.
+        start: records before it are left out: a resume may begin inside an Arrow message.
+        next_offset: where reading goes on; by default behind the last message.
+        append_ms: when the broker took the messages: a record may lie no more than max_ahead after that.
+        """
+        parts: list[Decoded] = []
+        block = Texts.objects(values, self._record_bytes)
+        kinds = [_JSON] if block is not None else [self._kind(value) for value in values]
+        first = 0
+        where = np.array(offsets, np.int64)
+
+        def decode(kind: int, first: int, stop: int) -> Decoded:
+            some = where[first:stop], values[first:stop]
+            if kind == _JSON:
+                whole = block if stop - first == len(values) else None
+                return self._json(partition, *some, whole)  # type: ignore[arg-type]
+            if kind == _ARROW:
+                return self._arrow(partition, *some, start)  # type: ignore[arg-type]
+            if kind == _OVERSIZE:
+                return self._oversize(partition, *some)  # type: ignore[arg-type]
+            some_keys = keys[first:stop] if keys is not None else [None] * (stop - first)
+            return self._deletes(partition, where[first:stop], some_keys)
+
+        def refuse(row: int, detail: str) -> None:
+            self._letter(partition, offsets[row], 0, Reason.NOT_DECODED, detail, values[row] or b"")
+
+        for kind, run in itertools.groupby(kinds):
+            stop = first + len(list(run)) if block is None else len(values)
+            parts += self._guarded(partial(decode, kind), first, stop, refuse)
+            first = stop
+        if next_offset is None:
+            next_offset = int(offsets[-1]) + 1
+        if append_ms is not None and self._time is not None:
+            appended = np.array(offsets, np.int64), np.array(append_ms, np.int64)
+            for number, part in enumerate(parts):
+                parts[number], ahead = part.believed(self._time, *appended, self._max_ahead_ms)
+                for row, detail in ahead:
+                    place = int(part.offset[row]), int(part.index[row])
+                    self._letter(partition, *place, Reason.BAD_TIME, detail, row_text(part.batch, row))
+        rows = len(offsets) + sum(count - 1 for count in self._message_rows.values())
+        self._message_rows.clear()
+        return self._chunk(partition, parts, Position(next_offset, 0), rows)
+
+    def rows(
+        self,
+        partition: int,
+        first: int,
+        batch: pa.RecordBatch,
+        *,
+        seen: Callable[[], Collection[str]] | None = None,
+    ) -> Chunk:
+        """The rows of an Arrow or Parquet file, numbered from `first`.
+
+        seen: gives the names of all columns of the file, where the batch has not all of them.
+        """
+        after = Position(first + batch.num_rows, 0)
+
+        def refuse(row: int, detail: str) -> None:
+            value = row_text(batch, row)
+            self._letter(partition, first + row, 0, Reason.NOT_DECODED, detail, value)
+
+        def decode(begin: int, stop: int) -> Decoded:
+            return self._rows(partition, first + begin, _part(batch, begin, stop), seen)
+
+        parts = self._guarded(decode, 0, batch.num_rows, refuse)
+        return self._chunk(partition, parts, after, batch.num_rows)
+
+    def _rows(
+        self,
+        partition: int,
+        first: int,
+        batch: pa.RecordBatch,
+        seen: Callable[[], Collection[str]] | None,
+    ) -> Decoded:
+        offsets = np.arange(first, first + batch.num_rows, dtype=np.int64)
+        try:
+            wire, rows, bad = arrow_rows.conform(
+                batch, self._wire, self._cleaner.declared_fill, seen=seen, units=self._units
+            )
+        except arrow_rows.UnusableError as error:
+            self._letter(partition, first, 0, error.reason, str(error), b"", rows=batch.num_rows)
+            return Decoded.empty(self._cleaner.schema)
+        index = np.zeros(len(rows), np.int32)
+        part = self._finish(partition, wire, offsets[rows], index, partial(row_text, wire))
+        for item in bad:
+            value = row_text(batch, item.row)
+            self._letter(partition, first + item.row, 0, item.reason, item.detail, value)
+        return part
+
+    def _guarded(
+        self,
+        decode: Callable[[int, int], Decoded],
+        first: int,
+        stop: int,
+        refuse: Callable[[int, str], None],
+    ) -> list[Decoded]:
+        """Records `first` to `stop`, without those for which `decode` raises: they are refused one by one."""
+        pending = len(self._pending)
+        try:
+            return [decode(first, stop)]
+        except UserError:
+            raise
+        except Exception as error:  # the record decides what is raised
+            del self._pending[pending:]
+            if stop == first:
+                raise
+            if stop == first + 1:
+                refuse(first, f"{type(error).__name__}: {error}")
+                return []
+        middle = (first + stop) // 2
+        front = self._guarded(decode, first, middle, refuse)
+        return front + self._guarded(decode, middle, stop, refuse)
+
+    def _kind(self, value: bytes | None) -> int:
+        if value is None:
+            return _NONE
+        if value[:4] == ARROW_MARK:
+            return _ARROW
+        return _JSON if len(value) <= self._record_bytes else _OVERSIZE
+
+    def _json(self, partition: int, offsets: _I64, values: Sequence[bytes], block: Texts | None) -> Decoded:
+        """block: the values as texts that need no trimming, where that is known."""
+        block = Texts.of([value.strip() for value in values]) if block is None else block
+        texts = block.texts
+        left = np.arange(len(texts), dtype=np.int64)
+        parts: list[Decoded] = []
+        complaints: dict[int, list[Bad]] = {}
+        # A text is good when any reader takes it; the one that fits the log comes first next time.
+        for number, reader in enumerate(list(self._readers)):
+            batch, taken, bad = reader.parse(
+                block if number == 0 else Texts.of([texts[row] for row in left.tolist()])
+            )
+            rows = left[taken]
+            left = left[[item.row for item in bad]]
+            for row, item in zip(left.tolist(), bad, strict=True):
+                complaints.setdefault(row, []).append(item)
+            if number and len(rows) > len(left):
+                self._readers.insert(0, self._readers.pop(number))
+            if len(rows):
+                batch = batch.rename_columns([self._renames.get(name, name) for name in batch.schema.names])
+                index = np.zeros(len(rows), np.int32)
+                raw = partial(_raw_text, values, rows)
+                parts.append(self._finish(partition, batch, offsets[rows], index, raw))
+            if not len(left):
+                break
+        for row in left.tolist():
+            # A reader that expects the other form of a JSON field's origin has nothing to say.
+            said = complaints[row]
+            item = next((item for item in said if not item.detail.startswith(self._about_origins)), said[0])
+            self._letter(partition, int(offsets[row]), 0, item.reason, item.detail, values[row])
+        return Decoded.merged(parts, self._cleaner.schema)
+
+    def _oversize(self, partition: int, offsets: _I64, values: Sequence[bytes]) -> Decoded:
+        for offset, value in zip(offsets.tolist(), values, strict=True):
+            detail = f"longer than {self._limits.record_bytes} bytes"
+            self._letter(partition, offset, 0, Reason.OVERSIZE, detail, value)
+        return Decoded.empty(self._cleaner.schema)
+
+    def _arrow(self, partition: int, offsets: _I64, values: Sequence[bytes], start: Position) -> Decoded:
+        batches, where, index = [], [], []
+        for offset, value in zip(offsets.tolist(), values, strict=True):
+            if isinstance(value, UnreadableMessage):
+                self._letter(
+                    partition, offset, 0, Reason.BAD_BATCH, value.detail, bytes(value), rows=value.rows
+                )
+                continue
+            try:
+                batch = arrow_rows.read_stream(value, self._wire, self._limits)
+                wire, rows, bad = arrow_rows.conform(
+                    batch,
+                    self._wire,
+                    self._cleaner.declared_fill,
+                    unpacked_bytes=self._limits.unpacked_bytes,
+                    seen=partial(arrow_rows.names_of, value),
+                    units=self._units,
+                )
+            except arrow_rows.UnusableError as error:
+                self._message_rows[offset] = error.rows
+                self._letter(partition, offset, 0, error.reason, str(error), value, rows=error.rows)
+                continue
+            skip = start.index if offset == start.offset else 0
+            self._message_rows[offset] = batch.num_rows - skip
+            if skip:
+                keep = rows >= skip
+                wire, rows = wire.filter(pa.array(keep)), rows[keep]
+                bad = [item for item in bad if item.row >= skip]
+            for item in bad:
+                text = row_text(batch, item.row)
+                self._letter(partition, offset, item.row, item.reason, item.detail, text)
+            batches.append(wire)
+            where.append(np.full(len(rows), offset, np.int64))
+            index.append(rows.astype(np.int32))
+        if not batches:
+            return Decoded.empty(self._cleaner.schema)
+        wire = pa.concat_batches(batches)
+        return self._finish(
+            partition, wire, np.concatenate(where), np.concatenate(index), partial(row_text, wire)
+        )
+
+    def _deletes(self, partition: int, offsets: _I64, keys: Sequence[bytes | None]) -> Decoded:
+        """Null values: a table's deletes by message key; of a stream, they are no events."""
+        found: list[tuple[int, Any]] = []
+        for offset, key in zip(offsets.tolist(), keys, strict=True):
+            if not self._is_table:
+                self._letter(partition, offset, 0, Reason.NO_VALUE, "a message without value", b"")
+                continue
+            try:
+                found.append((offset, self._parse_key(key)))
+            except ValueError as error:
+                self._letter(partition, offset, 0, Reason.BAD_KEY, f"delete: {error}", key or b"")
+        schema = self._cleaner.schema
+        columns = [
+            pa.array([key for _, key in found], field.type)
+            if field.name == self._key
+            else pa.nulls(len(found), field.type)
+            for field in schema
+        ]
+        return Decoded(
+            pa.RecordBatch.from_arrays(columns, schema=schema),
+            np.array([offset for offset, _ in found], np.int64),
+            np.zeros(len(found), np.int32),
+            np.ones(len(found), bool),
+        )
+
+    def _parse_key(self, key: bytes | None) -> int | str:
+        """A message key as UTF-8 text; integers in decimal."""
+        if key is None:
+            raise ValueError("the message has no key")
+        text = key.decode()
+        dtype = self._cleaner.columns[self._key]
+        if dtype == "string":
+            return text
+        try:
+            pa.array([int(text)], dtypes.arrow_type(dtype))
+        except (ValueError, pa.ArrowInvalid, OverflowError):
+            raise ValueError(f"message key {text[:100]!r} is no {dtype}") from None
+        return int(text)
+
+    def _finish(
+        self,
+        partition: int,
+        wire: pa.RecordBatch,
+        offset: _I64,
+        index: npt.NDArray[np.int32],
+        raw: Callable[[int], bytes],
+    ) -> Decoded:
+        """Cleans; raw(row) is a record as it came, for the letters."""
+
+        def letter(row: int, reason: Reason, detail: str) -> None:
+            self._letter(partition, int(offset[row]), int(index[row]), reason, detail, raw(row))
+
+        def clean(first: int, stop: int) -> Decoded:
+            batch, rows, bad = self._cleaner.clean(_part(wire, first, stop))
+            for item in bad:
+                letter(first + item.row, item.reason, item.detail)
+            if len(rows) == len(offset):
+                return Decoded(batch, offset, index, None)
+            return Decoded(batch, offset[first + rows], index[first + rows], None)
+
+        def refuse(row: int, detail: str) -> None:
+            letter(row, Reason.NOT_DECODED, detail)
+
+        return Decoded.merged(self._guarded(clean, 0, wire.num_rows, refuse), self._cleaner.schema)
+
+    def _chunk(self, partition: int, parts: list[Decoded], after: Position, rows: int) -> Chunk:
+        """rows: that were read, usable or not."""
+        complaints: Counter[str] = Counter()
+        for number, offset, index, reason, detail, value, count in self._pending:
+            self._letters.write(self._topic, number, offset, index, reason, detail, value, rows=count)
+            complaints[detail] += count
+        self._pending.clear()
+        self._letters.rows.add(self._topic, rows, complaints)
+        part = Decoded.merged(parts, self._cleaner.schema)
+        return Chunk(
+            self._topic,
+            partition,
+            part.batch,
+            part.offset,
+            part.index,
+            int(time.time() * 1000),
+            after,
+            part.deleted,
+        )
+
+    def _letter(
+        self,
+        partition: int,
+        offset: int,
+        index: int,
+        reason: Reason,
+        detail: str,
+        value: bytes,
+        *,
+        rows: int = 1,
+    ) -> None:
+        self._pending.append((partition, offset, index, reason, detail, value, rows))
+
+
+def _part(batch: pa.RecordBatch, first: int, stop: int) -> pa.RecordBatch:
+    """Rows first to stop, without a copy."""
+    return batch if stop - first == batch.num_rows else batch.slice(first, stop - first)
+
+
+def _raw_text(values: Sequence[bytes], rows: _I64, row: int) -> bytes:
+    return values[int(rows[row])]

@@ -1,0 +1,371 @@
+"""JSON texts → an Arrow batch of the columns in use, with every bad text named.
+
+A whole block is parsed in one call of pyarrow's JSON reader. When that fails, the block is divided until the
+bad texts stand alone. Whether a text is good depends on the text alone, never on its neighbours in a block:
+the rows that reach training are a function of the log, however it was cut into blocks. So the limit of depth
+counts in columns that are not in use as well: whether they are looked at depends on the neighbours.
+
+A numeric column may hold true and false, a bool column the numbers 0 and 1. Which columns do is learned from
+the texts, and tried first with the next block.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+from livectr.ingest.dead_letters import complaints
+from livectr.ingest.dead_letters.letters import Reason
+from livectr.ingest.language import dtypes
+from livectr.ingest.limits import LIMITS
+from livectr.kernels.stream.json_depth import deeper_than
+
+# A column path and its type: ("device", "browser") → "string".
+Leaves: TypeAlias = Mapping[tuple[str, ...], str]
+
+# Paths of columns that hold the other of number and bool.
+_Swapped: TypeAlias = frozenset[tuple[str, ...]]
+
+_AS_DECLARED: _Swapped = frozenset()
+_MOST_WAYS = 8
+_BLOCK_PARTS = 8
+_SMALL_BLOCK = 32  # texts; below, each one is looked at by itself
+
+
+@dataclass(frozen=True)
+class Bad:
+    """Why row `row` of a block cannot be used."""
+
+    row: int
+    reason: Reason
+    detail: str
+
+
+class Texts(NamedTuple):
+    """n texts and all of them joined by line feeds; text i is joined[starts[i] : stops[i]]."""
+
+    texts: Sequence[bytes]
+    joined: bytes
+    starts: npt.NDArray[np.int64]
+    stops: npt.NDArray[np.int64]
+
+    @staticmethod
+    def of(texts: Sequence[bytes]) -> Texts:
+        sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+        stops = np.cumsum(sizes + 1) - 1
+        return Texts(texts, b"\n".join(texts), stops - sizes, stops)
+
+    @staticmethod
+    def objects(values: Sequence[bytes | None], most_bytes: int) -> Texts | None:
+        """The values as texts, where each one begins with `{`, ends with `}` and has at most `most_bytes`;
+        else None. They are looked at all at once: nearly every run of messages is such a one."""
+        if not values or not (values[0] or b"").startswith(b"{"):
+            return None
+        texts = [value for value in values if value is not None]
+        if len(texts) < len(values) or not 2 <= min(map(len, texts)) <= max(map(len, texts)) <= most_bytes:
+            return None
+        block = Texts.of(texts)
+        return block if block.are_objects() else None
+
+    def are_objects(self) -> bool:
+        """True if each text, of 2 bytes or more, begins with `{` and ends with `}`."""
+        buffer = np.frombuffer(self.joined, np.uint8)
+        begin, end = buffer[self.starts] == ord("{"), buffer[self.stops - 1] == ord("}")
+        return bool(begin.all() and end.all())
+
+
+def parse_block(block: Texts, schema: pa.Schema) -> pa.RecordBatch | None:
+    """One row per text, with the columns of `schema` (absent ones null); None when any text is bad.
+
+    pyarrow sees the texts as one stream and would not notice when two halves of a broken object make a
+    whole one. So each text must begin with `{` and end with `}` and hold no NUL: then each gives at least
+    one row, and as many rows as texts means one row each.
+    """
+    texts, joined, starts, stops = block
+    if not texts:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    if (stops - starts).min() < 2 or b"\0" in joined or not block.are_objects():
+        return None
+    try:
+        table = arrow_json.read_json(
+            pa.BufferReader(joined),
+            read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(joined) + 1),
+            parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        )
+        table.validate(full=True)  # UTF-8
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    if table.num_rows != len(texts):
+        return None
+    batches = table.combine_chunks().to_batches()
+    batch = batches[0] if batches else pa.RecordBatch.from_pylist([{}] * len(texts), schema=schema)
+    return batch.select(schema.names)
+
+
+class JsonRows:
+    """Parses JSON objects into the columns `leaves`; a nested path reads inside nested objects.
+
+    leaves: path → type; the columns of the result are called ".".join(path). Binary columns are base64.
+    required: first-level columns that an object must have, though perhaps as null.
+    depth: most objects and lists within each other.
+    """
+
+    def __init__(self, leaves: Leaves, required: Sequence[str] = (), *, depth: int = LIMITS.depth) -> None:
+        self._leaves = dict(leaves)
+        self._required = tuple(required)
+        self._depth = depth
+        self._empty = pa.RecordBatch.from_pylist(
+            [], pa.schema([(".".join(path), dtypes.arrow_type(dtype)) for path, dtype in leaves.items()])
+        )
+        # Columns that are read as the other of number and bool → the schema then; the last that fitted first.
+        self._ways: dict[_Swapped, pa.Schema] = {_AS_DECLARED: pa.schema(_fields(leaves))}
+
+    def parse(self, block: Texts) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
+        """(batch, rows int64[n]: which texts the batch holds, the bad ones)."""
+        texts = block.texts
+        deep = deeper_than(block.joined, block.starts, block.stops, self._depth)
+        if not len(deep):
+            return self._parse(block)
+        left = np.setdiff1d(np.arange(len(texts)), deep)
+        batch, rows, bad = self._parse(Texts.of([texts[row] for row in left.tolist()]))
+        bad = [Bad(int(left[item.row]), item.reason, item.detail) for item in bad]
+        why = f"more than {self._depth} objects and lists within each other"
+        bad += [Bad(row, Reason.TOO_DEEP, why) for row in deep.tolist()]
+        return batch, left[rows], sorted(bad, key=lambda item: item.row)
+
+    def _parse(self, block: Texts) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
+        texts = block.texts
+        batch, rows, bad = self._divide(block)
+        absent = list(self._absent(batch, rows, texts))
+        batch, undecoded = _decode_base64(batch, self._leaves)
+        late = [*absent, *(Bad(int(rows[bad_row]), Reason.WRONG_TYPE, text) for bad_row, text in undecoded)]
+        if late:
+            keep = ~np.isin(rows, [item.row for item in late])
+            batch, rows = batch.filter(pa.array(keep)), rows[keep]
+            seen: set[int] = set()
+            bad += [item for item in late if not (item.row in seen or seen.add(item.row))]  # type: ignore[func-returns-value]
+        return batch, rows, sorted(bad, key=lambda item: item.row)
+
+    def _divide(self, block: Texts) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
+        texts = block.texts
+        batch = self._block(block)
+        if batch is not None:
+            return batch, np.arange(len(texts), dtype=np.int64), []
+        if len(texts) <= _SMALL_BLOCK:
+            return self._isolate(texts)
+        size = max(_SMALL_BLOCK, -(-len(texts) // _BLOCK_PARTS))
+        batches, rows, bad = [], [], []
+        for first in range(0, len(texts), size):
+            part, part_rows, part_bad = self._divide(Texts.of(texts[first : first + size]))
+            batches.append(part)
+            rows.append(part_rows + first)
+            bad += [Bad(item.row + first, item.reason, item.detail) for item in part_bad]
+        return pa.concat_batches(batches), np.concatenate(rows), bad
+
+    def _block(self, block: Texts) -> pa.RecordBatch | None:
+        """The texts in the first way in which all can be read, or None."""
+        for swapped in dict.fromkeys([*self._ways, _AS_DECLARED]):
+            batch = self._read(block, swapped)
+            if batch is not None:
+                return batch
+        return None
+
+    def _read(self, block: Texts, swapped: _Swapped) -> pa.RecordBatch | None:
+        """The texts in one way, with flat columns of the declared types; None when any text is bad."""
+        way = self._ways.pop(swapped, None)
+        if way is None:
+            leaves = {
+                path: _SWAP.get(dtype, "bool") if path in swapped else dtype
+                for path, dtype in self._leaves.items()
+            }
+            way = pa.schema(_fields(leaves))
+        batch = parse_block(block, way)
+        flat = None if batch is None else self._declared(self._flat(batch), swapped)
+        if flat is None:
+            self._ways[swapped] = way
+        else:
+            self._ways = dict([(swapped, way), *self._ways.items()][:_MOST_WAYS])
+        return flat
+
+    def _declared(self, batch: pa.RecordBatch, swapped: _Swapped) -> pa.RecordBatch | None:
+        """Swapped columns in their declared types; None when one holds a number that is no bool."""
+        for index, (path, dtype) in enumerate(self._leaves.items()):
+            if path not in swapped:
+                continue
+            array = batch.column(index)
+            if dtype == "bool":
+                as_bool = pc.equal(array, 1)
+                if pc.any(pc.and_(pc.invert(as_bool), pc.not_equal(array, 0))).as_py():
+                    return None
+            else:
+                as_bool = array.cast(pa.int8())
+            batch = batch.set_column(index, ".".join(path), as_bool.cast(dtypes.arrow_type(dtype)))
+        return batch
+
+    def _isolate(self, texts: Sequence[bytes]) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
+        alike: dict[_Swapped, list[int]] = {}
+        bad: list[Bad] = []
+        unsure: list[tuple[int, Reason, str]] = []
+        for row, text in enumerate(texts):
+            swapped = set[tuple[str, ...]]()
+            reason, detail, certain = self._explain(text, swapped)
+            if certain and reason is None:
+                alike.setdefault(frozenset(swapped), []).append(row)
+            elif certain and reason is not None:
+                bad.append(Bad(row, reason, detail))
+            else:
+                unsure.append((row, reason or Reason.BAD_JSON, detail))
+        good: list[int] = []
+        batches = [self._empty]
+        for way, rows in alike.items():
+            batch = self._read(Texts.of([texts[row] for row in rows]), way)
+            if batch is not None:
+                good += rows
+                batches.append(batch)
+            else:
+                unsure += [
+                    (row, Reason.BAD_JSON, "not strict JSON (a key twice, a lone surrogate?)") for row in rows
+                ]
+        for row, reason, detail in unsure:
+            batch = self._block(Texts.of([texts[row]]))
+            if batch is not None:
+                good.append(row)
+                batches.append(batch)
+            else:
+                bad.append(Bad(row, reason, detail))
+        order = np.argsort(np.array(good, np.int64))
+        return pa.concat_batches(batches).take(pa.array(order)), np.array(good, np.int64)[order], bad
+
+    def _explain(self, text: bytes, swapped: set[tuple[str, ...]]) -> tuple[Reason | None, str, bool]:
+        """(reason, detail, certain): what Python's JSON reader thinks, and whether pyarrow must agree.
+
+        swapped: is given the columns that hold the other of number and bool.
+        """
+        if not text.startswith(b"{") or not text.endswith(b"}") or len(text) < 2:
+            return Reason.BAD_JSON, "not one whole JSON object", True
+        try:
+            # An undecodable byte matters only in a column that is used; pyarrow decides.
+            event = json.loads(text.decode("utf-8", "surrogateescape"))
+        except (ValueError, RecursionError) as error:
+            # Without its place in the text, so that equal mistakes are told alike.
+            told = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            return Reason.BAD_JSON, f"not JSON: {told}", False
+        for path, dtype in self._leaves.items():
+            value: Any = event
+            for depth, name in enumerate(path):
+                if value is None:
+                    break
+                if not isinstance(value, dict):
+                    parent = ".".join(path[:depth])
+                    told = complaints.wrong_type(parent, "an object", complaints.words_of(value))
+                    return Reason.WRONG_TYPE, told, True
+                value = value.get(name)
+            if _is_swapped(value, dtype):
+                swapped.add(path)
+            elif not _fits(value, dtype):
+                return Reason.WRONG_TYPE, complaints.of_value(".".join(path), dtype, value), True
+        return None, "", True
+
+    def _flat(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if all(len(path) == 1 for path in self._leaves):
+            return batch
+        arrays = []
+        for path in self._leaves:
+            array = batch.column(path[0])
+            for name in path[1:]:
+                # flatten() keeps the parents' nulls, field() would not.
+                array = array.flatten()[array.type.get_field_index(name)]
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, names=[".".join(path) for path in self._leaves])
+
+    def _absent(
+        self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64], texts: Sequence[bytes]
+    ) -> list[Bad]:
+        """Rows without a required column. pyarrow makes absent ones null, so only nulls are looked up."""
+        bad = []
+        for name in self._required:
+            index = batch.schema.get_field_index(name)
+            if index < 0 or batch.column(index).null_count == 0:
+                continue
+            null_token = (b'"%b":null' % name.encode(), b'"%b": null' % name.encode())
+            for row in rows[np.asarray(batch.column(index).is_null())].tolist():
+                text = texts[row]
+                # Without an inner object the token can only be the column: quotes in strings are escaped.
+                if text.count(b"{") == 1 and (null_token[0] in text or null_token[1] in text):
+                    continue
+                try:
+                    event = json.loads(text.decode("utf-8", "surrogateescape"))
+                except ValueError as error:  # pyarrow knows more numbers: Inf, and integers of any length
+                    bad.append(Bad(row, Reason.BAD_JSON, str(error)))
+                    continue
+                if name not in event:
+                    bad.append(Bad(row, Reason.MISSING_COLUMN, complaints.missing_column(name, event)))
+        return bad
+
+
+def _fields(leaves: Leaves) -> list[pa.Field]:
+    """The nested Arrow fields of paths, in order of first appearance."""
+    groups: dict[str, dict[tuple[str, ...], str]] = {}
+    for path, dtype in leaves.items():
+        groups.setdefault(path[0], {})[path[1:]] = dtype
+    return [
+        pa.field(name, dtypes.arrow_type(inner[()]) if () in inner else pa.struct(_fields(inner)))
+        for name, inner in groups.items()
+    ]
+
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "int64": lambda value: type(value) is int and -(1 << 63) <= value < 1 << 63,
+    "int32": lambda value: type(value) is int and -(1 << 31) <= value < 1 << 31,
+    "float32": lambda value: type(value) in (int, float),
+    "float64": lambda value: type(value) in (int, float),
+    "bool": lambda value: type(value) is bool,
+    "string": lambda value: type(value) is str,
+    "binary": lambda value: type(value) is str,
+    "image": lambda value: type(value) is str,
+}
+
+
+def _fits(value: Any, dtype: str) -> bool:
+    if value is None:
+        return True
+    if dtypes.is_list(dtype):
+        return isinstance(value, list) and all(_fits(item, dtypes.element(dtype)) for item in value)
+    return _FITS[dtype](value)
+
+
+_SWAP = {"bool": "float64"}
+
+
+def _is_swapped(value: Any, dtype: str) -> bool:
+    """True if a numeric column holds a bool, or a bool column 0 or 1."""
+    if dtype == "bool":
+        return type(value) in (int, float) and value in (0, 1)
+    return dtype in dtypes.NUMBERS and type(value) is bool
+
+
+def _decode_base64(batch: pa.RecordBatch, leaves: Leaves) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
+    """Columns of base64 text → bytes; undecodable ones are named and become null."""
+    bad = []
+    for index, (path, dtype) in enumerate(leaves.items()):
+        if dtype not in dtypes.BYTES:
+            continue
+        values: list[bytes | None] = []
+        for row, text in enumerate(batch.column(index).to_pylist()):
+            try:
+                values.append(None if text is None else base64.b64decode(text, validate=True))
+            except binascii.Error as error:
+                values.append(None)
+                bad.append((row, f"column `{'.'.join(path)}` is not base64 ({error})"))
+        batch = batch.set_column(index, batch.schema.field(index), pa.array(values, pa.binary()))
+    return batch, bad

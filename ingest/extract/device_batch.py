@@ -1,0 +1,210 @@
+"""One batch on a device: where everything lies, the copies and launches that make its features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.ingest.extract.codegen import Member, members
+from livectr.ingest.extract.staging import ALIGNMENT, places, staged, struct_words
+from livectr.ingest.language.expr import Expr
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.ingest.plan.features import Features
+from livectr.kernels.errors import InternalError
+from livectr.kernels.runtime.columns import THREADS
+from livectr.kernels.runtime.device import Buffer, Device
+
+Array = npt.NDArray[Any]
+LEAST_POOL, LEAST_KEYS = 1 << 16, 1 << 16
+GROWTH = 1.25
+"""A pool that was too small becomes so much larger than what was asked of it."""
+
+
+class DeviceBatch:
+    """A queue, and the memory of one batch at a time.
+
+    The steps are those of `ingest.extract.device_extractor`; between `begin` and `take` it belongs to one
+    call.
+    """
+
+    def __init__(self, device: Device, plan: FeaturePlan) -> None:
+        self.device, self.plan = device, plan
+        self.replaced = 0
+        self._members = members(plan)
+        self._words = sum(member.words for member in self._members)
+        self._regions = [LEAST_POOL] * (max(plan.layout.regions, default=-1) + 1)
+        self._keys = 0
+        self._buffers: dict[str, Buffer] = {}
+        self._hosts: dict[str, npt.NDArray[np.uint8]] = {}
+        self._resources = self._hold([array for resource in plan.resources for array in resource.arrays])
+        self._state_of: tuple[Any, ...] = ()
+        self._state_at: tuple[Buffer, list[int]] = (device.memory(0), [])
+
+    # Steps of a call
+
+    def begin(self, rows: int, columns: dict[str, pa.Array], states: Sequence[Array]) -> None:
+        """2: queue the copies of columns and plan, and make room for results."""
+        self.rows, self.blocks = rows, -(-rows // THREADS)
+        plan, fields = self.plan, len(self.plan.sparse)
+        self._keys = max(self._keys, fields * rows, LEAST_KEYS)
+        if states and tuple(map(id, states)) != tuple(map(id, self._state_of)):
+            self._state_of, self._state_at = tuple(states), self._hold(list(states))
+        self._slots = self._memory("slots", plan.layout.bytes_per_row * self.blocks * THREADS)
+        sizes = [fields * self.blocks * 8 + 8, 8 * len(plan.layout.regions), 8, rows]
+        small = list(_offsets(sizes))
+        self._small = self._memory("small", small[-1])
+        self._counts, self._heads, self._replaced, self._failed = (self._small + at for at in small[:-1])
+        self.device.clear(self._small, small[-1])
+        self._region_at = [self._memory(f"region{i}", capacity) for i, capacity in enumerate(self._regions)]
+        widths = [4 * (fields * rows + 1), 4 * len(plan.dense_names) * rows, 8 * len(plan.statistics) * rows]
+        self._out = list(_offsets([*widths, 8 * self._keys]))
+        self._outputs = self._memory("outputs", self._out[-1])
+        self._root_words: dict[int, list[int]] = {}
+        roots = [root for root in roots_in(plan) if root.name in columns]
+        self._upload("columns", roots, [staged(columns[root.name], root) for root in roots])
+
+    def give(self, columns: dict[str, pa.Array]) -> None:
+        """4: queue the copy of what the CPU computed."""
+        roots = [root for root in roots_in(self.plan) if root.name in columns]
+        self._upload("given", roots, [staged(columns[root.name], root) for root in roots])
+
+    def run(self, first: int, end: int) -> None:
+        """3, 4: launch layers first … end - 1."""
+        for layer in range(first, end):
+            self.device.launch(f"layer{layer}", self.blocks, self._plan)
+
+    def packed(self) -> bool:
+        """5: pack, and wait. False: something was too small; it has grown."""
+        self.device.launch("pack_count", self.blocks, self._plan)
+        self.device.launch("pack_place", 1, self._plan)
+        self.device.launch("pack_write", self.blocks, self._plan)
+        known = self._host("known", 8 * (2 + len(self.plan.layout.regions)))
+        words = known.view(np.int64)
+        pools = len(self.plan.layout.regions)
+        self.device.download(known[:8], self._counts + 8 * len(self.plan.sparse) * self.blocks)
+        self.device.download(known[8 : 8 + 8 * pools], self._heads)
+        self.device.download(known[8 + 8 * pools :], self._replaced)
+        self.device.synchronize()
+        self.nnz, self.replaced = int(words[0]), int(words[-1])
+        if self.nnz > np.iinfo(np.int32).max:
+            raise InternalError(
+                f"a batch of {self.rows} rows has more than 2147483647 keys; use smaller batches"
+            )
+        fits = self.nnz <= self._keys
+        if not fits:
+            self._keys = int(self.nnz * GROWTH)
+        for region, head in zip(self.plan.layout.regions, words[1 : 1 + pools].tolist(), strict=True):
+            if head > self._regions[region]:
+                fits = False
+                self._regions[region] = max(self._regions[region], -(-int(head * GROWTH) // 256) * 256)
+        return fits
+
+    def take(self, dense_width: int) -> Features:
+        """6: the outputs."""
+        rows, fields = self.rows, len(self.plan.sparse)
+        offsets_at, dense_at, observed_at, keys_at, _ = self._out
+        host = self._host("outputs", keys_at + 8 * self.nnz)
+        failed = self._host("failed", rows)
+        self.device.download(host[: keys_at + 8 * self.nnz], self._outputs)
+        self.device.download(failed, self._failed)
+        self.device.synchronize()
+        statistics = len(self.plan.statistics)
+
+        def part(at: int, count: int, dtype: Any) -> Array:
+            words: Array = host[at : at + count * np.dtype(dtype).itemsize].view(dtype)
+            return words.copy()
+
+        return Features(
+            rows,
+            part(offsets_at, fields * rows + 1, np.int32),
+            part(keys_at, self.nnz, np.int64),
+            part(dense_at, rows * dense_width, np.float32).reshape(rows, dense_width),
+            part(observed_at, statistics * rows, np.int64).reshape(statistics, rows),
+            failed.astype(bool),
+        )
+
+    # Memory
+
+    def _memory(self, name: str, nbytes: int) -> int:
+        """Address of device memory that is kept for the next batch, at least one cache line."""
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.nbytes < nbytes:
+            buffer = self._buffers[name] = self.device.memory(max(nbytes, ALIGNMENT))
+        return buffer.address
+
+    def _host(self, name: str, nbytes: int) -> npt.NDArray[np.uint8]:
+        held = self._hosts.get(name)
+        if held is None or held.nbytes < nbytes:
+            held = self._hosts[name] = self.device.staging(max(nbytes, ALIGNMENT))
+        return held[:nbytes]
+
+    def _hold(self, arrays: Sequence[Array]) -> tuple[Buffer, list[int]]:
+        """Copies of arrays on the device, and the address of each."""
+        *starts, size = _offsets([array.nbytes for array in arrays])
+        buffer = self.device.memory(max(size, ALIGNMENT))
+        for array, at in zip(arrays, starts, strict=True):
+            self.device.upload(buffer.address + at, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        self.device.synchronize()
+        return buffer, [buffer.address + at for at in starts]
+
+    def _upload(self, name: str, roots: Sequence[Expr], columns: Sequence[list[Array]]) -> None:
+        """Queue one copy of the columns and, behind them, the plan as it is known now."""
+        parts = [part for column in columns for part in column]
+        *starts, size = places(parts)
+        host = self._host(name, size + 8 * self._words)
+        address = self._memory(name, size + 8 * self._words)
+        for part, at in zip(parts, starts, strict=True):
+            host[at : at + part.nbytes] = part.reshape(-1).view(np.uint8)
+        where = iter(starts)
+        for root, column in zip(roots, columns, strict=True):
+            self._root_words[id(root)] = struct_words(root, [address + next(where) for _ in column])
+        words = [word for member in self._members for word in self._member(member)]
+        host[size : size + 8 * self._words] = np.array(words, np.int64).view(np.uint8)
+        self.device.upload(address, host[: size + 8 * self._words])
+        self._plan = address + size
+
+    def _member(self, member: Member) -> list[int]:
+        """The words of a member of `Plan`."""
+        plan, layout, node = self.plan, self.plan.layout, member.node
+        if member.kind == "rows":
+            return [self.rows]
+        if member.kind == "failed":
+            return [self._failed]
+        if member.kind == "pool":
+            number = int(member.name.removeprefix("pool"))
+            region = layout.regions[number]
+            return [self._region_at[region], self._regions[region], self._heads + 8 * number]
+        if member.kind == "outputs":
+            offsets, dense, observed, keys, _ = (self._outputs + at for at in self._out)
+            return [self._counts, offsets, keys, self._keys, dense, observed, self._replaced]
+        assert node is not None, member
+        if member.kind == "column" and node.is_root:
+            return self._root_words.get(id(node), [0] * member.words)
+        if member.kind == "column":
+            return [self._slots + layout.slots[id(node)] * self.blocks * THREADS]
+        if member.kind == "state":
+            return [self._state_at[1][[id(n) for n in plan.statistics].index(id(node))]]
+        held = [n for n in plan.nodes if n.device is not None and n.device.resource is not None]
+        at = 0
+        for other, resource in zip(held, plan.resources, strict=True):
+            if other is node:
+                return [*self._resources[1][at : at + len(resource.arrays)], *resource.scalars]
+            at += len(resource.arrays)
+        raise AssertionError(member)
+
+
+def _offsets(sizes: Sequence[int]) -> list[int]:
+    """Where parts of these sizes begin when each is aligned, and where they end."""
+    at = [0]
+    for size in sizes:
+        at.append(at[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
+    return at
+
+
+def roots_in(plan: FeaturePlan) -> list[Expr]:
+    """Root nodes: two of one name may differ in their fill."""
+    return [node for node in plan.nodes if node.is_root]

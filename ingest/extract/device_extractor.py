@@ -1,0 +1,206 @@
+"""Feature extraction on a device: one kernel per layer, CPU work beside it, memory from in-kernel pools.
+
+A call, for a batch of B rows:
+
+    1  CPU workers begin what the placement keeps off the device;
+    2  the batch's columns and the plan's pointers go to the device in one copy;
+    3  the layers that need nothing of the CPU's are launched;
+    4  the CPU's results are copied, and the other layers are launched;
+    5  the outputs are packed; their number and the pools' heads come back. If a pool or the room for keys was
+       too small, it grows and 2 to 5 run again: nothing is cut short;
+    6  keys, offsets and numbers come back.
+
+The queue is waited for in 5 and 6. Calls from several threads overlap: each has its own memory and queue.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.ingest.extract.codegen import device_source, emulation_source, kernel_names
+from livectr.ingest.extract.device_batch import DeviceBatch, roots_in
+from livectr.ingest.extract.extractor import Extract, Extractor, bind_columns, explained
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.extract.transfer import CpuWork
+from livectr.ingest.language.expr import Expr, given
+from livectr.ingest.plan.dag import FeaturePlan
+from livectr.ingest.plan.features import Features
+from livectr.ingest.plan.placement import place
+from livectr.kernels.errors import KernelError
+from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice, require_gpu
+
+Array = npt.NDArray[Any]
+
+
+def substitute(plan: FeaturePlan, nodes: Sequence[Expr]) -> tuple[FeaturePlan, dict[int, Expr]]:
+    """The plan in which `nodes` are given, and id of each of its old nodes → new node."""
+    new: dict[int, Expr] = {id(node): given(node) for node in nodes}
+
+    def build(node: Expr) -> Expr:
+        if id(node) not in new:
+            inputs = [build(source) for source in node.inputs]
+            same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
+            new[id(node)] = (
+                node
+                if same
+                else Expr(node.op, inputs, dtype=node.dtype, params=node.params, device=node.device)
+            )
+        return new[id(node)]
+
+    sparse = {name: build(node) for name, node in plan.sparse.items()}
+    dense = {name: build(node) for name, node in plan.dense.items()}
+    return FeaturePlan(sparse, dense), new
+
+
+class DeviceExtractor:
+    """Computes a plan's features on a device, and on CPU workers what does not fit.
+
+    target: where the kernels run.
+    budget_bytes: how much of the device's memory batches of `rows` rows may take; None: all of it.
+
+    Raises ConfigError when a user's operator does not compile, or the budget is too small for anything.
+    """
+
+    def __init__(
+        self,
+        plan: FeaturePlan,
+        target: type[CudaDevice] | type[EmulatedDevice] = CudaDevice,
+        *,
+        budget_bytes: int | None = None,
+        rows: int = 4096,
+    ) -> None:
+        self.plan = plan
+        self.placement = place(plan, budget_bytes=budget_bytes, rows=rows)
+        #: dense numbers that were not finite and became 0, so far
+        self.replaced = 0
+        #: batches that ran again because a pool was too small, so far
+        self.reruns = 0
+        #: kernels launched so far
+        self.launches = 0
+        self._split, new = substitute(plan, self.placement.cpu)
+        # Each of the plan's statistic nodes as the device knows it; None: only the CPU does.
+        self._on_device = [new.get(id(node)) for node in plan.statistics]
+        self._initial = plan.initial_states()
+        self._cpu = CpuWork(self.placement.cpu) if self.placement.cpu else None
+        self._worker = ThreadPoolExecutor(1, "cpu-nodes") if self._cpu else None
+        self._waits = _first_that_waits(self._split)
+        self._target = target
+        self._source = (device_source if target is CudaDevice else emulation_source)(self._split)
+        self._contexts = [self._context()]
+
+    def _context(self) -> DeviceBatch:
+        try:
+            return DeviceBatch(self._target(self._source, kernel_names(self._split)), self._split)
+        except KernelError as error:
+            raise explained(error) from None
+
+    def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
+        """As `Extractor.__call__`."""
+        rows, plan = batch.num_rows, self.plan
+        if rows == 0:
+            return Features(
+                0,
+                np.zeros(1, np.int32),
+                np.empty(0, np.int64),
+                np.empty((0, len(plan.dense_names)), np.float32),
+                np.empty((len(plan.statistics), 0), np.int64),
+                np.zeros(0, bool),
+            )
+        work: Future[tuple[dict[str, pa.Array], Features]] | None = None
+        if self._worker is not None and self._cpu is not None:
+            work = self._worker.submit(self._cpu, batch, statistics)
+        context = self._contexts.pop() if self._contexts else self._context()
+        states = self._states(statistics)
+        found = _columns(batch, [root for root in roots_in(self._split) if root.op != "given"])
+        launched = context.device.launches
+        extra: Features | None = None
+        context.begin(rows, found, states)
+        while True:
+            context.run(1, self._waits)
+            if work is not None:
+                columns, extra = work.result()
+                context.give(columns)
+            context.run(self._waits, len(self._split.layers))
+            if context.packed():
+                break
+            self.reruns += 1
+            context.begin(rows, found, states)
+        features = context.take(len(plan.dense_names))
+        self.replaced += context.replaced
+        self.launches += context.device.launches - launched
+        self._contexts.append(context)
+        return self._whole(features, extra)
+
+    def layer_seconds(self, batch: pa.RecordBatch, repeats: int = 20) -> list[float]:
+        """Median seconds of each layer's kernel alone, layer 1 first, on data that is there already. Each
+        waits for the one before, so it holds one launch. Only for plans without CPU nodes."""
+        if self._cpu is not None:
+            raise ValueError("layers are timed without a budget: some nodes of this plan are on the CPU")
+        self(batch)  # pools have grown
+        context = self._contexts[-1]
+        columns = _columns(batch, roots_in(self._split))
+        seconds: list[list[float]] = []
+        for _ in range(repeats):
+            context.begin(batch.num_rows, columns, self._states(None))
+            context.device.synchronize()
+            took = []
+            for layer in range(1, len(self._split.layers)):
+                start = time.perf_counter()
+                context.run(layer, layer + 1)
+                context.device.synchronize()
+                took.append(time.perf_counter() - start)
+            seconds.append(took)
+        return [float(np.median(column)) for column in zip(*seconds, strict=True)]
+
+    def _states(self, statistics: Statistics | None) -> list[Array]:
+        """The arrays of the device's statistic nodes, in their order."""
+        arrays = self._initial if statistics is None else statistics.arrays
+        of = {id(node): array for node, array in zip(self._on_device, arrays, strict=True)}
+        return [of[id(node)] for node in self._split.statistics]
+
+    def _whole(self, features: Features, extra: Features | None) -> Features:
+        """With what only the CPU saw: the input of its own statistics, and rows that failed there."""
+        if extra is None or self._cpu is None:
+            return features
+        seen = {id(n): words for n, words in zip(self._split.statistics, features.observed, strict=True)}
+        on_cpu = {id(n): words for n, words in zip(self._cpu.plan.statistics, extra.observed, strict=True)}
+        observed = [
+            on_cpu[id(node)] if new is None else seen[id(new)]
+            for node, new in zip(self.plan.statistics, self._on_device, strict=True)
+        ]
+        return replace(
+            features,
+            observed=np.array(observed, np.int64).reshape(len(observed), features.rows),
+            failed=features.failed | extra.failed,
+        )
+
+
+def compiler(
+    device: Literal["cpu", "gpu"], *, budget_bytes: int | None, rows: int
+) -> Callable[[FeaturePlan], Extract]:
+    """What compiles plans for a device: for a GPU with at most `budget_bytes` of its memory for batches of
+    `rows` rows. Raises ConfigError for a GPU that is not there."""
+    if device == "cpu":
+        return Extractor
+    require_gpu()
+    return partial(DeviceExtractor, budget_bytes=budget_bytes, rows=rows)
+
+
+def _first_that_waits(plan: FeaturePlan) -> int:
+    """The first layer that needs a given node; the number of layers when only the outputs do, or none."""
+    needs = [node.layer for node in plan.nodes if any(source.op == "given" for source in node.inputs)]
+    return min(needs, default=len(plan.layers))
+
+
+def _columns(batch: pa.RecordBatch, roots: Sequence[Expr]) -> dict[str, pa.Array]:
+    """Columns of the roots, by name, in exactly their types."""
+    return dict(zip([root.name for root in roots], bind_columns(batch, roots), strict=True))

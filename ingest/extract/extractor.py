@@ -1,0 +1,302 @@
+"""A compiled feature plan: record batches in, features out."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.ingest.extract.host_code import host_source
+from livectr.ingest.extract.sharing import SharedFeatures, Shares, Sharing, TooLargeError
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import Expr
+from livectr.ingest.limits import FeatureLimits
+from livectr.ingest.operators.user import located
+from livectr.ingest.plan.features import Features
+from livectr.kernels.errors import ConfigError, InternalError, KernelError
+from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.recycled import Recycled
+
+if TYPE_CHECKING:
+    from livectr.ingest.extract.statistics import Statistics
+    from livectr.ingest.plan.dag import FeaturePlan
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+NO_LIMITS = FeatureLimits()
+
+
+class Extract(Protocol):
+    """What computes a plan's features: an `Extractor`, or a `DeviceExtractor`."""
+
+    plan: FeaturePlan
+    replaced: int
+    reruns: int
+
+    def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features: ...
+
+
+class Extractor:
+    """Computes a plan's features on the host. Safe to call from several threads: each call has its own
+    memory, kept for the next one. The GIL is released while it computes.
+
+    Raises ConfigError, with the compiler's text, when a user's operator does not compile.
+    """
+
+    def __init__(self, plan: FeaturePlan) -> None:
+        self.plan = plan
+        #: dense numbers that were not finite and became 0, so far
+        self.replaced = 0
+        #: rows that ran again because a memory pool was full, so far
+        self.reruns = 0
+        self._library = _load(plan)
+        self._words = plan.resource_words(
+            [[array.ctypes.data for array in resource.arrays] for resource in plan.resources]
+        )
+        self._initial = plan.initial_states()
+        self._contexts: list[_Context] = []
+        self._recycled = Recycled(keep=8)
+        # One tuple, replaced whole, so that other threads see the old or the new one.
+        self._bound: tuple[Any, npt.NDArray[np.int32]] | None = None
+        # Names of shared columns → what follows from them; for the batch that has them (True) and the other
+        # one, its last schema and the places of the roots in it.
+        self._shares: dict[
+            frozenset[str], tuple[Shares, dict[bool, tuple[pa.Schema, npt.NDArray[np.int32]]]]
+        ] = {}
+        self._roots = tuple(node for node in plan.nodes if node.is_root)
+
+    def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
+        """Features of a batch whose columns are named like the plan's roots (others are ignored).
+
+        statistics: what is known of earlier batches; None: nothing.
+
+        Columns of the declared types are read where they lie, slices too; others are cast first. A null is
+        the column's fill, else 0, false, "" or an empty list. Raises ConfigError when a column is missing or
+        cannot be cast, InternalError when a batch has more than 2³¹ - 1 keys.
+        """
+        columns, batch = self._bind(batch)
+        rows = batch.num_rows
+        observed = np.empty((len(self.plan.statistics), rows), np.int64)
+        if rows == 0:  # Arrow may leave out the buffers of empty columns
+            dense = np.empty((0, len(self.plan.dense_names)), np.float32)
+            return Features(
+                0, np.zeros(1, np.int32), np.empty(0, np.int64), dense, observed, np.zeros(0, bool)
+            )
+        context = self._contexts.pop() if self._contexts else _Context(self._library, self._words)
+        found = self._extracted(
+            context, batch, columns, rows, len(self.plan.sparse), statistics, observed=observed
+        )
+        self._contexts.append(context)
+        return found
+
+    def shared(
+        self,
+        shared: pa.RecordBatch,
+        own: pa.RecordBatch,
+        rows: int,
+        statistics: Statistics | None = None,
+        limits: FeatureLimits = NO_LIMITS,
+    ) -> SharedFeatures:
+        """The same of `rows` rows, at least 1, that share some columns; their statistics are not observed.
+
+        shared: those columns, 1 row. own: the other ones. Where the shared row cannot be extracted, its one
+        row has `failed`, and nothing else is there.
+
+        Raises TooLargeError beyond the limits.
+        """
+        shares, at_shared, at_own, shared, own = self._bind_shared(shared, own)
+        capsule = shared.__arrow_c_array__()[1]
+        asked = Sharing(
+            _capsule_pointer(capsule, b"arrow_array"),
+            at_shared.ctypes.data,
+            shares.nodes.ctypes.data,
+            shares.flags.ctypes.data,
+            rows,
+            limits.values,
+            limits.pool_bytes,
+            limits.read,
+        )
+        context = self._contexts.pop() if self._contexts else _Context(self._library, self._words)
+        found = self._extracted(context, own, at_own, rows, len(shares.own_fields), statistics, asked)
+        count = len(shares.shared_fields)
+        offsets, keys = np.zeros(count + 1, np.int32), np.empty(asked.keys, np.int64)
+        failed = np.array([asked.failed != 0])
+        if not asked.failed:
+            self._library.gather_shared(
+                context.handle, offsets.ctypes.data, keys.ctypes.data, ctypes.byref(asked)
+            )
+        self._contexts.append(context)
+        no_numbers, nothing = np.empty((1, 0), np.float32), np.empty((0, 1), np.int64)
+        one = Features(1, offsets, keys, no_numbers, nothing, failed)
+        return SharedFeatures(one, found, shares.shared_fields, shares.own_fields)
+
+    def _extracted(
+        self,
+        context: _Context,
+        batch: pa.RecordBatch,
+        columns: npt.NDArray[np.int32],
+        rows: int,
+        fields: int,
+        statistics: Statistics | None,
+        sharing: Sharing | None = None,
+        *,
+        observed: npt.NDArray[np.int64] | None = None,
+    ) -> Features:
+        """Features of the `fields` fields that are not shared, and all dense numbers."""
+        width = len(self.plan.dense_names)
+        numbers = self._recycled.empty((rows * width + 1) // 2).view(np.float32)
+        dense = numbers[: rows * width].reshape(rows, width)
+        failed = np.zeros(rows, bool)
+        arrays = self._initial if statistics is None else statistics.arrays
+        states = np.array([array.ctypes.data for array in arrays], np.int64)
+        asked = None if sharing is None else ctypes.byref(sharing)
+        # The capsule owns the exported batch: the plan points into it until the call is done.
+        capsule = batch.__arrow_c_array__()[1]
+        nnz = self._library.extract(
+            context.handle,
+            _capsule_pointer(capsule, b"arrow_array"),
+            columns.ctypes.data,
+            states.ctypes.data,
+            dense.ctypes.data,
+            None if observed is None else observed.ctypes.data,
+            failed.ctypes.data,
+            asked,
+        )
+        if nnz in _TOO_LARGE:
+            raise TooLargeError(_TOO_LARGE[nnz].format(rows=rows))
+        if nnz < 0:
+            raise InternalError(_FAILURES[nnz].format(rows=rows))
+        cells, counters = fields * rows + 1, np.zeros(2, np.int64)
+        offsets, keys = (
+            self._recycled.empty((cells + 1) // 2).view(np.int32)[:cells],
+            self._recycled.empty(nnz),
+        )
+        if sharing is None or not sharing.failed:
+            at = (offsets.ctypes.data, keys.ctypes.data, counters.ctypes.data)
+            self._library.gather(context.handle, *at, asked)
+        self.replaced += int(counters[0])
+        self.reruns += int(counters[1])
+        seen = np.empty((0, rows), np.int64) if observed is None else observed
+        return Features(rows, offsets, keys, dense, seen, failed)
+
+    def _bind_shared(
+        self, shared: pa.RecordBatch, own: pa.RecordBatch
+    ) -> tuple[Shares, npt.NDArray[np.int32], npt.NDArray[np.int32], pa.RecordBatch, pa.RecordBatch]:
+        """What is shared, positions of the roots in both batches, and these with exactly the roots' types."""
+        names = frozenset(shared.schema.names)
+        known = self._shares.get(names)
+        if known is None:
+            if len(self._shares) >= _MOST_SHARES:  # clients choose which columns are shared
+                self._shares.clear()
+            known = self._shares[names] = Shares(self.plan, names), {}
+        shares, places = known
+        found = []
+        for batch, which in ((shared, True), (own, False)):
+            last = places.get(which)
+            if last is None or not batch.schema.equals(last[0]):
+                roots = [root for root in self._roots if (root.name in names) is which]
+                arrays = bind_columns(batch, roots, encoded=True)
+                if any(a.type != batch.column(r.name).type for r, a in zip(roots, arrays, strict=True)):
+                    batch = pa.RecordBatch.from_arrays(arrays, names=[root.name for root in roots])
+                order = batch.schema.names
+                at = [order.index(root.name) if (root.name in names) is which else 0 for root in self._roots]
+                # The columns have exactly the roots' types: a batch of this schema needs no look at them.
+                last = places[which] = batch.schema, np.array(at, np.int32)
+            found.append((last[1], batch))
+        (at_shared, shared), (at_own, own) = found
+        return shares, at_shared, at_own, shared, own
+
+    def _bind(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int32], pa.RecordBatch]:
+        """Positions of the roots in the batch, int32[roots], and the batch with exactly their types."""
+        if self._bound is not None and batch.schema.equals(self._bound[0]):
+            return self._bound[1], batch
+        names = batch.schema.names
+        arrays = bind_columns(batch, self._roots, encoded=True)
+        if all(
+            array.type == batch.schema.field(root.name).type
+            for root, array in zip(self._roots, arrays, strict=True)
+        ):
+            columns = np.array([names.index(root.name) for root in self._roots], np.int32)
+            self._bound = (batch.schema, columns)
+            return columns, batch
+        names = [str(index) for index in range(len(arrays))]
+        cast = pa.RecordBatch.from_arrays(arrays, names=names) if arrays else batch
+        return np.arange(len(arrays), dtype=np.int32), cast
+
+
+def bind_columns(batch: pa.RecordBatch, roots: Sequence[Expr], *, encoded: bool = False) -> list[pa.Array]:
+    """The columns of roots, in exactly their types; dictionary-encoded ones stay so if `encoded`. Raises
+    ConfigError when one is missing or cannot be cast."""
+    names = batch.schema.names
+    missing = [root.name for root in roots if root.name not in names]
+    if missing:
+        raise ConfigError(
+            f"the batch has no column {', '.join(missing)}; it has {', '.join(names) or 'none'}"
+        )
+    arrays = []
+    for root in roots:
+        array = batch.column(names.index(root.name))
+        fits = dtypes.is_arrow(array.type, root.dtype) or (
+            encoded and dtypes.is_encoded(array.type, root.dtype)
+        )
+        if not fits:
+            try:
+                array = array.cast(dtypes.arrow_type(root.dtype))
+            except pa.ArrowException as error:
+                raise ConfigError(f"column {root.name} is {array.type}, not {root.dtype}: {error}") from error
+        arrays.append(array)
+    return arrays
+
+
+_FAILURES = {
+    -1: "a batch of {rows} rows has more than 2147483647 keys; use smaller batches",
+    -2: "out of memory while features of a batch of {rows} rows were computed",
+    -3: "a column of a batch of {rows} rows has offsets that fall, or indices beyond its dictionary",
+}
+_TOO_LARGE = {
+    -4: "features of {rows} candidates have too many values in lists, or strings too long",
+    -5: "strings and lists that all {rows} candidates share, times candidates, are too large",
+}
+_MOST_SHARES = 256
+"""Sets of shared columns that are remembered."""
+
+
+class _Context:
+    """Memory of one call at a time."""
+
+    def __init__(self, library: ctypes.CDLL, words: npt.NDArray[np.int64]) -> None:
+        self._library = library
+        self.handle = library.create(words.ctypes.data)
+
+    def __del__(self) -> None:
+        self._library.destroy(self.handle)
+
+
+def _load(plan: FeaturePlan) -> ctypes.CDLL:
+    try:
+        library = compile_host(host_source(plan), name="features")
+    except KernelError as error:
+        raise explained(error) from None
+    pointer = ctypes.c_void_p
+    library.create.argtypes, library.create.restype = [pointer], pointer
+    library.destroy.argtypes, library.destroy.restype = [pointer], None
+    library.extract.argtypes, library.extract.restype = [pointer] * 8, ctypes.c_int64
+    library.gather.argtypes, library.gather.restype = [pointer] * 5, None
+    library.gather_shared.argtypes, library.gather_shared.restype = [pointer] * 4, None
+    return library
+
+
+def explained(error: KernelError) -> ConfigError | KernelError:
+    """A user's mistake, with the places in the user's file, where the compiler's text points at a user's
+    operator, else ours."""
+    name, text = located(str(error).partition("\n")[2])
+    if not name:
+        return error
+    return ConfigError(f"operator {name!r} does not compile; correct its expression:\n{text}")

@@ -1,0 +1,34 @@
+"""Row filters: the `where` of a stream, compiled like a feature."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.language.expr import Expr
+from livectr.ingest.language.streams import roots_of
+from livectr.ingest.plan.dag import FeaturePlan
+
+
+class RowFilter:
+    """A bool expression over a stream's columns, evaluated for whole batches."""
+
+    def __init__(self, condition: Expr) -> None:
+        self.condition = condition
+        self.roots = roots_of(condition)
+
+    @cached_property
+    def _extractor(self) -> Extractor:
+        return Extractor(FeaturePlan({"keep": self.condition}))
+
+    def __call__(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """bool[rows] of a batch with plain column names ("ts", not "impressions.ts")."""
+        arrays = [batch.column(root.ref.column) for root in self.roots]
+        if not arrays:
+            return np.full(batch.num_rows, bool(self.condition.params[0]))
+        named = pa.RecordBatch.from_arrays(arrays, names=[root.name for root in self.roots])
+        return np.not_equal(self._extractor(named).keys, 0)

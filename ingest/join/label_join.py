@@ -1,0 +1,360 @@
+"""From a partition's event sequence to labelled examples.
+
+`LabelJoin` joins clicks to impressions within a window of event time; `Labelled` reads a log whose label is a
+column. Both are functions of the sequence alone and emit examples with non-decreasing `order`:
+
+    LabelJoin   an impression leaves at its deadline, max(ts + window, mark); a correction at its click's mark
+    Labelled    at once, at its mark (event time, or record number in a log without time)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import reduce
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
+from livectr.ingest.dead_letters.row_text import row_text
+from livectr.ingest.join.histories import Behaviours
+from livectr.ingest.join.merge import Events
+from livectr.ingest.join.payload import Payload
+from livectr.ingest.join.row_log import RowLog
+from livectr.ingest.language.keys import key_of
+from livectr.ingest.language.streams import Stream
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import MismatchError
+from livectr.kernels.keys.keys import combine_keys
+from livectr.kernels.runtime.offsets import offsets_of
+from livectr.kernels.stream.join import (
+    CORRECTION,
+    DUPLICATE,
+    FULL,
+    LATE,
+    PENDING,
+    POSITIVE,
+    RELEASED,
+    JoinIndex,
+)
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+LEAST_DEDUP_MS = 600_000
+"""Keys are known for the label window after their deadline, and for no less than this."""
+PART_ROWS = 16_384
+
+
+@dataclass(frozen=True)
+class Ready:
+    """b examples in order: rows (roots of the impression stream and histories, keys, time), label float32[b],
+    order int64[b]."""
+
+    rows: pa.RecordBatch
+    label: F32
+    order: I64
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+
+@dataclass
+class JoinStats:
+    """Counts since the start of the log; they travel with the state."""
+
+    duplicates: dict[str, int] = field(default_factory=dict)
+    late_clicks: int = 0
+    unmatched_clicks: int = 0
+    corrections: int = 0
+    full: int = 0
+    """Events for which the join had no room."""
+    forgotten: int = 0
+    """Keys that were forgotten before their time, to make room."""
+
+
+class Joiner(Protocol):
+    """Turns released events into examples."""
+
+    stats: JoinStats
+    behaviours: Behaviours
+
+    def advance(self, events: Events, bound: int) -> Ready:
+        """Take events; return the examples with an order below `bound`."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows of `Ready`."""
+
+    @property
+    def pending(self) -> int:
+        """Examples that wait for their label."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of what is kept for the events to come, histories apart."""
+
+    def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        """All state, as JSON's types and Arrow tables."""
+
+    def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+        """Take over what `export` gave; this one must be new."""
+
+
+def joiner(pipeline: Pipeline, partition: int, letters: DeadLetters) -> Joiner:
+    """What the pipeline's view asks for."""
+    if pipeline.log.clicks is None:
+        return Labelled(pipeline, partition)
+    return LabelJoin(pipeline, partition, letters)
+
+
+def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
+    """Topic of each event stream → its columns in use."""
+    view = pipeline.log
+    names = [root.params[0].column for root in pipeline.request_roots]
+    names += [view.impressions.key, *view.on, *(lookup.on for lookup in pipeline.joined)]
+    names += [name for name in (view.impressions.time, view.label, pipeline.item_column) if name is not None]
+    used = {view.impressions.topic: tuple(dict.fromkeys(names))}
+    if view.clicks is not None:
+        names = [view.clicks.key, *view.on, *([view.clicks.time] if view.clicks.time else [])]
+        names += [name for root in pipeline.history_roots for name in root.params[0].columns]
+        used[view.clicks.topic] = tuple(dict.fromkeys(names))
+    return used
+
+
+def required_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
+    """Topic of each event stream → columns without which a record is of no use."""
+    view = pipeline.log
+    if view.clicks is None:
+        return {view.impressions.topic: (view.label,) if view.label is not None else ()}
+    return {view.impressions.topic: view.on, view.clicks.topic: view.on}
+
+
+def label_columns(pipeline: Pipeline) -> dict[str, str]:
+    """Topic of the event stream whose column is the label → that column; none of a label join."""
+    view = pipeline.log
+    return {view.impressions.topic: view.label} if view.label is not None else {}
+
+
+def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Saved rows of examples in the columns of a schema; more may have been saved.
+
+    Raises MismatchError when one is missing: the rows were read for fewer features.
+    """
+    missing = [name for name in schema.names if name not in table.column_names]
+    if missing and len(table):
+        raise MismatchError(
+            f"{len(table)} examples that wait in the checkpoint lack {', '.join(missing)}, which their "
+            "features need; go on with the --basic features that the checkpoint was made with"
+        )
+    return table.select(schema.names).cast(schema) if not missing else schema.empty_table()
+
+
+class LabelJoin:
+    """Impressions labelled by the clicks that follow within the window (see kernels.stream.join.JoinIndex).
+
+    Duplicates count once. A click that comes too late is counted, and with `correct_late` its impression
+    leaves a second time, with label 1: so the columns of released impressions are kept while their key is
+    known. An event for which there is no room is a dead letter.
+    """
+
+    def __init__(self, pipeline: Pipeline, partition: int, letters: DeadLetters) -> None:
+        view = pipeline.log
+        self._partition, self._letters, self._max_bytes = partition, letters, view.join_bytes
+        if view.clicks is None:
+            raise ValueError("the view has no click stream")
+        self._streams: tuple[Stream, Stream] = (view.impressions, view.clicks)
+        self._on, self._correct = view.on, view.correct_late
+        self._window = view.window_ms
+        self._dedup = max(view.window_ms, LEAST_DEDUP_MS)
+        self._join = JoinIndex(self._window, self._dedup, max_bytes=view.join_bytes, keeps=self._correct)
+        self._payload = Payload(pipeline)
+        self._columns = RowLog(self._payload.schema, part_rows=PART_ROWS)
+        self.behaviours = Behaviours(pipeline.history_roots, self._payload.histories)
+        self.stats = JoinStats({stream.topic: 0 for stream in self._streams})
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._payload.schema
+
+    @property
+    def pending(self) -> int:
+        return self._join.pending
+
+    @property
+    def bytes(self) -> int:
+        return self._join.bytes
+
+    def advance(self, events: Events, bound: int) -> Ready:
+        impressions, clicks = events.batches
+        key, user, ts = (
+            events.interleave(parts) for parts in (self._keys(events), events.users, events.times)
+        )
+        is_click = events.topic == 1
+        size = None if impressions is None else self._payload.sizes(impressions)
+        pushed = self._join.push(events.topic, key, ts, events.mark, size)
+        accepted = pushed.status != DUPLICATE
+        self._count(pushed.status, is_click)
+        if (full := pushed.status == FULL).any():
+            self._refuse(events, full, key)
+            accepted &= ~full
+
+        # Histories see every event but duplicates, each impression at its own place.
+        everything = bool(accepted.all())
+        seen: slice | npt.NDArray[np.bool_] = slice(None) if everything else accepted
+        if clicks is not None and not everything:
+            clicks = clicks.filter(pa.array(accepted[is_click]))
+        histories = self.behaviours.advance(is_click[seen], user[seen], ts[seen], clicks)
+        if impressions is not None and (waits := accepted & ~is_click).any():
+            rows = impressions if everything else impressions.filter(pa.array(waits[~is_click]))
+            payload = self._payload.rows(rows, histories, user[waits], key[waits], ts[waits])
+            deadline = np.maximum(ts[waits] + self._window, events.mark[waits])
+            keep = self._dedup if self._correct else 0
+            self._columns.append(payload, until=int(deadline.max()) + keep)
+
+        slot, label, _, order = self._join.release(bound)
+        if (again := label == CORRECTION).any():
+            if self._correct:
+                label[again] = POSITIVE
+                self.stats.corrections += int(again.sum())
+            else:
+                slot, label, order = slot[~again], label[~again], order[~again]
+        if self._correct and (late := (pushed.status == LATE) & (pushed.slot >= 0)).any():
+            # Each leaves at its click's mark; of equal orders the released come first.
+            order = np.concatenate([order, events.mark[late]])
+            place = np.argsort(order, kind="stable")
+            slot = np.concatenate([slot, pushed.slot[late]])[place]
+            label = np.concatenate([label, np.ones(int(late.sum()), np.uint8)])[place]
+            order = order[place]
+            self.stats.corrections += int(late.sum())
+        ready = Ready(self._columns.take(slot), label.astype(np.float32), order)
+        self._columns.drop(bound)
+        self.stats.unmatched_clicks = self._join.unmatched
+        self.stats.forgotten = self._join.forgotten
+        return ready
+
+    def _keys(self, events: Events) -> list[I64]:
+        """Join keys of the events, by topic."""
+        return [
+            reduce(combine_keys, (key_of(batch.column(name)) for name in self._on))
+            if batch is not None
+            else np.empty(0, np.int64)
+            for batch in events.batches
+        ]
+
+    def _refuse(self, events: Events, full: npt.NDArray[np.bool_], key: I64) -> None:
+        """Dead letters of events for which there is no room."""
+        self.stats.full += int(np.count_nonzero(full))
+        detail = (
+            f"the join of partition {self._partition} has no room within max_bytes={self._max_bytes}; "
+            "give label_join more, or a shorter window"
+        )
+        for topic, (stream, batch) in enumerate(zip(self._streams, events.batches, strict=True)):
+            own = events.topic == topic
+            for row, instance in zip(
+                np.flatnonzero(full[own]).tolist(), key[own & full].tolist(), strict=True
+            ):
+                place = stream.topic, self._partition, EXAMPLE, instance
+                self._letters.write(*place, Reason.JOIN_FULL, detail, row_text(batch, row))
+
+    def _count(self, status: npt.NDArray[np.uint8], is_click: npt.NDArray[np.bool_]) -> None:
+        duplicate = status == DUPLICATE
+        clicks = int(np.count_nonzero(duplicate & is_click))
+        self.stats.duplicates[self._streams[0].topic] += int(np.count_nonzero(duplicate)) - clicks
+        self.stats.duplicates[self._streams[1].topic] += clicks
+        self.stats.late_clicks += int(np.count_nonzero(status == LATE))
+
+    def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        """All state: every known key, and the columns of the impressions that may still leave.
+
+        Slots are numbered anew from 0, since that is where the restored columns begin.
+        """
+        join = self._join.export()
+        kept = np.flatnonzero(self._may_leave(join))
+        kept = kept[np.argsort(join["slot"][kept])]
+        payload = self._columns.take(join["slot"][kept].astype(np.int64))
+        slot = np.full(len(join["key"]), -1, np.int64)
+        slot[kept] = np.arange(len(kept))
+        counters = join.pop("counters")
+        counters[0] = len(kept)
+        clicks, waiting = join.pop("clicks"), join.pop("waiting")
+        offsets = pa.array(offsets_of(clicks, "clicks that wait for an impression"))
+        columns = {name: pa.array(values) for name, values in {**join, "slot": slot}.items()}
+        columns["clicks"] = pa.ListArray.from_arrays(offsets, pa.array(waiting))
+        tables = {"join": pa.table(columns), "payload": pa.Table.from_batches([payload])}
+        for name, history in self.behaviours.export().items():
+            tables[f"history.{name}"] = history
+        return {"counters": counters.tolist(), "stats": asdict(self.stats)}, tables
+
+    def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+        """Take over what `export` gave; this one must be new."""
+        saved = tables["join"].combine_chunks()
+        clicks = saved.column("clicks").combine_chunks()
+        join: dict[str, npt.NDArray[Any]] = {
+            name: saved.column(name).to_numpy() for name in saved.column_names if name != "clicks"
+        }
+        join["clicks"] = np.diff(clicks.offsets.to_numpy()).astype(np.int32)
+        join["waiting"] = np.array(clicks.flatten().to_numpy(), np.int64)
+        join["counters"] = np.array(state["counters"], np.int64)
+        self._join.restore(join)
+        kept = np.flatnonzero(join["slot"] >= 0)
+        deadline = join["deadline"][kept[np.argsort(join["slot"][kept])]].astype(np.int64)
+        for start in range(0, len(kept), PART_ROWS):
+            rows = fitted(tables["payload"].slice(start, PART_ROWS), self.schema).combine_chunks()
+            until = int(deadline[start : start + PART_ROWS].max()) + (self._dedup if self._correct else 0)
+            self._columns.append(rows.to_batches()[0], until=until)
+        self.behaviours.restore({name: tables[f"history.{name}"] for name in self.behaviours.names})
+        self.stats = JoinStats(**state["stats"])
+
+    def _may_leave(self, join: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
+        """Which keys have an impression that waits, or that a late click may correct."""
+        leaves: npt.NDArray[np.bool_] = join["state"] == PENDING
+        if self._correct:
+            leaves |= (join["state"] == RELEASED) & (join["clicked"] == 0)
+        return leaves
+
+
+class Labelled:
+    """A log whose label is a column: 1, or true, is a click. Its instance keys are
+    partition · 2⁴⁰ + record number, counted without the records that the stream's filter left out."""
+
+    def __init__(self, pipeline: Pipeline, partition: int) -> None:
+        self._label = pipeline.log.label
+        self._payload = Payload(pipeline)
+        self._first = partition << 40
+        self._count = 0
+        self.behaviours = Behaviours(())
+        self.stats = JoinStats()
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._payload.schema
+
+    @property
+    def pending(self) -> int:
+        return 0
+
+    @property
+    def bytes(self) -> int:
+        return 0
+
+    def advance(self, events: Events, bound: int) -> Ready:
+        batch = events.batches[0]
+        if batch is None:
+            empty = pa.RecordBatch.from_pylist([], schema=self._payload.schema)
+            return Ready(empty, np.empty(0, np.float32), np.empty(0, np.int64))
+        instance = self._first + self._count + np.arange(len(events))
+        self._count += len(events)
+        user, time = events.users[0], events.times[0]
+        label = batch.column(self._label).to_numpy(zero_copy_only=False) > 0
+        rows = self._payload.rows(batch, {}, user, instance, time)
+        return Ready(rows, label.astype(np.float32), events.mark)
+
+    def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        return {"count": self._count, "stats": asdict(self.stats)}, {}
+
+    def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
+        self._count, self.stats = state["count"], JoinStats(**state["stats"])

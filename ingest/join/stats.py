@@ -1,0 +1,96 @@
+"""What an example source has seen: numbers for its owner, and for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from livectr.ingest import metrics
+from livectr.ingest.join.partition import Partition
+
+
+@dataclass(frozen=True)
+class SourceStats:
+    """Counts over own partitions: since the start of the logs, but events, examples, clicked and lookups
+    since the start of this process."""
+
+    events: Mapping[str, int]
+    """Topic → records read that the stream's filter lets through."""
+    duplicates: Mapping[str, int]
+    late_clicks: int
+    unmatched_clicks: int
+    corrections: int
+    late_events: Mapping[str, int]
+    """Topic → records that came with a time far in its past, since the start of this process."""
+    full: int
+    """Events for which the join had no room."""
+    forgotten: int
+    """Keys that the join forgot before their time, to make room."""
+    join_bytes: int
+    pending: int
+    """Impressions that wait for the end of their label window."""
+    ready: int
+    waiting: int
+    """Records that wait for those of another topic."""
+    examples: int
+    """Taken."""
+    clicked: int
+    """Examples with label 1."""
+    lookups: Mapping[str, Mapping[str, int]]
+    """Topic of a look-up table → look-ups that "found" a row, or were "missing" one."""
+    bytes_read: Mapping[str, int]
+    """Topic, look-up tables too → bytes read by this process for the columns in use."""
+
+    @staticmethod
+    def of(
+        partitions: Collection[Partition],
+        events: Mapping[str, int],
+        bytes_read: Mapping[str, int],
+        *,
+        examples: int = 0,
+        clicked: int = 0,
+        lookups: Mapping[str, Mapping[str, int]] | None = None,
+    ) -> SourceStats:
+        """The sum over partitions; `events` has every topic."""
+        stats = [partition.joiner.stats for partition in partitions]
+        return SourceStats(
+            events=dict(events),
+            duplicates={topic: sum(s.duplicates.get(topic, 0) for s in stats) for topic in events},
+            late_clicks=sum(s.late_clicks for s in stats),
+            unmatched_clicks=sum(s.unmatched_clicks for s in stats),
+            corrections=sum(s.corrections for s in stats),
+            late_events={
+                topic: sum(partition.late[index] for partition in partitions)
+                for index, topic in enumerate(events)
+            },
+            full=sum(s.full for s in stats),
+            forgotten=sum(s.forgotten for s in stats),
+            join_bytes=sum(partition.joiner.bytes for partition in partitions),
+            pending=sum(partition.joiner.pending for partition in partitions),
+            ready=sum(len(partition.ready) for partition in partitions),
+            waiting=sum(partition.waiting for partition in partitions),
+            examples=examples,
+            clicked=clicked,
+            lookups=dict(lookups or {}),
+            bytes_read=dict(bytes_read),
+        )
+
+
+class Reporter:
+    """Brings Prometheus up to date. Its counters start with the process, those of the state with the logs."""
+
+    def __init__(self, start: SourceStats) -> None:
+        self._last = start
+
+    def report(self, stats: SourceStats) -> None:
+        """Add what is new since the report before."""
+        metrics.pending_joins.set(stats.pending)
+        metrics.join_bytes.set(stats.join_bytes)
+        metrics.join_dropped.labels("event").inc(stats.full - self._last.full)
+        metrics.join_dropped.labels("key").inc(stats.forgotten - self._last.forgotten)
+        for topic, count in stats.late_events.items():
+            metrics.late_events.labels(topic).inc(count - self._last.late_events[topic])
+        metrics.late_clicks.inc(stats.late_clicks - self._last.late_clicks)
+        for topic, count in stats.duplicates.items():
+            metrics.duplicate_events.labels(topic).inc(count - self._last.duplicates[topic])
+        self._last = stats

@@ -1,0 +1,1 @@
+"""What a user writes: streams, tables, expressions, types and policies."""

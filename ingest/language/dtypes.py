@@ -1,0 +1,105 @@
+"""The types of columns and expressions, by name.
+
+Scalars: int64, int32, float32, float64, bool, string (UTF-8), binary. Lists: list<scalar> of any scalar but
+binary. Memory follows Arrow: fixed-width values; strings as offsets int32[n + 1] + bytes; lists as offsets
+int32[n + 1] + items.
+
+A column may also be an image, the bytes of a picture that decodes; no expression has that type.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from livectr.kernels.errors import ConfigError
+
+NUMBERS = ("int64", "int32", "float32", "float64")
+FIXED = (*NUMBERS, "bool")
+TEXTS = ("string", "binary")
+SCALARS = (*FIXED, *TEXTS)
+BYTES = ("binary", "image")
+"""Base64 text in JSON."""
+DTYPES = (*SCALARS, "image", *(f"list<{scalar}>" for scalar in (*FIXED, "string")))
+
+_ARROW = {
+    "int64": pa.int64(),
+    "int32": pa.int32(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "image": pa.binary(),
+}
+
+
+def check_dtype(dtype: str, where: str) -> str:
+    """Returns `dtype`, or raises ConfigError that names `where` and the known types."""
+    if dtype not in DTYPES:
+        raise ConfigError(f"{where}: unknown type {dtype!r}; known types are {', '.join(DTYPES)}")
+    return dtype
+
+
+def is_list(dtype: str) -> bool:
+    return dtype.startswith("list<")
+
+
+def element(dtype: str) -> str:
+    """The type of a list's items; a scalar type is its own element."""
+    return dtype[5:-1] if is_list(dtype) else dtype
+
+
+def list_of(dtype: str) -> str:
+    return f"list<{dtype}>"
+
+
+def arrow_type(dtype: str) -> Any:
+    """The pyarrow DataType in which columns of this type travel."""
+    return pa.list_(_ARROW[element(dtype)]) if is_list(dtype) else _ARROW[dtype]
+
+
+def is_arrow(arrow: Any, dtype: str) -> bool:
+    """Whether an Arrow type has exactly the memory layout of `dtype` (item field names do not matter)."""
+    if is_list(dtype):
+        return bool(pa.types.is_list(arrow)) and is_arrow(arrow.value_type, element(dtype))
+    return bool(arrow == _ARROW[dtype])
+
+
+def is_encoded(arrow: Any, dtype: str) -> bool:
+    """Whether an Arrow type is dictionary-encoded, with int32 indices, and its values are of `dtype`."""
+    return (
+        bool(pa.types.is_dictionary(arrow))
+        and arrow.index_type == pa.int32()
+        and is_arrow(arrow.value_type, dtype)
+    )
+
+
+def promote(a: str, b: str) -> str:
+    """The number type that holds both (NumPy's rule; bool counts as int32, so that it can be added up)."""
+    numbers = ["int32" if dtype == "bool" else dtype for dtype in (a, b)]
+    return str(np.promote_types(*numbers))
+
+
+def check_value(value: object, dtype: str, where: str) -> Any:
+    """Returns a Python value that fits the scalar `dtype`, or raises ConfigError."""
+    kinds: dict[str, tuple[type, ...]] = {
+        "bool": (bool,),
+        "string": (str,),
+        "binary": (bytes,),
+        "int32": (int,),
+        "int64": (int,),
+        "float32": (int, float),
+        "float64": (int, float),
+    }
+    fits = dtype in kinds and isinstance(value, kinds[dtype])
+    fits = fits and not (isinstance(value, bool) and dtype != "bool")
+    if fits and dtype in ("int32", "int64"):
+        fits = -(2 ** (int(dtype[3:]) - 1)) <= int(value) < 2 ** (int(dtype[3:]) - 1)  # type: ignore[call-overload]
+    if fits and dtype in ("float32", "float64"):
+        fits = bool(np.isfinite(np.dtype(dtype).type(value)))
+    if not fits:
+        raise ConfigError(f"{where}: {value!r} is not a value of type {dtype}")
+    return float(value) if dtype in ("float32", "float64") else value  # type: ignore[arg-type]

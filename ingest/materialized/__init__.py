@@ -1,0 +1,1 @@
+"""Features that are computed once, stored, and read by every training run."""

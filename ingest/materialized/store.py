@@ -1,0 +1,172 @@
+"""The files of basic features: what is materialised once and read by every training run (FeatureBox §3).
+
+    DIR/manifest.json                       the features, what they were computed from, and every file
+    DIR/partition=<p>/part-<seq>.parquet    rows in the training order of partition p
+
+Columns of a part: instance int64, order int64, time_ms int64 as in `ingest.join.examples.Examples`; failed
+bool, rows that could not be extracted; then one column per feature: int64 keys of a scalar sparse field,
+list<int64> of one with many keys, float32 of a dense number, fixed-size lists of float32 of a dense vector.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from livectr.ingest.join.label_join import LEAST_DEDUP_MS
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef
+from livectr.ingest.language.streams import roots_of
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import ConfigError
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+GROUP_ROWS = 8_192
+"""Rows of a row group, the unit of reading."""
+META = ("instance", "order", "time_ms", "failed")
+AGAIN = "livectr features materialize"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A materialised feature.
+
+    kind: "key" (one per row), "keys" (a list), "dense". width: numbers per row of a dense one, else 1.
+    digest: sha256 of what the values depend on (see `feature_of`). expression: for people.
+    """
+
+    name: str
+    kind: Literal["key", "keys", "dense"]
+    width: int
+    digest: str
+    expression: str
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """Type of its column."""
+        if self.kind == "dense":
+            return pa.float32() if self.width == 1 else pa.list_(_item(pa.float32()), self.width)
+        return pa.int64() if self.kind == "key" else pa.list_(_item(pa.int64()))
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """A Parquet file below DIR."""
+
+    path: str
+    partition: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder of basic features holds.
+
+    labelled: instances are numbered records (`labelled()`), not keys of the events. window_ms: of the label
+    join; an order is about an event time plus this. least, greatest: (instance, time_ms) over all rows; None
+    when there are none. unreadable: records that became dead letters.
+    """
+
+    features: tuple[Feature, ...]
+    pipeline: str
+    source: str
+    livectr: str
+    labelled: bool
+    window_ms: int
+    unreadable: int
+    rows: int
+    least: tuple[int, int] | None
+    greatest: tuple[int, int] | None
+    files: tuple[PartFile, ...]
+
+    def write(self, root: Path) -> None:
+        values = {"format": FORMAT, **asdict(self)}
+        (root / MANIFEST).write_text(json.dumps(values, indent=2) + "\n")
+
+    @staticmethod
+    def read(root: Path) -> Manifest:
+        """Raises ConfigError when the folder is no finished store, or one of its files is not whole."""
+        if not root.is_dir():
+            raise ConfigError(f"there is no folder {root} with basic features; make it with `{AGAIN}`")
+        try:
+            values: dict[str, Any] = json.loads((root / MANIFEST).read_text())
+        except FileNotFoundError:
+            raise ConfigError(
+                f"{root} has no {MANIFEST}: it is half-made or no folder of basic features; "
+                f"delete it and run `{AGAIN}` again"
+            ) from None
+        except ValueError:
+            values = {}
+        if values.pop("format", None) != FORMAT or set(values) != {field.name for field in fields(Manifest)}:
+            raise ConfigError(f"{root / MANIFEST} is not of this version's form; run `{AGAIN}` again")
+        values["features"] = tuple(Feature(**feature) for feature in values["features"])
+        values["files"] = tuple(PartFile(**file) for file in values["files"])
+        for end in ("least", "greatest"):
+            values[end] = tuple(values[end]) if values[end] is not None else None
+        manifest = Manifest(**values)
+        for file in manifest.files:
+            path = root / file.path
+            if not path.is_file() or path.stat().st_size != file.bytes:
+                raise ConfigError(f"{path} is missing or cut short; delete {root} and run `{AGAIN}` again")
+        return manifest
+
+
+def feature_of(pipeline: Pipeline, name: str) -> Feature:
+    """The feature of a pipeline as it would be materialised.
+
+    Its digest covers the expression with its operators' code and resources (`Expr.digest`), where JSON fields
+    lie, the columns by which tables are looked up, and for histories what makes a click count.
+    """
+    plan = pipeline.plan
+    node = plan.sparse.get(name)
+    if node is not None:
+        return Feature(
+            name, "keys" if dtypes.is_list(node.dtype) else "key", 1, _digest(pipeline, node), str(node)
+        )
+    node = plan.dense[name]
+    width = sum(part == name or part.rpartition(".")[0] == name for part in plan.dense_names)
+    return Feature(name, "dense", width, _digest(pipeline, node), str(node))
+
+
+def schema_of(features: Sequence[Feature]) -> pa.Schema:
+    """Columns of a part file; nothing in it is null."""
+    kinds = dict.fromkeys(META, pa.int64()) | {"failed": pa.bool_()}
+    kinds |= {feature.name: feature.arrow for feature in features}
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()])
+
+
+def partition_folder(partition: int) -> str:
+    return f"partition={partition}"
+
+
+def _item(kind: pa.DataType) -> pa.Field:
+    return pa.field("element", kind, nullable=False)
+
+
+def _digest(pipeline: Pipeline, node: Expr) -> str:
+    """sha256 of an expression and of where its roots come from."""
+    log = pipeline.log
+    on = {lookup.table.topic: (lookup.on, lookup.table.key) for lookup in log.lookups}
+    origins = []
+    for root in roots_of(node):
+        ref = root.ref
+        origin: list[object] = [root.name]
+        if isinstance(ref, ColumnRef) and ref.table:
+            origin += on[ref.source]
+        else:
+            stream = next(stream for stream in pipeline.streams if stream.topic == ref.source)
+            origin += [stream.json_fields.get(ref.column), stream.fill.get(ref.column)]
+            if isinstance(ref, RecentRef):  # which clicks count: those that pass and are no duplicates
+                passing = stream.filter.digest if stream.filter is not None else None
+                origin += [passing, log.on, max(log.window_ms, LEAST_DEDUP_MS), ref.passing]
+                origin += [(stream.json_fields.get(c), stream.fill.get(c)) for c in ref.columns]
+        origins.append(origin)
+    return hashlib.sha256(repr((node.digest, origins)).encode()).hexdigest()

@@ -1,0 +1,266 @@
+"""Basic features are materialised: a log's examples become Parquet files in training order, once.
+
+    source ─► label join ─► look-ups ─► extraction of the chosen features ─► a Parquet writer per partition
+
+Everything is written beside the target folder and renamed at the end: a folder of the target's name is whole.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.dead_letters.usable import judge
+from livectr.ingest.extract.extractor import Extractor
+from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.language.streams import needs_statistics
+from livectr.ingest.materialized.store import (
+    GROUP_ROWS,
+    META,
+    Feature,
+    Manifest,
+    PartFile,
+    feature_of,
+    partition_folder,
+    schema_of,
+)
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.plan.features import Features
+from livectr.kernels.errors import ConfigError
+
+PART_ROWS = 128 * GROUP_ROWS
+"""Rows of a part file."""
+TAKE_ROWS = 8_192
+I64 = npt.NDArray[np.int64]
+
+
+def choose(pipeline: Pipeline, names: Sequence[str] | None) -> tuple[Feature, ...]:
+    """The features to materialise, in the pipeline's order: those of the given names, or all that do not
+    depend on running statistics. Raises ConfigError for a name that cannot be one."""
+    known = {**pipeline.plan.sparse, **pipeline.plan.dense}
+    wanted = set(known if names is None else names)
+    if unknown := sorted(wanted - set(known)):
+        raise ConfigError(f"there is no feature {unknown[0]!r}; the pipeline's are {', '.join(known)}")
+    running = [name for name in known if name in wanted and needs_statistics(known[name])]
+    if names is not None and running:
+        raise ConfigError(
+            f"feature {running[0]!r} depends on running statistics, which training learns; leave it out"
+        )
+    if taken := wanted.intersection(META):
+        raise ConfigError(f"feature {min(taken)!r} is named like a column of the store; give it another name")
+    chosen = tuple(feature_of(pipeline, name) for name in known if name in wanted.difference(running))
+    if not chosen:
+        raise ConfigError("there is no feature to materialise: all depend on running statistics")
+    return chosen
+
+
+@dataclass(frozen=True)
+class Progress:
+    """rows written so far; behind: records that are not read yet, about."""
+
+    rows: int
+    events: int
+    behind: int
+
+
+def materialize(
+    pipeline: Pipeline,
+    *,
+    source: str,
+    target: Path,
+    features: Sequence[Feature],
+    pipeline_file: str,
+    dead_letters: DeadLetters,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Manifest:
+    """Compute the features of every example of a log, to the end that it has at the start.
+
+    Raises ConfigError when the target exists, or when the log cannot be read; DataError when too few of its
+    rows are usable.
+    """
+    part = pipeline.select([feature.name for feature in features])
+    extract = Extractor(part.plan)
+    if target.exists():
+        raise ConfigError(f"{target} exists; delete it or name another folder")
+    with _finished(target) as folder:
+        examples = ExampleSource(part, source, rank=0, world=1, until_end=True, dead_letters=dead_letters)
+        writers: dict[int, _Writer] = {}
+        rows, ends = 0, _Ends()
+        try:
+            for batch in _batches(examples):
+                values = extract(batch.columns)
+                ends.add(batch)
+                table = columns_of(batch, values, features)
+                for partition in np.unique(batch.partition).tolist():
+                    if partition not in writers:
+                        writers[partition] = _Writer(folder, partition, table.schema)
+                    writers[partition].write(table.filter(pa.array(batch.partition == partition)))
+                rows += len(batch)
+                progress(Progress(rows, sum(examples.stats.events.values()), examples.behind))
+                judge(dead_letters.rows, dead_letters.place, final=False)
+            judge(dead_letters.rows, dead_letters.place, final=True)
+        finally:
+            examples.close()
+        files = [file for number in sorted(writers) for file in writers[number].close()]
+        log = pipeline.log
+        manifest = Manifest(
+            features=tuple(features),
+            pipeline=pipeline_file,
+            source=source,
+            livectr=version("livectr"),
+            labelled=log.clicks is None,
+            window_ms=log.window_ms,
+            unreadable=dead_letters.counts.total(),
+            rows=rows,
+            least=ends.least,
+            greatest=ends.greatest,
+            files=tuple(files),
+        )
+        if manifest.labelled and manifest.unreadable:
+            raise ConfigError(
+                f"{manifest.unreadable} records of {source} cannot be read, and instances of a labelled() "
+                "log are numbered by its records; take them out of the log (see its dead letters)"
+            )
+        manifest.write(folder)
+    return manifest
+
+
+def columns_of(examples: Examples, values: Features, features: Sequence[Feature]) -> pa.RecordBatch:
+    """b rows of a store: places of the examples, and their features in the order of `features`, which is the
+    order of fields and dense numbers in `values` too."""
+    rows = len(examples)
+    places = (examples.instance, examples.order, examples.time_ms, values.failed)
+    arrays = [pa.array(column) for column in places]
+    field = number = 0
+    for feature in features:
+        if feature.kind == "dense":
+            block = values.dense[:, number : number + feature.width].ravel()
+            array = pa.array(block)
+            if feature.width > 1:
+                array = pa.FixedSizeListArray.from_arrays(array, type=feature.arrow)
+            number += feature.width
+        else:
+            offsets, keys = values.field(field) if rows else (np.zeros(1, np.int32), values.keys)
+            array = pa.array(keys)
+            if feature.kind == "keys":
+                array = pa.ListArray.from_arrays(pa.array(offsets), array, type=feature.arrow)
+            field += 1
+        arrays.append(array)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(features))
+
+
+class _Ends:
+    """The least and the greatest (instance, time_ms), each by itself."""
+
+    def __init__(self) -> None:
+        self.least: tuple[int, int] | None = None
+        self.greatest: tuple[int, int] | None = None
+
+    def add(self, examples: Examples) -> None:
+        columns = (examples.instance, examples.time_ms)
+        low, high = [int(values.min()) for values in columns], [int(values.max()) for values in columns]
+        least, greatest = self.least or low, self.greatest or high
+        self.least = min(low[0], least[0]), min(low[1], least[1])
+        self.greatest = max(high[0], greatest[0]), max(high[1], greatest[1])
+
+
+class _Writer:
+    """The part files of one partition."""
+
+    def __init__(self, root: Path, partition: int, schema: pa.Schema) -> None:
+        self._root, self._partition, self._schema = root, partition, schema
+        self._folder = root / partition_folder(partition)
+        self._folder.mkdir()
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0  # that wait
+        self._file: pq.ParquetWriter | None = None
+        self._file_rows = 0
+        self._done: list[PartFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= GROUP_ROWS:
+            self._flush(self._rows // GROUP_ROWS * GROUP_ROWS)
+
+    def close(self) -> list[PartFile]:
+        """Write what waits; returns all files."""
+        if self._rows:
+            self._flush(self._rows)
+        self._end_file()
+        return self._done
+
+    def _flush(self, rows: int) -> None:
+        """Write the first rows that wait, as row groups."""
+        table = pa.Table.from_batches(self._waiting)
+        self._waiting = table.slice(rows).to_batches()
+        self._rows -= rows
+        for start in range(0, rows, GROUP_ROWS):
+            group = table.slice(start, min(GROUP_ROWS, rows - start))
+            if self._file is None:
+                self._file, self._file_rows = self._open(), 0
+            self._file.write_table(group, row_group_size=GROUP_ROWS)
+            self._file_rows += group.num_rows
+            if self._file_rows >= PART_ROWS:
+                self._end_file()
+
+    def _path(self) -> Path:
+        return self._folder / f"part-{len(self._done):05d}.parquet"
+
+    def _open(self) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
+            self._path(),
+            self._schema,
+            compression="zstd",
+            write_statistics=["order", "time_ms"],
+            store_schema=True,
+        )
+
+    def _end_file(self) -> None:
+        if self._file is None:
+            return
+        self._file.close()
+        self._file = None
+        path = self._path()
+        name = str(path.relative_to(self._root))
+        self._done.append(PartFile(name, self._partition, self._file_rows, path.stat().st_size))
+
+
+def _batches(source: ExampleSource) -> Iterator[Examples]:
+    """All examples of a source that reads to its end, in training order."""
+    while True:
+        source.poll(0.0 if source.ended else 0.05)
+        ended, frontier = source.ended, source.frontier
+        while True:
+            order, _ = source.orders(TAKE_ROWS)
+            settled = len(order) if ended else int(np.searchsorted(order, frontier))
+            if settled < TAKE_ROWS and not (ended and settled):
+                break
+            yield source.take(settled)
+        if ended:
+            return
+
+
+@contextmanager
+def _finished(target: Path) -> Iterator[Path]:
+    """A folder that takes the name `target` when all went well, and is gone otherwise."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        folder.chmod(0o755)
+        yield folder
+        folder.rename(target)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise

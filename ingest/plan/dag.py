@@ -1,0 +1,134 @@
+"""The feature plan: expressions of a pipeline as layers of a DAG (FeatureBox §4, Fig. 4).
+
+Every call is a node; equal calls are one node; a node's layer is its depth from the roots, so the nodes of a
+layer have no dependencies among them. `ingest.extract.extractor.Extractor` compiles a plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import Expr, is_vector, width_of
+from livectr.ingest.language.resources import Array, Resource
+from livectr.ingest.language.streams import roots_of
+from livectr.ingest.operators.key import key
+from livectr.ingest.plan.layout import Layout
+from livectr.kernels.errors import ConfigError
+
+
+class FeaturePlan:
+    """Sparse fields (keys for embedding tables) and dense numbers, computed from the root columns.
+
+    A sparse expression of any type but floats becomes keys as by `key()`; a dense one must be a scalar number
+    or bool. ConfigError when an expression cannot be what it is asked to be.
+    """
+
+    def __init__(self, sparse: Mapping[str, Expr], dense: Mapping[str, Expr] | None = None) -> None:
+        self.sparse = {name: _sparse(name, expr) for name, expr in sparse.items()}
+        self.dense = {name: _dense(name, expr) for name, expr in (dense or {}).items()}
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the sparse fields, in field order."""
+        return tuple(self.sparse)
+
+    @property
+    def dense_names(self) -> tuple[str, ...]:
+        """Names of the dense numbers, in order; those of a vector `v` are v.0, v.1, …"""
+        return tuple(
+            part
+            for name, node in self.dense.items()
+            for part in ([f"{name}.{i}" for i in range(width_of(node))] if is_vector(node) else [name])
+        )
+
+    @property
+    def outputs(self) -> tuple[Expr, ...]:
+        return (*self.sparse.values(), *self.dense.values())
+
+    @cached_property
+    def roots(self) -> tuple[Expr, ...]:
+        """The columns that are needed, once per name."""
+        return roots_of(*self.outputs)
+
+    @cached_property
+    def nodes(self) -> tuple[Expr, ...]:
+        """Every node but constants, layer by layer, in order of first appearance within a layer."""
+        order: dict[int, Expr] = {}
+        stack = list(reversed(self.outputs))
+        while stack:
+            node = stack.pop()
+            if id(node) not in order and node.op != "constant":
+                order[id(node)] = node
+                stack.extend(reversed(node.inputs))
+        return tuple(sorted(order.values(), key=lambda node: node.layer))
+
+    @cached_property
+    def layers(self) -> tuple[tuple[Expr, ...], ...]:
+        """Nodes by layer; layer 0 holds the roots."""
+        depth = max((node.layer for node in self.nodes), default=-1)
+        return tuple(tuple(node for node in self.nodes if node.layer == layer) for layer in range(depth + 1))
+
+    @cached_property
+    def statistics(self) -> tuple[Expr, ...]:
+        """Nodes that know a running statistic of their first input."""
+        return tuple(node for node in self.nodes if node.device and node.device.statistic)
+
+    @cached_property
+    def resources(self) -> tuple[Resource, ...]:
+        """The resources of the nodes, in node order."""
+        return tuple(node.device.resource for node in self.nodes if node.device and node.device.resource)
+
+    def resource_words(self, addresses: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
+        """Members of the resources' structs one after the other.
+
+        Args:
+            addresses: for each resource, the addresses of its arrays.
+        """
+        pairs = zip(self.resources, addresses, strict=True)
+        return np.array([word for resource, at in pairs for word in (*at, *resource.scalars)], np.int64)
+
+    def initial_states(self) -> tuple[Array, ...]:
+        """The state of each statistic before the first batch, in the order of `statistics`."""
+        statistics = [node.device.statistic for node in self.statistics if node.device]
+        return tuple(statistic.initial() for statistic in statistics if statistic)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the results lie."""
+        return Layout(self.layers, (*self.outputs, *(node.inputs[0] for node in self.statistics)))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of what the plan computes: names, order, expressions, operators' code."""
+        outputs = [
+            [(name, node.digest) for name, node in outputs.items()] for outputs in (self.sparse, self.dense)
+        ]
+        return hashlib.sha256(repr(outputs).encode()).hexdigest()
+
+
+def _sparse(name: str, expr: object) -> Expr:
+    if not isinstance(expr, Expr):
+        raise ConfigError(f"sparse field {name!r} is {expr!r}, not an expression")
+    kind = dtypes.element(expr.dtype)
+    if kind in ("float32", "float64"):
+        raise ConfigError(
+            f"sparse field {name!r}: {expr} is {expr.dtype}; make it discrete, for example with bucketize()"
+        )
+    return key(expr) if kind in dtypes.TEXTS else expr
+
+
+def _dense(name: str, expr: object) -> Expr:
+    if not isinstance(expr, Expr):
+        raise ConfigError(f"dense feature {name!r} is {expr!r}, not an expression")
+    if expr.dtype not in dtypes.FIXED and not is_vector(expr):
+        raise ConfigError(
+            f"dense feature {name!r}: {expr} is {expr.dtype}; "
+            "a dense feature is one number per row, or a vector of fixed width"
+        )
+    return expr

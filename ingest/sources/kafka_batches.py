@@ -1,0 +1,184 @@
+"""Record batches of Kafka, read with a bound and without an end: what cannot be read is handed on as such.
+
+A producer compresses records as one batch, which the broker stores as it came: 1 MB on the wire may unpack to
+gigabytes. kafka-python unpacks a batch whole, and whatever it raises about one record stops its partition for
+ever, at each restart again. `ReadableBatch` takes the place of its batch class: it unpacks up to a limit, and
+gives an `UnreadableMessage` for a batch, or a record, that cannot be read, so that the next one follows.
+
+A broker reads a producer's batch before it takes it. So few such things arrive: a header key that is no
+UTF-8, which no broker looks at, or a batch that unpacks to too much. A wrong checksum stays an error: then
+bits were lost on a disk or on the way, which says nothing about the record.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any
+
+from kafka import codec
+from kafka.errors import CorruptRecordError, UnsupportedCodecError
+from kafka.record import memory_records
+from kafka.record.default_records import DefaultRecord, DefaultRecordBatch
+from kafka.record.util import decode_varint
+
+from livectr.ingest.chunks import UnreadableMessage
+from livectr.ingest.limits import LIMITS
+
+_CHUNK = 1024  # records that are read at once
+
+
+class TooLargeError(Exception):
+    """A batch unpacks to more than the limit."""
+
+
+class ReadableBatch(DefaultRecordBatch):  # type: ignore[misc]
+    """A record batch of format v2 whose iteration raises nothing but UnsupportedCodecError."""
+
+    _buffer: bytearray
+    _pos: int
+    _decompressed: bool
+    unpacked_bytes = LIMITS.unpacked_bytes
+    """Most bytes of a batch once it is decompressed; of the whole process."""
+
+    def __iter__(self) -> Iterator[DefaultRecord]:
+        try:
+            self._maybe_uncompress()
+        except UnsupportedCodecError:
+            raise
+        except TooLargeError:
+            detail = f"more than {self.unpacked_bytes} bytes when they are unpacked"
+            return iter([self._unreadable(detail)])
+        except Exception as error:  # decoders of damaged bytes raise whatever they stumble over
+            return iter([self._unreadable(f"{type(error).__name__}: {error}")])
+        return chain.from_iterable(self._chunks())
+
+    def _maybe_uncompress(self) -> None:
+        if not self._decompressed and self.compression_type != self.CODEC_NONE:
+            self._assert_has_codec(self.compression_type)
+            packed = memoryview(self._buffer)[self._pos :]
+            unpack = _UNPACK[self.compression_type]
+            self._buffer, self._pos = bytearray(unpack(packed, self.unpacked_bytes)), 0
+        self._decompressed = True
+
+    def _chunks(self) -> Iterator[list[DefaultRecord]]:
+        read, left = self._read_msg, self.records_count
+        last = self.base_offset - 1
+        while left > 0:
+            begin, count = self._pos, min(left, _CHUNK)
+            try:
+                records = [read() for _ in range(count)]
+            except Exception:
+                self._pos = begin
+                records = list(islice(self._one_by_one(last), count))
+            yield records
+            last = records[-1].offset
+            left = left - count if len(records) == count else 0
+
+    def _one_by_one(self, last: int) -> Iterator[DefaultRecord]:
+        """The records behind offset `last`, until one of which it is not known where it ends."""
+        while True:
+            stop, offset = self._pos, last + 1
+            try:
+                length, begin = decode_varint(self._buffer, self._pos)
+                if length < 0 or begin + length > len(self._buffer):
+                    raise CorruptRecordError(f"a record of {length} bytes")
+                stop = begin + length
+                _, at = decode_varint(self._buffer, begin)  # attributes
+                _, at = decode_varint(self._buffer, at)  # time
+                offset = max(offset, self.base_offset + decode_varint(self._buffer, at)[0])
+                record = self._read_msg()
+            except Exception as error:
+                known = stop > self._pos
+                self._pos = stop
+                rest = "" if known else f", nor are those up to offset {self.last_offset}"
+                why = f"the record is not readable{rest} ({type(error).__name__}: {error})"
+                yield self._record(min(offset, self.last_offset), UnreadableMessage(why))
+                if not known:
+                    return
+            else:
+                yield record
+            last = offset
+
+    def _unreadable(self, why: str) -> DefaultRecord:
+        detail = f"the batch of offsets {self.base_offset} to {self.last_offset} is not readable: {why}"
+        return self._record(self.base_offset, UnreadableMessage(detail, self.records_count))
+
+    def _record(self, offset: int, value: UnreadableMessage) -> DefaultRecord:
+        return DefaultRecord(0, offset, self.max_timestamp, self.timestamp_type, None, value, [])
+
+
+def bound_batches(unpacked_bytes: int) -> None:
+    """Let every consumer of this process read its batches as `ReadableBatch`, up to `unpacked_bytes`."""
+    ReadableBatch.unpacked_bytes = unpacked_bytes
+    memory_records.DefaultRecordBatch = ReadableBatch
+
+
+def _gzip(packed: memoryview, limit: int) -> bytes:
+    found, rest = b"", bytes(packed)
+    while rest:  # members may follow each other
+        member = zlib.decompressobj(wbits=31)
+        found += member.decompress(rest, limit + 1 - len(found))
+        if len(found) > limit:
+            raise TooLargeError
+        if not member.eof:
+            raise EOFError("a gzip member without its end")
+        rest = member.unused_data
+    return found
+
+
+def _zstd(packed: memoryview, limit: int) -> bytes:
+    with codec.zstd.ZstdDecompressor().stream_reader(bytes(packed), read_across_frames=True) as reader:
+        return _read(reader, limit)
+
+
+def _lz4(packed: memoryview, limit: int) -> bytes:
+    if codec.lz4 is None:  # one of the two older libraries
+        return bytes(codec.lz4_decode(bytes(packed)))
+    with codec.lz4.open(io.BytesIO(packed), "rb") as reader:
+        return _read(reader, limit)
+
+
+def _snappy(packed: memoryview, limit: int) -> bytes:
+    """Each block begins with its length, which its decoder believes."""
+    data = bytes(packed)
+    blocks = [data]
+    if codec._detect_xerial_stream(data):
+        at, blocks = 16, []
+        while at < len(data):
+            size = int.from_bytes(data[at : at + 4], "big", signed=True)
+            if size < 0:
+                raise ValueError("a snappy block of negative size")
+            blocks.append(data[at + 4 : at + 4 + size])
+            at += 4 + size
+    if sum(map(_snappy_bytes, blocks)) > limit:
+        raise TooLargeError
+    return b"".join(map(codec.snappy.decompress, blocks))
+
+
+def _snappy_bytes(block: bytes) -> int:
+    size = 0
+    for place, byte in enumerate(block[:5]):
+        size |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            break
+    return size
+
+
+def _read(reader: Any, limit: int) -> bytes:
+    found = bytearray()
+    while part := reader.read(min(limit + 1 - len(found), 1 << 20)):
+        found += part
+        if len(found) > limit:
+            raise TooLargeError
+    return bytes(found)
+
+
+_UNPACK = {
+    DefaultRecordBatch.CODEC_GZIP: _gzip,
+    DefaultRecordBatch.CODEC_SNAPPY: _snappy,
+    DefaultRecordBatch.CODEC_LZ4: _lz4,
+    DefaultRecordBatch.CODEC_ZSTD: _zstd,
+}

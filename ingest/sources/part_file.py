@@ -1,0 +1,281 @@
+"""One part file of a log: JSON lines, Arrow IPC or Parquet, read record by record number.
+
+`read` gives the next piece or None when there is nothing more at present. `final` says that the file will not
+grow any more: then an unfinished end is taken as it is. Log files only ever grow; one that became shorter is
+an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from livectr.kernels.errors import UserError
+
+_BLOCK_BYTES = 1 << 20
+_PIECE_ROWS = 16_384
+
+Fetched: TypeAlias = Callable[[int], None]
+"""Is told how many bytes were fetched."""
+
+SUFFIXES = (".jsonl", ".json", ".ndjson", ".arrow", ".arrows", ".feather", ".parquet")
+
+
+class UnreadableError(Exception):
+    """A file, or the rest of it, is not of its format."""
+
+
+class Part(Protocol):
+    """A part file, read from its beginning."""
+
+    path: Path
+    bytes_read: int
+    """What was fetched so far: blocks of lines; of Parquet the chosen columns' chunks as they lie in the
+    file; of an Arrow file the chosen columns' buffers, of an Arrow stream all bytes."""
+
+    def skip(self, records: int, final: bool) -> int:
+        """Pass over so many records, fewer when the file has fewer; returns how many."""
+
+    def read(self, final: bool) -> list[bytes] | pa.RecordBatch | None:
+        """The next lines or rows; every line and every row is a record. Raises UnreadableError."""
+
+    def bytes_left(self) -> int:
+        """About how many bytes are not read yet."""
+
+    def close(self) -> None: ...
+
+
+def open_part(path: Path, columns: Collection[str], max_record_bytes: int, stop_bytes: int | None) -> Part:
+    """The reader of a part file, by its extension.
+
+    columns: the columns to read from Arrow and Parquet.
+    max_record_bytes: what exceeds it in a line is dropped, but for one byte that tells it is too long.
+    stop_bytes: read JSON lines up to here, whatever comes later; None follows the file as it grows.
+    """
+    if path.suffix in (".jsonl", ".json", ".ndjson"):
+        return _Lines(path, max_record_bytes, stop_bytes)
+    return _Rows(path, columns)
+
+
+class _Lines:
+    def __init__(self, path: Path, max_record_bytes: int, stop_bytes: int | None) -> None:
+        self.path = path
+        self.bytes_read = 0
+        self._file = path.open("rb", buffering=0)
+        self._limit = max_record_bytes + 1
+        self._stop = stop_bytes
+        self._at = 0  # bytes read
+        self._rest = b""  # the beginning of an unfinished line
+
+    def skip(self, records: int, final: bool) -> int:
+        skipped = 0
+        while skipped < records:
+            block = self._block()
+            if not block:
+                if final and self._rest:
+                    self._rest = b""
+                    skipped += 1
+                break
+            lines = block.count(b"\n")
+            if skipped + lines < records:
+                skipped += lines
+                self._rest = block[block.rfind(b"\n") + 1 :] if lines else self._rest + block
+                self._rest = self._rest[: self._limit]
+                continue
+            cut = 0
+            for _ in range(records - skipped):
+                cut = block.index(b"\n", cut) + 1
+            skipped = records
+            self._file.seek(cut - len(block), 1)
+            self._at += cut - len(block)
+            self._rest = b""
+        return skipped
+
+    def read(self, final: bool) -> list[bytes] | None:
+        while block := self._block():
+            lines = (self._rest + block).split(b"\n")
+            self._rest = lines.pop()[: self._limit]
+            if lines:
+                return lines
+        if not final or not self._rest:
+            return None
+        lines, self._rest = [self._rest], b""
+        return lines
+
+    def bytes_left(self) -> int:
+        return max(0, (self._stop or self.path.stat().st_size) - self._at)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _block(self) -> bytes:
+        want = _BLOCK_BYTES if self._stop is None else min(_BLOCK_BYTES, self._stop - self._at)
+        block = self._file.read(want)
+        self._at += len(block)
+        self.bytes_read += len(block)
+        if not block and self.path.stat().st_size < self._at:
+            raise UserError(f"{self.path} became shorter while it was read; log files may only grow")
+        return block
+
+
+class _Rows:
+    """Arrow IPC files and streams, and Parquet; one that is being written is tried again when it grew."""
+
+    def __init__(self, path: Path, columns: Collection[str]) -> None:
+        self.path = path
+        self.bytes_read = 0
+        self._columns = set(columns)
+        self._row = 0
+        self._batches: Iterator[pa.RecordBatch] | None = None
+        self._current: pa.RecordBatch | None = None  # what is left of the batch being read
+        self._opened_bytes = 0  # size of the file when it was opened: all that the reader sees
+        self._failed_bytes = -1  # size of the file when there was nothing (more) to read
+        self._share_read = 0.0
+
+    def skip(self, records: int, final: bool) -> int:
+        self._row = min(records, _count_rows(self.path))
+        return self._row
+
+    def read(self, final: bool) -> pa.RecordBatch | None:
+        if self._current is None or self._current.num_rows == 0:
+            if self._batches is None:
+                self._opened_bytes = self.path.stat().st_size
+                if self._opened_bytes == self._failed_bytes and not final:
+                    return None
+            try:
+                self._batches = self._batches or _open_rows(
+                    self.path, self._columns, self._row, self._fetched
+                )
+                self._current = next(self._batches, None)
+                if self._current is not None:
+                    self._current.validate(full=True)
+            except Exception as error:  # readers of damaged files raise whatever they stumble over
+                self._batches, self._current, self._failed_bytes = None, None, self._opened_bytes
+                if final:
+                    raise UnreadableError(str(error)) from error
+                return None
+            if self._current is None:
+                # A stream may go on when the file has grown.
+                self._batches, self._failed_bytes, self._share_read = None, self._opened_bytes, 1.0
+                return None
+        piece = self._current.slice(0, _PIECE_ROWS)
+        self._current = self._current.slice(_PIECE_ROWS)
+        self._row += piece.num_rows
+        return piece
+
+    def bytes_left(self) -> int:
+        return round(self.path.stat().st_size * (1 - self._share_read))
+
+    def close(self) -> None:
+        self._batches = self._current = None
+
+    def _fetched(self, size: int) -> None:
+        self.bytes_read += size
+
+
+def column_names(path: Path) -> list[str]:
+    """Names of all columns of an Arrow or Parquet file."""
+    if _is_parquet(path):
+        return list(pq.read_schema(path).names)
+    with pa.OSFile(str(path)) as source:
+        return list(_ipc_opener(path)(source).schema.names)
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix == ".parquet"
+
+
+def _open_ipc(path: Path, columns: Collection[str] | None) -> tuple[pa.OSFile, pa.RecordBatchReader, int]:
+    """(file, reader, number of batches) of an IPC file; the number is -1 for an IPC stream."""
+    # No memory map: a writer that truncates the file would kill this process with SIGBUS.
+    source = pa.OSFile(str(path))
+    opener = _ipc_opener(path)
+    names = opener(source).schema.names
+    source.seek(0)
+    wanted = [number for number, name in enumerate(names) if columns is not None and name in columns]
+    # An empty list would mean every column; the first one carries the number of rows.
+    reader = opener(source, options=pa.ipc.IpcReadOptions(included_fields=wanted or [0], use_threads=False))
+    return source, reader, reader.num_record_batches if opener is pa.ipc.open_file else -1
+
+
+def _ipc_opener(path: Path) -> Callable[..., pa.RecordBatchReader]:
+    with path.open("rb") as file:
+        is_file = file.read(6) == b"ARROW1"
+    opener: Callable[..., pa.RecordBatchReader] = pa.ipc.open_file if is_file else pa.ipc.open_stream
+    return opener
+
+
+def _ipc_batches(
+    path: Path, columns: Collection[str] | None, fetched: Fetched = lambda size: None
+) -> Iterator[pa.RecordBatch]:
+    if path.stat().st_size == 0:
+        raise pa.ArrowInvalid(f"{path} is empty")
+    source, reader, count = _open_ipc(path, columns)
+    if count < 0:
+        at = 0
+        for batch in reader:
+            fetched(source.tell() - at)
+            at = source.tell()
+            yield batch
+    else:
+        for number in range(count):
+            batch = reader.get_batch(number)
+            fetched(batch.get_total_buffer_size())
+            yield batch
+
+
+def _count_rows(path: Path) -> int:
+    """Rows that can be read; `read` reports what follows them."""
+    count = 0
+    try:
+        if _is_parquet(path):
+            return int(pq.read_metadata(path).num_rows)
+        for batch in _ipc_batches(path, None):
+            count += batch.num_rows
+    except Exception:  # `read` says what it is
+        pass
+    return count
+
+
+def _open_rows(
+    path: Path, columns: Collection[str], first: int, fetched: Fetched
+) -> Iterator[pa.RecordBatch]:
+    """Batches of the columns there are, from row `first` on; `fetched` is told the bytes that each takes."""
+    if not _is_parquet(path):
+        return _from_row(_ipc_batches(path, columns, fetched), first)
+    file = pq.ParquetFile(path, pre_buffer=False)
+    names = [name for name in file.schema_arrow.names if name in columns] or file.schema_arrow.names[:1]
+    group = 0
+    while group < file.num_row_groups and first >= file.metadata.row_group(group).num_rows:
+        first -= file.metadata.row_group(group).num_rows
+        group += 1
+    groups = range(group, file.num_row_groups)
+    return _from_row(_parquet_batches(file, groups, names, fetched), first)
+
+
+def _parquet_batches(
+    file: pq.ParquetFile, groups: Iterable[int], names: Sequence[str], fetched: Fetched
+) -> Iterator[pa.RecordBatch]:
+    for group in groups:
+        fetched(chunk_bytes(file.metadata.row_group(group), names))
+        yield from file.iter_batches(_PIECE_ROWS, row_groups=[group], columns=names, use_threads=False)
+
+
+def chunk_bytes(group: pq.RowGroupMetaData, names: Collection[str]) -> int:
+    """Bytes that the chunks of some columns take in a Parquet file."""
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    wanted = tuple(f"{name}." for name in names)  # of a list's chunk: column.list.element
+    return sum(
+        chunk.total_compressed_size for chunk in chunks if f"{chunk.path_in_schema}.".startswith(wanted)
+    )
+
+
+def _from_row(batches: Iterator[pa.RecordBatch], first: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if first < batch.num_rows:
+            yield batch.slice(first)
+        first = max(0, first - batch.num_rows)

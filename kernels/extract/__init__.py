@@ -1,0 +1,1 @@
+"""Host driver of generated feature extraction."""

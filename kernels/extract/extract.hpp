@@ -1,0 +1,366 @@
+// The host side of a generated feature plan: reads Arrow columns in place, runs the layers over blocks of rows on
+// all threads, and packs the results. Host only; the plan itself (ingest/extract/codegen.py) is CUDA-clean.
+//
+// What the rows of a batch share comes as a batch of one row of its own: nodes that depend on nothing else are
+// computed once, and what other nodes read of them is spread over their blocks, pointers and sizes of strings and
+// lists alone. So a long value that all rows have costs its bytes once.
+//
+// A generated file defines `Plan` and `struct Generated` with
+//   FIELDS, LISTS, DENSE, OBSERVED, NODES     how many there are (LISTS: fields that are lists)
+//   BYTES_PER_ROW                             of the columns of results
+//   place(Plan&, uint8_t*, int64_t rows, HostPool& kept)
+//                                             gives the columns of results their memory; keys have theirs in `kept`
+//   place_shared(Plan&, uint8_t*)             the same for the row that is shared: 16 bytes a node
+//   load(Plan&, const Plan& shared, const uint8_t* shares, const ArrowArray&, const int32_t* columns, int64_t first,
+//        int32_t rows, HostPool&, HostPool& kept)
+//                                             roots; those that are outputs have their copies in `kept`
+//   load_shared(Plan&, const uint8_t* shares, const ArrowArray&, const int32_t* columns, HostPool&)
+//   run(const Plan&, const Plan& shared, const uint8_t* shares, const RowBlock&)
+//                                             all layers
+//   run_shared(const Plan&, const uint8_t* shares, const RowBlock&)
+//   extent(const Plan& shared, const uint8_t* shares)
+//                                             bytes and values that each row reads of what is shared
+//   output_pool(const Plan&)                  the pool of the outputs that are lists, or null
+//   emit(const Plan&, Emitter&)               every output, in order
+#pragma once
+#include "extract/arrow.hpp"
+#include "runtime/threads.cuh"
+
+#include <atomic>
+#include <mutex>
+
+namespace livectr {
+
+enum Failure : int64_t { TOO_LONG = -1, OUT_OF_MEMORY = -2, BAD_ARRAY = -3, TOO_MANY_VALUES = -4, TOO_MUCH_READ = -5 };
+
+// Who has a node's value.
+enum Share : uint8_t {
+    OWN = 0,     // every row its own
+    SPREAD = 1,  // all rows the same, and other nodes or dense outputs read it
+    APART = 2,   // all rows the same, and nothing but nodes of the same kind reads it
+};
+
+// What rows share, and limits of what they may give. The fields are those of ingest/extract/sharing.py.
+struct Sharing {
+    const ArrowArray* batch;  // a row of the shared roots
+    const int32_t* columns;   // of the roots that are shared
+    const uint8_t* shares;    // Share of each node
+    const uint8_t* fields;    // uint8[FIELDS]: 1 where a field is shared
+    int64_t rows;             // of the others, which may have no columns at all
+    int64_t most_values;      // of lists, in fields that are not shared
+    int64_t most_bytes;       // of one pool
+    int64_t most_read;        // of what is shared, by all rows
+    int64_t keys, failed;     // results: keys of shared fields; whether the shared row failed
+};
+
+// What a block gives: keys of all fields, field after field, in pieces that lie where they were computed.
+struct BlockKeys {
+    struct Piece {
+        const int64_t* keys;
+        int64_t size;
+    };
+    HostPool memory;
+    std::vector<Piece> pieces;
+    std::vector<size_t> ends;      // of each field's pieces
+    std::vector<int64_t> sizes;    // keys of each field
+    std::vector<int32_t> lengths;  // int32[LISTS, rows]
+
+    void begin(int64_t lists, int64_t rows) {
+        pieces.clear();
+        ends.clear();
+        sizes.clear();
+        lengths.resize(size_t(lists * rows));
+    }
+    void end_field(int64_t size) {
+        ends.push_back(pieces.size());
+        sizes.push_back(size);
+    }
+    int64_t keys() const {
+        int64_t total = 0;
+        for (const int64_t size : sizes) total += size;
+        return total;
+    }
+};
+
+// Takes a block's outputs out of its columns.
+struct Emitter {
+    BlockKeys& out;
+    int64_t first, rows, batch_rows, dense_width;
+    float* dense;       // null: not wanted
+    int64_t* observed;  // null: not wanted
+    const uint8_t* fields = nullptr;  // of each field, whether it is shared; null: all are wanted
+    bool shared = false;              // which are wanted
+    int64_t list = 0, replaced = 0, number_of_field = 0;
+
+    bool wanted() {
+        const int64_t f = number_of_field++;
+        return fields == nullptr || (fields[f] != 0) == shared;
+    }
+
+    // Keys lie in memory that outlives the block.
+    void field(const Values<int64_t>& column) {
+        if (!wanted()) return;
+        out.pieces.push_back({column.values, rows});
+        out.end_field(rows);
+    }
+    template <typename Column>
+    void field(const Column& column) {
+        if (!wanted()) return;
+        int64_t* const keys = room<int64_t>(out.memory, rows);
+        for (int64_t row = 0; row < rows; ++row) keys[row] = int64_t(column.at(row));
+        out.pieces.push_back({keys, rows});
+        out.end_field(rows);
+    }
+    // Keys of a block mostly lie one behind the other: they stay there.
+    void field(const Lists<int64_t>& column) {
+        if (!wanted()) return;
+        int32_t* const lengths = out.lengths.data() + list++ * rows;
+        BlockKeys::Piece piece{nullptr, 0};
+        int64_t before = 0;  // keys of earlier pieces
+        for (int64_t row = 0; row < rows; ++row) {
+            const Span<int64_t> span = column.values[row];
+            lengths[row] = span.size;
+            if (span.data != piece.keys + piece.size && span.size > 0) {
+                out.pieces.push_back(piece);
+                before += piece.size;
+                piece = {span.data, 0};
+            }
+            piece.size += span.size;
+        }
+        out.pieces.push_back(piece);
+        out.end_field(before + piece.size);
+    }
+    template <typename T>
+    void field(const Lists<T>& column) {
+        if (!wanted()) return;
+        int32_t* const lengths = out.lengths.data() + list++ * rows;
+        int64_t total = 0;
+        for (int64_t row = 0; row < rows; ++row) total += lengths[row] = column.values[row].size;
+        int64_t* key = room<int64_t>(out.memory, total);
+        out.pieces.push_back({key, total});
+        for (int64_t row = 0; row < rows; ++row) {
+            const auto items = column.row(row);
+            for (int32_t i = 0; i < items.size(); ++i) *key++ = int64_t(items.at(i));
+        }
+        out.end_field(total);
+    }
+
+    // A number that is not finite would poison every weight it meets: it becomes 0 and is counted.
+    template <typename Column>
+    void number(const Column& column, int64_t place) {
+        if (dense == nullptr) return;
+        for (int64_t row = 0; row < rows; ++row) put(row, place, float(column.at(row)));
+    }
+    // A list of `width` numbers; missing ones are 0.
+    template <typename Column>
+    void numbers(const Column& column, int64_t place, int64_t width) {
+        if (dense == nullptr) return;
+        for (int64_t row = 0; row < rows; ++row) {
+            const auto items = column.row(row);
+            for (int64_t i = 0; i < width; ++i) {
+                put(row, place + i, i < items.size() ? float(items.at(int32_t(i))) : 0.0f);
+            }
+        }
+    }
+    template <typename Word, typename Column>
+    void words(const Column& column, int64_t place) {
+        if (observed == nullptr) return;
+        for (int64_t row = 0; row < rows; ++row) {
+            const Word word = Word(column.at(row));
+            memcpy(observed + place * batch_rows + first + row, &word, 8);
+        }
+    }
+
+  private:
+    void put(int64_t row, int64_t place, float value) {
+        const bool finite = value - value == 0;
+        dense[(first + row) * dense_width + place] = finite ? value : 0;
+        replaced += !finite;
+    }
+};
+
+// One call at a time; kept for the next, so that memory is allocated once.
+template <typename Plan, typename Generated>
+struct Context {
+    struct Worker {
+        Plan plan;
+        Memory columns = aligned(std::max<int64_t>(Generated::BYTES_PER_ROW, 1) * BLOCK_ROWS);
+        HostPool items, bytes;
+    };
+    // The row that all rows share. It lives until `gather` is done, as other nodes' results may point into it.
+    struct Shared {
+        Plan plan;
+        Memory columns = aligned(std::max<int64_t>(16 * Generated::NODES, 1));
+        HostPool items, bytes;
+        std::vector<BlockKeys> blocks{1};
+    };
+    Plan plan{};  // resources and statistics
+    std::vector<std::unique_ptr<Worker>> idle;
+    std::unique_ptr<Shared> shared;
+    std::mutex mutex;
+    std::vector<BlockKeys> blocks;
+    std::vector<uint8_t> list_fields = Generated::list_fields();
+    std::vector<uint8_t> all_own = std::vector<uint8_t>(size_t(Generated::NODES) + 1);  // no static: libraries share it
+    int64_t rows = 0;
+    std::atomic<int64_t> replaced{0}, reruns{0};
+
+    std::unique_ptr<Worker> take() {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (idle.empty()) {
+            auto worker = std::make_unique<Worker>();
+            return worker;
+        }
+        auto worker = std::move(idle.back());
+        idle.pop_back();
+        return worker;
+    }
+    void give(std::unique_ptr<Worker> worker) {
+        std::lock_guard<std::mutex> lock(mutex);
+        idle.push_back(std::move(worker));
+    }
+
+    // Returns the number of keys, or a Failure. The batches stay the caller's, and must live until `gather` is done.
+    // sharing: null where rows share nothing.
+    int64_t extract(const ArrowArray& batch, const int32_t* columns, float* dense, int64_t* observed, uint8_t* failed,
+                    Sharing* sharing) {
+        rows = sharing == nullptr ? batch.length : sharing->rows;
+        replaced = reruns = 0;
+        if (sharing != nullptr) {
+            const int64_t failure = share(*sharing);
+            if (failure != 0) return failure;
+            if (sharing->failed) return 0;
+        }
+        const uint8_t* const shares = sharing == nullptr ? all_own.data() : sharing->shares;
+        const int64_t most_bytes = sharing == nullptr ? INT64_MAX : sharing->most_bytes;
+        blocks.resize(size_t((rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
+        std::atomic<int64_t> values{0}, failure{0};
+        const auto run = [&](int64_t block) {
+            auto worker = take();
+            const int64_t first = block * BLOCK_ROWS, count = std::min<int64_t>(BLOCK_ROWS, rows - first);
+            worker->plan = plan;
+            worker->plan.rows = count;
+            BlockKeys& out = blocks[size_t(block)];
+            for (HostPool* pool : {&worker->items, &worker->bytes, &out.memory}) {
+                pool->most = most_bytes;
+                pool->reset();
+            }
+            const int64_t grown = worker->items.grown + worker->bytes.grown;
+            const Plan& one = sharing == nullptr ? worker->plan : shared->plan;
+            Generated::place(worker->plan, worker->columns.get(), count, out.memory);
+            Generated::load(worker->plan, one, shares, batch, columns, first, int32_t(count), worker->items, out.memory);
+            out.begin(Generated::LISTS, count);
+            const ::Pool* const outputs = Generated::output_pool(worker->plan);
+            Generated::run(worker->plan, one, shares, RowBlock{int32_t(count), failed + first, worker->items,
+                                                               worker->bytes, out.memory, outputs});
+            Emitter emitter{out, first, count, rows, Generated::DENSE, dense, observed,
+                            sharing == nullptr ? nullptr : sharing->fields};
+            Generated::emit(worker->plan, emitter);
+            replaced += emitter.replaced;
+            reruns += worker->items.grown + worker->bytes.grown - grown;
+            give(std::move(worker));
+            if (sharing == nullptr) return;
+            int64_t listed = 0;
+            for (int64_t i = 0; i < emitter.list * count; ++i) listed += out.lengths[size_t(i)];
+            if ((values += listed) > sharing->most_values) throw PoolLimit();
+        };
+        parallel_for(int64_t(blocks.size()), [&](int64_t block) {
+            try {
+                if (failure == 0) run(block);
+            } catch (const PoolLimit&) {
+                failure = TOO_MANY_VALUES;
+            } catch (const BadArray&) {
+                failure = BAD_ARRAY;
+            }
+        });
+        if (failure != 0) return failure;
+        int64_t keys = 0;
+        for (const BlockKeys& block : blocks) keys += block.keys();
+        return keys > INT32_MAX ? int64_t(TOO_LONG) : keys;
+    }
+
+    // offsets int32[fields·B + 1] and keys int64[nnz], field-major, of the fields that rows have of their own.
+    void gather(int32_t* offsets, int64_t* keys, const Sharing* sharing) {
+        const uint8_t* const fields = sharing == nullptr ? nullptr : sharing->fields;
+        gather(blocks, rows, wanted(fields, false), offsets, keys);
+    }
+    // The same of the fields that are shared, which have one row.
+    void gather_shared(int32_t* offsets, int64_t* keys, const Sharing& sharing) {
+        gather(shared->blocks, 1, wanted(sharing.fields, true), offsets, keys);
+    }
+
+  private:
+    // Computes the shared row, and what other rows would read of it. Returns 0 or a Failure.
+    int64_t share(Sharing& sharing) {
+        if (!shared) shared = std::make_unique<Shared>();
+        uint8_t failed = 0;
+        try {
+            BlockKeys& out = shared->blocks[0];
+            for (HostPool* pool : {&shared->items, &shared->bytes, &out.memory}) {
+                pool->most = sharing.most_bytes;
+                pool->reset();
+            }
+            Plan& one = shared->plan = plan;
+            one.rows = 1;
+            Generated::place_shared(one, shared->columns.get());
+            Generated::load_shared(one, sharing.shares, *sharing.batch, sharing.columns, shared->items);
+            out.begin(Generated::LISTS, 1);
+            const ::Pool* const outputs = Generated::output_pool(one);
+            Generated::run_shared(one, sharing.shares,
+                                  RowBlock{1, &failed, shared->items, shared->bytes, out.memory, outputs});
+            Emitter emitter{out, 0, 1, 1, Generated::DENSE, nullptr, nullptr, sharing.fields, true};
+            Generated::emit(one, emitter);
+            sharing.keys = out.keys();
+            sharing.failed = failed;
+            const int64_t read = Generated::extent(one, sharing.shares);
+            return read > sharing.most_read / std::max<int64_t>(rows, 1) ? TOO_MUCH_READ : 0;
+        } catch (const PoolLimit&) {
+            return TOO_MANY_VALUES;
+        } catch (const BadArray&) {
+            return BAD_ARRAY;
+        }
+    }
+
+    // Of each field that is wanted, whether it is a list.
+    std::vector<uint8_t> wanted(const uint8_t* fields, bool shared) const {
+        std::vector<uint8_t> found;
+        for (size_t f = 0; f < list_fields.size(); ++f) {
+            if (fields == nullptr || (fields[f] != 0) == shared) found.push_back(list_fields[f]);
+        }
+        return found;
+    }
+
+    static void gather(const std::vector<BlockKeys>& blocks, int64_t rows, const std::vector<uint8_t>& lists,
+                       int32_t* offsets, int64_t* keys) {
+        const int64_t fields = int64_t(lists.size()), count = int64_t(blocks.size());
+        std::vector<int64_t> base(size_t(fields * count + 1));
+        for (int64_t f = 0, total = 0; f < fields; ++f) {
+            for (int64_t b = 0; b < count; ++b) {
+                base[size_t(f * count + b)] = total;
+                total += blocks[size_t(b)].sizes[size_t(f)];
+            }
+        }
+        offsets[0] = 0;
+        parallel_for(count, [&](int64_t b) {
+            const BlockKeys& block = blocks[size_t(b)];
+            const int64_t first = b * BLOCK_ROWS, size = std::min<int64_t>(BLOCK_ROWS, rows - first);
+            const int32_t* lengths = block.lengths.data();
+            for (int64_t f = 0; f < fields; ++f) {
+                int64_t at = base[size_t(f * count + b)];
+                int64_t* target = keys + at;
+                for (size_t i = f > 0 ? block.ends[size_t(f - 1)] : 0; i < block.ends[size_t(f)]; ++i) {
+                    memcpy(target, block.pieces[i].keys, size_t(block.pieces[i].size) * 8);
+                    target += block.pieces[i].size;
+                }
+                int32_t* const ends = offsets + f * rows + first + 1;
+                if (lists[size_t(f)]) {
+                    for (int64_t row = 0; row < size; ++row) ends[row] = int32_t(at += lengths[row]);
+                    lengths += size;
+                } else {
+                    for (int64_t row = 0; row < size; ++row) ends[row] = int32_t(at + row + 1);
+                }
+            }
+        });
+    }
+};
+
+}  // namespace livectr

@@ -1,0 +1,289 @@
+"""Dynamic tables in a GPU's memory: all tables of a front in one index, so a batch is one set of launches.
+
+Rows, their numbers, initial values and optimisers' steps are bit for bit those of
+`kernels.table.table.DynamicTable`: both run the functions of RowLayout.source(). Launches for n occurrences
+with U
+distinct keys: find 1; find_or_insert 9 and one wait, for the number of missing keys; update 4 more, and a
+sort of n words where keys repeat. The structure and its sources: gpu_table/bucket_index.cuh,
+gpu_table/device_rows.cuh, gpu_table/device_table.cuh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.gpu_table.device_store import DeviceStore
+from livectr.kernels.runtime.arrays import contiguous
+from livectr.kernels.runtime.device_memory import blocks_of
+from livectr.kernels.table.table import Floats, Keys, Missing, Rows
+
+CHUNK_ROWS = 1 << 20
+"""Rows that are read at a time, so that an export's memory on the device does not grow with the table."""
+MOST_KEYS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The distinct keys of n occurrences. plan: where they lie. missing: how many have no row yet."""
+
+    n: int
+    distinct: int
+    missing: int
+    plan: dict[str, int]
+
+
+class DeviceTable(DeviceStore):
+    """(table, key) -> row float32[stride] in a device's memory; any int64 is a key. Grows as memory allows.
+
+    names: the tables. `seed` and a table's name decide its initial values. target: where it runs.
+    Arguments and results are NumPy arrays; `table` is the number of a name. Not for several threads at once.
+    Raises ConfigError without a GPU, MemoryError when its memory is full.
+    """
+
+    # Host arrays in and out
+
+    def find(self, keys: npt.ArrayLike, table: int = 0) -> Rows:
+        """uint32[n] row numbers of int64[n] keys; MISSING_ROW where there is none."""
+        n, at = self._keys(keys)
+        rows = self.work.memory("row_of", 4 * n)
+        self.find_at(at, n, rows, table)
+        return self._rows(rows, n)
+
+    def find_or_insert(self, keys: npt.ArrayLike, table: int = 0) -> Rows:
+        """uint32[n] row numbers; a missing key gets its initial row. A row number holds until its erase."""
+        n, at = self._keys(keys)
+        rows = self.work.memory("row_of", 4 * n)
+        self.find_or_insert_at(at, n, rows, table)
+        return self._rows(rows, n)
+
+    def lookup(self, keys: npt.ArrayLike, table: int = 0, *, missing: Missing = "initial") -> Floats:
+        """float32[n, D] values; nothing is stored for a missing key."""
+        n, at = self._keys(keys)
+        rows, out = self.work.memory("row_of", 4 * n), self.work.memory("out", 4 * n * self.layout.dim)
+        self.lookup_at(at, n, rows, out, table, missing=missing)
+        found = self.work.download(out, (n, self.layout.dim), np.float32)
+        self.work.synchronize()
+        return found
+
+    def update(self, keys: npt.ArrayLike, grads: npt.ArrayLike, table: int = 0) -> int:
+        """One optimiser step with float32[n, D] gradients; those of equal keys are summed, in order.
+
+        Missing keys are inserted first. Returns the number of distinct keys.
+        """
+        n, at = self._keys(keys)
+        grads = contiguous(grads, np.float32, (n, self.layout.dim))
+        batch = self.group(at, n, table=table)
+        self.insert(batch)
+        self.apply(batch, self.work.upload("grads", grads))
+        self.work.synchronize()
+        return batch.distinct
+
+    def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike, table: int = 0) -> int:
+        """Store float32[n, stride] raw rows; of equal keys the last counts. Returns the distinct keys."""
+        n, at = self._keys(keys)
+        rows = contiguous(rows, np.float32, (n, self.layout.stride))
+        batch = self.group(at, n, table=table)
+        self.insert(batch)
+        source = {"source": self.work.upload("source", rows)}
+        self._in_order(batch, source, ("assign_rows", batch.distinct))
+        self.work.synchronize()
+        return batch.distinct
+
+    def erase(self, keys: npt.ArrayLike, table: int = 0) -> int:
+        """Forget keys; returns how many were there. Their rows are used again by later keys."""
+        n, at = self._keys(keys)
+        batch = self.group(at, n, table=table)
+        count = batch.distinct
+        rows = self.work.memory("row_of", 4 * n)
+        found = self.select("found", count, {**batch.plan, "row_of": rows})
+        self.release(rows, found)
+        self.work.synchronize()
+        return found
+
+    def mark(self) -> int:
+        """Close the current generation of changes; `export(since=...)` takes the number returned."""
+        self.generation += 1
+        return self.generation - 1
+
+    def export(self, table: int | None = 0, since: int = 0) -> tuple[Keys, Floats]:
+        """int64[m] keys and float32[m, stride] rows of a table (None: of all), by row number.
+
+        since 0: every row. Otherwise the rows inserted, updated or assigned after that mark. Erased keys are
+        absent, and not announced.
+        """
+        keys, tables, rows = self.export_all(since)
+        mine = slice(None) if table is None else tables == table
+        return keys[mine], rows[mine]
+
+    def export_all(self, since: int = 0, *, every: bool | None = None) -> tuple[Keys, Rows, Floats]:
+        """As `export`, of all tables: keys, numbers of tables uint32[m], rows.
+
+        every: whether rows count that are unchanged since they came from a source; None: if since is 0.
+        """
+        every = since == 0 if every is None else every
+        if since < 0:
+            raise ValueError(f"since must be 0 or a mark, not {since}")
+        listed = self.work.memory("listed", 4 * self._next_row)
+        plan = {"row_of": listed, "since": since, "all": int(every)}
+        count = self.select("changed", self._next_row, plan)
+        parts = [
+            self.read(listed + 4 * begin, min(CHUNK_ROWS, count - begin))
+            for begin in range(0, max(count, 1), CHUNK_ROWS)
+        ]
+        keys, tables, _, rows = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return keys, tables, rows
+
+    # Device memory in and out: queued
+
+    def find_at(self, keys: int, n: int, rows: int, table: int = 0) -> None:
+        """`find` of int64[n] at an address, to uint32[n] at another."""
+        self.launch({"n": n, "keys": keys, "row_of": rows, "table": table}, ("find_rows", n))
+
+    def lookup_at(
+        self, keys: int, n: int, rows: int, out: int, table: int = 0, *, missing: Missing = "initial"
+    ) -> None:
+        """`lookup`; rows: room for uint32[n]."""
+        plan = {"n": n, "keys": keys, "row_of": rows, "table": table, "out": out}
+        kernels = [("find_rows", n), ("read_values_of", n * self.parts)]
+        self.launch(plan, *kernels, *([("initial_rows", n)] if missing == "initial" else []))
+
+    def find_or_insert_at(self, keys: int, n: int, rows: int, table: int = 0) -> None:
+        """`find_or_insert`. Waits once, for the number of missing keys."""
+        batch = self.group(keys, n, table=table)
+        self.insert(batch)
+        self.launch({**batch.plan, "row_of": rows}, ("spread_rows", n))
+
+    def group(
+        self, keys: int, n: int, *, tables: int = 0, table: int = 0, step: int = 0, space: str = ""
+    ) -> Batch:
+        """The distinct keys of n occurrences and the rows of those that have one. Waits.
+
+        tables: address of uint32[n], the table of each, or 0: all of `table`. step: a stamp for rows, or 0.
+        The batch is valid until the next one of the same `space`.
+        """
+        work, slots = self.work, 1 << max(n * 2 - 1, 1).bit_length()
+        if n > MOST_KEYS:
+            raise ValueError(f"a batch may have {MOST_KEYS} keys, not {n}; use smaller batches")
+        plan = {"n": n, "blocks": blocks_of(n), "keys": keys, "tables": tables, "table": table, "step": step}
+        plan["scratch"], plan["scratch_mask"] = work.memory(space + "scratch", 4 * slots), slots - 1
+        for name in ("slot_of", "leader", "id_of", "rows"):
+            plan[name] = work.memory(space + name, 4 * n)
+        for name in ("groups", "missing"):
+            plan[name] = work.memory(space + name, 8 * (blocks_of(n) + 1))
+        self.device.clear(plan["scratch"], 4 * slots)
+        steps = (
+            "group_claim",
+            "group_count",
+            "group_sums",
+            "group_number",
+            "group_spread",
+            "find_groups",
+            "missing_sums",
+        )
+        self.launch(plan, *((step, min(n, 1) if step.endswith("sums") else n) for step in steps))
+        if n == 0:
+            return Batch(0, 0, 0, plan)
+        totals = [
+            work.download(plan[name] + 8 * blocks_of(n), (), np.int64) for name in ("groups", "missing")
+        ]
+        work.synchronize()
+        return Batch(n, int(totals[0]), int(totals[1]), plan)
+
+    def distinct(self, batch: Batch) -> tuple[Keys, Rows, npt.NDArray[np.bool_]]:
+        """The distinct keys, their tables, and which are missing, in the order of first occurrence. Waits."""
+        n, work = batch.distinct, self.work
+        plan = {**batch.plan, "n": n, "keys_out": work.memory("keys_out", 8 * n)}
+        plan |= {name: work.memory(name, 4 * n) for name in ("tables_out", "changed_out")}
+        self.launch(plan, ("list_distinct", n))
+        keys = work.download(plan["keys_out"], (n,), np.int64)
+        tables = work.download(plan["tables_out"], (n,), np.uint32)
+        missing = work.download(plan["changed_out"], (n,), np.uint32)
+        work.synchronize()
+        return keys, tables, missing > 0
+
+    def missing(self, batch: Batch) -> tuple[Keys, Rows]:
+        """Keys and tables of the missing keys, in the order of their first occurrence. Waits."""
+        n = batch.missing
+        keys, tables = self.work.memory("keys_out", 8 * n), self.work.memory("tables_out", 4 * n)
+        self.launch({**batch.plan, "keys_out": keys, "tables_out": tables}, ("list_missing", batch.n))
+        found = self.work.download(keys, (n,), np.int64), self.work.download(tables, (n,), np.uint32)
+        self.work.synchronize()
+        return found
+
+    def insert(self, batch: Batch, source: int = 0) -> None:
+        """Rows for the missing keys, in that order.
+
+        source: address of float32[missing, stride], and then the rows are unchanged; 0: they are initial.
+        """
+        if batch.missing == 0:
+            return
+        reused = min(batch.missing, self._free_count)
+        self.reserve_rows(self._next_row + batch.missing - reused)
+        self.reserve_slots(batch.missing)
+        self.launch({**batch.plan, "source": source}, ("insert_missing", batch.n))
+        self._free_count -= reused
+        self._next_row += batch.missing - reused
+        self._used += batch.missing
+
+    def apply(self, batch: Batch, grads: int, cells: int = 0) -> None:
+        """One optimiser step of a batch without missing keys.
+
+        grads: address of float32[·, D]. cells: of uint32[n], which of these each occurrence has; 0: its own.
+        """
+        dim = self.layout.dim
+        plan = {"grads": grads, "cells": cells, "sums": self.work.memory("sums", 4 * batch.distinct * dim)}
+        kernels = (("sum_gradients", batch.distinct * dim), ("update_rows", batch.distinct))
+        self._in_order(batch, plan, *kernels)
+
+    def idle(self, step: int) -> tuple[int, int]:
+        """Rows not asked for in a step: address of uint32[m], the longest unused first, and m. Waits."""
+        order = self.work.memory("order", 8 * self._next_row)
+        plan = {"order": order, "step": step}
+        count = self.select("idle", self._next_row, plan)
+        self.device.sort(order, count)
+        rows = self.work.memory("listed", 4 * count)
+        self.launch({"n": count, "order": order, "row_of": rows}, ("take_idle", count))
+        return rows, count
+
+    def used_in(self, step: int) -> int:
+        """How many rows were asked for in a step. Waits."""
+        return len(self) - self.count("idle", self._next_row, {"step": step})
+
+    def read(self, rows: int, n: int, since: int = 0) -> tuple[Keys, Rows, npt.NDArray[np.bool_], Floats]:
+        """Of rows uint32[n] at an address: keys, tables, whether changed after a mark, float32[n, stride]."""
+        work, stride = self.work, self.layout.stride
+        plan = {"n": n, "row_of": rows, "since": since, "out": work.memory("out", 4 * n * stride)}
+        plan |= {"keys_out": work.memory("keys_out", 8 * n), "tables_out": work.memory("tables_out", 4 * n)}
+        plan["changed_out"] = work.memory("changed_out", 4 * n)
+        self.launch(plan, ("read_headers", n), ("read_rows", n * stride))
+        keys = work.download(plan["keys_out"], (n,), np.int64)
+        tables = work.download(plan["tables_out"], (n,), np.uint32)
+        changed = work.download(plan["changed_out"], (n,), np.uint32)
+        floats = work.download(plan["out"], (n, stride), np.float32)
+        work.synchronize()
+        return keys, tables, changed > 0, floats
+
+    # Inside
+
+    def _in_order(self, batch: Batch, plan: dict[str, int], *kernels: tuple[str, int]) -> None:
+        """Launches what reads a batch's occurrences by distinct key."""
+        order = self.work.memory("order", 8 * batch.n)
+        starts = self.work.memory("starts", 4 * (batch.distinct + 1))
+        whole = {**batch.plan, "distinct": batch.distinct, "order": order, "starts": starts, **plan}
+        self.launch(whole, ("list_occurrences", batch.n))
+        if batch.distinct < batch.n:  # else they are in order: keys are numbered by their first occurrence
+            self.device.sort(order, batch.n)
+        self.launch(whole, ("find_starts", batch.n), *kernels)
+
+    def _keys(self, keys: npt.ArrayLike) -> tuple[int, int]:
+        """How many, and where their copy is."""
+        array = contiguous(keys, np.int64, (None,))
+        return len(array), self.work.upload("keys", array)
+
+    def _rows(self, address: int, n: int) -> Rows:
+        found = self.work.download(address, (n,), np.uint32)
+        self.work.synchronize()
+        return found

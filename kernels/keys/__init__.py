@@ -1,0 +1,1 @@
+"""64-bit keys: combined, made unique, grouped, and coded for the wire."""

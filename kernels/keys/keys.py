@@ -1,0 +1,127 @@
+"""Keys of several columns as one, and dense numbers for keys: what joins and look-ups are made of."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.runtime.compiler import compile_host
+
+I64 = npt.NDArray[np.int64]
+U32 = npt.NDArray[np.uint32]
+
+MISSING = 0xFFFFFFFF
+"""The number of a key that has none."""
+
+_SOURCE = """
+#include "runtime/index.cuh"
+#include "runtime/threads.cuh"
+
+extern "C" {
+
+void combine_keys(int64_t* keys, const int64_t* others, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) keys[i] = static_cast<int64_t>(hash_combine(keys[i], others[i]));
+}
+
+void hash_texts(const uint8_t* bytes, const int32_t* offsets, int64_t n, int64_t* keys) {
+    livectr::parallel_chunks(n, 8192, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+            keys[i] = static_cast<int64_t>(hash_bytes(bytes + offsets[i], offsets[i + 1] - offsets[i]));
+    });
+}
+
+struct Numbers {
+    Index index{0};
+    uint32_t count = 0;
+};
+
+void* numbers_new() { return new Numbers; }
+void numbers_free(void* numbers) { delete static_cast<Numbers*>(numbers); }
+
+void numbers_find(void* numbers, const int64_t* keys, int64_t n, uint32_t* out) {
+    find_rows(static_cast<Numbers*>(numbers)->index.view(), keys, n, out);
+}
+
+// Returns how many keys have a number now.
+uint32_t numbers_assign(void* handle, const int64_t* keys, int64_t n, uint32_t* out) {
+    auto& numbers = *static_cast<Numbers*>(handle);
+    for (int64_t i = 0; i < n; ++i) {
+        out[i] = numbers.index.find_or_insert(keys[i], numbers.count);
+        numbers.count += out[i] == numbers.count;
+    }
+    return numbers.count;
+}
+
+}
+"""
+
+
+def combine_keys(keys: I64, others: I64) -> I64:
+    """One key int64[n] of two; the order matters."""
+    if len(keys) != len(others):
+        raise ValueError("keys differ in number")
+    combined = keys.copy()
+    _library().combine_keys(combined, others, len(combined))
+    return combined
+
+
+def hash_texts(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> I64:
+    """XXH64 of each text, int64[n].
+
+    Args:
+        data: uint8[m], the bytes of all texts.
+        offsets: int32[n + 1], where each text begins; offsets[n] is the end of the last.
+    """
+    keys = np.empty(len(offsets) - 1, np.int64)
+    _library().hash_texts(data, offsets, len(keys), keys)
+    return keys
+
+
+class KeyNumbers:
+    """Numbers keys 0, 1, 2… in order of first sight: the dictionary of a look-up table."""
+
+    def __init__(self) -> None:
+        self._calls = _library()
+        self._handle = self._calls.numbers_new()
+        self._count = 0
+
+    def __del__(self) -> None:
+        if handle := getattr(self, "_handle", None):
+            self._calls.numbers_free(handle)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def find(self, keys: I64) -> U32:
+        """Numbers uint32[n] of keys int64[n]; MISSING for an unknown key."""
+        numbers = np.empty(len(keys), np.uint32)
+        self._calls.numbers_find(self._handle, keys, len(keys), numbers)
+        return numbers
+
+    def assign(self, keys: I64) -> U32:
+        """Numbers uint32[n] of keys int64[n]; an unknown key gets the next one."""
+        numbers = np.empty(len(keys), np.uint32)
+        self._count = int(self._calls.numbers_assign(self._handle, keys, len(keys), numbers))
+        return numbers
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = compile_host(_SOURCE, name="keys")
+    i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
+    u32 = np.ctypeslib.ndpointer(np.uint32, flags="C")
+    bytes_, i32 = np.ctypeslib.ndpointer(np.uint8, flags="C"), np.ctypeslib.ndpointer(np.int32, flags="C")
+    handle, number = ctypes.c_void_p, ctypes.c_int64
+    library.combine_keys.argtypes = [i64, i64, number]
+    library.hash_texts.argtypes = [bytes_, i32, number, i64]
+    library.numbers_new.restype = handle
+    library.numbers_free.argtypes = [handle]
+    library.numbers_find.argtypes = [handle, i64, number, u32]
+    library.numbers_assign.restype, library.numbers_assign.argtypes = (
+        ctypes.c_uint32,
+        [handle, i64, number, u32],
+    )
+    return library

@@ -1,0 +1,60 @@
+"""Unique keys of many segments at once (`keys/unique.cuh`)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.runtime.arrays import contiguous
+from livectr.kernels.runtime.compiler import compile_host
+
+I64 = npt.NDArray[np.int64]
+U32 = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Unique:
+    """Unique keys of S segments, U in all: segment s has keys[bounds[s] : bounds[s + 1]].
+
+    keys i64[U]: those of a segment in the order of their first appearance; bounds i64[S + 1]; index u32[nnz]:
+    of each given key, within its segment's unique ones.
+    """
+
+    keys: I64
+    bounds: I64
+    index: U32
+
+
+def unique_segments(keys: I64, bounds: I64) -> Unique:
+    """The unique keys of each segment keys[bounds[s] : bounds[s + 1]], and where each key is among them.
+
+    keys: i64[nnz]; bounds: i64[S + 1], rising from 0 to nnz, less than 2³¹ keys a segment. LIVECTR_THREADS
+    share the segments; the result does not depend on them. O(nnz). Raises ValueError, MemoryError.
+    """
+    keys = contiguous(keys, np.int64, (None,))
+    bounds = contiguous(bounds, np.int64, (None,))
+    sizes = np.diff(bounds)
+    if not len(bounds) or bounds[0] != 0 or bounds[-1] != len(keys) or (sizes < 0).any():
+        raise ValueError(f"bounds must rise from 0 to the number of keys, {len(keys)}")
+    if len(sizes) and sizes.max() >= 1 << 31:
+        raise ValueError(
+            f"a segment of {sizes.max()} keys; the most is {(1 << 31) - 1}: take smaller batches"
+        )
+    unique, ends, index = np.empty(len(keys), np.int64), np.empty_like(bounds), np.empty(len(keys), np.uint32)
+    if _library().unique_segments(keys, bounds, len(sizes), unique, ends, index) < 0:
+        raise MemoryError("out of memory for the unique keys of a batch")
+    return Unique(unique[: ends[-1]], ends, index)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = compile_host('#include "keys/unique.cuh"\n', name="unique keys")
+    i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
+    u32 = np.ctypeslib.ndpointer(np.uint32, flags="C")
+    library.unique_segments.restype = ctypes.c_int32
+    library.unique_segments.argtypes = [i64, i64, ctypes.c_int64, i64, i64, u32]
+    return library

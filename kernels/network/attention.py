@@ -1,0 +1,99 @@
+"""DIN's activation unit on the host: lists of vectors, looked at from queries, forward and backward.
+
+`network/attention.cuh` is compiled for a unit's widths and number type; `models.attention` has the equations.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.runtime.arrays import address, contiguous
+from livectr.kernels.runtime.compiler import compile_host
+
+Reals = npt.NDArray[Any]
+I64 = npt.NDArray[np.int64]
+
+_TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+_FLAGS = ("-ffp-contract=fast",)  # as torch's products: what is rounded depends on the CPU
+
+
+class AttentionKernel:
+    """The unit of vectors of `dim` numbers with hidden layers of `widths`, for arrays of f32 or f64.
+
+    Attributes:
+        parameters: how many; W_1 [4 dim, H_1], W_2 [H_1, H_2] … W_{L+1} [H_L, 1], then b_1 … b_{L+1}, then
+            slopes of H_1 … H_L, in one array.
+
+    LIVECTR_THREADS share the samples; results do not depend on how many there are.
+    Raises ValueError for other types, and without a hidden layer.
+    """
+
+    def __init__(self, dim: int, widths: Sequence[int], dtype: npt.DTypeLike) -> None:
+        self.dim, self.dtype = dim, np.dtype(dtype)
+        if self.dtype not in _TYPES or dim < 1 or not widths or min(widths) < 1:
+            raise ValueError(f"no unit of {dim} numbers of {self.dtype} with layers of {list(widths)}")
+        self._library = _compiled(dim, tuple(widths), _TYPES[self.dtype])
+        self.parameters: int = self._library.attention_parameters()
+
+    def forward(
+        self, parameters: Reals, values: Reals, offsets: I64, query: Reals, *, same: bool = False
+    ) -> Reals:
+        """values [nnz, dim] in lists with offsets i64[B + 1], query [B, dim] → pooled [B, dim].
+
+        same: every query looks at the first list. Raises ValueError for arrays that do not fit.
+        """
+        p, values, offsets, query = self._checked(parameters, values, offsets, query)
+        out = np.empty_like(query)
+        self._library.attention_forward(
+            *map(address, (p, values, offsets)), same, address(query), len(query), address(out)
+        )
+        return out
+
+    def backward(
+        self, parameters: Reals, values: Reals, offsets: I64, query: Reals, of_out: Reals
+    ) -> tuple[Reals, Reals, Reals]:
+        """The gradient of what `forward` gave → those of values, query and parameters."""
+        p, values, offsets, query = self._checked(parameters, values, offsets, query)
+        of_out = contiguous(of_out, self.dtype, query.shape)
+        of_values, of_query, of_p = np.zeros_like(values), np.empty_like(query), np.empty_like(p)
+        given = map(address, (p, values, offsets, query, of_out))
+        if not self._library.attention_backward(
+            *given, len(query), *map(address, (of_values, of_query, of_p))
+        ):
+            raise MemoryError("no memory for the gradients of an activation unit")
+        return of_values, of_query, of_p
+
+    def _checked(
+        self, parameters: Reals, values: Reals, offsets: I64, query: Reals
+    ) -> tuple[Reals, Reals, I64, Reals]:
+        p = contiguous(parameters, self.dtype, (self.parameters,))
+        values = contiguous(values, self.dtype, (None, self.dim))
+        query = contiguous(query, self.dtype, (None, self.dim))
+        offsets = contiguous(offsets, np.int64, (len(query) + 1,))
+        if offsets[0] < 0 or offsets[-1] > len(values) or (np.diff(offsets) < 0).any():
+            raise ValueError(f"offsets must rise from 0 to at most {len(values)}, the number of vectors")
+        return p, values, offsets, query
+
+
+@functools.cache
+def _compiled(dim: int, widths: tuple[int, ...], real: str) -> ctypes.CDLL:
+    layers = ", ".join(map(str, widths))
+    source = (
+        f"using Real = {real};\n"
+        f"constexpr int K = {dim}, HIDDEN = {len(widths)}, WIDTHS[] = {{{layers}}};\n"
+        '#include "network/attention.cuh"\n'
+    )
+    library = compile_host(source, name="attention", flags=_FLAGS)
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    library.attention_parameters.restype, library.attention_parameters.argtypes = number, []
+    library.attention_forward.restype = None
+    library.attention_forward.argtypes = [pointer, pointer, pointer, ctypes.c_int32, pointer, number, pointer]
+    library.attention_backward.restype = ctypes.c_bool
+    library.attention_backward.argtypes = [*[pointer] * 5, number, *[pointer] * 3]
+    return library

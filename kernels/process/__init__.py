@@ -1,0 +1,1 @@
+"""What a process needs of its operating system: children, threads, disk, heap."""

@@ -1,0 +1,1 @@
+"""Compiler, devices, memory and threads of generated and hand-written kernels."""

@@ -1,0 +1,205 @@
+"""The run-time compiler: one CUDA C++ source, two targets.
+
+`compile_host` builds a shared library with the host's C++ compiler and keeps it in a cache;
+`compile_cubin` builds the same source for a GPU with NVRTC (no GPU is needed to compile).
+A source is a string; `#include "x.cuh"` finds the files of this folder.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from livectr.kernels.errors import ConfigError, KernelError
+
+KERNELS = Path(__file__).resolve().parents[1]
+"""The folder where `#include "room/file.cuh"` looks."""
+# -ffp-contract=off: a fused multiply-add rounds once instead of twice, so results would depend on the CPU.
+HOST_FLAGS = (
+    *("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"),
+    *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
+)
+# -default-device: a generic lambda inside a device function is one too.
+DEVICE_FLAGS = ("-std=c++17", "-fmad=false", "-default-device")
+_INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+
+_loaded: dict[Path, ctypes.CDLL] = {}
+_lock = threading.Lock()
+
+
+def thread_count() -> int:
+    """Threads of the host kernels (`runtime/threads.cuh`): LIVECTR_THREADS, else the CPUs of this machine."""
+    text = os.environ.get("LIVECTR_THREADS", "")
+    if not text:
+        return os.cpu_count() or 1
+    if not text.isdigit() or int(text) < 1:
+        raise ConfigError(f"LIVECTR_THREADS={text!r} must be a whole number of at least 1")
+    return int(text)
+
+
+def compile_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
+    """Compile C++17 `source` for this machine, or take it from the cache, and load it.
+
+    The cache is $LIVECTR_CACHE_DIR/kernels (default ~/.cache/livectr/kernels); a file's name is the
+    SHA-256 of all that decides its content: source, included files, flags, compiler, and what it knows of
+    the CPU.
+    Calls into the library release the GIL. `name` only appears in errors.
+
+    Raises KernelError with the compiler's text; ConfigError for a bad LIVECTR_THREADS, without a
+    compiler, and for a cache folder that cannot be written.
+    """
+    thread_count()  # the library reads the same variable and cannot complain about it
+    compiler = _compiler()
+    all_flags = (*HOST_FLAGS, *flags)
+    key = _key(_identity(tuple(compiler)), "\0".join(all_flags), source, *_included(source))
+    path = _cache_folder() / f"{key}.so"
+    with _lock:
+        if path not in _loaded:
+            if not path.exists():
+                _build(source, path, [*compiler, *all_flags], name)
+            _loaded[path] = ctypes.CDLL(str(path))
+        return _loaded[path]
+
+
+def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
+    """Compile CUDA C++ `source` to a cubin for `arch` with NVRTC. Raises KernelError."""
+    try:
+        from cupy.cuda import nvrtc
+    except ImportError as error:
+        raise KernelError('compiling for a GPU needs CuPy: pip install "livectr[gpu]"') from error
+    program = nvrtc.createProgram(source, "kernel.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, [f"-arch={arch}", *DEVICE_FLAGS, f"-I{KERNELS}"])
+        return bytes(nvrtc.getCUBIN(program))
+    except nvrtc.NVRTCError as error:
+        raise KernelError(f"{error}\n{nvrtc.getProgramLog(program)}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def cached_cubin(source: str, *, arch: str) -> Path:
+    """The file of `compile_cubin`'s result, compiled once: the cache is that of `compile_host`.
+
+    Its name is the SHA-256 of source, included files, flags, arch and NVRTC's build.
+    """
+    key = _key(_nvrtc_identity(), arch, "\0".join(DEVICE_FLAGS), source, *_included(source))
+    path = _cache_folder() / f"{key}.cubin"
+    if not path.exists():
+        cubin = compile_cubin(source, arch=arch)
+        _make_folder(path.parent)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as built:
+            built.write(cubin)
+        Path(built.name).replace(path)
+    return path
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the kernel cache {folder} cannot be made ({error.strerror}); set LIVECTR_CACHE_DIR"
+        ) from None
+
+
+def _build(source: str, path: Path, command: list[str], name: str) -> None:
+    """Compile into a file of our own, then rename: another process never loads half a library."""
+    _make_folder(path.parent)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        built = Path(folder, "kernel.so")
+        done = subprocess.run(
+            [*command, f"-I{KERNELS}", "-x", "c++", "-", "-o", str(built)],
+            input=source,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise KernelError(f"kernel {name!r} does not compile:\n{done.stderr.strip()}")
+        if not built.exists():
+            raise ConfigError(f"{command[0]} is no C++ compiler: {_INSTALL}")
+        built.replace(path)
+
+
+def _compiler() -> list[str]:
+    """$CXX (may hold arguments), else c++ or g++. Raises ConfigError that says which package to install."""
+    wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
+    for candidate in wanted:
+        try:
+            words = shlex.split(candidate)
+        except ValueError:  # an open quotation
+            continue
+        if words and shutil.which(words[0]):
+            return words
+    raise ConfigError(f"no C++ compiler found ({' or '.join(wanted)}): {_INSTALL}")
+
+
+_INSTALL = "install the package g++ (gcc-c++ on Fedora), or set CXX to a C++17 compiler"
+
+
+@functools.cache
+def _identity(compiler: tuple[str, ...]) -> str:
+    """The compiler's file and version, and the macros that it predefines with our flags.
+
+    The macros name what -march=native found in this CPU, so that a cache on a shared disk, or in an image,
+    never gives an illegal instruction, and what a wrapper or $CXX adds.
+    """
+    file = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
+    told = file.stat()
+    version = _output([*compiler, "--version"])
+    macros = _output([*compiler, *HOST_FLAGS, "-dM", "-E", "-x", "c++", os.devnull])
+    return "\0".join((*compiler, str(file), str(told.st_size), str(told.st_mtime_ns), version, macros))
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise ConfigError(f"{command[0]} cannot be run ({error.strerror}): {_INSTALL}") from None
+    if done.returncode != 0:
+        raise ConfigError(f"{command[0]} is no C++ compiler: {_INSTALL}")
+    return done.stdout
+
+
+@functools.cache
+def _nvrtc_identity() -> str:
+    """The build of NVRTC, which it writes into the PTX of a program without a kernel."""
+    from cupy.cuda import nvrtc
+
+    program = nvrtc.createProgram("", "empty.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, [])
+        return str(nvrtc.getPTX(program))
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _key(*parts: str) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(f"{len(part)}:{part}".encode())
+    return digest.hexdigest()
+
+
+def _included(source: str) -> list[str]:
+    """Text of every file of this folder that `source` includes, directly or not, in order of first use."""
+    texts: dict[str, str] = {}
+    waiting = _INCLUDE.findall(source)
+    while waiting:
+        name = waiting.pop(0)
+        path = KERNELS / name
+        if name not in texts and path.is_file():
+            texts[name] = path.read_text()
+            waiting += _INCLUDE.findall(texts[name])
+    return list(texts.values())
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("LIVECTR_CACHE_DIR") or Path.home() / ".cache" / "livectr") / "kernels"

@@ -1,0 +1,76 @@
+"""Rows of several arrays side by side: the threads share the copying, and the page faults of what is mapped
+into memory."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.runtime.compiler import compile_host
+
+Rows = npt.NDArray[Any]
+I32 = npt.NDArray[np.int32]
+
+_SOURCE = """
+#include <cstdint>
+#include <cstring>
+
+#include "runtime/threads.cuh"
+
+// from[i] < 0: zeros
+extern "C" void gather_rows(const char* const* sources, const int32_t* from, const int32_t* row, int64_t n,
+                            int64_t row_bytes, char* out) {
+    const int64_t grain = 1 + (int64_t(64) << 10) / row_bytes;
+    livectr::parallel_chunks(n, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+            char* const to = out + i * row_bytes;
+            if (from[i] < 0) {
+                memset(to, 0, size_t(row_bytes));
+            } else {
+                memcpy(to, sources[from[i]] + int64_t(row[i]) * row_bytes, size_t(row_bytes));
+            }
+        }
+    });
+}
+"""
+
+
+def gather_rows(sources: Sequence[Rows], source: I32, row: I32, out: Rows) -> None:
+    """out[i] = sources[source[i]][row[i]], or 0 where source[i] is negative.
+
+    sources: C-contiguous [·, width], of one type with `out` [n, width]; source, row: int32[n].
+    LIVECTR_THREADS share the rows. Raises ValueError for arrays of other shapes, IndexError for a row that is
+    not there.
+    """
+    source, row = (np.ascontiguousarray(values, np.int32) for values in (source, row))
+    if not len(source) == len(row) == len(out) or not out.flags.c_contiguous:
+        raise ValueError("source, row and out must have one length, and out be contiguous")
+    for array in sources:
+        if array.shape[1:] != out.shape[1:] or array.dtype != out.dtype or not array.flags.c_contiguous:
+            raise ValueError(f"rows are {array.dtype}{array.shape[1:]}, not {out.dtype}{out.shape[1:]}")
+    if not out.size:
+        return
+    if source.max() >= len(sources):
+        raise IndexError(f"source {source.max()} of {len(sources)}")
+    taken = source >= 0
+    lengths = np.array([len(array) for array in sources], np.int64)
+    if (row[taken] < 0).any() or (row[taken] >= lengths[source[taken]]).any():
+        raise IndexError("a row that is not there")
+    starts = np.array([array.ctypes.data for array in sources], np.uint64)
+    row_bytes = out.itemsize * out.size // len(out)
+    _library().gather_rows(starts.ctypes.data, source, row, len(out), row_bytes, out.ctypes.data)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = compile_host(_SOURCE, name="gather")
+    i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    library.gather_rows.restype = None
+    library.gather_rows.argtypes = [pointer, i32, i32, number, number, pointer]
+    return library

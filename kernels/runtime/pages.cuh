@@ -1,0 +1,43 @@
+// Memory of the tables: address space now, pages when they are first written.
+#pragma once
+#include "runtime/shim.cuh"
+#ifdef LIVECTR_HOST
+
+#include <algorithm>
+#include <new>
+#include <sys/mman.h>
+#include <utility>
+#include <vector>
+
+namespace {
+
+// A zeroed block that never moves. From its byte `huge_from` on it asks for 2 MiB pages (fewer TLB misses
+// on random rows); a table's first block starts without, so that a small table stays small.
+class Pages {
+  public:
+    static constexpr int64_t HUGE_PAGE = 2 << 20;
+
+    Pages(int64_t bytes, int64_t huge_from) : bytes_(bytes + HUGE_PAGE) {
+        base_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (base_ == MAP_FAILED) throw std::bad_alloc();
+        data_ = static_cast<char*>(base_) + -reinterpret_cast<uintptr_t>(base_) % HUGE_PAGE;
+        // a wish: without it everything still works
+        if (huge_from < bytes) madvise(data_ + huge_from, bytes - huge_from, MADV_HUGEPAGE);
+    }
+    Pages(Pages&& other) noexcept
+        : base_(std::exchange(other.base_, MAP_FAILED)), data_(other.data_), bytes_(other.bytes_) {}
+    Pages& operator=(Pages&&) = delete;
+    ~Pages() {
+        if (base_ != MAP_FAILED) munmap(base_, bytes_);
+    }
+    char* data() const { return data_; }
+
+  private:
+    void* base_;
+    char* data_;
+    int64_t bytes_;
+};
+
+}  // namespace
+
+#endif

@@ -1,0 +1,1 @@
+"""Kernels of the stream: label join, histories, event time, JSON depth."""

@@ -1,0 +1,124 @@
+"""Behaviour histories of users: a Python face of `stream/history.hpp`."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.runtime.compiler import compile_host
+from livectr.kernels.runtime.offsets import check_offsets
+
+I64 = npt.NDArray[np.int64]
+I32 = npt.NDArray[np.int32]
+U8 = npt.NDArray[np.uint8]
+
+QUERY, APPEND = 0, 1
+
+
+class Cut(NamedTuple):
+    """What a query asks for: the last `limit` items that are at most `within_ms` old."""
+
+    limit: int
+    within_ms: int
+
+
+class Histories(NamedTuple):
+    """m users: users int64[m] (rising), lengths int32[m], and, user after user, oldest first, items
+    int64[sum of lengths] and their event times ts int64[sum of lengths]."""
+
+    users: I64
+    lengths: I32
+    items: I64
+    ts: I64
+
+
+class HistoryTable:
+    """Per user the last `n` (item, time), kept by time; of equal times the earlier arrival comes first.
+
+    A query of time t sees the items that were appended before it in the sequence and have a time ≤ t. The
+    outcome is a function of the sequence alone, not of how it is cut into calls. Memory grows with the number
+    of users, by what each has of `n`. Not safe for use by several threads at once.
+    """
+
+    def __init__(self, n: int) -> None:
+        if n < 1:
+            raise ValueError("a history holds at least one item")
+        self._calls = _library()
+        self._handle = self._calls.history_new(n)
+
+    def __del__(self) -> None:
+        if handle := getattr(self, "_handle", None):
+            self._calls.history_free(handle)
+
+    def __len__(self) -> int:
+        """Users known."""
+        return int(self._calls.history_size(self._handle))
+
+    def push(self, kind: U8, user: I64, item: I64, ts: I64, cuts: Sequence[Cut]) -> list[tuple[I32, I64]]:
+        """Feed m events in sequence: kind (QUERY or APPEND; a query's item is not read), each [m].
+
+        Returns for each cut the answers of the q queries as (offsets int32[q + 1], items int64[…]), an answer
+        newest last.
+        """
+        m = len(kind)
+        if not m == len(user) == len(item) == len(ts):
+            raise ValueError("kind, user, item and ts differ in length")
+        limits = np.array([cut.limit for cut in cuts], np.int64)
+        withins = np.array([cut.within_ms for cut in cuts], np.int64)
+        sizes = np.empty(len(cuts), np.int64)
+        args = (kind, user, item, ts, len(cuts), limits, withins, sizes)
+        self._calls.history_push(self._handle, m, *args)
+        queries = m - int(np.count_nonzero(kind))
+        answers = []
+        for cut, size in enumerate(sizes):
+            check_offsets(int(size), "behaviours that a batch asks for")
+            offsets, items = np.empty(queries + 1, np.int32), np.empty(size, np.int64)
+            self._calls.history_take(self._handle, cut, offsets, items)
+            answers.append((offsets, items))
+        return answers
+
+    def mark(self) -> int:
+        """Close the current generation and return its number: `export(since=g)` is what changed after it."""
+        return int(self._calls.history_mark(self._handle))
+
+    def export(self, since: int = 0) -> Histories:
+        """Histories with an append after mark `since`; all of them for 0."""
+        sizes = np.empty(2, np.int64)
+        self._calls.history_export_sizes(self._handle, since, sizes)
+        users, behaviours = (int(size) for size in sizes)
+        out = Histories(
+            np.empty(users, np.int64),
+            np.empty(users, np.int32),
+            np.empty(behaviours, np.int64),
+            np.empty(behaviours, np.int64),
+        )
+        self._calls.history_export(self._handle, since, *out)
+        return out
+
+    def assign(self, histories: Histories) -> None:
+        """Put histories in the place of what is known of their users; it counts as a change."""
+        self._calls.history_assign(self._handle, len(histories.users), *histories)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = compile_host('#include "stream/history.hpp"\n', name="behaviour histories")
+    i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
+    i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
+    u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")
+    handle, number = ctypes.c_void_p, ctypes.c_int64
+    library.history_new.restype, library.history_new.argtypes = handle, [number]
+    library.history_free.argtypes = [handle]
+    library.history_size.restype, library.history_size.argtypes = number, [handle]
+    library.history_mark.restype, library.history_mark.argtypes = number, [handle]
+    library.history_push.argtypes = [handle, number, u8, i64, i64, i64, number, i64, i64, i64]
+    library.history_take.argtypes = [handle, number, i32, i64]
+    library.history_export_sizes.argtypes = [handle, number, i64]
+    library.history_export.argtypes = [handle, number, i64, i32, i64, i64]
+    library.history_assign.argtypes = [handle, number, i64, i32, i64, i64]
+    return library

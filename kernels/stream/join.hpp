@@ -1,0 +1,395 @@
+// The windowed label join as a sequential state machine (host only).
+//
+// It sees one partition's events in event-time order, each with the watermark m at its place in that order. An
+// impression waits until the watermark passes its deadline, max(ts + window, m); then it leaves with its label.
+// Everything is decided by the sequence of (kind, key, ts, m) alone, never by how it was cut into calls: `push`
+// advances the state to each event's own watermark before it looks the event's key up.
+//
+//   (unknown) ─click─► WAITING ─impression─► PENDING ─deadline < m─► RELEASED ─deadline + dedup < m─► (unknown)
+//       └──────────────impression───────────────┘
+//
+// Each state has its share of `max_bytes`. A click or impression for which there is no room is refused; so clicks
+// without impressions never take the room of impressions. Of released keys the oldest are forgotten before their time.
+#pragma once
+#include <algorithm>
+#include <deque>
+#include <queue>
+#include <vector>
+
+#include "runtime/index.cuh"
+
+namespace {
+
+enum Kind : uint8_t { kImpression = 0, kClick = 1 };
+enum Status : uint8_t { kAccepted = 0, kDuplicate = 1, kLate = 2, kUnmatched = 3, kOutside = 4, kFull = 5 };
+enum State : uint8_t { kWaiting = 0, kPending = 1, kReleased = 2 };
+enum Clicked : uint8_t { kNo = 0, kInWindow = 1, kTooLate = 2 };
+enum Label : uint8_t { kNegative = 0, kPositive = 1, kCorrection = 2 };
+
+constexpr int64_t ENTRY_BYTES = 192;  // an entry, its place in the index at the least load, and its agendas
+constexpr int64_t CLICK_BYTES = 32;
+
+static inline int64_t later(int64_t time, int64_t by) {
+    int64_t sum;
+    return __builtin_add_overflow(time, by, &sum) ? INT64_MAX : sum;
+}
+
+// Items by (time, serial). Those that arrive in order, nearly all, cost O(1); only the others need the heap.
+class Agenda {
+ public:
+    struct Item {
+        int64_t time, serial;
+        uint32_t entry;
+        bool operator>(const Item& other) const {
+            return time != other.time ? time > other.time : serial > other.serial;
+        }
+    };
+
+    void add(const Item& item) {
+        if (queue_.empty() || item > queue_.back())
+            queue_.push_back(item);
+        else
+            heap_.push(item);
+    }
+
+    bool due(int64_t time) const {
+        return (!queue_.empty() && queue_.front().time < time) || (!heap_.empty() && heap_.top().time < time);
+    }
+
+    Item pop() {
+        Item item;
+        if (heap_.empty() || (!queue_.empty() && heap_.top() > queue_.front())) {
+            item = queue_.front();
+            queue_.pop_front();
+        } else {
+            item = heap_.top();
+            heap_.pop();
+        }
+        return item;
+    }
+
+ private:
+    std::deque<Item> queue_;
+    std::priority_queue<Item, std::vector<Item>, std::greater<Item>> heap_;
+};
+
+class JoinIndex {
+ public:
+    struct Entry {
+        int64_t key, ts, deadline, slot, click_ts;
+        int64_t serial;   // of the entry's last change of state; -1: free
+        uint32_t clicks;  // WAITING: first of its clicks; else bytes of its impression's columns
+        State state;
+        Clicked clicked;
+    };
+    struct Released {
+        int64_t slot, click_ts, deadline;
+        uint8_t label;
+    };
+
+    // keeps: the columns of impressions are kept while their key is known.
+    JoinIndex(int64_t window_ms, int64_t dedup_ms, int64_t max_bytes, bool keeps)
+        : window_(window_ms), dedup_(dedup_ms), room_{max_bytes / 4, max_bytes / 2, max_bytes / 4}, keeps_(keeps) {}
+
+    void push(int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts, const int64_t* wm,
+              const int64_t* size, uint8_t* status, int64_t* slot) {
+        for (int64_t i = 0; i < n; ++i) {
+            advance(wm[i]);
+            slot[i] = -1;
+            status[i] = kind[i] == kImpression ? impression(key[i], ts[i], wm[i], *size++, slot + i)
+                                               : click(key[i], ts[i], wm[i], slot + i);
+        }
+    }
+
+    // Release what is due before `wm`, then forget what nothing may meet any more.
+    void advance(int64_t wm) {
+        while (pending_.due(wm)) {
+            const Agenda::Item item = pending_.pop();
+            Entry& e = entries_[item.entry];
+            const bool label = e.clicked == kInWindow;
+            out.push_back({e.slot, label ? e.click_ts : -1, e.deadline, label ? kPositive : kNegative});
+            if (e.clicked == kTooLate) out.push_back({e.slot, e.click_ts, e.deadline, kCorrection});
+            bytes[kPending] -= size_of(e);
+            if (!keeps_) e.clicks = 0;
+            e.state = kReleased;
+            bytes[kReleased] += size_of(e);
+            released_.push_back({later(e.deadline, dedup_), item.serial, item.entry});
+            --pending;
+        }
+        while (!released_.empty() && (released_.front().time < wm || bytes[kReleased] > room_[kReleased])) {
+            forgotten += released_.front().time >= wm;
+            forget(released_.front().entry);
+            released_.pop_front();
+        }
+        while (waiting_.due(wm)) {
+            const Agenda::Item item = waiting_.pop();
+            Entry& e = entries_[item.entry];
+            if (e.serial != item.serial) continue;  // it met its impression
+            ++unmatched;
+            forget(item.entry);
+            drop_clicks(e);
+        }
+    }
+
+    // Entries in order of their last change, so that equal states export equal bytes.
+    std::vector<Entry> live() const {
+        std::vector<Entry> found;
+        for (const Entry& e : entries_)
+            if (e.serial >= 0) found.push_back(e);
+        std::sort(found.begin(), found.end(), [](const Entry& a, const Entry& b) { return a.serial < b.serial; });
+        return found;
+    }
+    std::vector<int64_t> waiting_clicks(const Entry& e) const {
+        std::vector<int64_t> ts;
+        if (e.state != kWaiting) return ts;
+        for (uint32_t c = e.clicks; c != NO_ROW; c = clicks_[c].next) ts.push_back(clicks_[c].ts);
+        std::reverse(ts.begin(), ts.end());
+        return ts;
+    }
+
+    // Put entries into an empty index.
+    void restore(const std::vector<Entry>& live, const std::vector<std::vector<int64_t>>& clicks) {
+        std::vector<Agenda::Item> items[3];
+        for (size_t i = 0; i < live.size(); ++i) {
+            const uint32_t id = create(live[i].key);
+            Entry& e = entries_[id];
+            e = live[i];
+            if (e.state == kWaiting) e.clicks = NO_ROW;
+            for (int64_t ts : clicks[i]) add_click(e, ts);
+            bytes[e.state] += size_of(e);
+            items[e.state].push_back({e.state == kPending ? e.deadline : later(e.deadline, dedup_), e.serial, id});
+        }
+        for (auto& list : items) std::sort(list.begin(), list.end(), [](auto& a, auto& b) { return b > a; });
+        for (const auto& item : items[kWaiting]) waiting_.add(item);
+        for (const auto& item : items[kPending]) pending_.add(item);
+        for (const auto& item : items[kReleased]) released_.push_back(item);
+        pending = int64_t(items[kPending].size());
+    }
+
+    std::vector<Released> out;  // by (deadline, slot); whoever takes it clears it
+    int64_t next_slot = 0, next_serial = 0;
+    int64_t unmatched = 0;  // clicks that can no longer meet an impression
+    int64_t pending = 0;    // impressions that wait
+    int64_t forgotten = 0;  // released keys that made room for others
+    int64_t bytes[3] = {0, 0, 0};  // by state
+
+ private:
+    struct Click {
+        int64_t ts;
+        uint32_t next;
+    };
+
+    int64_t size_of(const Entry& e) const {
+        if (e.state != kWaiting) return ENTRY_BYTES + e.clicks;
+        int64_t size = ENTRY_BYTES;
+        for (uint32_t c = e.clicks; c != NO_ROW; c = clicks_[c].next) size += CLICK_BYTES;
+        return size;
+    }
+
+    bool has_room(State state, int64_t size) const { return bytes[state] + size <= room_[state]; }
+
+    Status impression(int64_t key, int64_t ts, int64_t wm, int64_t size, int64_t* slot) {
+        if (!has_room(kPending, ENTRY_BYTES + size)) {
+            const uint32_t known = find_row(index_.view(), key);
+            return known != NO_ROW && entries_[known].state != kWaiting ? kDuplicate : kFull;
+        }
+        const uint32_t unused = free_.empty() ? uint32_t(entries_.size()) : free_.back();
+        const uint32_t id = index_.find_or_insert(key, unused);
+        const bool met = id != unused;
+        if (met && entries_[id].state != kWaiting) return kDuplicate;
+        if (!met) take(key);
+        Entry& e = entries_[id];
+        if (met) bytes[kWaiting] -= size_of(e);
+        e.serial = next_serial++;
+        e.ts = ts;
+        e.slot = *slot = next_slot++;
+        e.deadline = std::max(later(ts, window_), wm);
+        for (uint32_t c = e.clicks; c != NO_ROW; c = clicks_[c].next) {
+            const int64_t at = clicks_[c].ts;
+            if (at < ts || at > later(ts, window_)) continue;
+            e.click_ts = e.clicked == kNo ? at : std::min(e.click_ts, at);
+            e.clicked = kInWindow;
+        }
+        if (met && e.clicked == kNo) ++unmatched;
+        drop_clicks(e);
+        e.clicks = uint32_t(std::min<int64_t>(size, UINT32_MAX));
+        e.state = kPending;
+        bytes[kPending] += size_of(e);
+        pending_.add({e.deadline, e.serial, id});
+        ++pending;
+        return kAccepted;
+    }
+
+    Status click(int64_t key, int64_t ts, int64_t wm, int64_t* slot) {
+        uint32_t id = find_row(index_.view(), key);
+        if (id == NO_ROW || entries_[id].state == kWaiting) {
+            const bool first = id == NO_ROW;
+            if (!has_room(kWaiting, first ? ENTRY_BYTES + CLICK_BYTES : CLICK_BYTES)) return kFull;
+            if (first) id = create(key);
+            Entry& e = entries_[id];
+            add_click(e, ts);
+            bytes[kWaiting] += first ? ENTRY_BYTES + CLICK_BYTES : CLICK_BYTES;
+            if (!first) return kDuplicate;  // a click that is repeated for ever waits no longer than the first
+            e.serial = next_serial++;
+            e.deadline = std::max(later(ts, window_), wm);
+            waiting_.add({later(e.deadline, dedup_), e.serial, id});
+            return kUnmatched;
+        }
+        Entry& e = entries_[id];
+        const bool in_window = e.state == kPending && ts >= e.ts && ts <= later(e.ts, window_);
+        if (e.clicked == kInWindow || (e.clicked == kTooLate && !in_window)) return kDuplicate;
+        if (ts < e.ts) {
+            ++unmatched;
+            return kOutside;
+        }
+        e.click_ts = ts;
+        e.clicked = in_window ? kInWindow : kTooLate;
+        if (in_window) return kAccepted;
+        if (e.state == kReleased) *slot = e.slot;  // else another click may still label it
+        return kLate;
+    }
+
+    uint32_t create(int64_t key) {
+        const uint32_t id = take(key);
+        index_.find_or_insert(key, id);
+        return id;
+    }
+
+    // An entry that is not in the index: the last free one, or one more.
+    uint32_t take(int64_t key) {
+        uint32_t id = uint32_t(entries_.size());
+        if (free_.empty()) {
+            entries_.emplace_back();
+        } else {
+            id = free_.back();
+            free_.pop_back();
+        }
+        entries_[id] = {key, 0, 0, -1, -1, 0, NO_ROW, kWaiting, kNo};
+        return id;
+    }
+
+    void forget(uint32_t id) {
+        index_.erase(entries_[id].key);
+        bytes[entries_[id].state] -= size_of(entries_[id]);
+        entries_[id].serial = -1;
+        free_.push_back(id);
+    }
+
+    void add_click(Entry& e, int64_t ts) {
+        uint32_t id = uint32_t(clicks_.size());
+        if (free_clicks_.empty()) {
+            clicks_.emplace_back();
+        } else {
+            id = free_clicks_.back();
+            free_clicks_.pop_back();
+        }
+        clicks_[id] = {ts, e.clicks};
+        e.clicks = id;
+    }
+
+    void drop_clicks(Entry& e) {
+        for (uint32_t c = e.clicks; c != NO_ROW; c = clicks_[c].next) free_clicks_.push_back(c);
+        e.clicks = NO_ROW;
+    }
+
+    const int64_t window_, dedup_;
+    const int64_t room_[3];  // bytes, by state
+    const bool keeps_;
+    Index index_{0};
+    std::vector<Entry> entries_;
+    std::vector<Click> clicks_;
+    std::vector<uint32_t> free_, free_clicks_;
+    Agenda pending_, waiting_;
+    std::deque<Agenda::Item> released_;  // deadlines are released in order, so a queue holds them sorted
+};
+
+}  // namespace
+
+// ── the calls of join.py ────────────────────────────────────────────────────────────────────────────────────
+
+extern "C" {
+
+void* join_new(int64_t window_ms, int64_t dedup_ms, int64_t max_bytes, uint8_t keeps) {
+    return new JoinIndex(window_ms, dedup_ms, max_bytes, keeps);
+}
+void join_free(void* join) { delete static_cast<JoinIndex*>(join); }
+
+void join_push(void* join, int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts,
+               const int64_t* wm, const int64_t* size, uint8_t* status, int64_t* slot) {
+    static_cast<JoinIndex*>(join)->push(n, kind, key, ts, wm, size, status, slot);
+}
+
+// Number of rows that `join_take` then writes.
+int64_t join_advance(void* join, int64_t wm) {
+    auto* index = static_cast<JoinIndex*>(join);
+    index->advance(wm);
+    return int64_t(index->out.size());
+}
+
+void join_take(void* join, int64_t* slot, uint8_t* label, int64_t* click_ts, int64_t* deadline) {
+    auto* index = static_cast<JoinIndex*>(join);
+    for (const auto& r : index->out) {
+        *slot++ = r.slot;
+        *label++ = r.label;
+        *click_ts++ = r.click_ts;
+        *deadline++ = r.deadline;
+    }
+    index->out.clear();
+}
+
+// next_slot, next_serial, unmatched, pending, forgotten, bytes
+void join_counters(void* join, int64_t* counters) {
+    const auto* index = static_cast<JoinIndex*>(join);
+    const int64_t bytes = index->bytes[kWaiting] + index->bytes[kPending] + index->bytes[kReleased];
+    const int64_t values[] = {index->next_slot, index->next_serial, index->unmatched,
+                              index->pending,   index->forgotten,   bytes};
+    std::copy(values, values + 6, counters);
+}
+
+// Sizes of the export: entries, waiting clicks.
+void join_export_sizes(void* join, int64_t* sizes) {
+    const auto* index = static_cast<JoinIndex*>(join);
+    sizes[0] = sizes[1] = 0;
+    for (const auto& e : index->live()) {
+        ++sizes[0];
+        sizes[1] += int64_t(index->waiting_clicks(e).size());
+    }
+}
+
+// fields int64[7, n]: key, ts, deadline, slot, click_ts, serial, bytes of the columns; flags uint8[2, n]: state, clicked; clicks
+// int32[n]: how many of click_ts belong to each entry.
+void join_export(void* join, int64_t n, int64_t* fields, uint8_t* flags, int32_t* clicks, int64_t* waiting) {
+    const auto* index = static_cast<JoinIndex*>(join);
+    int64_t i = 0;
+    for (const auto& e : index->live()) {
+        const int64_t values[] = {e.key, e.ts, e.deadline, e.slot, e.click_ts, e.serial,
+                                  e.state == kWaiting ? 0 : e.clicks};
+        for (int f = 0; f < 7; ++f) fields[f * n + i] = values[f];
+        flags[i] = e.state;
+        flags[n + i] = e.clicked;
+        const auto ts = index->waiting_clicks(e);
+        clicks[i++] = int32_t(ts.size());
+        waiting = std::copy(ts.begin(), ts.end(), waiting);
+    }
+}
+
+void join_restore(void* join, int64_t n, const int64_t* fields, const uint8_t* flags, const int32_t* clicks,
+                  const int64_t* waiting, const int64_t* counters) {
+    auto* index = static_cast<JoinIndex*>(join);
+    std::vector<JoinIndex::Entry> live(n);
+    std::vector<std::vector<int64_t>> ts(n);
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t* f = fields + i;
+        live[i] = {f[0], f[n], f[2 * n], f[3 * n], f[4 * n], f[5 * n], uint32_t(f[6 * n]),
+                   State(flags[i]), Clicked(flags[n + i])};
+        ts[i].assign(waiting, waiting + clicks[i]);
+        waiting += clicks[i];
+    }
+    index->restore(live, ts);
+    index->next_slot = counters[0];
+    index->next_serial = counters[1];
+    index->unmatched = counters[2];
+    index->forgotten = counters[4];
+}
+
+}  // extern "C"

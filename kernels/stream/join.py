@@ -1,0 +1,187 @@
+"""The windowed label join of one partition: a Python face of `stream/join.hpp`."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.runtime.compiler import compile_host
+
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+
+IMPRESSION, CLICK = 0, 1
+ACCEPTED, DUPLICATE, LATE, UNMATCHED, OUTSIDE, FULL = 0, 1, 2, 3, 4, 5
+WAITING, PENDING, RELEASED = 0, 1, 2
+
+NEGATIVE, POSITIVE, CORRECTION = 0, 1, 2
+ENTRY_BYTES, CLICK_BYTES = 192, 32
+"""Bytes that a known key takes, beside its impression's columns, and a click that waits for an impression."""
+MAX_BYTES = 1 << 30
+
+_FIELDS = ("key", "ts", "deadline", "slot", "click_ts", "serial", "bytes")
+_FLAGS = ("state", "clicked")
+
+
+class Pushed(NamedTuple):
+    """What became of n events.
+
+    status: uint8[n]
+        ACCEPTED   an impression that now waits, or a click that labels a waiting impression
+        DUPLICATE  an impression whose key is known; a second click of a key
+        LATE       a click after the window, or whose impression has left with label 0
+        UNMATCHED  a click of an unknown key; it is kept and may label an impression that is still to come
+        OUTSIDE    a click with a time before its impression's; it is ignored
+        FULL       an impression, or a click of an unknown key, for which there is no room; it is ignored
+    slot: int64[n], the running number 0, 1, 2… of an accepted impression; the impression's for a LATE
+        click if it has left; else -1
+    """
+
+    status: U8
+    slot: I64
+
+
+class Released(NamedTuple):
+    """m rows by (deadline, slot): slot int64[m], label uint8[m], click_ts int64[m] (-1 without a click),
+    deadline int64[m].
+
+    Each is an impression that leaves, NEGATIVE or POSITIVE. One that leaves NEGATIVE, though it had a
+    click after the window, is followed by itself as a CORRECTION.
+    """
+
+    slot: I64
+    label: U8
+    click_ts: I64
+    deadline: I64
+
+
+class JoinIndex:
+    """Joins clicks to impressions by key, within a window of event time.
+
+    An impression of time `ts`, seen at watermark `wm`, waits until the watermark passes its deadline
+    max(ts + label_window_ms, wm). Its label is 1 if a click with a time in [ts, ts + label_window_ms] was
+    seen by then, before or after the impression itself. A key is known for `dedup_window_ms` after its
+    deadline: until then a second impression or click of it is a duplicate, and a click that comes too late is
+    told apart from one that belongs to nothing. A click without impression waits until the same time after
+    its own window, and those that repeat it wait no longer.
+
+    max_bytes: of all state: a half for impressions that wait, a quarter for clicks that wait, a quarter
+    for keys that are still known. The columns of an impression count while it waits, with `keeps` as
+    long as its key is known.
+
+    The outcome is a function of the event sequence and its watermarks alone, not of how it is cut into calls.
+    Not safe for use by several threads at once.
+    """
+
+    def __init__(
+        self, label_window_ms: int, dedup_window_ms: int, *, max_bytes: int = MAX_BYTES, keeps: bool = False
+    ) -> None:
+        if label_window_ms < 0 or dedup_window_ms < 0:
+            raise ValueError("windows must not be negative")
+        self._calls = _library()
+        self._handle = self._calls.join_new(label_window_ms, dedup_window_ms, max_bytes, keeps)
+
+    def __del__(self) -> None:
+        if handle := getattr(self, "_handle", None):
+            self._calls.join_free(handle)
+
+    def push(self, kind: U8, key: I64, ts: I64, wm: I64, size: I64 | None = None) -> Pushed:
+        """Feed n events in sequence: kind (IMPRESSION or CLICK), key, event time and watermark, each [n].
+
+        size: bytes of the columns of each of the m impressions, int64[m]; None: 0.
+
+        The watermark must not fall, within a call or between calls.
+        """
+        n = len(kind)
+        impressions = n - int(np.count_nonzero(kind))
+        size = np.zeros(impressions, np.int64) if size is None else size
+        if not n == len(key) == len(ts) == len(wm) or len(size) != impressions:
+            raise ValueError("kind, key, ts and wm differ in length, or size and the impressions")
+        status, slot = np.empty(n, np.uint8), np.empty(n, np.int64)
+        self._calls.join_push(self._handle, n, kind, key, ts, wm, size, status, slot)
+        return Pushed(status, slot)
+
+    def release(self, wm: int) -> Released:
+        """Advance to watermark `wm` and take the impressions with a deadline before it, with their
+        corrections.
+
+        Successive calls give one sequence by (deadline, slot).
+        """
+        m = self._calls.join_advance(self._handle, wm)
+        out = Released(*(np.empty(m, dtype) for dtype in (np.int64, np.uint8, np.int64, np.int64)))
+        self._calls.join_take(self._handle, *out)
+        return out
+
+    @property
+    def pending(self) -> int:
+        """Impressions that wait."""
+        return int(self._counters()[3])
+
+    @property
+    def unmatched(self) -> int:
+        """Clicks so far that can no longer label an impression, because they met none in their window."""
+        return int(self._counters()[2])
+
+    @property
+    def forgotten(self) -> int:
+        """Keys so far that were forgotten before their time, to make room."""
+        return int(self._counters()[4])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all state."""
+        return int(self._counters()[5])
+
+    def export(self) -> dict[str, npt.NDArray[Any]]:
+        """All state, equal for equal states. What `push` released must have been taken.
+
+        Of n known keys: key, ts, deadline, slot, click_ts, serial (order of the last change), bytes
+        int64[n]; state (WAITING, PENDING or RELEASED) and clicked uint8[n]; clicks int32[n]: how many of
+        `waiting` int64[…], the times of clicks that wait for an impression, belong to each. And counters
+        int64[6].
+        """
+        sizes = np.empty(2, np.int64)
+        self._calls.join_export_sizes(self._handle, sizes)
+        n, clicks = (int(size) for size in sizes)
+        fields, flags = np.empty((len(_FIELDS), n), np.int64), np.empty((len(_FLAGS), n), np.uint8)
+        counts, waiting = np.empty(n, np.int32), np.empty(clicks, np.int64)
+        self._calls.join_export(self._handle, n, fields, flags, counts, waiting)
+        named: dict[str, npt.NDArray[Any]] = dict(zip(_FIELDS, fields, strict=True))
+        named |= zip(_FLAGS, flags, strict=True)
+        return {**named, "clicks": counts, "waiting": waiting, "counters": self._counters()}
+
+    def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take over what another index exported; this one must be new."""
+        fields = np.stack([state[name] for name in _FIELDS]).astype(np.int64)
+        flags = np.stack([state[name] for name in _FLAGS]).astype(np.uint8)
+        rest = (state[name] for name in ("clicks", "waiting", "counters"))
+        self._calls.join_restore(self._handle, len(state["clicks"]), fields, flags, *rest)
+
+    def _counters(self) -> I64:
+        counters = np.empty(6, np.int64)
+        self._calls.join_counters(self._handle, counters)
+        return counters
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = compile_host('#include "stream/join.hpp"\n', name="label join")
+    i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
+    i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
+    u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")
+    handle, number = ctypes.c_void_p, ctypes.c_int64
+    library.join_new.restype, library.join_new.argtypes = handle, [number, number, number, ctypes.c_uint8]
+    library.join_free.argtypes = [handle]
+    library.join_push.argtypes = [handle, number, u8, i64, i64, i64, i64, u8, i64]
+    library.join_advance.restype, library.join_advance.argtypes = number, [handle, number]
+    library.join_take.argtypes = [handle, i64, u8, i64, i64]
+    library.join_counters.argtypes = [handle, i64]
+    library.join_export_sizes.argtypes = [handle, i64]
+    library.join_export.argtypes = [handle, number, i64, u8, i32, i64]
+    library.join_restore.argtypes = [handle, number, i64, u8, i32, i64, i64]
+    return library

@@ -1,0 +1,1 @@
+"""The dynamic hash table on the host."""

@@ -1,0 +1,170 @@
+// The unique keys of a batch and, for each, its row and the cells of its occurrences in the order of the batch: a key
+// is looked up and read once, the gradients of a row are summed in that order and its optimiser runs once, whatever
+// the threads do.
+#pragma once
+#include "table/table.cuh"
+#ifdef LIVECTR_HOST
+#include "keys/unique_scratch.cuh"
+
+namespace {
+
+// out[n, D]: values of keys whose rows are known.
+void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, int64_t n, bool zeros,
+                 float* out) {
+    constexpr int64_t AHEAD = 8;
+    for (int64_t i = 0; i < n; ++i) {
+        if (i + AHEAD < n && rows[i + AHEAD] != NO_ROW) {
+            prefetch_row(table.rows(), rows[i + AHEAD], sizeof(RowHeader) + VALUE_BYTES);
+        }
+        float buffer[Layout::D];
+        memcpy(out + i * Layout::D, table.values(keys[i], rows[i], zeros, buffer), 4 * Layout::D);
+    }
+}
+
+class Batch {
+  public:
+    // In this order: `begin`; `add` the keys of every field, n in all; `group`; `put` the cell of every key; `find` all
+    // chunks; `insert` or `admit`; `use`. Between `begin` and `group` the thread has no other batch.
+    void begin(int64_t n) {
+        unique_scratch().begin(n);
+        if (static_cast<int64_t>(keys_.size()) < n) keys_.resize(n);
+        ends_.clear();
+    }
+
+    // number[n]: of each key among the unique ones.
+    void add(const int64_t* keys, int64_t n, uint32_t* number) {
+        ends_.resize(unique_scratch().add(keys, n, keys_.data(), number));
+        for (int64_t i = 0; i < n; ++i) ++ends_[number[i]];
+    }
+
+    // A counting sort puts the cells of each unique key side by side, in the order they come: a key's `end` moves from
+    // its count over its first place to its end.
+    void group(int64_t n) {
+        uint32_t first = 0;
+        for (uint32_t& end : ends_) first += std::exchange(end, first);
+        cells_.resize(n);
+        rows_.resize(ends_.size());
+    }
+    void put(uint32_t unique, uint32_t cell) { cells_[ends_[unique]++] = cell; }
+
+    void find(const Table& table, int64_t c) {
+        const auto [begin, end] = chunk(c);
+        find_rows(table.index(), keys_.data() + begin, end - begin, rows_.data() + begin);
+    }
+
+    // Missing keys get rows.
+    void insert(Table& table) { table.insert_missing(keys_.data(), rows_.data(), size()); }
+
+    // Missing keys that the table's admission lets in get rows; those of others stay NO_ROW.
+    void admit(Table& table) {
+        std::vector<int64_t> missing;
+        for (int64_t u = 0; u < size(); ++u) {
+            if (rows_[u] == NO_ROW) missing.push_back(keys_[u]);
+        }
+        table.admission().sift(missing);
+        std::vector<uint32_t> rows(missing.size(), NO_ROW);
+        table.insert_missing(missing.data(), rows.data(), missing.size());
+        for (int64_t u = 0; u < size(); ++u) {
+            if (rows_[u] == NO_ROW) rows_[u] = find_row(table.index(), keys_[u]);
+        }
+    }
+
+    // Before the values of all chunks are read, which `value` then gives.
+    void prepare_values() {
+        if (values_.size() < rows_.size() * Layout::D) values_.resize(rows_.size() * Layout::D);
+    }
+    void read(const Table& table, int64_t c) {
+        const auto [begin, end] = chunk(c);
+        copy_values(table, keys_.data() + begin, rows_.data() + begin, end - begin, false,
+                    values_.data() + begin * Layout::D);
+    }
+    const float* value(uint32_t unique) const { return values_.data() + int64_t{unique} * Layout::D; }
+
+    // Notes the use of each unique row, if the table keeps track of it. A use is a change: it must reach a checkpoint.
+    void use(Table& table) const {
+        if (!table.usage().on()) return;
+        const RowsView view = table.rows();
+        const uint32_t generation = table.generation();
+        for (const uint32_t row : rows_) {
+            if (row == NO_ROW) continue;
+            table.usage().touch(row);
+            if (Table::touch(row_header(view, row), generation)) table.changed(&row, 1);
+        }
+    }
+
+    int64_t size() const { return rows_.size(); }
+    int64_t stored() const { return size() - std::count(rows_.begin(), rows_.end(), NO_ROW); }
+    int64_t chunks() const { return (size() + GRAIN - 1) / GRAIN; }
+
+    // Before the chunks are applied, in parallel or not; `finish` follows the last.
+    void prepare() {
+        touched_.resize(size());
+        touched_counts_.assign(chunks(), 0);
+    }
+
+    // Optimiser step of chunk c; grads: float[cells, D].
+    void apply(Table& table, const float* grads, int64_t c) {
+        const RowsView view = table.rows();
+        const uint32_t generation = table.generation();
+        const auto [begin, end] = chunk(c);
+        for (int64_t u = begin; u < end; ++u) {
+            if (u + AHEAD < end && rows_[u + AHEAD] != NO_ROW) {
+                prefetch_row(view, rows_[u + AHEAD], ROW_BYTES);
+                prefetch_grad(grads, cells_[first_of(u + AHEAD)]);
+            }
+            const uint32_t row = rows_[u], first = first_of(u), last = ends_[u];
+            if (row == NO_ROW) continue;  // not admitted
+            const float* grad = grad_of(grads, cells_[first]);
+            float sum[Layout::D];
+            if (last - first > 1) {
+                std::copy_n(grad, Layout::D, sum);
+                for (uint32_t at = first + 1; at < last; ++at) {
+                    if (at + AHEAD < last) prefetch_grad(grads, cells_[at + AHEAD]);
+                    const float* const more = grad_of(grads, cells_[at]);
+                    for (int d = 0; d < Layout::D; ++d) sum[d] += more[d];
+                }
+                grad = sum;
+            }
+            update_row(view, row, grad, table.seed(), table.hyper());
+            if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
+        }
+    }
+
+    // Copies to each unique row the last of its occurrences; source: float[cells, STRIDE].
+    void assign(Table& table, const float* source, int64_t c) {
+        const RowsView view = table.rows();
+        const uint32_t generation = table.generation();
+        const auto [begin, end] = chunk(c);
+        for (int64_t u = begin; u < end; ++u) {
+            if (u + AHEAD < end) prefetch_row(view, rows_[u + AHEAD], ROW_BYTES);
+            const uint32_t row = rows_[u];
+            const int64_t cell = cells_[ends_[u] - 1];
+            write_row(view, row, source + cell * Layout::STRIDE);
+            if (Table::touch(row_header(view, row), generation)) touched_[begin + touched_counts_[c]++] = row;
+        }
+    }
+
+    void finish(Table& table) {
+        for (int64_t c = 0; c < chunks(); ++c) table.changed(touched_.data() + c * GRAIN, touched_counts_[c]);
+    }
+
+    static constexpr int64_t AHEAD = 8;
+
+  private:
+    std::vector<int64_t> keys_;          // the unique ones first
+    std::vector<uint32_t> rows_, ends_;  // of each unique key; its cells: from the end of the one before to its end
+    std::vector<uint32_t> cells_;
+    std::vector<float> values_;          // of each unique key, D
+    std::vector<uint32_t> touched_, touched_counts_;  // by chunk: rows that changed first in this generation
+
+    std::pair<int64_t, int64_t> chunk(int64_t c) const { return {c * GRAIN, std::min(size(), (c + 1) * GRAIN)}; }
+    uint32_t first_of(int64_t u) const { return u ? ends_[u - 1] : 0; }
+    static const float* grad_of(const float* grads, uint32_t cell) { return grads + int64_t{cell} * Layout::D; }
+    static void prefetch_grad(const float* grads, uint32_t cell) {
+        for (int d = 0; d < Layout::D; d += 16) prefetch(grad_of(grads, cell) + d);
+    }
+};
+
+}  // namespace
+
+#endif

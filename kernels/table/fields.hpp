@@ -1,0 +1,198 @@
+// The embedding front of a rank: F fields over T tables. Keys are field-major and ragged: field f has as many
+// rows as its block, whose keys are keys[offsets[i] : offsets[i + 1]] for its cells i; they are sum-pooled. The
+// results of a block's fields are out[rows, fields of the block, D]; the blocks' results follow each other.
+#pragma once
+#include "table/batch.hpp"
+#ifdef LIVECTR_HOST
+
+namespace {
+
+// Where the fields of a batch lie.
+class Shape {
+  public:
+    struct Place {
+        int64_t rows, first;   // its cells of `offsets`: first ... first + rows
+        int64_t base, stride;  // result, in units of D floats: base + row * stride
+    };
+
+    // block_of[F] names each field's block, rows[blocks] the rows of a block.
+    Shape(int64_t fields, const int32_t* block_of, int64_t blocks, const int64_t* rows) : places_(fields) {
+        std::vector<int64_t> width(blocks), base(blocks + 1), column(blocks);
+        for (int64_t f = 0; f < fields; ++f) ++width[block_of[f]];
+        for (int64_t k = 0; k < blocks; ++k) {
+            base[k + 1] = base[k] + rows[k] * width[k];
+            if (width[k]) most_ = std::max(most_, rows[k]);
+        }
+        int64_t cells = 0;
+        for (int64_t f = 0; f < fields; ++f) {
+            const int32_t k = block_of[f];
+            places_[f] = {rows[k], cells, base[k] + column[k]++, width[k]};
+            cells += rows[k];
+        }
+    }
+
+    const Place& operator[](int64_t f) const { return places_[f]; }
+    int64_t size() const { return places_.size(); }
+    int64_t most() const { return most_; }  // rows of the field with most
+    int64_t cells() const { return size() ? places_.back().first + places_.back().rows : 0; }
+
+    bool valid(const int32_t* offsets, int64_t nnz) const {
+        bool ordered = offsets[0] == 0 && offsets[cells()] == nnz;
+        for (int64_t i = 0; i < cells(); ++i) ordered &= offsets[i] <= offsets[i + 1];
+        return ordered;
+    }
+
+  private:
+    std::vector<Place> places_;
+    int64_t most_ = 0;
+};
+
+class Fields {
+  public:
+    Fields(Table* const* tables, int64_t count, const int32_t* table_of, int64_t fields)
+        : tables_(tables, tables + count), table_of_(table_of, table_of + fields), fields_of_(count), batches_(count) {
+        for (int64_t f = 0; f < fields; ++f) fields_of_[table_of[f]].push_back(f);
+    }
+
+    int64_t fields() const { return table_of_.size(); }
+
+    // Rows missing from the tables are inserted, if they are admitted. Remembers the batch for `backward`. Each key of
+    // a table is looked up and read once: what its other occurrences read is small and near.
+    void forward(const Shape& shape, const int32_t* offsets, const int64_t* keys, float* out) {
+        unique_.resize(offsets[shape.cells()]);
+        std::vector<std::pair<int64_t, int64_t>> sizes;  // the largest first: then threads end together
+        for (size_t t = 0; t < tables_.size(); ++t) sizes.emplace_back(-occurrences(shape, t, offsets), t);
+        std::sort(sizes.begin(), sizes.end());
+        livectr::parallel_for(sizes.size(), [&](int64_t i) { group(shape, sizes[i].second, offsets, keys); });
+        each_chunk([&](Batch& batch, Table& table, int64_t c) { batch.find(table, c); });
+        livectr::parallel_for(sizes.size(), [&](int64_t i) {
+            Table& table = *tables_[sizes[i].second];
+            Batch& batch = batches_[sizes[i].second];
+            table.admission().on() ? batch.admit(table) : batch.insert(table);
+            batch.use(table);
+            batch.prepare_values();
+        });
+        each_chunk([&](Batch& batch, Table& table, int64_t c) { batch.read(table, c); });
+        livectr::parallel_for(fields() * blocks(shape.most(), WIDE), [&](int64_t task) {
+            const int64_t f = task % fields();
+            const auto [first, last] = range(shape[f], task / fields(), WIDE);
+            const Batch& batch = batches_[table_of_[f]];
+            pool(offsets, first, last, shape[f], out, [&](int32_t i, float*) { return batch.value(unique_[i]); });
+        });
+    }
+
+    // Optimiser step of the rows of the last forward; grad is laid out as its results. Returns how many rows.
+    int64_t backward(const float* grad) {
+        int64_t unique = 0;
+        for (Batch& batch : batches_) {
+            batch.prepare();
+            unique += batch.stored();
+        }
+        each_chunk([&](Batch& batch, Table& table, int64_t c) { batch.apply(table, grad, c); });
+        for (size_t t = 0; t < tables_.size(); ++t) batches_[t].finish(*tables_[t]);
+        return unique;
+    }
+
+    // As forward, but inserts nothing: a missing row counts as zeros or as its initial values.
+    void infer(const Shape& shape, const int32_t* offsets, const int64_t* keys, bool zeros, float* out) const {
+        livectr::parallel_for(blocks(shape.most(), BLOCK), [&](int64_t block) {
+            std::vector<uint32_t> found;
+            for (int64_t f = 0; f < fields(); ++f) {
+                const auto [first, last] = range(shape[f], block, BLOCK);
+                const int32_t begin = offsets[first], end = offsets[last];
+                found.resize(end - begin);
+                find_rows(table(f).index(), keys + begin, end - begin, found.data());
+                const Table& source = table(f);
+                pool(offsets, first, last, shape[f], out, [&](int32_t i, float* buffer) {
+                    if (i + AHEAD < end && found[i + AHEAD - begin] != NO_ROW) {
+                        prefetch_row(source.rows(), found[i + AHEAD - begin], sizeof(RowHeader) + VALUE_BYTES);
+                    }
+                    return source.values(keys[i], found[i - begin], zeros, buffer);
+                });
+            }
+        });
+    }
+
+  private:
+    static constexpr int64_t BLOCK = 128;  // rows of a task of `infer`: small requests, split over threads
+    static constexpr int64_t WIDE = 1024;  // and of `forward`: hot rows of a table are met often before the next table
+    static constexpr int64_t AHEAD = 12;
+    std::vector<Table*> tables_;
+    std::vector<int32_t> table_of_;
+    std::vector<std::vector<int32_t>> fields_of_;
+    std::vector<Batch> batches_;    // by table
+    std::vector<uint32_t> unique_;  // number of every key of the batch among its table's unique ones
+
+    Table& table(int64_t f) const { return *tables_[table_of_[f]]; }
+    static int64_t blocks(int64_t rows, int64_t size) { return (rows + size - 1) / size; }
+
+    // First and last cell of a block of a field's rows.
+    static std::pair<int64_t, int64_t> range(const Shape::Place& field, int64_t block, int64_t size) {
+        return {field.first + std::min(field.rows, block * size), field.first + std::min(field.rows, (block + 1) * size)};
+    }
+
+    int64_t occurrences(const Shape& shape, int64_t t, const int32_t* offsets) const {
+        int64_t total = 0;
+        for (const int32_t f : fields_of_[t]) total += offsets[shape[f].first + shape[f].rows] - offsets[shape[f].first];
+        return total;
+    }
+
+    // take(batch, its table, chunk) for all chunks of all tables' unique keys.
+    template <typename Take>
+    void each_chunk(Take&& take) {
+        std::vector<std::pair<int64_t, int64_t>> tasks;
+        for (size_t t = 0; t < tables_.size(); ++t) {
+            for (int64_t c = 0; c < batches_[t].chunks(); ++c) tasks.emplace_back(t, c);
+        }
+        livectr::parallel_for(tasks.size(), [&](int64_t i) {
+            const auto [t, chunk] = tasks[i];
+            take(batches_[t], *tables_[t], chunk);
+        });
+    }
+
+    // The unique keys of all fields of table t, and the cells of their occurrences.
+    void group(const Shape& shape, int64_t t, const int32_t* offsets, const int64_t* keys) {
+        const int64_t total = occurrences(shape, t, offsets);
+        Batch& batch = batches_[t];
+        batch.begin(total);
+        for (const int32_t f : fields_of_[t]) {
+            const int32_t begin = offsets[shape[f].first], end = offsets[shape[f].first + shape[f].rows];
+            batch.add(keys + begin, end - begin, unique_.data() + begin);
+        }
+        batch.group(total);
+        for (const int32_t f : fields_of_[t]) {
+            const auto [rows, first, base, stride] = shape[f];
+            for (int64_t b = 0; b < rows; ++b) {
+                for (int32_t i = offsets[first + b]; i < offsets[first + b + 1]; ++i) {
+                    batch.put(unique_[i], base + b * stride);
+                }
+            }
+        }
+    }
+
+    // Each result = the sum of the values of its keys, for the cells [first, last) of a field. value(i, buffer[D]):
+    // that of key i, there or elsewhere.
+    template <typename Value>
+    static void pool(const int32_t* offsets, int64_t first, int64_t last, const Shape::Place& field, float* out,
+                     Value&& value) {
+        for (int64_t cell = first; cell < last; ++cell) {
+            float* const target = out + (field.base + (cell - field.first) * field.stride) * Layout::D;
+            const int32_t begin = offsets[cell];
+            float sum[Layout::D] = {};  // in registers; `target` may not be, since it might be a row
+            for (int32_t i = begin; i < offsets[cell + 1]; ++i) {
+                float buffer[Layout::D];
+                const float* const values = value(i, buffer);
+                if (i == begin) {
+                    memcpy(sum, values, sizeof(sum));
+                } else {
+                    for (int d = 0; d < Layout::D; ++d) sum[d] += values[d];
+                }
+            }
+            memcpy(target, sum, sizeof(sum));
+        }
+    }
+};
+
+}  // namespace
+
+#endif

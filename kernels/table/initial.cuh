@@ -1,0 +1,15 @@
+// Initial values of a row: a function of seed, table name, key and place in the row, so that trainer and
+// server, and any number of ranks, agree on a row that nobody has stored.
+#pragma once
+#include "runtime/hash.cuh"
+
+// `table_seed` mixes seed and table name.
+static __device__ __forceinline__ uint64_t initial_stream(uint64_t table_seed, int64_t key) {
+    return mix64(mix64(static_cast<uint64_t>(key)) ^ table_seed);
+}
+
+// Values [first, first + N) of a row: uniform in [-h[0], h[0]].
+template <int N>
+static __device__ __forceinline__ void initial_values(float* row, int first, uint64_t stream, const float* h) {
+    for (int i = first; i < first + N; ++i) row[i] = h[0] == 0.0f ? 0.0f : h[0] * uniform_at(stream, i);
+}

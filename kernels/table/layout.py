@@ -1,0 +1,243 @@
+"""What a row of a table holds: segments of values, each with its optimiser. Pure declarations.
+
+A row is float32: the values of all segments first, then their optimiser states in the same order. Values may
+be stored in 2 bytes each (table/payload.cuh); what is read and exported is float32 all the same.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal, get_args
+
+Values = Literal["fp32", "fp16", "bf16"]
+"""How the values of a row are stored: IEEE binary32, binary16 or bfloat16."""
+_TYPES: dict[Values, str] = {"fp32": "float", "fp16": "Half", "bf16": "BFloat"}
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """An optimiser of one segment; the arithmetic is in table/optimisers.cuh, under the same class name."""
+
+    def state_floats(self, dim: int) -> int:
+        """Floats of state beside `dim` values."""
+        raise NotImplementedError
+
+    def source(self, dim: int) -> str:
+        """The class of table/optimisers.cuh for `dim` values."""
+        return f"{type(self).__name__}<{dim}>"
+
+    def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
+        """Hyper-parameters as table/optimisers.cuh reads them; the first one, the rate, times `factor`."""
+        rate, *others = (float(getattr(self, field.name)) for field in fields(self))
+        return (rate * factor, *others)
+
+
+@dataclass(frozen=True)
+class SGD(Optimiser):
+    """w -= lr g"""
+
+    lr: float = 0.01
+
+    def state_floats(self, dim: int) -> int:
+        return 0
+
+
+@dataclass(frozen=True)
+class AdaGrad(Optimiser):
+    """Duchi, Hazan, Singer 2011; state: the sum of squared gradients, from `initial`."""
+
+    lr: float = 0.05
+    eps: float = 1e-10
+    initial: float = 0.1
+
+    def state_floats(self, dim: int) -> int:
+        return dim
+
+
+@dataclass(frozen=True)
+class RowAdaGrad(AdaGrad):
+    """AdaGrad with one sum for a segment: that of the means of its squared gradients, from `initial`.
+
+    As FBGEMM's "exact" row-wise Adagrad: a row costs 4 bytes of state, not 4 a value. Values whose gradients
+    differ much in size learn slower than with AdaGrad.
+    """
+
+    def state_floats(self, dim: int) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class Adam(Optimiser):
+    """Kingma, Ba 2015, Algorithm 1, with a step count of its own for each row.
+
+    Deviation: a row whose key is not in the batch is left alone (its moments do not decay).
+    """
+
+    lr: float = 1e-3
+    eps: float = 1e-8
+    beta1: float = 0.9
+    beta2: float = 0.999
+
+    def state_floats(self, dim: int) -> int:
+        return 2 * dim + 2
+
+    def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
+        # 1 - beta is taken in double precision: in single, 1 - 0.999 errs by 5e-5
+        return (*super().hyper(factor), 1 - self.beta1, 1 - self.beta2)
+
+
+@dataclass(frozen=True)
+class FTRL(Optimiser):
+    """FTRL-proximal, McMahan et al. 2013, Algorithm 1: a weight is exactly 0 while |z| <= l1.
+
+    alpha must be above 0. A row knows the alpha of its last update, so that a schedule may change it.
+    """
+
+    alpha: float = 0.05
+    beta: float = 1.0
+    l1: float = 0.0
+    l2: float = 0.0
+
+    def state_floats(self, dim: int) -> int:
+        return 2 * dim + 1
+
+
+@dataclass(frozen=True)
+class Adaptive(Optimiser):
+    """Adaptive regularisation of another optimiser's weights: rare keys shrink more than frequent ones.
+
+    Zhou et al. 2017 (DIN, arXiv 1706.06978v1): w <- w - lr (g + l2 w / n), for keys in the batch alone. The
+    sum in brackets is what `base` takes as the gradient, its sums of squares and moments included.
+
+    Deviations: n is the number of batches that the key has occurred in so far, this one included (it stops at
+    2^24), where DIN takes the samples of the whole training set. A stream has no whole; and batches are what
+    every rank agrees on, however gradients were summed on their way. The two are equal for a key that comes
+    once in a batch at most, and those are the ones that l2 is for. With g the *sum* over a batch, as the
+    trainer has it, l2 is DIN's lambda times the batch size.
+    """
+
+    HYPERS: ClassVar[int] = 6  # of a base at most; l2 comes after so many
+
+    base: Optimiser
+    l2: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, SGD | AdaGrad | Adam):
+            raise ValueError(f"{type(self.base).__name__} has no adaptive regularisation")
+
+    def state_floats(self, dim: int) -> int:
+        return self.base.state_floats(dim) + 1
+
+    def source(self, dim: int) -> str:
+        return f"Adaptive<{type(self.base).__name__}, {dim}>"
+
+    def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
+        used = self.base.hyper(factor)
+        return (*used, *[0.0] * (self.HYPERS - len(used)), self.l2)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """`dim` values under one optimiser. They start uniform in [-init_scale, init_scale]: a pure
+    function of seed, table name, key and place in the row, not of the order of arrival."""
+
+    name: str
+    dim: int
+    optimiser: Optimiser
+    init_scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise ValueError(f"segment {self.name!r}: dim must be at least 1, not {self.dim}")
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """The segments of a row, and how their values are stored. dim: D, its values; stride: D + state floats.
+
+    Values of 2 bytes keep 8 (bf16) or 11 (fp16) significant bits; what is larger than their type holds
+    becomes its largest number. Optimisers compute in float32 on float32 state, and the new values are
+    rounded at random without bias (table/payload.cuh says how, and that equal runs give equal bits). The last
+    float of such a row's state is its number of updates, modulo 2^24.
+    """
+
+    HYPERS: ClassVar[int] = 8  # hyper-parameters of a segment, padded; the first is its init_scale
+
+    segments: tuple[Segment, ...]
+    values: Values = "fp32"
+
+    def __post_init__(self) -> None:
+        if self.values not in _TYPES:
+            raise ValueError(f"values of a row are {', '.join(get_args(Values))}, not {self.values!r}")
+        names = [segment.name for segment in self.segments]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"a row needs segments with distinct names, not {names}")
+
+    @property
+    def dim(self) -> int:
+        return sum(segment.dim for segment in self.segments)
+
+    @property
+    def stride(self) -> int:
+        states = sum(segment.optimiser.state_floats(segment.dim) for segment in self.segments)
+        return self.dim + states + (self.values != "fp32")
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of a stored row (table/row_values.cuh), without header and padding."""
+        size = 4 if self.values == "fp32" else 2
+        return -(-size * self.dim // 4) * 4 + 4 * (self.stride - self.dim)
+
+    def slice(self, name: str) -> slice:
+        """Where the values of segment `name` are in [0, D)."""
+        first = 0
+        for segment in self.segments:
+            if segment.name == name:
+                return slice(first, first + segment.dim)
+            first += segment.dim
+        raise KeyError(name)
+
+    def describe(self) -> tuple[str, ...]:
+        """What a row holds, in words that are equal where rows of two tables can stand for each other."""
+        return (self.values, *(f"{s.name} {s.optimiser.source(s.dim)}" for s in self.segments))
+
+    def hyper(self, factors: Mapping[str, float] | None = None) -> list[float]:
+        """Hyper-parameters of all segments: HYPERS floats each. factors: segment → of its rate; else 1."""
+        padded: list[float] = []
+        for segment in self.segments:
+            used = (segment.init_scale, *segment.optimiser.hyper((factors or {}).get(segment.name, 1.0)))
+            padded += [*used, *[0.0] * (self.HYPERS - len(used))]
+        return padded
+
+    def source(self) -> str:
+        """`struct Layout` of table/table.cuh: dims and optimisers are compile-time, hyper-parameters are
+        not."""
+        values, states, updates = [], [], []
+        at, state = 0, self.dim
+        for number, segment in enumerate(self.segments):
+            kind, h = segment.optimiser.source(segment.dim), f"h + {number * self.HYPERS}"
+            values.append(f"initial_values<{segment.dim}>(row, {at}, stream, {h});")
+            states.append(f"{kind}::init(row + {at}, row + {state}, {h} + 1);")
+            updates.append(f"{kind}::update(row + {at}, row + {state}, gradient + {at}, {h} + 1);")
+            at += segment.dim
+            state += segment.optimiser.state_floats(segment.dim)
+        if self.values != "fp32":
+            values.append(f"round_initial<Value, {self.dim}>(row);")
+            states.append(f"row[{self.stride - 1}] = 0.0f;")
+        indent = "\n        "
+        return f"""
+#include "table/optimisers.cuh"
+#include "table/payload.cuh"
+struct Layout {{
+    using Value = {_TYPES[self.values]};
+    static constexpr int D = {self.dim}, STRIDE = {self.stride};
+    static __device__ __forceinline__ void values(float* row, uint64_t stream, const float* h) {{
+        {indent.join(values)}
+    }}
+    static __device__ __forceinline__ void state(float* row, const float* h) {{
+        {indent.join(states)}
+    }}
+    static __device__ __forceinline__ void update(float* row, const float* gradient, const float* h) {{
+        {indent.join(updates)}
+    }}
+}};
+"""

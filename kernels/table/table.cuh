@@ -1,0 +1,323 @@
+// The dynamic table: key -> row of floats (values, then optimiser state). Rows lie in slabs that never
+// move; a row number is a slab and a place in it. The including source defines `struct Layout` first
+// (RowLayout.source in layout.py writes it): D values, stored as Value, and STRIDE floats in all, and functions
+// for their initial values, the state that goes with these, and the optimisers' update.
+//
+// Bytes per key: 16 (header) + 4 * STRIDE, rounded up to 8, + 18 to 37 (index) + 4 per listed change; values
+// of 2 bytes take 2 * D less.
+#pragma once
+#include "runtime/index.cuh"
+#include "table/row_values.cuh"
+
+struct RowHeader {
+    int64_t key;
+    uint32_t generation;  // of the last change, and flags
+};
+
+constexpr uint32_t ERASED = 1u << 31;  // the row is free
+constexpr uint32_t CLEAN = 1u << 30;   // put back unchanged; the generation only says whose list has the row
+constexpr int64_t INDEX_BYTES = 37;  // of a key, at most (a slot at a load of 0.44)
+constexpr int64_t ROW_BYTES = (sizeof(RowHeader) + VALUE_BYTES + STATE_BYTES + 7) / 8 * 8;
+
+static __host__ __device__ constexpr int slab_shift() {
+    int shift = 0;
+    while (ROW_BYTES << (shift + 1) <= 16 << 20) ++shift;
+    return shift;
+}
+constexpr int SLAB_SHIFT = slab_shift();
+
+// What a reader needs; valid until the next insert.
+struct RowsView {
+    char* const* slabs;
+};
+
+static __device__ __forceinline__ RowHeader* row_header(const RowsView& view, uint32_t row) {
+    const uint32_t place = row & ((1u << SLAB_SHIFT) - 1);
+    return reinterpret_cast<RowHeader*>(view.slabs[row >> SLAB_SHIFT] + place * ROW_BYTES);
+}
+
+static __device__ __forceinline__ Layout::Value* row_values(const RowsView& view, uint32_t row) {
+    return reinterpret_cast<Layout::Value*>(row_header(view, row) + 1);
+}
+static __device__ __forceinline__ char* row_state(const RowsView& view, uint32_t row) {
+    return reinterpret_cast<char*>(row_header(view, row) + 1) + VALUE_BYTES;
+}
+
+static __device__ __forceinline__ void write_row(const RowsView& view, uint32_t row, const float* floats) {
+    write_values(row_values(view, row), floats);
+    memcpy(row_state(view, row), floats + Layout::D, STATE_BYTES);
+}
+
+// The row of a new key, by its `initial_stream`.
+static __device__ __forceinline__ void begin_row(const RowsView& view, uint32_t row, uint64_t stream, const float* h) {
+    float floats[Layout::STRIDE];
+    Layout::values(floats, stream, h);
+    Layout::state(floats, h);
+    write_row(view, row, floats);
+}
+
+// Optimiser step of a row with the summed gradient float[D].
+static __device__ __forceinline__ void update_row(const RowsView& view, uint32_t row, const float* gradient,
+                                                  uint64_t table_seed, const float* h) {
+    const uint64_t stream = sizeof(Layout::Value) == 4 ? 0 : initial_stream(table_seed, row_header(view, row)->key);
+    update_values(row_values(view, row), row_state(view, row), gradient, stream, h);
+}
+
+#ifdef LIVECTR_HOST
+#include <deque>
+#include "runtime/threads.cuh"
+#include "table/admission.cuh"
+#include "table/usage.cuh"
+
+namespace {
+
+constexpr int64_t OUT_OF_MEMORY = -1, FORGOTTEN = -2, BAD_OFFSETS = -3;
+
+template <typename Call>
+int64_t guarded(Call&& call) {
+    try {
+        return call();
+    } catch (const std::bad_alloc&) {
+        return OUT_OF_MEMORY;
+    }
+}
+
+constexpr int64_t GRAIN = 512;  // rows of a task: enough to hide a thread's wake-up
+
+inline void prefetch_row(const RowsView& view, uint32_t row, int64_t bytes) {
+    const char* const start = reinterpret_cast<const char*>(row_header(view, row));
+    for (int64_t at = 0; at < bytes; at += 64) prefetch(start + at);
+}
+
+class Table {
+  public:
+    Table(uint64_t seed, const float* hyper, int64_t hypers)
+        : seed_(seed), hyper_(hyper, hyper + hypers), index_(mix64(seed ^ 1)) {}
+
+    IndexView index() const { return index_.view(); }
+    RowsView rows() const { return {slab_data_.data()}; }
+    const float* hyper() const { return hyper_.data(); }
+    void hyper(const float* values) { hyper_.assign(values, values + hyper_.size()); }
+    uint64_t seed() const { return seed_; }
+    int64_t size() const { return next_row_ - static_cast<int64_t>(free_.size()); }
+    uint32_t generation() const { return closed_ + static_cast<uint32_t>(changed_.size()); }
+
+    Admission& admission() { return admission_; }
+    Usage& usage() { return usage_; }
+    const Usage& usage() const { return usage_; }
+    // Bytes that one row more takes at most, lists of changes not counted.
+    int64_t row_bytes() const { return ROW_BYTES + INDEX_BYTES + usage_.row_bytes(); }
+    int64_t row_numbers() const { return next_row_; }  // in use or free
+
+    int64_t bytes() const {
+        int64_t total = index_.bytes() + int64_t{next_row_} * ROW_BYTES + 4 * free_.capacity() + usage_.bytes() +
+                        admission_.bytes();
+        for (const auto& list : changed_) total += 4 * list.size();
+        for (const auto& list : erased_) total += 8 * list.size();
+        return total;
+    }
+
+    // Entries of all lists of changes: a row is in that of each generation in which it changed.
+    int64_t listed() const {
+        int64_t total = 0;
+        for (const auto& list : changed_) total += list.size();
+        for (const auto& list : erased_) total += list.size();
+        return total;
+    }
+
+    // The values of `key` at `row`; if that is NO_ROW, `buffer` with zeros or its initial values.
+    const float* values(int64_t key, uint32_t row, bool zeros, float* buffer) const {
+        if (row != NO_ROW) return read_values(row_values(rows(), row), buffer);
+        if (zeros) {
+            std::fill_n(buffer, Layout::D, 0.0f);
+        } else {
+            Layout::values(buffer, initial_stream(seed_, key), hyper());
+        }
+        return buffer;
+    }
+
+    // Fills the places of `rows` that are NO_ROW, in order, with new rows for their keys.
+    void insert_missing(const int64_t* keys, uint32_t* rows, int64_t n) {
+        if (std::find(rows, rows + n, NO_ROW) == rows + n) return;
+        // in parts, so that what one thread finds a place for is still in the cache when all threads fill it
+        for (int64_t at = 0; at < n; at += INSERT_PART) {
+            insert_part(keys + at, rows + at, std::min(INSERT_PART, n - at));
+        }
+    }
+
+    // Puts back the rows of keys that are not there, as no change; source: float[n, STRIDE].
+    void restore(const int64_t* keys, int64_t n, const float* source) {
+        for (int64_t i = 0; i < n; ++i) {
+            const auto [row, fresh] = place(keys[i]);
+            if (!fresh) continue;
+            RowHeader* const header = row_header(rows(), row);
+            *header = {keys[i], (header->generation & ~ERASED) | CLEAN};
+            write_row(rows(), row, source + i * Layout::STRIDE);
+        }
+    }
+
+    // The generation in which the row last changed; 0: not since it was put back.
+    uint32_t changed_in(uint32_t row) const {
+        const uint32_t generation = row_header(rows(), row)->generation;
+        return generation & CLEAN ? 0 : generation;
+    }
+
+    // told: `erased` tells it; false for a row that lives on elsewhere.
+    bool erase(int64_t key, bool told) {
+        const uint32_t row = index_.erase(key);
+        if (row == NO_ROW) return false;
+        row_header(rows(), row)->generation |= ERASED;
+        free_.push_back(row);
+        if (usage_.on()) usage_.gone(row);
+        if (told && generation() > 1) erased_.back().push_back(key);  // before the first mark nobody can ask
+        return true;
+    }
+
+    // Forgets all rows and gives their memory back; marks go on counting.
+    void clear() {
+        Table fresh(seed_, hyper(), hyper_.size());
+        fresh.closed_ = generation() - 1;
+        fresh.usage_ = usage_.empty();
+        fresh.admission_ = std::move(admission_);
+        *this = std::move(fresh);
+    }
+
+    // Sets a row's generation; true: the caller owes it to the list of changes (see `changed`).
+    static bool touch(RowHeader* header, uint32_t generation) {
+        return (std::exchange(header->generation, generation) & ~CLEAN) != generation;
+    }
+    void changed(const uint32_t* rows, int64_t n) {
+        changed_.back().insert(changed_.back().end(), rows, rows + n);
+    }
+
+    // Closes the current generation and returns its number.
+    uint32_t mark() {
+        changed_.emplace_back();
+        erased_.emplace_back();
+        return generation() - 1;
+    }
+
+    void forget(uint32_t mark) {
+        for (; closed_ < mark && changed_.size() > 1; ++closed_) {
+            changed_.pop_front();
+            erased_.pop_front();
+        }
+    }
+
+    // Keys that were erased after `since` and are not there now, each once, in rising order (0: none, since a list
+    // of every row tells as much), and at most how many these are (FORGOTTEN: the lists are).
+    std::vector<int64_t> erased(uint32_t since) const {
+        std::vector<int64_t> gone;
+        for (uint32_t g = since + 1; since > 0 && g <= generation(); ++g) {
+            const auto& list = erased_[g - closed_ - 1];
+            gone.insert(gone.end(), list.begin(), list.end());
+        }
+        std::sort(gone.begin(), gone.end());
+        gone.erase(std::unique(gone.begin(), gone.end()), gone.end());
+        const auto there = [this](int64_t key) { return find_row(index(), key) != NO_ROW; };
+        gone.erase(std::remove_if(gone.begin(), gone.end(), there), gone.end());
+        return gone;
+    }
+    int64_t most_erased(uint32_t since) const {
+        if (since > 0 && since < closed_) return FORGOTTEN;
+        int64_t most = 0;
+        for (uint32_t g = since + 1; since > 0 && g <= generation(); ++g) most += erased_[g - closed_ - 1].size();
+        return most;
+    }
+
+    // Calls take(row) for every row changed after `since` (0: for every row), each once; false if the
+    // lists that would tell are forgotten.
+    template <typename Take>
+    bool each_changed(uint32_t since, Take&& take) const {
+        if (since == 0) {
+            for (uint32_t row = 0; row < next_row_; ++row) {
+                if (!(row_header(rows(), row)->generation & ERASED)) take(row);
+            }
+            return true;
+        }
+        if (since < closed_) return false;
+        for (uint32_t g = since + 1; g <= generation(); ++g) {
+            for (const uint32_t row : changed_[g - closed_ - 1]) {
+                if (row_header(rows(), row)->generation == g) take(row);
+            }
+        }
+        return true;
+    }
+
+  private:
+    uint64_t seed_;
+    std::vector<float> hyper_;
+    Index index_;
+    std::vector<Pages> slabs_;
+    std::vector<char*> slab_data_;
+    std::vector<uint32_t> free_;
+    uint32_t next_row_ = 0;
+    std::vector<std::pair<uint32_t, int64_t>> born_;  // rows of the running insert_missing
+    uint32_t closed_ = 0;                             // generations up to here are forgotten
+    // of generation closed_ + 1, ...: the rows that changed and the keys that were erased. Their lists are deques,
+    // since a vector of millions copies itself when it grows, and that would be a pause.
+    std::deque<std::deque<uint32_t>> changed_{{}};
+    std::deque<std::deque<int64_t>> erased_{{}};
+    Usage usage_;
+    Admission admission_;
+
+    static constexpr int64_t INSERT_PART = 1 << 15;
+
+    void insert_part(const int64_t* keys, uint32_t* rows, int64_t n) {
+        constexpr int64_t AHEAD = 16;
+        born_.clear();
+        for (int64_t i = 0; i < n; ++i) {
+            if (i + AHEAD < n && rows[i + AHEAD] == NO_ROW) {
+                const uint64_t hash = index_hash(index(), keys[i + AHEAD]);
+                const Segment* const segment = segment_of(index(), hash);
+                prefetch(segment->slots + home_slot(hash));
+                prefetch(&segment->count);
+            }
+            if (rows[i] == NO_ROW) rows[i] = insert(keys[i]);
+        }
+        const RowsView view = this->rows();
+        livectr::parallel_chunks(born_.size(), GRAIN, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+                const auto [row, key] = born_[i];
+                *row_header(view, row) = {key, generation()};
+                begin_row(view, row, initial_stream(seed_, key), hyper());
+            }
+        });
+    }
+
+    // The key's row, and whether it is new; a new row's header is still that of the key before, if any.
+    std::pair<uint32_t, bool> place(int64_t key) {
+        const uint32_t fresh = free_.empty() ? next_row_ : free_.back();
+        if (fresh == NO_ROW) throw std::bad_alloc();
+        if (fresh >> SLAB_SHIFT == slabs_.size()) {
+            slabs_.emplace_back(ROW_BYTES << SLAB_SHIFT, slabs_.empty() ? Pages::HUGE_PAGE : 0);
+            slab_data_.push_back(slabs_.back().data());
+        }
+        const uint32_t row = index_.find_or_insert(key, fresh);
+        if (row != fresh) return {row, false};
+        if (usage_.on()) usage_.born(row);
+        if (free_.empty()) {
+            ++next_row_;
+        } else {
+            free_.pop_back();
+        }
+        return {row, true};
+    }
+
+    uint32_t insert(int64_t key) {
+        const uint32_t used = next_row_;
+        const auto [row, fresh] = place(key);
+        if (!fresh) return row;
+        born_.emplace_back(row, key);
+        // Erased and born again within a generation: already listed. The header of a row that was never used is not
+        // read: its page is left to the thread that fills it.
+        const bool listed =
+            row < used && (row_header(rows(), row)->generation & ~(ERASED | CLEAN)) == generation();
+        if (!listed) changed_.back().push_back(row);
+        return row;
+    }
+};
+
+}  // namespace
+
+#endif

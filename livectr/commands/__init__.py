@@ -1,0 +1,1 @@
+"""The commands: their flags, and what they do."""

@@ -1,0 +1,144 @@
+"""`livectr query`: ask a running server from the command line.
+
+It needs no pipeline file: the server tells its columns and their types.
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from rich.console import Console
+from rich.table import Table
+
+from livectr.kernels.errors import ConfigError, ConnectError
+from livectr.protos import livectr_pb2 as pb
+from livectr.serving.client import PreRankClient, RankClient
+
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "int64": int,
+    "int32": int,
+    "float64": float,
+    "float32": float,
+    "string": str,
+    "binary": str.encode,
+}
+BOOLS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def query(given: argparse.Namespace) -> int:
+    """Ask, and print a table or JSON. Raises ConfigError for what the server refuses, ConnectError."""
+    if given.role == "describe":
+        return _describe(given)
+    client = (RankClient if given.role == "rank" else PreRankClient)(given.server, given.timeout)
+    with client:
+        try:
+            described = client.describe()
+            if described.role != given.role:
+                raise ConfigError(f"{given.server} is a {described.role} server; ask it with that command.")
+            dtypes = {column.name: column.dtype for column in described.columns}
+            context = {n: _value(n, text, dtypes) for n, text in _pairs(given.context, "--context")}
+            columns = {
+                n: [_value(n, one, dtypes) for one in text.split(",")]
+                for n, text in _pairs(given.candidates, "--candidates")
+            }
+            if isinstance(client, RankClient):
+                answer = client.rank(context, columns, _bids(given.bids))
+                rows = _ranked(answer, columns)
+            else:
+                if len(columns) > 1:
+                    raise ConfigError(
+                        f"pre-rank chooses by one column of --candidates, not {', '.join(columns)}."
+                    )
+                answer = client.prerank(context, next(iter(columns.values()), None), given.top_k)
+                rows = _chosen(answer)
+        except grpc.RpcError as error:
+            raise _explained(error, given.server) from None
+    if given.json:
+        print(json.dumps({"version": answer.version, "model": answer.model, "results": rows}))
+    else:
+        _print(rows, f"version {answer.version} of {answer.model}")
+    return 0
+
+
+def _describe(given: argparse.Namespace) -> int:
+    with RankClient(given.server, given.timeout) as client:
+        try:
+            described = client.describe()
+        except grpc.RpcError as error:
+            raise _explained(error, given.server) from None
+    placements = {value: name.removeprefix("PLACEMENT_").lower() for name, value in pb.Placement.items()}
+    rows = [
+        {"column": c.name, "type": c.dtype, "in": placements[c.placement], "required": c.required}
+        for c in described.columns
+    ]
+    if given.json:
+        facts = {n: getattr(described, n) for n in ("role", "model", "fingerprint", "version", "items")}
+        print(json.dumps(facts | {"max_candidates": described.max_candidates, "columns": rows}))
+    else:
+        _print(rows, f"{described.role} server, version {described.version} of {described.model}")
+    return 0
+
+
+def _pairs(texts: list[str], flag: str) -> list[tuple[str, str]]:
+    pairs = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise ConfigError(f"{flag} is {text!r}, but must be COLUMN=VALUE.")
+        pairs.append((name, value))
+    return pairs
+
+
+def _value(name: str, text: str, dtypes: dict[str, str]) -> Any:
+    """A value of column `name`; a name that the server does not know stays a text, and the server says so."""
+    dtype = dtypes.get(name, "int64" if text.lstrip("-").isdigit() else "string")
+    try:
+        if dtype.startswith("list<"):
+            item = dtype.removeprefix("list<").removesuffix(">")
+            return [_value(name, one, {name: item}) for one in text.split(" ") if one]
+        return BOOLS[text.lower()] if dtype == "bool" else PARSERS[dtype](text)
+    except (ValueError, KeyError):
+        raise ConfigError(f"{name} is {text!r}, but must be {dtype}.") from None
+
+
+def _bids(text: str) -> list[float]:
+    try:
+        return [float(one) for one in text.split(",") if one]
+    except ValueError:
+        raise ConfigError(f"--bids is {text!r}, but must be numbers, separated by commas.") from None
+
+
+def _ranked(answer: Any, columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    return [
+        {**{n: values[i] for n, values in columns.items()}, "pctr": pctr, "ecpm": ecpm}
+        for i, pctr, ecpm in zip(answer.index, answer.pctr, answer.ecpm, strict=True)
+    ]
+
+
+def _chosen(answer: Any) -> list[dict[str, Any]]:
+    items = answer.ids.values if answer.WhichOneof("items") != "names" else answer.names.values
+    return [{"item": item, "score": score} for item, score in zip(items, answer.score, strict=True)]
+
+
+def _print(rows: list[dict[str, Any]], caption: str) -> None:
+    table = Table()
+    for name in rows[0] if rows else ("no result",):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*(f"{value:.6f}" if isinstance(value, float) else str(value) for value in row.values()))
+    console = Console()
+    console.print(table)
+    console.print(
+        caption, highlight=False, markup=False
+    )  # not the table's caption: that is as narrow as the table
+
+
+def _explained(error: Any, server: str) -> Exception:
+    if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
+        return ConfigError(f"the server refuses the request: {error.details()}")
+    if error.code() == grpc.StatusCode.UNAVAILABLE:
+        why = (error.details() or "").rpartition(": ")[2]  # the innermost of gRPC's nested texts
+        return ConnectError(f"{server} cannot answer yet, or is no LiveCTR server: {why}")
+    return ConnectError(f"{server} answers {error.code().name}: {error.details()}")

@@ -1,0 +1,1 @@
+"""`livectr demo`: the whole path on one machine."""

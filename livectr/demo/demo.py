@@ -1,0 +1,385 @@
+"""`livectr demo`: the whole path on one machine, for real, and an account of it.
+
+    simulator ─► log (files or Kafka) ─► trainer (N ranks) ─► Redis ─► rank, pre-rank ◄─ clients
+
+    1  Redis-protocol server, broker
+    2  simulator, which writes the look-up tables and waits
+    3  trainer, which publishes its initial model, and servers, side by side; clients once these are ready
+    4  the traffic, for `seconds`
+    5  the simulator ends; the trainer learns what is left, commits, ends; the servers take the last version
+    6  clients and servers end; what was written is held against what was learned
+
+Everything is a process of its own and is stopped by its pid, also when a part fails or Ctrl-C comes.
+"""
+
+import json
+import logging
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import redis
+
+from livectr.demo.live import Screen, State
+from livectr.demo.report import account, last_json_line, report
+from livectr.demo.scrape import quantile, scrape, total, value
+from livectr.ingest.pipeline import Pipeline, load_pipeline
+from livectr.kernels.errors import ConfigError
+from livectr.local.parts import Part, PartError
+from livectr.local.ports import free_ports
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import Keyspace
+from livectr.simulator.ledger import SCHEMA, LedgerTail
+from livectr.simulator.traffic import TICK_MS
+from livectr.trainer.quality.metrics import auc
+from livectr.trainer.quality.predictions import read_predictions
+
+LOG = logging.getLogger(__name__)
+ROOT = Path(__file__).resolve().parents[2]
+PIPELINE = ROOT / "examples" / "display_ads" / "pipeline.py"
+PARTITIONS = 4
+USERS = 2000
+ADS = 500  # alive at a time
+AD_INTERVAL_S, AD_LIFE = 5, 15  # a simulated minute stands for a day: an ad lives little longer
+DRIFT_S = 600
+VISITS_PER_S = 20
+START_S, DRAIN_S, SWAP_S = 120.0, 180.0, 20.0  # how long a part may take to start, drain, follow
+FETCH_S = 600.0  # the broker's first start fetches its jars
+UNTIL_IDLE_S = 6.0
+WINDOW_S = 30  # of the quality that the live table shows
+RESTARTS = 3
+BAYES_EVERY_S = 2.0
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """seconds: of traffic. log: "file" or "kafka". ranks: that train. rate: impressions per second.
+
+    keep: work in this folder and leave it; None: a temporary one. report: write the report here.
+    """
+
+    seconds: float = 60.0
+    log: str = "file"
+    ranks: int = 1
+    rate: float = 2000.0
+    seed: int = 1
+    pipeline: str | None = None
+    keep: Path | None = None
+    report: Path | None = None
+
+
+def demo(options: DemoOptions) -> dict[str, Any]:
+    """Run the demo and return its report. Raises PartError when a part fails, ConfigError, ConnectError."""
+    pipeline = Path(options.pipeline or PIPELINE)
+    if not pipeline.is_file():
+        raise ConfigError(
+            f"the demo's pipeline {pipeline} is not there; run it in a checkout, or say --pipeline."
+        )
+    loaded = load_pipeline(pipeline)
+    if loaded.log.clicks is None:
+        raise ConfigError(f"{pipeline} joins no clicks; the demo's logs are impressions and clicks.")
+    with ExitStack() as stack:
+        work = _folder(options.keep, stack)
+        check = stack.enter_context(_stoppable())
+        found = _Demo(options, pipeline, loaded, work, stack, check).run()
+    if options.report:
+        options.report.parent.mkdir(parents=True, exist_ok=True)
+        options.report.write_text(json.dumps(found, indent=2) + "\n")
+    return found
+
+
+@contextmanager
+def _stoppable() -> Iterator[Callable[[], None]]:
+    """Gives a function that raises KeyboardInterrupt once Ctrl-C or SIGTERM has come.
+
+    An exception out of a signal handler would be lost when it comes inside a fork's callbacks, so the demo
+    asks between its steps.
+    """
+    told: list[int] = []
+
+    def check() -> None:
+        if told:
+            raise KeyboardInterrupt
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda number, _: told.append(number))
+    try:
+        yield check
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _folder(keep: Path | None, stack: ExitStack) -> Path:
+    if keep is None:
+        work = Path(tempfile.mkdtemp(prefix="livectr-demo-"))
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
+        return work
+    if keep.exists() and any(keep.iterdir()):
+        raise ConfigError(f"the folder {keep} is not empty; a demo starts afresh.")
+    keep.mkdir(parents=True, exist_ok=True)
+    return keep.absolute()
+
+
+class _Demo:
+    def __init__(
+        self,
+        options: DemoOptions,
+        pipeline: Path,
+        loaded: Pipeline,
+        work: Path,
+        stack: ExitStack,
+        check: Callable[[], None],
+    ) -> None:
+        self.options, self.pipeline, self.work = options, pipeline, work
+        self.window_ms = loaded.log.window_ms
+        self._stack, self._check_stop = stack, check
+        self._parts: list[Part] = []
+        port = free_ports(5 + options.ranks)
+        self.redis_port, self.broker_port = port, port + 4
+        self.servers = {"rank": port + 1, "prerank": port + 2}
+        self.rank_metrics = port + 3
+        self.trainer_metrics = port + 5  # rank r answers at port + r
+        self.redis_url = f"redis://127.0.0.1:{self.redis_port}"
+        self.ledger, self.predictions = work / "ledger.arrows", work / "predictions"
+        self.restarts = 0
+        self.state = State(seconds=options.seconds, shadow=next(iter(loaded.shadows), ""))
+        self._next_bayes = 0.0
+        self._ledger_tail = LedgerTail(self.ledger)
+        self._newest: list[pa.RecordBatch] = []  # of the ledger, one a tick
+
+    def run(self) -> dict[str, Any]:
+        options = self.options
+        title = f"LiveCTR demo: {options.log} log, {options.ranks} rank{'s' * (options.ranks > 1)}"
+        with Screen(title) as screen:
+            self._start_redis()
+            self.source = self._start_log()
+            simulator = self._start_simulator()
+            self.trainer = self._start_trainer()
+            servers = {role: self._start_server(role) for role in self.servers}
+            for role, server in servers.items():
+                self._until(server.name, START_S, partial(_ready, server))
+                screen.say(f"{role} server ready on 127.0.0.1:{self.servers[role]}")
+            clients = self._start_clients()
+            simulator.say("go")
+            began = time.monotonic()
+            while simulator.exit_code is None:
+                self._watch(simulator)
+                self._look(began, simulator, clients)
+                screen.show(self.state)
+                time.sleep(0.25)
+            simulated = last_json_line(simulator.tail())
+            screen.say("The traffic has ended; the trainer learns what is left.")
+            deadline = time.monotonic() + DRAIN_S
+            while self.trainer.exit_code is None:
+                self._watch(simulator)
+                if time.monotonic() > deadline:
+                    raise PartError(f"the trainer does not end:\n{self.trainer.tail()}")
+                self._look(began, simulator, clients)
+                screen.show(self.state)
+                time.sleep(0.25)
+            if self.trainer.exit_code:
+                raise self.trainer.failure()
+            for ended in (simulator, self.trainer):  # as they should
+                self._parts.remove(ended)
+            version = self._published()
+            self._until("clients", SWAP_S, lambda: self._served(clients) >= version)
+            fresh = scrape(self.rank_metrics)
+            clients.stop()
+            for server in servers.values():
+                server.stop()
+            found = self._report(simulated, clients, fresh)
+            screen.conclude(found)
+            return found
+
+    # Parts
+
+    def _part(self, name: str, *command: str, environment: dict[str, str] | None = None) -> Part:
+        log = self.work / f"{name.replace(' ', '-')}.log"
+        part = Part(name, command, log, environment=environment)
+        self._stack.callback(part.stop)
+        self._parts.append(part)
+        return part
+
+    def _livectr(self, name: str, *arguments: str) -> Part:
+        return self._part(name, sys.executable, "-m", "livectr", *arguments)
+
+    def _start_redis(self) -> None:
+        self._livectr("Redis server", "redis", "--listen", f"127.0.0.1:{self.redis_port}")
+        client = redis.Redis.from_url(self.redis_url)
+        self._stack.callback(client.close)
+        self.redis: Any = client
+        self._until("Redis server", START_S, lambda: _answers(client))
+
+    def _start_log(self) -> str:
+        if self.options.log == "file":
+            return f"file:{self.work / 'logs'}"
+        broker = self._livectr(
+            "broker", "kafka", "--listen", f"127.0.0.1:{self.broker_port}", "--data", str(self.work / "kafka")
+        )
+        self._until("broker", FETCH_S, lambda: "answers at" in broker.output())
+        return f"kafka://127.0.0.1:{self.broker_port}"
+
+    def _start_simulator(self) -> Part:
+        o = self.options
+        part = self._livectr(
+            "simulator",
+            *("simulate", "--to", self.source, "--hold", "--ledger", str(self.ledger)),
+            *("--rate", str(o.rate), "--seconds", str(o.seconds), "--seed", str(o.seed)),
+            *("--label-window", f"{self.window_ms}ms", "--partitions", str(PARTITIONS)),
+            *("--users", str(USERS), "--drift", str(DRIFT_S)),
+            *("--ads", str(ADS), "--ad-interval", str(AD_INTERVAL_S), "--ad-life", str(AD_LIFE)),
+        )
+        self._until("simulator", START_S, lambda: "ready" in last_json_line(part.tail()))
+        return part
+
+    def _start_trainer(self) -> Part:
+        return self._livectr(
+            "trainer",
+            *("train", "--pipeline", str(self.pipeline), "--source", self.source),
+            *("--ranks", str(self.options.ranks)),
+            # Clients ask from the first second on, so that they see the model begin to learn.
+            *("--publish", self.redis_url, "--min-examples", "0"),
+            *("--checkpoint", str(self.work / "checkpoint")),
+            *("--until-idle-s", str(UNTIL_IDLE_S), "--window-s", str(WINDOW_S)),
+            # Threads that wait for each other at every operation lose on cores that many processes share.
+            *("--threads", "1"),
+            *("--predictions", str(self.predictions), "--report", str(self.work / "train.json")),
+            *("--dead-letters", str(self.work / "dead-letters"), "--metrics-port", str(self.trainer_metrics)),
+        )
+
+    def _start_server(self, role: str) -> Part:
+        metrics = ["--metrics-port", str(self.rank_metrics)] if role == "rank" else []
+        return self._livectr(
+            f"{role} server",
+            *("serve", role, "--pipeline", str(self.pipeline), "--redis", self.redis_url),
+            *("--listen", f"127.0.0.1:{self.servers[role]}", *metrics),
+        )
+
+    def _start_clients(self) -> Part:
+        return self._part(
+            "clients",
+            *(
+                sys.executable,
+                "-m",
+                "livectr.demo.load",
+                "--per-second",
+                str(VISITS_PER_S),
+                "--users",
+                str(USERS),
+            ),
+            *("--rank", f"127.0.0.1:{self.servers['rank']}"),
+            *("--prerank", f"127.0.0.1:{self.servers['prerank']}"),
+        )
+
+    # Watching
+
+    def _until(self, name: str, timeout_s: float, done: Callable[[], bool]) -> None:
+        """Wait for `done`, while all parts live."""
+        deadline = time.monotonic() + timeout_s
+        while not done():
+            self._check_stop()
+            for part in self._parts:
+                part.check()
+            if time.monotonic() > deadline:
+                part = next(p for p in self._parts if p.name == name)
+                raise PartError(
+                    f"the {name} is not ready after {timeout_s:g} s; its log ends:\n{part.tail()}"
+                )
+            time.sleep(0.1)
+
+    def _watch(self, simulator: Part) -> None:
+        """All parts live, or have ended well; a trainer that died is started again from its checkpoint."""
+        self._check_stop()
+        for part in self._parts:
+            if part is self.trainer:
+                if part.exit_code and simulator.exit_code is None and self.restarts < RESTARTS:
+                    LOG.warning("%s", part.failure())
+                    self.restarts += 1
+                    self._parts.remove(part)
+                    self.trainer = self._start_trainer()
+                    return
+                if part.exit_code == 0 and simulator.exit_code is not None:
+                    continue
+            if part.exit_code is not None and not (part is simulator and part.exit_code == 0):
+                raise part.failure()
+
+    def _look(self, began: float, simulator: Part, clients: Part) -> None:
+        """Read every part's figures."""
+        s = self.state
+        s.elapsed_s = min(time.monotonic() - began, s.seconds)
+        s.simulator = last_json_line(simulator.tail())
+        s.clients = last_json_line(clients.tail())
+        samples = scrape(self.trainer_metrics)
+        if samples:
+            s.examples = value(samples, "livectr_examples_total")
+            for name in ("auc", "gauc", "cold_gauc", "logloss", "calibration"):
+                setattr(s, name, value(samples, f"livectr_{name}", model="rank"))
+            s.shadow_gauc = value(samples, "livectr_gauc", model=s.shadow)
+            s.shadow_cold_gauc = value(samples, "livectr_cold_gauc", model=s.shadow)
+            s.version = value(samples, "livectr_published_version")
+            s.pending = total(samples, "livectr_pending_joins")
+            s.dead_letters = total(samples, "livectr_dead_letters_total")
+        fresh = scrape(self.rank_metrics)
+        s.freshness_p50_s = quantile(fresh, "livectr_freshness_seconds", 0.5)
+        s.freshness_p99_s = quantile(fresh, "livectr_freshness_seconds", 0.99)
+        if time.monotonic() > self._next_bayes:
+            self._next_bayes = time.monotonic() + BAYES_EVERY_S
+            s.bayes_auc = self._bayes()
+
+    def _bayes(self) -> float | None:
+        """The Bayes AUC of the newest impressions whose labels are final."""
+        self._newest = [*self._newest, *self._ledger_tail.new_batches()][-WINDOW_S * 1000 // TICK_MS :]
+        rows = pa.Table.from_batches(self._newest, SCHEMA)
+        p, label = rows["probability"].to_numpy(), rows["label"].to_numpy().astype(np.float32)
+        found = auc(np.log(p / (1 - p)), label)
+        return found if np.isfinite(found) else None
+
+    def _published(self) -> int:
+        text = self.redis.get(Keyspace().manifest)
+        if text is None:
+            raise PartError(f"the trainer published nothing:\n{self.trainer.tail()}")
+        return VersionManifest.from_json(text).version
+
+    def _served(self, clients: Part) -> int:
+        asked = last_json_line(clients.tail())
+        return min((role["version"] for role in asked.values()), default=0)
+
+    def _report(self, simulated: dict[str, Any], clients: Part, fresh: Any) -> dict[str, Any]:
+        if not simulated:
+            raise PartError("the simulator left no counts")
+        settings = {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self.options).items()}
+        return report(
+            simulated=simulated,
+            trained=json.loads((self.work / "train.json").read_text()),
+            accounted=account(self.ledger, read_predictions(self.predictions)),
+            freshness={
+                "p50": quantile(fresh, "livectr_freshness_seconds", 0.5),
+                "p99": quantile(fresh, "livectr_freshness_seconds", 0.99),
+            },
+            asked=last_json_line(clients.tail()),
+            settings=settings,
+            trainer_restarts=self.restarts,
+        )
+
+
+def _ready(server: Part) -> bool:
+    return "ready on" in server.output()
+
+
+def _answers(client: Any) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.RedisError:
+        return False

@@ -1,0 +1,135 @@
+"""Processes that the demo starts, watches and stops, each by its own pid; none is left behind."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from livectr.kernels.errors import InternalError
+from livectr.kernels.process.children import die_with_parent
+
+TAIL_BYTES = 3000
+
+
+class PartError(InternalError):
+    """A part of the demo failed; the message has the end of its log."""
+
+
+class Part:
+    """A child process in a session of its own, so that Ctrl-C reaches the demo alone, which then stops its
+    parts in order. Standard output and error go to `log`; standard input is a pipe. When the demo itself is
+    killed, the kernel sends its parts SIGTERM.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name, self.command, self.log = name, list(command), log
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def say(self, line: str) -> None:
+        """Write a line to its standard input."""
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self.failure() from None
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def failure(self) -> PartError:
+        """The error that says how it ended."""
+        try:
+            code = self._process.wait(2)
+        except subprocess.TimeoutExpired:
+            code = 0
+        return PartError(f"the {self.name} ended with exit code {code}; its log ends:\n{self.tail()}")
+
+    def tail(self) -> str:
+        """The end of its log."""
+        with self.log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            return file.read().decode(errors="replace").strip() or "(empty)"
+
+    def check(self) -> None:
+        """Raises PartError when it is no longer running."""
+        if self.exit_code is not None:
+            raise self.failure()
+
+    def wait(self, timeout_s: float) -> int:
+        """Its exit code. Raises PartError when it takes longer."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise PartError(
+                f"the {self.name} did not end within {timeout_s:g} s; its log ends:\n{self.tail()}"
+            ) from None
+
+    def stop(self, grace_s: float = 10.0) -> None:
+        """SIGTERM, and SIGKILL after `grace_s`, to it and to all that it started (a trainer's ranks live in
+        sessions of their own)."""
+        family = [self.pid, *descendants(self.pid)]
+        if self._process.stdin:
+            self._process.stdin.close()
+        if self.exit_code is None:
+            self._process.terminate()
+        deadline = time.monotonic() + grace_s
+        while time.monotonic() < deadline and any(map(alive, family)):
+            self._process.poll()
+            time.sleep(0.02)
+        for pid in family:
+            if alive(pid):
+                _kill(pid)
+        self._process.wait()
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below `pid`, from /proc."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it ended meanwhile
+        children.setdefault(int(fields[1]), []).append(int(entry.parent.name))
+    below, front = [], [pid]
+    while front:
+        front = [child for parent in front for child in children.get(parent, [])]
+        below += front
+    return below
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

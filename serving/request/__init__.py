@@ -1,0 +1,1 @@
+"""A request: limits, admission, columns, look-up rows, features."""

@@ -1,0 +1,266 @@
+"""What a request must hold, and how its columns become Arrow arrays.
+
+Everything a client can get wrong ends here, as a RequestError that names the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.expr import ColumnRef, Expr
+from livectr.ingest.pipeline import Pipeline
+from livectr.protos import livectr_pb2 as pb
+from livectr.serving.errors import RequestError
+from livectr.serving.limits import DEFAULT, RequestLimits
+
+_KINDS = {
+    "int64": "ints",
+    "int32": "ints",
+    "float64": "doubles",
+    "float32": "doubles",
+    "bool": "bools",
+    "string": "strings",
+    "binary": "bytes",
+}
+
+_BEYOND_FLOAT32 = 2.0**128 - 2.0**103
+"""The least float64 that rounds to an infinite float32."""
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """A column of the impression stream that a request may or must hold. placement: as in livectr.proto."""
+
+    name: str
+    dtype: str
+    placement: pb.Placement
+    required: bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The columns of a request.
+
+    size: n, the number of candidates. context: arrays of one value; candidates: arrays of n values.
+    now_ms: the time of the request, from its time column or the server's clock.
+    """
+
+    size: int
+    context: Mapping[str, pa.Array]
+    candidates: Mapping[str, pa.Array]
+    now_ms: int
+
+
+class RequestSchema:
+    """The columns that the features `roots` of a pipeline need from a request.
+
+    limits: of what a request may hold. only_context: the request has no candidate columns (pre-rank).
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        roots: Sequence[Expr],
+        limits: RequestLimits = DEFAULT,
+        *,
+        only_context: bool = False,
+    ) -> None:
+        self._limits = limits
+        stream = pipeline.log.impressions
+        self._stream = stream
+        named = {root.name: root for root in roots}
+        filled = _filled(pipeline)
+        needed = [root.ref.column for root in pipeline.request_roots if root.name in named]
+        needed += [
+            lookup.on
+            for lookup in pipeline.log.lookups
+            if any(root.name in named for root in pipeline.lookup_roots[lookup.table.topic])
+        ]
+        has_history = any(root.name in named for root in pipeline.history_roots)
+        if has_history:
+            needed += [stream.key, *([stream.time] if stream.time else [])]
+        item_column = next(
+            (
+                lk.on
+                for lk in pipeline.log.lookups
+                if pipeline.items and lk.table.topic == pipeline.items.topic
+            ),
+            None,
+        )
+
+        def placement(name: str) -> pb.Placement:
+            if only_context or name in (stream.key, stream.time):
+                return pb.PLACEMENT_CONTEXT
+            return pb.PLACEMENT_CANDIDATE if name == item_column else pb.PLACEMENT_EITHER
+
+        self.columns = {
+            name: ColumnSpec(
+                name,
+                stream.columns[name],
+                placement(name),
+                required=name not in filled and name != stream.time,
+            )
+            for name in dict.fromkeys(needed)
+        }
+        self.time = stream.time
+
+    def parse_context(self, columns: Iterable[Any], now_ms: int) -> Rows:
+        """A request of one row."""
+        context = self._parse("context", columns, pb.PLACEMENT_CONTEXT, 1)
+        self._check_complete(context, {}, "context")
+        return Rows(1, context, {}, self._now(context, now_ms))
+
+    def parse(self, context: Iterable[Any], candidates: Sequence[Any], now_ms: int) -> Rows:
+        """A request of one context and n candidates. Raises RequestError naming the field."""
+        if not candidates:
+            raise RequestError("candidates", "there are none: send at least one column of candidates")
+        size = _length(candidates[0])
+        first = f"candidates.{candidates[0].name}"
+        if size == 0:
+            raise RequestError(first, "is empty: send at least one candidate")
+        if size > self._limits.candidates:
+            raise RequestError(
+                first,
+                f"holds {size} candidates; this server takes at most {self._limits.candidates} "
+                "(max_candidates)",
+            )
+        shared = self._parse("context", context, pb.PLACEMENT_CONTEXT, 1)
+        each = self._parse("candidates", candidates, pb.PLACEMENT_CANDIDATE, size)
+        for name in each:
+            if name in shared:
+                raise RequestError(f"candidates.{name}", "is in context too")
+        self._check_complete(shared, each, "candidates")
+        return Rows(size, shared, each, self._now(shared, now_ms))
+
+    def _parse(
+        self, part: str, columns: Iterable[Any], placement: pb.Placement, size: int
+    ) -> dict[str, pa.Array]:
+        arrays: dict[str, pa.Array] = {}
+        seen: set[str] = set()
+        for column in columns:
+            where = f"{part}.{column.name}"
+            if column.name not in self._stream.columns:
+                known = ", ".join(self.columns)
+                raise RequestError(where, f"is no column of {self._stream.topic}; features need {known}")
+            if column.name in seen:
+                raise RequestError(where, "is there twice")
+            seen.add(column.name)
+            spec = self.columns.get(column.name)
+            if spec is None:  # a column of the log that no feature of this server needs
+                continue
+            if spec.placement not in (placement, pb.PLACEMENT_EITHER):
+                right = "context" if spec.placement == pb.PLACEMENT_CONTEXT else "candidates"
+                raise RequestError(where, f"belongs into {right}")
+            arrays[column.name] = to_arrow(column, spec.dtype, size, where, self._limits)
+        return arrays
+
+    def _check_complete(self, shared: Mapping[str, Any], each: Mapping[str, Any], default: str) -> None:
+        for spec in self.columns.values():
+            if spec.required and spec.name not in shared and spec.name not in each:
+                part = "context" if spec.placement == pb.PLACEMENT_CONTEXT else default
+                raise RequestError(f"{part}.{spec.name}", f"is missing (type {spec.dtype})")
+
+    def _now(self, context: Mapping[str, pa.Array], now_ms: int) -> int:
+        if self.time is not None and self.time in context:
+            return int(context[self.time][0].as_py())
+        return now_ms
+
+
+def _filled(pipeline: Pipeline) -> set[str]:
+    """Columns of the impression stream that say what their null is, so that a request may leave them out:
+    the stream's `fill` or `fill_null` wherever a feature uses the column."""
+    stream = pipeline.log.impressions
+    uses = [node.ref for node in pipeline.plan.nodes if node.is_root]
+    columns = [ref for ref in uses if isinstance(ref, ColumnRef) and ref.source == stream.topic]
+    bare = {ref.column for ref in columns if ref.fill is None}
+    return set(stream.fill) | {ref.column for ref in columns} - bare - {stream.key}
+
+
+def to_arrow(column: Any, dtype: str, rows: int, where: str, limits: RequestLimits = DEFAULT) -> pa.Array:
+    """A Column message as an array of `rows` values of `dtype`. Raises RequestError naming `where`."""
+    kind, wanted = column.WhichOneof("values"), _KINDS[dtypes.element(dtype)]
+    if kind is None:
+        raise RequestError(where, f"holds no values; send {wanted} ({dtype})")
+    if kind != wanted:
+        raise RequestError(where, f"holds {kind}; send {wanted} ({dtype})")
+    values = getattr(column, kind).values
+    if not dtypes.is_list(dtype):
+        if len(column.offsets):
+            raise RequestError(where, f"has offsets, but {dtype} is no list")
+        if len(values) != rows:
+            raise RequestError(where, f"holds {len(values)} values, expected {rows}")
+        return _flat(values, dtype, where, limits)
+    offsets = np.array(column.offsets, np.int64)
+    if (
+        len(offsets) != rows + 1
+        or offsets[0] != 0
+        or offsets[-1] != len(values)
+        or (np.diff(offsets) < 0).any()
+    ):
+        raise RequestError(
+            where, f"needs {rows + 1} rising offsets from 0 to {len(values)}, the number of its values"
+        )
+    if (longest := int(np.diff(offsets).max(initial=0))) > limits.list:
+        raise RequestError(
+            where, f"has a list of {longest} values; this server takes at most {limits.list} (max_list)"
+        )
+    flat = _flat(values, dtypes.element(dtype), where, limits)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat)
+
+
+def finite(values: Any, where: str) -> npt.NDArray[np.float64]:
+    """A repeated double field as f64[n]. Raises RequestError when one is not a finite number."""
+    numbers = np.array(values, np.float64)
+    if not np.isfinite(numbers).all():
+        raise RequestError(where, f"value {int(np.argmin(np.isfinite(numbers)))} is not a finite number")
+    return numbers
+
+
+def _length(column: Any) -> int:
+    """Rows of the column that says how many candidates there are."""
+    kind = column.WhichOneof("values")
+    if kind is None:
+        return 0
+    return len(column.offsets) - 1 if len(column.offsets) else len(getattr(column, kind).values)
+
+
+def check_string(bytes: int, where: str, limits: RequestLimits) -> None:
+    """Raises RequestError where a string of so many bytes is too long."""
+    if bytes > limits.string_bytes:
+        raise RequestError(
+            where,
+            f"holds a string of {bytes} bytes; this server takes at most {limits.string_bytes} "
+            "(max_string_bytes)",
+        )
+
+
+def strings(values: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Array:
+    """A repeated string or bytes field. Raises RequestError where one is too long."""
+    array = pa.array(list(values), dtypes.arrow_type(dtype))
+    offsets = np.frombuffer(array.buffers()[1] or b"", np.int32)
+    check_string(int(np.diff(offsets[: len(array) + 1]).max(initial=0)), where, limits)
+    return array
+
+
+def _flat(values: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Array:
+    arrow = dtypes.arrow_type(dtype)
+    if dtype in ("int64", "int32"):
+        numbers = np.array(values, np.int64)
+        if dtype == "int32" and len(numbers) and not -(2**31) <= numbers.min() <= numbers.max() < 2**31:
+            raise RequestError(where, "holds a number that does not fit int32")
+        return pa.array(numbers.astype(dtype, copy=False), arrow)
+    if dtype in ("float64", "float32"):
+        floats = finite(values, where)
+        if dtype == "float32" and (np.abs(floats) >= _BEYOND_FLOAT32).any():
+            raise RequestError(where, "holds a number that does not fit float32")
+        return pa.array(floats.astype(dtype, copy=False), arrow)
+    if dtype in dtypes.TEXTS:
+        return strings(values, dtype, where, limits)
+    return pa.array(list(values), arrow)

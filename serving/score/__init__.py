@@ -1,0 +1,1 @@
+"""Scores of candidates by the models of a version."""

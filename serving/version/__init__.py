@@ -1,0 +1,1 @@
+"""The version that answers: followed in Redis, held in memory, checked."""

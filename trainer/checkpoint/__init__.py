@@ -1,0 +1,1 @@
+"""Checkpoints: write, restore, warm start."""

@@ -1,0 +1,434 @@
+"""Checkpoints: generations of files, each made real by the atomic rename of one manifest.
+
+    DIR/LOCK                          held by the running trainer
+    DIR/gen-00000007/MANIFEST.json    names every file of the generation with size and SHA-256
+    DIR/gen-00000007/rank-0/tables-0.safetensors  rows changed since the generation before, or all; in parts,
+                                                  so that tables may be larger than memory
+                                                  (trainer.tables.tiers) and the keys that were erased since
+    DIR/gen-00000007/rank-0/policies.safetensors  what table policies know besides, where there are any
+    DIR/gen-00000007/rank-0/dense.safetensors     dense weights and their Adam state
+    DIR/gen-00000007/rank-0/source.safetensors    positions, joins, histories: JSON and Arrow
+    DIR/gen-00000007/rank-0/statistics.safetensors    running statistics of features; of rank 0 only
+    DIR/gen-00000007/rank-0/items.safetensors         how often each item was learned (trainer.quality.seen);
+    likewise
+
+A generation exists once its manifest does. It may name table files of earlier generations (a base and the
+deltas after it). Two generations are kept; when the newest is torn, restore takes the one before.
+
+The commit of `Checkpointer.commit`, in the steps of trainer.commits:
+
+    2  every rank writes and syncs its files;
+    3  rank 0 gathers their names, sizes and digests;
+    4  rank 0 renames the manifest into place: the one moment at which the generation begins to exist;
+       what no kept generation names is removed afterwards.
+
+(Step 1 waits for the publish before, step 5 publishes: trainer.commits.)
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+import safetensors.torch
+import torch
+
+from livectr.kernels.errors import DiskFullError, UserError
+from livectr.kernels.process.disk import writing
+from livectr.trainer.checkpoint.manifest import (
+    MANIFEST,
+    FileEntry,
+    Manifest,
+    check_identity,
+    folder_of,
+    newest_whole,
+    number,
+)
+from livectr.trainer.comm.control import Control
+from livectr.trainer.options import summed
+from livectr.trainer.placement.placement import owners_by_key
+
+LOG = logging.getLogger(__name__)
+KEPT_GENERATIONS = 2
+PART_BYTES = 128 << 20
+"""Of a part of the tables: a part is in memory a few times while it is written."""
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+U32 = npt.NDArray[np.uint32]
+
+
+class Table(Protocol):
+    """What a checkpoint asks of a table (kernels.table.table.DynamicTable)."""
+
+    tracks: bool
+
+    def __len__(self) -> int: ...
+
+    def chunks(self, since: int = 0) -> Iterator[tuple[I64, F32]]: ...
+
+    def assign(self, keys: I64, rows: F32) -> object: ...
+
+    def erased(self, since: int) -> I64: ...
+
+    def erase(self, keys: I64) -> object: ...
+
+    def usage(self, keys: I64) -> tuple[U32, U32]: ...
+
+    def set_usage(self, keys: I64, stamps: U32, counts: U32) -> object: ...
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a rank puts into a generation; numbers that describe the run are rank 0's."""
+
+    step: int
+    examples: int
+    predictions: int
+    cursor: dict[str, Any] | None
+    tables: Mapping[str, Table]
+    marks: Mapping[str, int]
+    """Per table, the mark at this step boundary: where the next delta begins."""
+    dense: Mapping[str, torch.Tensor]
+    source: Mapping[str, bytes]
+    statistics: Mapping[str, npt.NDArray[Any]]
+    """Name → state (ingest.extract.statistics): the same on every rank, so rank 0 writes it."""
+    items: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    """State of trainer.quality.seen.ItemCounts; rank 0 writes it. Empty: nothing is counted."""
+    policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    """State of this rank's table policies (trainer.tables.policies)."""
+    row: tuple[str, ...] = ()
+    """What a table row holds (kernels.table.layout.RowLayout.describe)."""
+    tracked: Collection[str] = ()
+    """Tables whose rows' use is kept with them, since policies look at it."""
+    field_keys: Mapping[str, int] = field(default_factory=dict)
+    """Of this rank's examples; the manifest has the sum over ranks."""
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    """Of what this rank did so far, nested; the manifest has the sum over ranks."""
+    predictions_sha256: str = ""
+    """Of the prediction log up to here; rank 0's. Empty: it is not kept."""
+
+
+class Checkpointer:
+    """One rank's view of a checkpoint directory; `commit` and `restore` are collective.
+
+    Args:
+        identity: JSON-able description of the pipeline; a checkpoint of another identity is refused.
+        predictions: of the prediction log, which may lie elsewhere: what is wrong with its first so many
+            records, by their SHA-256 ("": nothing). Rank 0 asks.
+
+    Raises:
+        UserError: another trainer is running on this directory, or it cannot be written.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        control: Control,
+        identity: Mapping[str, Any],
+        *,
+        predictions: Callable[[int, str], str] | None = None,
+    ) -> None:
+        self.root = root
+        self._predictions = predictions
+        self.control = control
+        self.identity: dict[str, Any] = json.loads(json.dumps(identity))
+        self._lock: BinaryIO | None = None
+        self._kept: list[Manifest] = []
+        self._chain: list[FileEntry] = []
+        self._base_rows = 0
+        self._marks: Mapping[str, int] = {}
+        if control.rank == 0:
+            try:
+                root.mkdir(parents=True, exist_ok=True)
+                self._lock = _lock(root)
+            except OSError as error:
+                raise UserError(
+                    f"checkpoints cannot be kept in {root} ({error.strerror}); name another directory"
+                ) from None
+        found = [number(path) for path in root.glob("gen-*")] if control.rank == 0 else []
+        if control.rank == 0:
+            _remove_unfinished(root)
+        self._next = 1 + int(control.broadcast_json(max(found, default=0)))
+
+    def commit(self, commit: Commit) -> Manifest:
+        """Write the next generation."""
+        generation, self._next = self._next, self._next + 1
+        # 2 every rank writes and syncs its files
+        try:
+            with writing("the checkpoint", self.root):
+                mine = self._write_rank(generation, commit)
+        except DiskFullError:
+            # A part of a generation would take the space that the next start needs.
+            shutil.rmtree(self._folder(generation), ignore_errors=True)
+            raise
+        # 3 rank 0 gathers their names, sizes and digests
+        own = {
+            "files": [asdict(f) for f in mine],
+            "table_rows": {name: len(table) for name, table in commit.tables.items()},
+            "field_keys": dict(commit.field_keys),
+            "counts": dict(commit.counts),
+        }
+        parts = self.control.gather_json(own)
+        manifest = Manifest(
+            generation=generation,
+            world=self.control.world,
+            step=commit.step,
+            examples=commit.examples,
+            predictions=commit.predictions,
+            identity=self.identity,
+            cursor=commit.cursor,
+            files=tuple(FileEntry(**f) for part in parts for f in part["files"]),
+            row=commit.row,
+            table_rows=summed([part["table_rows"] for part in parts]),
+            field_keys=summed([part["field_keys"] for part in parts]),
+            counts=summed([part["counts"] for part in parts]),
+            predictions_sha256=commit.predictions_sha256,
+        )
+        # 4 rank 0 renames the manifest into place
+        if self.control.rank == 0:
+            directory = folder_of(self.root, generation)
+            with writing("the checkpoint", self.root):
+                _sync_directory(directory)
+                _write(directory / (MANIFEST + ".new"), manifest.to_json())
+                (directory / (MANIFEST + ".new")).replace(directory / MANIFEST)
+                _sync_directory(directory)
+                _sync_directory(self.root)
+        self._marks = dict(commit.marks)
+        self._kept = [*self._kept, manifest][-KEPT_GENERATIONS:]
+        if self.control.rank == 0:
+            self._collect()
+        return manifest
+
+    def restore(self) -> "Restored | None":
+        """The newest whole generation, or None in an empty directory.
+
+        Raises:
+            CheckpointError: generations exist, but none is whole.
+            MismatchError: the generation belongs to another pipeline.
+        """
+        manifest = newest_whole(
+            self.root,
+            self.control,
+            "bring its files back, or name an empty --checkpoint directory to begin anew",
+            predictions=self._predictions,
+        )
+        if manifest is None:
+            return None
+        check_identity(self.root, manifest.identity, self.identity)
+        self._kept = [manifest]
+        return Restored(self.root, manifest)
+
+    def begin_anew(self) -> None:
+        """Let the next generation hold all rows: what changed since this one's is not known any more."""
+        self._chain = []
+
+    @property
+    def oldest(self) -> int:
+        """Examples of the oldest generation that is kept: a restart goes on from at least as many."""
+        return self._kept[0].examples if self._kept else 0
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _folder(self, generation: int) -> Path:
+        """The place of this rank's files of a generation."""
+        return folder_of(self.root, generation) / f"rank-{self.control.rank}"
+
+    def _write_rank(self, generation: int, commit: Commit) -> list[FileEntry]:
+        """This rank's files of a generation, older ones of its table chain included."""
+        folder = self._folder(generation)
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = not self._chain or sum(f.rows for f in self._chain) > 2 * self._base_rows
+        parts = list(self._write_tables(folder, commit, None if fresh else self._marks))
+        if fresh:
+            self._base_rows = sum(f.rows for f in parts)
+        self._chain = parts if fresh else [*self._chain, *parts]
+        dense = {name: tensor.contiguous() for name, tensor in commit.dense.items()}
+        source = {name: np.frombuffer(part, np.uint8) for name, part in commit.source.items()}
+        written = [
+            self._entry(folder / "dense.safetensors", "dense", safetensors.torch.save(dense)),
+            self._entry(folder / "source.safetensors", "source", safetensors.numpy.save(source)),
+        ]
+        if commit.policies:
+            policies = safetensors.numpy.save(dict(commit.policies))
+            written.append(self._entry(folder / "policies.safetensors", "policies", policies))
+        if self.control.rank == 0:
+            kept = safetensors.numpy.save(dict(commit.statistics))
+            written.append(self._entry(folder / "statistics.safetensors", "statistics", kept))
+            if commit.items:
+                items = safetensors.numpy.save(dict(commit.items))
+                written.append(self._entry(folder / "items.safetensors", "items", items))
+        _sync_directory(folder)
+        return [*self._chain, *written]
+
+    def _write_tables(
+        self, folder: Path, commit: Commit, marks: Mapping[str, int] | None
+    ) -> Iterator[FileEntry]:
+        """Rows changed since the marks, or all (None), in parts of about PART_BYTES; at least one part.
+
+        What was erased since the marks is in the first part that names the table.
+        """
+        number = size = 0
+        held: dict[str, list[npt.NDArray[Any]]] = {}
+
+        def hold(name: str, **columns: npt.NDArray[Any]) -> int:
+            for column, values in columns.items():
+                held.setdefault(f"{name}/{column}", []).append(values)
+            return sum(values.nbytes for values in columns.values())
+
+        def part() -> FileEntry:
+            tensors = {name: np.concatenate(parts) for name, parts in held.items()}
+            rows = sum(len(t) for name, t in tensors.items() if name.endswith(("/keys", "/erased")))
+            path = folder / f"tables-{number}.safetensors"
+            return self._entry(path, "tables", safetensors.numpy.save(tensors), rows)
+
+        for name, table in commit.tables.items():
+            if marks and len(erased := table.erased(marks[name])):
+                size += hold(name, erased=erased)
+            for keys, rows in table.chunks(marks[name] if marks else 0):
+                size += hold(name, keys=keys, rows=rows)
+                if name in commit.tracked:
+                    stamps, counts = table.usage(keys)
+                    size += hold(name, stamps=stamps, counts=counts)
+                if size >= PART_BYTES:
+                    yield part()
+                    number, size, held = number + 1, 0, {}
+        if held or not number:
+            yield part()
+
+    def _entry(self, path: Path, kind: str, data: bytes, rows: int = 0) -> FileEntry:
+        _write(path, data)
+        digest = hashlib.sha256(data).hexdigest()
+        return FileEntry(str(path.relative_to(self.root)), kind, len(data), digest, rows)
+
+    def _collect(self) -> None:
+        """Remove what no kept generation names; manifests go first, so that none names a missing file."""
+        kept = {m.generation for m in self._kept}
+        named = {self.root / f.path for m in self._kept for f in m.files}
+        old = [d for d in self.root.glob("gen-*") if number(d) < self._next and number(d) not in kept]
+        for directory in old:
+            (directory / MANIFEST).unlink(missing_ok=True)
+        for directory in old:
+            for path in sorted(directory.rglob("*"), reverse=True):
+                if path.is_file() and path not in named:
+                    path.unlink()
+                elif path.is_dir() and not any(path.iterdir()):
+                    path.rmdir()
+            if not any(directory.iterdir()):
+                directory.rmdir()
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A verified generation, read part by part; any number of ranks may read it."""
+
+    root: Path
+    manifest: Manifest
+
+    def load_tables(
+        self, tables: Mapping[str, Table], split: Collection[str] = (), *, rank: int = 0, world: int = 1
+    ) -> None:
+        """Fill empty tables, whichever rank wrote them: each base first, then its deltas in order.
+
+        Those in `split` get the keys that are this rank's (trainer.placement.placement.owners_by_key).
+        """
+        for entry in self._files("tables"):
+            with safetensors.safe_open(str(self.root / entry.path), framework="numpy") as file:
+                held = set(file.keys())
+                for name, table in tables.items():
+                    if f"{name}/erased" in held:
+                        table.erase(file.get_tensor(f"{name}/erased"))
+                    if f"{name}/keys" not in held:
+                        continue
+                    tracked = table.tracks and f"{name}/stamps" in held
+                    names = ("keys", "rows", "stamps", "counts") if tracked else ("keys", "rows")
+                    columns = [file.get_tensor(f"{name}/{column}") for column in names]
+                    if name in split:
+                        own = owners_by_key(columns[0], world) == rank
+                        columns = [column[own] for column in columns]
+                    keys, rows, *usage = columns
+                    table.assign(keys, rows)
+                    if usage:
+                        table.set_usage(keys, *usage)
+
+    def dense(self) -> dict[str, torch.Tensor]:
+        """Dense weights and optimiser state of all ranks together; their names differ."""
+        merged: dict[str, torch.Tensor] = {}
+        for entry in self._files("dense"):
+            merged.update(safetensors.torch.load((self.root / entry.path).read_bytes()))
+        return merged
+
+    def sources(self) -> list[dict[str, bytes]]:
+        """The source state of each rank that wrote it."""
+        read = [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("source")]
+        return [{name: part.tobytes() for name, part in tensors.items()} for tensors in read]
+
+    def policies(self) -> list[dict[str, npt.NDArray[Any]]]:
+        """State of the table policies of each rank that had some, in the order of the ranks."""
+        return [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("policies")]
+
+    def statistics(self) -> dict[str, npt.NDArray[Any]]:
+        """Name → state of the running statistics."""
+        return self._arrays("statistics")
+
+    def items(self) -> dict[str, npt.NDArray[Any]]:
+        """State of trainer.quality.seen.ItemCounts; {} where nothing was counted."""
+        return self._arrays("items")
+
+    def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
+        found: dict[str, npt.NDArray[Any]] = {}
+        for entry in self._files(kind):
+            found.update(safetensors.numpy.load((self.root / entry.path).read_bytes()))
+        return found
+
+    def _files(self, kind: str) -> Iterator[FileEntry]:
+        return (entry for entry in self.manifest.files if entry.kind == kind)
+
+
+def _remove_unfinished(root: Path) -> None:
+    """Remove what a process that died left unfinished: it is newer than every manifest, so none names it."""
+    newest = max((number(path.parent) for path in root.glob(f"gen-*/{MANIFEST}")), default=0)
+    for folder in root.glob("gen-*"):
+        if number(folder) > newest:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock(root: Path) -> BinaryIO:
+    file = (root / "LOCK").open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise UserError(
+            f"another trainer is running on the checkpoint {root}; stop it or name another directory"
+        ) from None
+    return file
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write and sync a file."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the names inside a directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

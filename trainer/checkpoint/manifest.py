@@ -1,0 +1,181 @@
+"""The manifest of a generation: what makes it exist, and what it belongs to."""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import CheckpointError, MismatchError
+from livectr.trainer.comm.control import Control
+
+LOG = logging.getLogger(__name__)
+MANIFEST = "MANIFEST.json"
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file of a generation: path relative to the checkpoint, what it holds, how to know it is whole."""
+
+    path: str
+    kind: str
+    """tables, policies, dense, source, statistics or items."""
+    bytes: int
+    sha256: str
+    rows: int = 0
+    """Rows, and keys that were erased."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One generation. `identity` describes the pipeline, `cursor` the version that Redis holds with it."""
+
+    generation: int
+    world: int
+    step: int
+    examples: int
+    predictions: int
+    """Records of the prediction log at this step."""
+    identity: dict[str, Any]
+    cursor: dict[str, Any] | None
+    files: tuple[FileEntry, ...]
+    row: tuple[str, ...]
+    """What a table row holds (kernels.table.layout.RowLayout.describe)."""
+    table_rows: dict[str, int]
+    field_keys: dict[str, int]
+    """Keys of each field that were learned so far (of common features once a group); what
+    `trainer.placement.balance` places by, with the rows."""
+    counts: dict[str, Any]
+    """What the run did so far, over all ranks: events by topic, dead letters, versions."""
+    predictions_sha256: str
+    """Of the prediction log as far as it belongs to this generation; empty: it is not kept."""
+
+    def to_json(self) -> bytes:
+        body = json.dumps(asdict(self), sort_keys=True)
+        return json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body}).encode()
+
+    @staticmethod
+    def from_json(text: bytes) -> "Manifest":
+        """The inverse of `to_json`. Raises CheckpointError when it is torn."""
+        try:
+            outer = json.loads(text)
+            body = outer["body"]
+            if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
+                raise CheckpointError("its digest is wrong")
+            values = json.loads(body)
+            if set(values) != {f.name for f in fields(Manifest)}:
+                raise CheckpointError("it has other fields than this program's")
+            files = tuple(FileEntry(**f) for f in values["files"])
+            return Manifest(**{**values, "files": files, "row": tuple(values["row"])})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"it is not a manifest ({error})") from error
+
+
+def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
+    """What a checkpoint belongs to, part by part, so that a mismatch can be named."""
+    return {
+        "fields": [[spec.name, spec.table] for spec in pipeline.fields],
+        "dense": list(pipeline.plan.dense_names),
+        "rank model": repr(pipeline.rank),
+        "prerank model": repr(pipeline.prerank),
+        "shadow models": repr(list(pipeline.shadows.items())),
+        "table policies": repr(sorted(pipeline.table_policies.items())),
+        "seed": seed,
+        "fingerprint": pipeline.fingerprint,
+    }
+
+
+def check_identity(root: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    differ = [name for name in sorted({*theirs, *ours}) if theirs.get(name) != ours.get(name)]
+    if differ:
+        # The fingerprint also covers what is named; alone it means that the features or the logs differ.
+        named = [
+            name + _values(theirs.get(name), ours.get(name)) for name in differ if name != "fingerprint"
+        ] or ["features or logs"]
+        raise MismatchError(
+            f"the checkpoint in {root} belongs to another pipeline, which differs in {', '.join(named)}; "
+            "use the pipeline that wrote it, or another --checkpoint directory"
+        )
+
+
+def _values(theirs: object, ours: object, limit: int = 40) -> str:
+    """The values that differ, where they are short enough to be read."""
+    texts = [json.dumps(value) for value in (theirs, ours)]
+    return f" ({texts[0]} there, {texts[1]} here)" if max(map(len, texts)) <= limit else ""
+
+
+def verify_file(root: Path, entry: FileEntry) -> None:
+    path = root / entry.path
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise CheckpointError(f"{entry.path} lies outside the checkpoint")
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != entry.sha256:
+        raise CheckpointError(f"{entry.path} is not what was written")
+
+
+def folder_of(root: Path, generation: int) -> Path:
+    return root / f"gen-{generation:08d}"
+
+
+def number(directory: Path) -> int:
+    match = re.fullmatch(r"gen-(\d+)", directory.name)
+    return int(match[1]) if match else 0
+
+
+def newest_whole(
+    root: Path, control: Control, help: str, *, predictions: Callable[[int, str], str] | None = None
+) -> Manifest | None:
+    """The manifest of the newest whole generation, or None where there is none. Collective.
+
+    predictions: what is wrong with the first so many records of the prediction log, by their SHA-256.
+    Raises CheckpointError when generations exist, but none is whole; `help` says what to do then.
+    """
+    numbers = [number(path.parent) for path in root.glob(f"gen-*/{MANIFEST}")]
+    generations = control.broadcast_json(sorted(numbers, reverse=True))
+    reason = ""
+    for generation in generations:
+        manifest, reason = _verified(root, generation, control, predictions)
+        if manifest is not None:
+            return manifest
+    if generations:
+        raise CheckpointError(
+            f"{root}: every generation is torn ({', '.join(map(str, generations))}: {reason}); {help}"
+        )
+    return None
+
+
+def _verified(
+    root: Path, generation: int, control: Control, predictions: Callable[[int, str], str] | None
+) -> tuple[Manifest | None, str]:
+    """The generation's manifest if all that it names is whole, else why not; the ranks share the hashing."""
+    reason = ""
+    manifest = None
+    try:
+        manifest = Manifest.from_json((folder_of(root, generation) / MANIFEST).read_bytes())
+        for entry in manifest.files[control.rank :: control.world]:
+            verify_file(root, entry)
+        if predictions is not None and control.rank == 0 and manifest.predictions_sha256:
+            reason = predictions(manifest.predictions, manifest.predictions_sha256)
+    except (CheckpointError, OSError) as error:
+        reason = str(error)
+    reasons = [r for r in control.gather_json(reason) if r]
+    if reasons:
+        LOG.warning("checkpoint %s: generation %d is torn: %s", root, generation, reasons[0])
+        return None, reasons[0]
+    return manifest, ""
+
+
+def newest_manifest(root: Path) -> Manifest | None:
+    """The newest manifest of a checkpoint that can be read, for `livectr inspect`; None if there is none."""
+    paths: Sequence[Path] = sorted(root.glob(f"gen-*/{MANIFEST}"), reverse=True)
+    for path in paths:
+        try:
+            return Manifest.from_json(path.read_bytes())
+        except CheckpointError as error:
+            LOG.warning("%s is torn: %s", path, error)
+    return None

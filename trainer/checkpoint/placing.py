@@ -1,0 +1,47 @@
+"""The placement that a run begins with where it is to be balanced: by what its checkpoint measured."""
+
+from __future__ import annotations
+
+import logging
+
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.table.rows import row_layout
+from livectr.models.base import row_segments
+from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.trainer.configs import model_configs
+from livectr.trainer.placement.balance import balance, loads
+from livectr.trainer.placement.measured import row_bytes, stats_of
+from livectr.trainer.placement.placement import Placement
+
+LOG = logging.getLogger(__name__)
+
+
+def measured_placement(
+    pipeline: Pipeline, rank: int, world: int, restored: Restored | None, *, rank_bytes: int | None
+) -> Placement | None:
+    """`balance` of the keys and rows of a checkpoint, the same on every rank; None: nothing is measured yet,
+    so that fields are dealt in turn. Rank 0 logs which.
+
+    Raises ConfigError when the ranks cannot hold the tables.
+    """
+    say = logging.INFO if rank == 0 else logging.DEBUG
+    keys = restored.manifest.field_keys if restored is not None else {}
+    if restored is None or not any(keys.values()):
+        LOG.log(
+            say, "placement balanced: nothing is measured yet, so fields are dealt in turn until a restart"
+        )
+        return None
+    each = row_bytes(row_layout(row_segments(model_configs(pipeline)), pipeline.row_values))
+    size = {table: float(rows * each) for table, rows in restored.manifest.table_rows.items()}
+    fields = pipeline.fields
+    stats = stats_of([f.table for f in fields], [keys[f.name] for f in fields], size)
+    placement = balance(stats, world, rank_bytes=rank_bytes)
+    found = loads(placement, stats)
+    mean = sum(load.keys for load in found) / world
+    LOG.log(
+        say,
+        "placement balanced: the rank with most keys has %.2f of the mean%s",
+        max(load.keys for load in found) / mean,
+        f"; split by key: {', '.join(sorted(placement.split))}" if placement.split else "",
+    )
+    return placement

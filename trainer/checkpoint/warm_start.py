@@ -1,0 +1,155 @@
+"""Warm start: a new run begins with parts of the model that another run has learned.
+
+DICM's partial warm-up (Ge et al. 2018, §7.2): parts of a model converge at different speed. Embeddings of ids
+overfit soon, and what looks at images needs long; so the best start (Table 5) takes all but the embeddings
+from the day before.
+
+    network      weights of all models and of the sub-models of content; running statistics of features, since
+                 these weights were learned on features that were made with them
+    content      weights of the sub-models of content alone
+    embeddings   rows of the tables with their optimisers' state, what policies know of them, and the
+                 statistics, since learned bins are keys
+
+The paper initialises parameters and says nothing of optimisers. A row's state (sums of squares, numbers of
+updates) comes with the row, or an old row would learn as fast as a new one. The networks' Adam moments start
+at zero and schedules at their beginning, as in any new run. The first batch does not move trained biases
+(trainer.des.step). Positions in the log, joins, histories and counters are the new run's own.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from livectr.ingest.extract.statistics import Statistics
+from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError
+from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.trainer.checkpoint.manifest import newest_whole
+from livectr.trainer.comm.control import Control
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.options import TrainOptions
+from livectr.trainer.tables.policies import Policies
+from livectr.trainer.warm_parts import parse_warm_parts
+
+LOG = logging.getLogger(__name__)
+NAMED = 5
+"""So many parameters are named in an error."""
+
+
+@dataclass(frozen=True)
+class Warm:
+    """A generation of another run, and the parts of it (trainer.warm_parts) to start from."""
+
+    restored: Restored
+    parts: frozenset[str]
+    control: Control
+
+    @staticmethod
+    def of(options: TrainOptions, control: Control, *, resumed: bool) -> "Warm | None":
+        """The newest whole generation of `warm_start`, which is only read: its run may be going on. None
+        where there is nothing to take, or this run goes on from a checkpoint of its own. Collective.
+
+        Raises:
+            ConfigError: there is no generation.
+            CheckpointError: generations exist, but none is whole.
+        """
+        if options.warm_start is None:
+            return None
+        root, parts = Path(options.warm_start), parse_warm_parts(options.warm_parts)
+        if resumed:
+            LOG.info("%s is resumed; warm_start %s is for a new run", options.checkpoint, root)
+            return None
+        manifest = newest_whole(root, control, "bring its files back, or name another --warm-start")
+        if manifest is None:
+            raise ConfigError(
+                f"warm_start: {root} holds no checkpoint; name what was another run's --checkpoint"
+            )
+        return Warm(Restored(root, manifest), parts, control)
+
+    @property
+    def examples(self) -> int:
+        """Examples that the other run had learned; 0 where neither its networks nor its rows are taken."""
+        return 0 if self.parts.isdisjoint(("network", "embeddings")) else self.restored.manifest.examples
+
+    def statistics(self, fresh: Statistics) -> Statistics:
+        """The running statistics to start with. Raises MismatchError when the other run had others."""
+        if self.parts.isdisjoint(("network", "embeddings")):
+            return fresh
+        with self._reading():
+            return fresh.load(self.restored.statistics())
+
+    def load(self, step: DesStep, policies: Policies) -> None:
+        """Puts the parts into a step that has learned nothing. Collective.
+
+        Raises MismatchError, on every rank alike, for a parameter or a table that the other run's model does
+        not have or has of another shape.
+        """
+        with self._reading():
+            if "content" in self.parts:
+                step.start_from(self._weights(step), trained="network" in self.parts)
+            if "embeddings" in self.parts:
+                self._check_rows(step)
+                split, rank, world = step.placement.split, self.control.rank, self.control.world
+                self.restored.load_tables(step.tables, split, rank=rank, world=world)
+                step.drop()
+                policies.load(self.restored.policies())
+        at = self.restored.manifest.step
+        parts = ", ".join(sorted(self.parts)) or "nothing"
+        LOG.info("starts with %s of %s after step %d", parts, self.restored.root, at)
+
+    def _weights(self, step: DesStep) -> Mapping[str, torch.Tensor]:
+        """The other run's weights that are asked for, once every rank has found its own among them."""
+        theirs = {n: t for n, t in self.restored.dense().items() if not n.startswith(("adam.", "des."))}
+        ours = step.dense.weights(shared=True)
+        if "network" not in self.parts:
+            theirs, ours = _of_content(theirs), _of_content(ours)
+            if not ours:
+                raise ConfigError("warm_parts names content, but no model of the pipeline looks at any")
+        wrong = [
+            f"{name} ({_shape(theirs.get(name))} there, {_shape(tensor)} here)"
+            for name, tensor in ours.items()
+            if name not in theirs or theirs[name].shape != tensor.shape
+        ]
+        found = sorted({name for share in self.control.gather_json(wrong) for name in share})
+        if found:
+            more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
+            raise MismatchError(
+                f"the model in {self.restored.root} is another one: {', '.join(found[:NAMED])}{more}; start "
+                "from a run with these parameters, or leave their part out of --warm-parts"
+            )
+        return theirs
+
+    def _check_rows(self, step: DesStep) -> None:
+        root, manifest = self.restored.root, self.restored.manifest
+        if lacks := sorted({*step.table_of} - {*manifest.table_rows}):
+            raise MismatchError(
+                f"the model in {root} has no embedding table {', '.join(lacks)}; start from a run with "
+                "these tables, or leave embeddings out of --warm-parts"
+            )
+        if manifest.row != (here := step.layout.describe()):
+            raise MismatchError(
+                f"rows of the embeddings in {root} hold {', '.join(manifest.row)}, those of this pipeline "
+                f"{', '.join(here)}; start from a run with the same, or leave embeddings out of --warm-parts"
+            )
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """A run that goes on removes old generations."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"generation {self.restored.manifest.generation} of {self.restored.root} was replaced while "
+                "it was read; start again"
+            ) from None
+
+
+def _of_content(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in weights.items() if name.startswith("content.")}
+
+
+def _shape(tensor: torch.Tensor | None) -> str:
+    return "none" if tensor is None else str(list(tensor.shape))

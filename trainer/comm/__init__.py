@@ -1,0 +1,1 @@
+"""Collectives among the ranks, and the agreements that steer a step."""

@@ -1,0 +1,310 @@
+"""What crosses ranks, and how many bytes and seconds of it: every collective of the trainer is one of these.
+
+⊕ is DES Algorithm 1's aggregation, and can be run in two ways:
+
+    aggregate   an all-reduce: every rank gets the sum over all B samples and computes the same loss. Its
+                backward is the identity: the gradient that a rank holds is the whole one (DES §3.2.2).
+    swap        a rank gets what belongs to its own samples from every other and adds it up: a reduce-scatter.
+                Its backward is the swap back: the gradients of a rank's samples go to everyone.
+
+Floats may travel as bfloat16 (`wire`); sums are taken in float32, in the order of the ranks.
+
+Bytes are those that this rank hands to others: a ring all-reduce of S bytes sends 2 (N − 1) / N · S, an
+all-gather (N − 1) times the own share, a swap what is addressed to others. With one rank nothing is sent
+and no process group is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+
+from livectr.trainer import telemetry
+from livectr.trainer.comm.abort import Abort, join
+from livectr.trainer.step_settings import Wire
+
+U8 = NDArray[np.uint8]
+
+
+class Collectives:
+    """The collectives of one rank.
+
+    Attributes:
+        bytes: operator name → bytes sent by this rank so far
+        seconds: operator name → seconds spent in it, waiting for other ranks included
+        device: where this rank's networks run
+        wire: how floats travel
+        abort: what tells the others of a failure
+    """
+
+    def __init__(
+        self,
+        rank: int = 0,
+        world: int = 1,
+        device: str = "cpu",
+        wire: Wire = "fp32",
+        abort: Abort | None = None,
+    ) -> None:
+        self.rank = rank
+        self.world = world
+        self.abort = abort or Abort()
+        self.device = torch.device(device)
+        self.wire: Wire = wire
+        self.bytes: dict[str, int] = defaultdict(int)
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    def count(self, operator: str, sent: int) -> None:
+        """Adds to an operator's bytes, here and in the metrics."""
+        self.bytes[operator] += sent
+        telemetry.COLLECTIVE_BYTES.labels(operator).inc(sent)
+
+    @contextmanager
+    def timed(self, operator: str) -> Iterator[None]:
+        """Adds the seconds of a block to an operator's."""
+        start = time.perf_counter()
+        yield
+        spent = time.perf_counter() - start
+        self.seconds[operator] += spent
+        telemetry.COLLECTIVE_SECONDS.labels(operator).inc(spent)
+
+    def aggregate(self, partial: Tensor, operator: str) -> Tensor:
+        """⊕ with autograd: f32[B, S] → the sum over ranks, the same bits on every rank."""
+        if self.world == 1:
+            return partial
+        total: Tensor = _Aggregate.apply(partial, lambda x: self.all_reduce(x, operator))  # type: ignore[no-untyped-call]
+        return total
+
+    def all_reduce(self, tensor: Tensor, operator: str) -> Tensor:
+        """Sums f32 `tensor` over ranks in place and returns it: the same bits on every rank."""
+        if self.world == 1:
+            return tensor
+        with self.timed(operator):
+            if self.wire == "bf16":
+                return self._reduce_in_pieces(tensor, operator)
+            dist.all_reduce(tensor)
+        self.count(operator, 2 * (self.world - 1) * tensor.nbytes // self.world)
+        return tensor
+
+    def _reduce_in_pieces(self, tensor: Tensor, operator: str) -> Tensor:
+        """An all-reduce whose floats travel as bfloat16 and are summed as float32: every rank sums a piece
+        of the tensor, and tells the others. All use the sum as it was told, also of their own piece."""
+        flat = tensor.view(-1)
+        sizes = [len(part) for part in flat.tensor_split(self.world)]
+        mine = sizes[self.rank]
+        total = self._send(flat, sizes, [mine] * self.world).view(self.world, mine).sum(dim=0)
+        flat.copy_(self._send(total.repeat(self.world), [mine] * self.world, sizes))
+        width = 2 if self.wire == "bf16" else 4
+        self.count(operator, width * (flat.numel() - mine + (self.world - 1) * mine))
+        return tensor
+
+    def swap(
+        self, outgoing: Sequence[Tensor], incoming: Sequence[int], sent: Mapping[str, int]
+    ) -> list[Tensor]:
+        """With autograd: float32 `outgoing[r]` of any length to rank r → `incoming[r]` numbers from rank r.
+
+        Backward, the gradients of what came go back. sent: operator → numbers to other ranks, there and as
+        gradients back, for the books.
+        """
+        if self.world == 1:
+            return list(outgoing)
+        width = 2 if self.wire == "bf16" else 4
+        for operator, numbers in sent.items():
+            self.count(operator, width * numbers)
+        name = next(iter(sent), "swap")
+        flat: Tensor = _Swap.apply(  # type: ignore[no-untyped-call]
+            torch.cat([part.reshape(-1) for part in outgoing]),
+            [part.numel() for part in outgoing],
+            list(incoming),
+            lambda numbers, there, back: self._timed_send(numbers, there, back, name),
+        )
+        return list(torch.split(flat, list(incoming)))
+
+    def _timed_send(
+        self, flat: Tensor, outgoing: Sequence[int], incoming: Sequence[int], operator: str
+    ) -> Tensor:
+        with self.timed(operator):
+            return self._send(flat, outgoing, incoming)
+
+    def _send(self, flat: Tensor, outgoing: Sequence[int], incoming: Sequence[int]) -> Tensor:
+        """float32 `flat`, outgoing[r] numbers of it to rank r → what came, incoming[r] numbers from rank r.
+        What stays here, too, takes the precision of the wire."""
+        kind = torch.bfloat16 if self.wire == "bf16" else torch.float32
+        received = torch.empty(sum(incoming), dtype=kind, device=flat.device)
+        dist.all_to_all_single(received, flat.to(kind), list(incoming), list(outgoing))
+        return received.to(torch.float32)
+
+    def everywhere(self, own: Tensor, sizes: Sequence[int], operator: str) -> list[Tensor]:
+        """With autograd: own f32[n] to all ranks → each rank's, sizes[r] numbers, in order of the ranks.
+
+        Backward is the identity on the own share: every rank computes the same loss of it.
+        """
+        if self.world == 1:
+            return [own]
+        flat: Tensor = _Everywhere.apply(  # type: ignore[no-untyped-call]
+            own,
+            sum(sizes[: self.rank]),
+            lambda x: self._timed_send(x.repeat(self.world), [x.numel()] * self.world, sizes, operator),
+        )
+        self.count(operator, (2 if self.wire == "bf16" else 4) * (self.world - 1) * own.numel())
+        return list(torch.split(flat, list(sizes)))
+
+    def all_gather(self, own: NDArray[np.generic], operator: str) -> NDArray[np.generic]:
+        """Array of one shape and dtype on every rank → [N, *shape], in the order of the ranks."""
+        if self.world == 1:
+            return own[None]
+        mine = torch.from_numpy(np.ascontiguousarray(own).view(np.uint8).reshape(-1))
+        gathered = torch.empty(self.world, mine.numel(), dtype=torch.uint8)
+        with self.timed(operator):
+            dist.all_gather(list(gathered), mine)
+        self.count(operator, (self.world - 1) * mine.nbytes)
+        return gathered.numpy().view(own.dtype).reshape(self.world, *own.shape)
+
+    def tell(self, own: NDArray[Any], sizes: Sequence[int], operator: str) -> list[NDArray[Any]]:
+        """Own numbers of 4 bytes, [n], to all ranks as they are → each rank's, sizes[r] numbers."""
+        return self.begin_to_tell(own, sizes, operator)()
+
+    def begin_to_tell(
+        self, own: NDArray[Any], sizes: Sequence[int], operator: str
+    ) -> Callable[[], list[NDArray[Any]]]:
+        """As `tell`, while other things are done: the numbers are there when the result is called."""
+        if self.world == 1:
+            return lambda: [own]
+        mine = torch.from_numpy(np.tile(own.view(np.int32), self.world))
+        received = torch.empty(sum(sizes), dtype=torch.int32)
+        work = dist.all_to_all_single(received, mine, list(sizes), [len(own)] * self.world, async_op=True)
+        self.count(operator, (self.world - 1) * own.nbytes)
+
+        def wait() -> list[NDArray[Any]]:
+            with self.timed(operator):
+                work.wait()
+            return [part.numpy().view(own.dtype) for part in torch.split(received, list(sizes))]
+
+        return wait
+
+    def all_to_all(
+        self, outgoing: Sequence[U8], incoming: Sequence[int], sent: Mapping[str, int]
+    ) -> list[U8]:
+        """Bytes `outgoing[r]` to rank r → what came: `incoming[r]` bytes from rank r.
+
+        sent: the bytes to others by operator; they travel together. The own message is not sent.
+        """
+        if self.world == 1:
+            return list(outgoing)
+        others = [0 if r == self.rank else 1 for r in range(self.world)]
+        sizes = [n * other for n, other in zip(incoming, others, strict=True)]
+        received = torch.empty(sum(sizes), dtype=torch.uint8)
+        packed = torch.from_numpy(
+            np.concatenate([m for m, other in zip(outgoing, others, strict=True) if other])
+        )
+        with self.timed(next(iter(sent))):
+            dist.all_to_all_single(
+                received, packed, sizes, [len(m) * other for m, other in zip(outgoing, others, strict=True)]
+            )
+        for operator, nbytes in sent.items():
+            self.count(operator, nbytes)
+        parts = [part.numpy() for part in torch.split(received, sizes)]
+        # Aligned, so that 4-byte numbers at a message's front can be read in place.
+        return [
+            outgoing[r] if r == self.rank else np.ascontiguousarray(_aligned(part))
+            for r, part in enumerate(parts)
+        ]
+
+
+def _aligned(message: U8) -> U8:
+    """The message, at an address that is a multiple of 4."""
+    return message if message.ctypes.data % 4 == 0 else message.copy()
+
+
+class _Aggregate(torch.autograd.Function):
+    """Forward: sum over ranks. Backward: the gradient as it is."""
+
+    @staticmethod
+    def forward(ctx: object, partial: Tensor, all_reduce: Callable[[Tensor], Tensor]) -> Tensor:
+        return all_reduce(partial.detach().clone())
+
+    @staticmethod
+    def backward(ctx: object, *grads: Tensor) -> tuple[Tensor, None]:
+        return grads[0], None
+
+
+class _Swap(torch.autograd.Function):
+    """Forward: parts of `flat` to the ranks. Backward: the gradients of what came, back."""
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx,
+        flat: Tensor,
+        outgoing: list[int],
+        incoming: list[int],
+        send: Callable[[Tensor, Sequence[int], Sequence[int]], Tensor],
+    ) -> Tensor:
+        ctx.outgoing, ctx.incoming, ctx.send = outgoing, incoming, send  # type: ignore[attr-defined]
+        return send(flat, outgoing, incoming)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        back = ctx.send(grads[0].contiguous(), ctx.incoming, ctx.outgoing)  # type: ignore[attr-defined]
+        return back, None, None, None
+
+
+class _Everywhere(torch.autograd.Function):
+    """Forward: the own share to all. Backward: the gradient of the own share."""
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, own: Tensor, at: int, tell: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        ctx.at, ctx.size = at, own.numel()  # type: ignore[attr-defined]
+        return tell(own)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return grads[0].narrow(0, ctx.at, ctx.size), None, None  # type: ignore[attr-defined]
+
+
+@contextmanager
+def connect(timeout_s: float = 600.0, wire: Wire = "fp32") -> Iterator[Collectives]:
+    """The collectives of this process: torchrun's process group where it started us, else a single rank.
+
+    Gloo carries host tensors and NCCL device tensors, where there is a GPU for the rank. A rank that fails
+    ends the others within seconds (trainer.comm.abort), one that hangs fails them after `timeout_s`.
+
+    Raises InternalError in place of a transport's error, with the rank that ended first and its error.
+    """
+    world = int(os.environ.get("WORLD_SIZE", 1))
+    local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    on_gpu = torch.cuda.is_available() and torch.cuda.device_count() > local_rank
+    device = f"cuda:{local_rank}" if on_gpu else "cpu"
+    if world == 1:
+        yield Collectives(device=device, wire=wire)
+        return
+    if on_gpu:
+        torch.cuda.set_device(local_rank)
+    store, rank, world = join(timeout_s)
+    abort = Abort(store, rank, world)
+    try:
+        with abort.guard():
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+                store=PrefixStore("group", store),
+                rank=rank,
+                world_size=world,
+                timeout=timedelta(seconds=timeout_s),
+            )
+            yield Collectives(rank, world, device, wire, abort)
+    finally:
+        abort.close()
+        if dist.is_initialized():
+            dist.destroy_process_group()

@@ -1,0 +1,155 @@
+"""The content of a run on one rank: where its features are, and the threads that add to them.
+
+Rank r of N holds the shards s with s mod N = r of every store, as the AMS asks for them
+(trainer.content.ams).
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.ingest.content.store import ContentStore
+from livectr.ingest.content.topic import ContentTopic
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.language.content import Content
+from livectr.ingest.limits import LIMITS, RecordLimits
+from livectr.kernels.errors import ConfigError, InternalError
+from livectr.models.encoders import Encoder, load_encoder
+from livectr.trainer.comm.control import Control
+from livectr.trainer.content.encoding import Encoding
+
+FOLDER = "content"
+"""Beside the generations of a checkpoint."""
+LOOK_EVERY_S = 1.0
+"""So often it is looked whether other processes have stored something."""
+TURN_S = 0.1
+_WAITING, _DONE, _STOPPED, _FAILED = range(4)
+
+I64 = npt.NDArray[np.int64]
+
+
+class Contents:
+    """The stores of a pipeline's content, and the encoding of what arrives.
+
+    A store is in the folder that is named for its content. Without one, and with a topic, it is beside the
+    checkpoint, or in a temporary folder that goes with the run. With a topic it is made if there is none.
+
+    Args:
+        contents, folders: by the content's name. checkpoint: of the run.
+
+    Raises ConfigError for a folder of no content, one without a store or with one of another encoder, and for
+    an encoder that there is not.
+    """
+
+    def __init__(
+        self,
+        contents: Mapping[str, Content],
+        folders: Mapping[str, Path],
+        *,
+        checkpoint: Path | None,
+        rank: int,
+        world: int,
+    ) -> None:
+        for name in folders:
+            if name not in contents:
+                known = ", ".join(contents) or "none"
+                raise ConfigError(f"content names {name!r}, but the content of the pipeline is {known}")
+        self._contents = dict(contents)
+        self._encoders: dict[str, Encoder] = {}
+        self._running: dict[str, Encoding] = {}
+        self._next_look = 0.0
+        self._resources = ExitStack()
+        self.stores: dict[str, ContentStore] = {}
+        """Content → the features of this rank's shards; a content without features has none."""
+        for name, content in contents.items():
+            folder = folders.get(name)
+            if content.encoder is not None:
+                try:
+                    encoder = self._encoders[name] = load_encoder(content.encoder)
+                except ValueError as error:
+                    raise ConfigError(f"content {name!r}: {error}") from None
+                folder = folder or self._own_folder(checkpoint, name)
+                ContentStore.ensure(folder, width=encoder.width, encoder=encoder.name, held=())
+            if folder is not None:
+                shards = ContentStore.open(folder, ()).shards
+                self.stores[name] = ContentStore.open(folder, range(rank, shards, world))
+                self.stores[name].verify()
+
+    def _own_folder(self, checkpoint: Path | None, name: str) -> Path:
+        if checkpoint is not None:
+            return checkpoint / FOLDER / name
+        folder = Path(tempfile.mkdtemp(prefix="livectr-content-"))
+        self._resources.callback(shutil.rmtree, folder, ignore_errors=True)
+        return folder
+
+    def start(
+        self,
+        url: str,
+        *,
+        until_end: bool,
+        letters: DeadLetters,
+        own_letters: DeadLetters,
+        limits: RecordLimits = LIMITS,
+    ) -> None:
+        """Begin to read the topics and to encode what is in them (see ContentTopic, Encoding)."""
+        for name, encoder in self._encoders.items():
+            store = self.stores[name]
+            topic = ContentTopic(
+                self._contents[name],
+                url,
+                held_by(store),
+                until_end=until_end,
+                letters=letters,
+                own_letters=own_letters,
+                limits=limits,
+            )
+            self._running[name] = Encoding(name, topic, store, encoder)
+
+    def wait(self, control: Control, stop: Callable[[], bool]) -> None:
+        """Wait until every rank has encoded what its topics had at the start, or one is asked to stop.
+
+        Collective. Raises what a thread raised; on the other ranks InternalError.
+        """
+        while self._encoders:
+            told = control.gather(np.array([self._state(stop)]))[:, 0]
+            if (told == _FAILED).any():
+                self.follow()  # raises where it failed
+                raise InternalError(f"encoding failed on rank {int(np.argmax(told == _FAILED))}; see its log")
+            if (told == _STOPPED).any() or (told == _DONE).all():
+                return
+            time.sleep(TURN_S)
+
+    def follow(self) -> None:
+        """Between two steps: see what others have stored. Raises what a thread raised."""
+        for encoding in self._running.values():
+            encoding.check()
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_EVERY_S
+            for store in self.stores.values():
+                store.refresh()
+
+    def close(self) -> None:
+        """Stop encoding; calling it twice is fine."""
+        for encoding in self._running.values():
+            encoding.close()
+        self._resources.close()
+
+    def _state(self, stop: Callable[[], bool]) -> int:
+        if any(encoding.error is not None for encoding in self._running.values()):
+            return _FAILED
+        if stop():
+            return _STOPPED
+        return _DONE if all(encoding.caught_up for encoding in self._running.values()) else _WAITING
+
+
+def held_by(store: ContentStore) -> Callable[[I64], npt.NDArray[np.bool_]]:
+    """Of ids int64[n], whether the store holds their shards, bool[n]."""
+    held = np.zeros(store.shards, bool)
+    held[list(store.held)] = True
+    return lambda ids: np.asarray(held[store.shard_of(ids)])

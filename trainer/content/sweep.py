@@ -1,0 +1,129 @@
+"""The sweep: vectors of all of a rank's content for a version (DICM §6), beside the training.
+
+A sub-model moves with every step, and with it the vector of every id. So each version has the vectors of all
+of them, by the sub-model of its own step: a commit copies the sub-model, and the publisher's thread runs the
+copy over the features that this rank holds; the version is flipped when all ranks are through. It takes
+(ids of a rank) / (ids a second) seconds, which `livectr_sweep_seconds` and
+`rate(livectr_swept_content_total)` tell.
+
+Each worker multiplies on its own, block by block, as fast as all of them together would and without waiting
+for the others; their priority is `NICE`, so that a step that wants the cores has most of them. Memory: the
+blocks in work, and one blob of vectors.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from livectr.models.embedding import SubNetwork
+from livectr.protos.store import CONTENT_CHUNK
+from livectr.trainer import telemetry
+from livectr.trainer.content.ams import Features16
+
+I64 = npt.NDArray[np.int64]
+F16 = npt.NDArray[np.float16]
+F32 = npt.NDArray[np.float32]
+
+ROWS = 1024
+"""Rows of a block."""
+NICE = 5
+"""What workers add to their niceness: a third of the CPU time of a thread that wants a core as well."""
+
+
+class StoppedError(Exception):
+    """The process ends; the version is not needed any more."""
+
+
+class ContentSweep:
+    """A content's vectors of one version, by a copy of the sub-model as it is now.
+
+    name: the content's. store: the features that this rank holds. blobs: how many `run` gives.
+    """
+
+    def __init__(self, name: str, network: SubNetwork, store: Features16) -> None:
+        self.name = name
+        self._store = store
+        self._network = copy.deepcopy(network).eval().requires_grad_(False)
+        self._device = network.absent.device
+        self._workers = torch.get_num_threads() if self._device.type == "cpu" else 1
+        self.blobs = max(1, -(-len(store) // CONTENT_CHUNK))
+
+    def run(self, stopped: Callable[[], bool]) -> Iterator[tuple[I64, F32]]:
+        """`blobs` times: ids i64[n] and their vectors f32[n, out]; every id of the store once, those too that
+        have come meanwhile. Raises StoppedError as soon as `stopped`."""
+        started = time.perf_counter()
+        ids: list[I64] = [np.empty(0, np.int64)]
+        vectors: list[F32] = [np.empty((0, self._network.absent.shape[0]), np.float32)]
+        given = held = 0
+        for some, embedded in self._embedded():
+            if stopped():
+                raise StoppedError
+            telemetry.SWEPT_CONTENT.labels(self.name).inc(len(some))
+            ids.append(some)
+            vectors.append(embedded)
+            held += len(some)
+            if held >= CONTENT_CHUNK and given < self.blobs - 1:
+                yield np.concatenate(ids), np.concatenate(vectors)
+                given, held = given + 1, 0
+                del ids[1:], vectors[1:]
+        telemetry.SWEEP_SECONDS.labels(self.name).observe(time.perf_counter() - started)
+        for _ in range(given, self.blobs):
+            yield np.concatenate(ids), np.concatenate(vectors)
+            del ids[1:], vectors[1:]
+
+    def _embedded(self) -> Iterator[tuple[I64, F32]]:
+        """Ids and vectors of all blocks, in order; 2 blocks a worker are under way."""
+        under_way: deque[tuple[I64, Future[F32]]] = deque()
+        with _workers(self._workers) as pool:
+            try:
+                for ids, features in self._store.chunks(ROWS):
+                    under_way.append((ids, pool.submit(self._embed, features)))
+                    if len(under_way) >= 2 * self._workers:
+                        ready, future = under_way.popleft()
+                        yield ready, future.result()
+                for ready, future in under_way:
+                    yield ready, future.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    @torch.inference_mode()
+    def _embed(self, features: F16) -> F32:
+        # a copy: PyTorch does not take memory that is only to be read, as that of a mapped file
+        rows = torch.from_numpy(np.array(features)).to(self._device)
+        out: F32 = self._network.embed(rows.float()).cpu().numpy()
+        return out
+
+
+def _workers(count: int) -> ThreadPoolExecutor:
+    """Threads of low priority that compute on one core each; others keep the threads that they have."""
+    ready = threading.Barrier(count + 1)
+
+    def begin() -> None:
+        try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _niceness())
+            torch.get_num_threads()  # makes the setting this thread's own
+            torch.set_num_threads(1)
+        finally:
+            ready.wait()
+
+    before = torch.get_num_threads()
+    pool = ThreadPoolExecutor(count, thread_name_prefix="sweep", initializer=begin)
+    for _ in range(count):
+        pool.submit(int)
+    ready.wait()
+    torch.set_num_threads(before)  # of threads that begin from now on
+    return pool
+
+
+def _niceness() -> int:
+    return min(19, os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) + NICE)

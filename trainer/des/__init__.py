@@ -1,0 +1,1 @@
+"""The synchronous step (DES Algorithm 1): exchange, partial results, gradients."""

@@ -1,0 +1,1 @@
+"""Versions on their way to Redis."""

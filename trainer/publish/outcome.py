@@ -1,0 +1,40 @@
+"""Reading back how a publish went whose outcome is not known."""
+
+from __future__ import annotations
+
+import logging
+import time
+from threading import Event
+
+from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, RedisStore
+from livectr.trainer.publish.version import Pending, Push
+
+LOG = logging.getLogger(__name__)
+ASK_AGAIN_S = 0.5
+SAY_AGAIN_S = 30.0
+
+
+def outcome_of(store: RedisStore, pending: Pending, before: bytes, closing: Event) -> Push:
+    """FLIPPED, FAILED, LOST or FENCED, however long Redis is away; UNKNOWN once the process is closing.
+
+    A new epoch fences out all that this trainer has sent, so that what Redis holds then is the outcome.
+
+    Args:
+        before: the manifest of the version before.
+    """
+    say_at = time.monotonic()
+    while not closing.is_set():
+        try:
+            whole, now = store.renew(), store.manifest_text()
+        except FencedError:
+            return Push.FENCED
+        except STORE_ERRORS as error:
+            if time.monotonic() >= say_at:
+                LOG.warning("version %d: Redis cannot be asked: %s", pending.manifest.version, error)
+                say_at = time.monotonic() + SAY_AGAIN_S
+            closing.wait(ASK_AGAIN_S)
+            continue
+        if now == pending.text and whole:
+            return Push.FLIPPED
+        return Push.FAILED if whole and (pending.full or now == before) else Push.LOST
+    return Push.UNKNOWN

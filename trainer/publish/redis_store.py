@@ -1,0 +1,473 @@
+"""Fenced writes of the published layout (protos.store) to Redis.
+
+Everything that a trainer writes runs inside a script that first looks at the epoch of its bucket: a trainer
+that was replaced finds a higher one and is refused (`FencedError`), and one whose Redis was emptied finds
+none and knows that what it wrote before is gone (`LostError`). Writes are idempotent for a version, so that
+a push which failed halfway is repeated under the same number, once `renew` has made sure that nothing of the
+first one can still come (trainer.publish.fence).
+
+Rows live under a name space `ns` = "<epoch>-<n>", the n-th complete publish of a trainer; later versions
+write only what changed into it.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from livectr.kernels.errors import ConfigError, ConnectError, InternalError, MismatchError, UserError
+from livectr.protos.evictions import Evictions
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.redis_errors import OUTCOMES, is_forbidden
+from livectr.protos.store import (
+    BUCKETS,
+    KEPT_VERSIONS,
+    VALUES,
+    Keyspace,
+    by_bucket,
+    encode_slots,
+    erased_slot,
+    slot_bytes,
+    without_password,
+)
+from livectr.trainer.publish.fence import BEGIN, CLAIM, FENCE, FLIP, OPEN, RENEW, SEAL, TAKE
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+CHUNK_ROWS = 1000
+"""Rows of one script call: long enough to amortise it, short enough not to hold up readers (≈ 1 ms)."""
+CHUNKS_IN_FLIGHT = 16
+PART_ROWS = 1 << 17
+"""Rows whose names and slots are in memory as bytes objects at once."""
+STORE_ERRORS: tuple[type[BaseException], ...] = (*OUTCOMES, OSError)
+"""All that redis-py raises: after one of them nobody knows whether a command was carried out."""
+
+
+class FencedError(UserError):
+    """Another trainer has claimed this namespace."""
+
+
+class LostError(InternalError):
+    """Redis no longer holds what was published: it was emptied, or another run's version stands there."""
+
+
+WRITE_ROWS = (
+    FENCE
+    + """
+-- ARGV: epoch, version (8 bytes), slot bytes, one new slot per key. Keeps the newest slot of another version.
+local version, slot = string.sub(ARGV[2], 1, 7), tonumber(ARGV[3])  -- the 8th byte says whether it erases
+local old, writes = redis.call('MGET', unpack(KEYS, 2)), {}
+for i = 1, #KEYS - 1 do
+  local value, before = ARGV[3 + i], old[i]
+  if before then
+    local from = 0
+    if string.sub(before, 1, 7) == version then from = slot end
+    value = value .. string.sub(before, from + 1, from + slot)
+  end
+  writes[2 * i - 1], writes[2 * i] = KEYS[1 + i], value
+end
+redis.call('MSET', unpack(writes))
+return 'OK'
+"""
+)
+
+ERASE_ROWS = (
+    FENCE
+    + """
+-- ARGV: epoch, version (8 bytes), slot bytes, an erased row's slot. A row that no version holds is removed.
+local version, slot, none = string.sub(ARGV[2], 1, 7), tonumber(ARGV[3]), ARGV[4]
+local old = redis.call('MGET', unpack(KEYS, 2))
+for i = 1, #KEYS - 1 do
+  local before = old[i]
+  if before then
+    local from = 0
+    if string.sub(before, 1, 7) == version then from = slot end
+    local kept = string.sub(before, from + 1, from + slot)
+    if kept == '' then
+      redis.call('UNLINK', KEYS[1 + i])
+    else
+      redis.call('SET', KEYS[1 + i], none .. kept)
+    end
+  end
+end
+return 'OK'
+"""
+)
+
+REMOVE_ERASED = (
+    FENCE
+    + """
+-- ARGV: epoch, version. Removes the rows that are missing from that version on; a row that came back stays.
+for i = 2, #KEYS do
+  local head = redis.call('GETRANGE', KEYS[i], 0, 7)
+  if #head == 8 and string.byte(head, 8) >= 128 then
+    local at = 0
+    for byte = 7, 1, -1 do at = at * 256 + string.byte(head, byte) end
+    if at <= tonumber(ARGV[2]) then redis.call('UNLINK', KEYS[i]) end
+  end
+end
+return 'OK'
+"""
+)
+
+RAISE_FLOOR = (
+    FENCE
+    + """
+local floor = tonumber(redis.call('GET', KEYS[2]) or 0)
+if floor < tonumber(ARGV[2]) then redis.call('SET', KEYS[2], ARGV[2]) end
+return 'OK'
+"""
+)
+
+WRITE_VALUES = (
+    FENCE
+    + """
+-- ARGV: epoch, one value per key
+local writes = {}
+for i = 1, #KEYS - 1 do writes[2 * i - 1], writes[2 * i] = KEYS[1 + i], ARGV[1 + i] end
+redis.call('MSET', unpack(writes))
+return 'OK'
+"""
+)
+
+UNLINK = FENCE + "redis.call('UNLINK', unpack(KEYS, 2)) return 'OK'"
+
+
+@dataclass(frozen=True)
+class Values:
+    """Unversioned values: keys i64[n], their Redis names, and the bytes to set (None: remove it)."""
+
+    keys: I64
+    names: list[bytes]
+    values: list[bytes | None]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class RedisStore:
+    """One trainer process's connection to Redis.
+
+    Raises:
+        ConnectError: Redis does not answer.
+        ConfigError: the URL is none.
+    """
+
+    def __init__(self, url: str, namespace: str) -> None:
+        if not namespace or not all(c.isalnum() or c in "_-" for c in namespace):
+            raise ConfigError(f"namespace {namespace!r}: use letters, digits, - and _")
+        self.url = without_password(url)
+        self.space = Keyspace(namespace)
+        self.epoch = 0
+        self._owner = uuid.uuid4().hex
+        try:
+            self.client = redis.Redis.from_url(
+                url, socket_timeout=30, socket_connect_timeout=5, retry=Retry(NoBackoff(), 0)
+            )
+            self.client.ping()
+        except ValueError as error:
+            raise ConfigError(f"publish: {self.url!r} is no Redis URL ({error})") from None
+        except redis.RedisError as error:
+            raise ConnectError(
+                f"Redis at {self.url} does not answer ({error}); start it or change --publish"
+            ) from None
+        self._scripts: dict[str, Any] = {}
+
+    # ── reading ──
+
+    def manifest_of(self, text: bytes | None) -> VersionManifest | None:
+        """The version of a manifest's text. Raises MismatchError when another program wrote it."""
+        if text is None:
+            return None
+        try:
+            return VersionManifest.from_json(text)
+        except ValueError as error:
+            raise MismatchError(
+                f"{self.space.manifest} in Redis at {self.url} was written by another program ({error}); "
+                "use another namespace"
+            ) from None
+
+    def manifest_text(self) -> bytes | None:
+        """The newest version's manifest as it stands in Redis."""
+        text = self.client.get(self.space.manifest)
+        return text.encode() if isinstance(text, str) else text
+
+    def pushing(self) -> bool:
+        """Whether a push began that never became a version: rows of it may lie about."""
+        return bool(self.client.exists(self._pushing))
+
+    def highest(self) -> int | None:
+        """The highest version number that was ever begun; None when Redis has lost it, or never had one."""
+        number = self.client.get(self._highest)
+        return None if number is None else int(number)
+
+    # ── the fence ──
+
+    def take(self, seen: bytes | None, *, epoch: int = 0, version: int = 0) -> int | None:
+        """Become the trainer of this namespace: every trainer of a lower epoch is fenced out from now on.
+
+        seen: the manifest that stands in Redis, as the caller has looked at it. epoch, version: numbers that
+        were used before, whatever Redis says. Returns the highest version number that was ever begun, or
+        None, with nothing done, when the manifest is another one by now.
+        """
+        keys = [self.space.epoch, self._owner_key, self.space.manifest, self._highest]
+        answer = self._script(TAKE)(keys=keys, args=[epoch, self._owner, seen or b"", version])
+        if answer[0] == -1:
+            return None
+        self.claim(answer[0])
+        return int(answer[1])
+
+    def renew(self) -> bool:
+        """Take a new epoch, so that nothing of what this trainer has sent before can still take effect.
+
+        Returns whether Redis still held the fences. Raises FencedError when another trainer has taken over.
+        """
+        keys = [self.space.epoch, self._owner_key]
+        answer = self._script(RENEW)(keys=keys, args=[self.epoch, self._owner])
+        if answer[0] == -1:
+            self._check(b"FENCED")
+        return self.claim(answer[0]) and bool(answer[1])
+
+    def claim(self, epoch: int) -> bool:
+        """Set the fence to `epoch` wherever it is lower or missing; returns whether it was nowhere missing.
+
+        Raises FencedError where it is higher.
+        """
+        self.epoch = epoch
+        whole = True
+        for name in (self.space.epoch, *(self.space.bucket_epoch(b) for b in range(BUCKETS))):
+            answer = self._script(CLAIM)(keys=[name], args=[epoch])
+            if answer == b"LOST":
+                whole = False
+            else:
+                self._check(answer)
+        return whole
+
+    # ── writing ──
+
+    def begin(self, version: int) -> None:
+        """Mark that a push of `version` is under way, and its number as used; its flip removes the mark."""
+        keys = [self.space.epoch, self._pushing, self._highest]
+        self._check(self._script(BEGIN)(keys=keys, args=[self.epoch, version]))
+
+    def open(self, rank: int, manifest: VersionManifest) -> None:
+        """Begin a rank's share of a complete publish: mark every bucket, before anything is written there.
+
+        Facts and histories that another pipeline wrote are not whole from here on.
+        """
+        space, args = self.space, [manifest.whole, manifest.fingerprint]
+        self._chunks(
+            (OPEN, b, [space.part(b, manifest.ns, rank).encode(), *space.sentinels(VALUES, [b])], args)
+            for b in range(BUCKETS)
+        )
+
+    def seal(self, manifest: VersionManifest) -> None:
+        """Set the sentinels of a complete publish, before its flip.
+
+        Raises:
+            LostError: Redis, or a node of it, was emptied after a rank had begun its share.
+        """
+        space, args = self.space, [manifest.whole, manifest.fingerprint]
+        self._chunks(
+            (
+                SEAL,
+                b,
+                [
+                    *space.sentinels(manifest.ns, [b]),
+                    *space.sentinels(VALUES, [b]),
+                    *(space.part(b, manifest.ns, rank).encode() for rank in range(manifest.world)),
+                ],
+                args,
+            )
+            for b in range(BUCKETS)
+        )
+
+    def is_whole(self, manifest: VersionManifest) -> bool:
+        """Whether every bucket has its sentinels: of the manifest's rows, and of its pipeline's values."""
+        buckets = range(BUCKETS)
+        names = [*self.space.sentinels(manifest.ns, buckets), *self.space.sentinels(VALUES, buckets)]
+        wanted = [manifest.whole.encode()] * BUCKETS + [manifest.fingerprint.encode()] * BUCKETS
+        return bool(manifest.whole) and self.client.mget(names) == wanted
+
+    def evictions(self) -> Evictions:
+        """What Redis has evicted so far; an empty look where INFO is refused."""
+        try:
+            return Evictions.of(self.client.info())
+        except redis.ResponseError as error:
+            if not is_forbidden(error):
+                raise
+            return Evictions()
+
+    def write_rows(self, version: int, ns: str, table: str, keys: I64, rows: F32) -> None:
+        """Write slots of `version` for keys i64[n], rows f32[n, D]; the slot before stays readable."""
+        head = [version.to_bytes(8, "little"), slot_bytes(rows.shape[1])]
+        for start in range(0, len(keys), PART_ROWS):
+            part = keys[start : start + PART_ROWS]
+            names = self.space.rows(ns, table, part)
+            slots = encode_slots(version, rows[start : start + PART_ROWS])
+            self._chunks(
+                (WRITE_ROWS, bucket, [names[i] for i in at], [*head, *(slots[i] for i in at)])
+                for bucket, at in _chunked(part)
+            )
+
+    def erase_rows(self, version: int, ns: str, table: str, keys: I64, dim: int) -> None:
+        """Rows of keys i64[n] are missing from `version` on; the slot before stays readable."""
+        names = self.space.rows(ns, table, keys)
+        args = [version.to_bytes(8, "little"), slot_bytes(dim), erased_slot(version, dim)]
+        self._chunks((ERASE_ROWS, bucket, [names[i] for i in at], args) for bucket, at in _chunked(keys))
+
+    def remove_erased(self, version: int, ns: str, table: str, keys: I64) -> None:
+        """Remove rows of keys i64[n] that `version` or one before it erased, once the floor is there."""
+        names = self.space.rows(ns, table, keys)
+        self._chunks(
+            (REMOVE_ERASED, bucket, [names[i] for i in at], [version]) for bucket, at in _chunked(keys)
+        )
+
+    def raise_floor(self, version: int) -> None:
+        """Tell readers of versions before `version` that a row which they do not find may have been there."""
+        keys = [self.space.epoch, self.space.floor]
+        self._check(self._script(RAISE_FLOOR)(keys=keys, args=[self.epoch, version]))
+
+    def blob(self, name: str) -> bytes | None:
+        """A blob that was written before; None if it is gone."""
+        value = self.client.get(name)
+        return value.encode() if isinstance(value, str) else value
+
+    def write_values(self, values: Values) -> None:
+        """Set or remove unversioned values."""
+        kept = np.array([v is not None for v in values.values], bool)
+        for chosen, script in ((np.flatnonzero(kept), WRITE_VALUES), (np.flatnonzero(~kept), UNLINK)):
+            self._chunks(
+                (
+                    script,
+                    bucket,
+                    [values.names[i] for i in chosen[at]],
+                    [v for i in chosen[at] if (v := values.values[i]) is not None],
+                )
+                for bucket, at in _chunked(values.keys[chosen])
+            )
+
+    def write_blob(self, name: str, value: bytes) -> None:
+        """Set a blob. Its name holds the epoch, so no other trainer writes the same one."""
+        self.client.set(name, value)
+
+    def flip(self, manifest: bytes, version: int, before: bytes) -> None:
+        """Make `version` the one that is served, if `before` (b"": anything) is the one that is.
+
+        Raises:
+            FencedError, LostError: it did not take place.
+        """
+        answer = self._script(FLIP)(
+            keys=[self.space.epoch, self.space.manifest, self._pushing],
+            args=[self.epoch, manifest, before, self.space.versions, version],
+        )
+        self._check(answer)
+
+    # ── tidying ──
+
+    def sweep(self, manifest: VersionManifest) -> int:
+        """Remove rows of name spaces before the manifest's, and blobs older than its kept versions."""
+        removed, begun = 0, set[bytes]()
+        for names in self._scan(self.space.bucketed_pattern):
+            old = [n for n in names if _is_before(n.split(b":", 3)[2], manifest.ns)]
+            for ns in {n.split(b":", 3)[2] for n in old} - begun:
+                # first of all: from here on a reader of that name space knows that rows are missing
+                removed += self._unlink(self.space.sentinels(ns.decode(), range(BUCKETS)))
+                begun.add(ns)
+            removed += self._unlink(old)
+        oldest = manifest.version - KEPT_VERSIONS
+        for names in self._scan(self.space.blob_pattern):
+            removed += self._unlink([n for n in names if int(n.split(b":", 3)[2]) <= oldest])
+        return removed
+
+    def drop(self, names: Sequence[str]) -> None:
+        """Remove blobs that nobody reads any more."""
+        if names:
+            self.client.unlink(*names)
+
+    def interrupt(self) -> None:
+        """Break the connections, so that a thread which waits for an answer fails at once."""
+        self.client.connection_pool.disconnect()
+
+    def close(self) -> None:
+        self.client.close()
+
+    @property
+    def _pushing(self) -> str:
+        return f"{{{self.space.namespace}}}:pushing"
+
+    @property
+    def _highest(self) -> str:
+        return f"{{{self.space.namespace}}}:highest"
+
+    @property
+    def _owner_key(self) -> str:
+        return f"{{{self.space.namespace}}}:owner"
+
+    def _scan(self, pattern: str) -> Iterator[list[bytes]]:
+        cursor = 0
+        while True:
+            cursor, names = self.client.scan(cursor, match=pattern, count=2000)
+            if names:
+                yield [name if isinstance(name, bytes) else name.encode() for name in names]
+            if cursor == 0:
+                return
+
+    def _unlink(self, names: Sequence[bytes]) -> int:
+        return int(self.client.unlink(*names)) if names else 0
+
+    def _chunks(self, calls: Iterator[tuple[str, int, list[bytes], list[Any]]]) -> None:
+        """Run script calls, CHUNKS_IN_FLIGHT in one round trip."""
+        pipe = self.client.pipeline(transaction=False)
+        for script, bucket, names, args in calls:
+            self._script(script)(
+                keys=[self.space.bucket_epoch(bucket), *names], args=[self.epoch, *args], client=pipe
+            )
+            if len(pipe) >= CHUNKS_IN_FLIGHT:
+                for answer in pipe.execute():
+                    self._check(answer)
+        for answer in pipe.execute():
+            self._check(answer)
+
+    def _script(self, source: str) -> Any:
+        if source not in self._scripts:
+            self._scripts[source] = self.client.register_script(source)
+        return self._scripts[source]
+
+    def _check(self, answer: object) -> None:
+        if answer == b"OK":
+            return
+        if answer == b"FENCED":
+            raise FencedError(
+                f"another trainer has taken over namespace {self.space.namespace!r} in Redis at {self.url}; "
+                "this one ends (run one trainer for each namespace)"
+            )
+        raise LostError(f"Redis at {self.url} no longer holds the version that was published there")
+
+
+def _chunked(keys: I64) -> Iterator[tuple[int, I64]]:
+    """Bucket and positions of at most CHUNK_ROWS keys, over all keys i64[n]."""
+    for bucket, at in by_bucket(keys):
+        for start in range(0, len(at), CHUNK_ROWS):
+            yield bucket, at[start : start + CHUNK_ROWS]
+
+
+def name_space(epoch: int, number: int) -> str:
+    """The ns of the number-th complete publish of a trainer."""
+    return f"{epoch}-{number}"
+
+
+def _is_before(part: bytes, ns: str) -> bool:
+    """Whether a name's third part is an ns that came before `ns` (facts, histories and fences are no ns)."""
+    epoch, _, number = part.decode(errors="replace").partition("-")
+    if not (epoch.isdigit() and number.isdigit()):
+        return False
+    mine = ns.split("-")
+    return (int(epoch), int(number)) < (int(mine[0]), int(mine[1]))

@@ -1,0 +1,183 @@
+"""What a version holds: copies, at a step boundary, of what this rank has to publish.
+
+Of models that are not served (`Pipeline.shadows`) a version has nothing: their values come last in a row.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+import safetensors.torch
+import torch
+
+from livectr.ingest.extract.extractor import Extract
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.language.content import content_of
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.plan.features import Features
+from livectr.kernels.table.layout import Segment
+from livectr.kernels.table.table import DynamicTable
+from livectr.protos.store import CONTENT, FEATURES, Keyspace, buckets_of, encode_fact, encode_history
+from livectr.trainer.comm.control import Control
+from livectr.trainer.content.sweep import ContentSweep
+from livectr.trainer.des.item_vectors import item_vectors
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.publish.redis_store import Values
+from livectr.trainer.publish.spool import Spool
+from livectr.trainer.publish.version import Snapshot
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+LISTED_ROWS = 1_000_000
+"""Of a table, so many changes may be listed, however few rows it has."""
+SERVED = ("rank", "prerank")
+"""The roles of models that are served; a row begins with their values."""
+
+
+def served_segments(segments: Sequence[Segment]) -> list[tuple[str, int]]:
+    """(name, dim) of the segments of a row that are published."""
+    return [(s.name, s.dim) for s in segments if s.name.partition(".")[0] in SERVED]
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """A step boundary: the marks after which later changes count."""
+
+    tables: dict[str, int]
+    """Per embedding table."""
+    histories: int
+    facts: int
+    """0: every look-up row counts as changed."""
+
+    @staticmethod
+    def mark(step: DesStep, source: ExampleSource) -> "Boundary":
+        """Mark the present, once the host's tables have all of it."""
+        step.flush()
+        tables = {name: table.mark() for name, table in step.tables.items()}
+        mark = source.mark()
+        return Boundary(tables, mark, mark)
+
+
+def overgrown(tables: Iterable[DynamicTable]) -> bool:
+    """Whether lists of changes name more rows than a table has: then all its rows are less."""
+    return any(table.listed > max(LISTED_ROWS, len(table)) for table in tables)
+
+
+@dataclass(frozen=True)
+class Snapshotter:
+    """Takes a rank's share of versions."""
+
+    pipeline: Pipeline
+    step: DesStep
+    source: ExampleSource
+    extract: Extract
+    statistics: Statistics
+    control: Control
+    space: Keyspace
+
+    def take(self, steps: int, since: Boundary | None) -> Snapshot:
+        """What changed after `since`, or everything (None), as it is after `steps` steps. Collective."""
+        self.step.flush()
+        rows, spool = self._rows(since)
+        erased = (
+            {name: table.erased(since.tables[name]) for name, table in self.step.tables.items()}
+            if since
+            else {}
+        )
+        facts, histories = (since.facts, since.histories) if since else (0, 0)
+        return Snapshot(
+            step=steps,
+            rows=rows,
+            table_rows={name: len(table) for name, table in self.step.tables.items()},
+            dense=safetensors.torch.save({**self._weights(), **self._statistics()}),
+            values=[*self._facts(facts), *self._histories(histories)],
+            items=self._items(),
+            erased={name: keys for name, keys in erased.items() if len(keys)},
+            content=self._content(),
+            spool=spool,
+        )
+
+    def _rows(self, since: Boundary | None) -> tuple[dict[str, tuple[I64, F32]], Spool | None]:
+        """Rows that changed after `since`: in memory, or in a file where memory is short."""
+        dim = sum(dim for _, dim in served_segments(self.step.layout.segments))
+        marks = since.tables if since is not None else dict.fromkeys(self.step.tables, 0)
+        if self.step.tiers is None:
+            exported = ((name, *table.export(marks[name], state=False)) for name, table in self._tables)
+            return {name: (keys, values[:, :dim]) for name, keys, values in exported}, None
+        spool = Spool(self.step.tiers.folder)
+        for name, table in self._tables:
+            for keys, values in table.chunks(marks[name], state=False):
+                spool.add(name, keys, values[:, :dim])
+        return {}, spool
+
+    @property
+    def _tables(self) -> Iterable[tuple[str, DynamicTable]]:
+        return self.step.tables.items()
+
+    def _weights(self) -> dict[str, torch.Tensor]:
+        """This rank's weights of the served models and their sub-models."""
+        kept = (*(f"{role}." for role in SERVED), *(f"{CONTENT}{name}." for name in self._contents))
+        return {name: tensor for name, tensor in self.step.weights().items() if name.startswith(kept)}
+
+    @property
+    def _contents(self) -> tuple[str, ...]:
+        """Content that served models look at."""
+        fields = self.step.fields
+        wanted = [
+            f for r in SERVED if r in self.step.configs for f in self.step.configs[r].gathers(fields).content
+        ]
+        return content_of(self.pipeline.content, wanted)
+
+    def _content(self) -> dict[str, ContentSweep]:
+        """What computes the vectors of the content whose features are on this rank."""
+        ams = self.step.ams
+        if ams is None:
+            return {}
+        return {name: ContentSweep(name, ams.networks[name], ams.stores[name]) for name in self._contents}
+
+    def _statistics(self) -> dict[str, torch.Tensor]:
+        """Running statistics of features, beside rank 0's weights and under their own prefix."""
+        if self.control.rank != 0:
+            return {}
+        state = self.statistics.state()
+        return {FEATURES + name: torch.from_numpy(array.copy()) for name, array in state.items()}
+
+    def _facts(self, since: int) -> Iterator[Values]:
+        """Changed look-up rows; every rank knows all of them and takes its share of the buckets."""
+        for topic, table in self.source.tables.items():
+            keys, rows = table.changed(since)
+            own = np.flatnonzero(buckets_of(keys) % self.control.world == self.control.rank)
+            values = [encode_fact(row) if (row := rows[i]) is not None else None for i in own.tolist()]
+            yield Values(keys[own], self.space.facts(topic, keys[own]), values)
+
+    def _histories(self, since: int) -> Iterator[Values]:
+        """Changed behaviour histories of this rank's users."""
+        for name, (users, lengths, items, times) in self.source.history_changes(since).items():
+            ends = np.cumsum(lengths).tolist()
+            values: list[bytes | None] = [
+                encode_history(items[end - n : end], times[end - n : end])
+                for end, n in zip(ends, lengths.tolist(), strict=True)
+            ]
+            yield Values(users, self.space.histories(name, users), values)
+
+    def _items(self) -> tuple[I64, F32] | None:
+        """Ids and vectors of the items that rank 0 knows, or None without a pre-rank model. Collective."""
+        if self.pipeline.prerank is None or self.pipeline.items is None:
+            return None
+        packed = b""
+        if self.control.rank == 0:
+            ids, rows = self.source.tables[self.pipeline.items.topic].rows()
+            features = self.extract(self.pipeline.item_columns(rows), self.statistics)
+            kept = np.flatnonzero(~features.failed)
+            if len(kept) < len(ids):  # servers tell whoever asks for one of the others
+                ids, features = ids[kept], features.take(kept)
+            packed = safetensors.numpy.save(
+                {"ids": ids, "offsets": features.offsets, "keys": features.keys, "dense": features.dense}
+            )
+        told = safetensors.numpy.load(self.control.broadcast_bytes(packed))
+        features = Features(len(told["ids"]), told["offsets"], told["keys"], told["dense"])
+        return told["ids"], item_vectors(self.step, features)

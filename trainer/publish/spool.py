@@ -1,0 +1,64 @@
+"""Rows of a version in a file: a copy of tables that are larger than memory, taken chunk by chunk.
+
+A version is copied at a step boundary and pushed while training goes on. Where rows are kept on an SSD
+because memory is short (trainer.tables.tiers), the copy goes there too: memory holds one chunk of it at a
+time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.errors import UserError
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+
+class Spool:
+    """Chunks of rows in an unnamed file of `folder`; it is gone with the object.
+
+    Attributes:
+        rows: so many are in it.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.rows = 0
+        self._folder = folder
+        self._chunks: list[tuple[str, int, int]] = []
+        try:
+            self._file = tempfile.TemporaryFile(dir=folder, prefix="livectr-version-")  # noqa: SIM115
+        except OSError as error:
+            raise self._trouble(error) from None
+
+    def add(self, table: str, keys: I64, rows: F32) -> None:
+        """Append keys i64[n] and rows f32[n, D] of a table."""
+        try:
+            for part in (keys, rows):
+                self._file.write(np.ascontiguousarray(part).data)
+        except OSError as error:
+            raise self._trouble(error) from None
+        self._chunks.append((table, len(keys), rows.shape[1]))
+        self.rows += len(keys)
+
+    def __iter__(self) -> Iterator[tuple[str, I64, F32]]:
+        """What was added, in order. One reader at a time, and no `add` meanwhile."""
+        self._file.seek(0)
+        for table, count, dim in self._chunks:
+            keys = np.frombuffer(self._file.read(8 * count), np.int64)
+            rows = np.frombuffer(self._file.read(4 * count * dim), np.float32).reshape(count, dim)
+            yield table, keys, rows
+
+    def _trouble(self, error: OSError) -> UserError:
+        return UserError(
+            f"spill: rows of a version cannot be kept in {self._folder} ({error.strerror}); see to the disk, "
+            "then start again"
+        )

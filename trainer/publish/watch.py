@@ -1,0 +1,131 @@
+"""A thread that looks every few seconds whether Redis still holds the published version whole.
+
+A push finds out by itself that Redis was emptied, but there may be nothing to push for hours, and a push
+that touches other buckets than those that were lost does not. So rank 0 looks: at the manifest, at the
+sentinels of all buckets and at the count of evictions. What is lost is published in full with the next
+commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event, Thread
+
+from livectr.protos.evictions import Evictions
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.redis_errors import REDIS_ERRORS
+from livectr.trainer import telemetry
+from livectr.trainer.publish.redis_store import RedisStore
+
+LOG = logging.getLogger(__name__)
+LOOK_S = 2.0
+EVICTED_AGAIN_S = 60.0
+"""Least time between complete publishes while Redis may evict: one that is too small evicts the next too."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Watched:
+    """A version that Redis should hold, and its manifest as it stands there."""
+
+    manifest: VersionManifest
+    text: bytes
+
+
+class Lookout:
+    """Looks at one namespace from a thread. Rank 0 only.
+
+    Attributes:
+        evictions: the newest look at them.
+    """
+
+    def __init__(
+        self, store: RedisStore, *, every_s: float = LOOK_S, evicted_again_s: float = EVICTED_AGAIN_S
+    ) -> None:
+        self._store = store
+        self._every_s, self._evicted_again_s = every_s, evicted_again_s
+        self._watched: _Watched | None = None
+        self._lost: _Watched | None = None
+        self._evicted_at = float("-inf")
+        self._stop = Event()
+        self.evictions = Evictions()
+        self._failing = False
+        self._thread = Thread(target=self._run, name="lookout", daemon=True)
+
+    def start(self) -> None:
+        """Looks once at what Redis evicts, and goes on in the thread. Raises redis.RedisError."""
+        self.evictions = self._store.evictions()
+        if not self.evictions.run:
+            LOG.warning("Redis at %s refuses INFO: evictions cannot be seen", self._store.url)
+        elif self.evictions.risky:
+            LOG.warning(
+                "Redis at %s may evict published rows (maxmemory-policy %s): set it to noeviction and give "
+                "it enough memory; each eviction costs a complete publish",
+                self._store.url,
+                self.evictions.policy,
+            )
+        self._thread.start()
+
+    def watch(self, manifest: VersionManifest | None, text: bytes = b"") -> None:
+        """The version that Redis should hold from now on; None: one is under way, or there is none."""
+        self._watched = _Watched(manifest, text) if manifest is not None else None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the version that is watched is not known to be whole any more."""
+        return self._lost is not None and self._lost is self._watched
+
+    def close(self, interrupt: Callable[[], None]) -> None:
+        """Ends the thread; `interrupt` breaks a question that has no answer yet."""
+        self._stop.set()
+        while self._thread.is_alive():
+            self._thread.join(0.2)
+            interrupt()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            try:
+                self._look()
+                self._failing = False
+            except Exception as error:
+                # Nothing may end the look: the next one may find Redis again.
+                if not self._failing:
+                    LOG.log(
+                        logging.WARNING if isinstance(error, REDIS_ERRORS) else logging.ERROR,
+                        "cannot look at what Redis at %s holds: %s",
+                        self._store.url,
+                        error,
+                    )
+                telemetry.LOOKS_FAILED.inc()
+                self._failing = True
+
+    def _look(self) -> None:
+        self.evictions = self._store.evictions()
+        watched = self._watched
+        if watched is None or self._lost is watched:
+            return
+        reason = self._reason(watched)
+        if not reason or self._watched is not watched:  # a look that a publish overtook says nothing
+            return
+        if self.evictions.risky:
+            if time.monotonic() < self._evicted_at + self._evicted_again_s:
+                return
+            self._evicted_at = time.monotonic()
+        LOG.warning(
+            "version %d is not whole in Redis at %s any more (%s): the next version is complete",
+            watched.manifest.version,
+            self._store.url,
+            reason,
+        )
+        self._lost = watched
+
+    def _reason(self, watched: _Watched) -> str:
+        if self._store.manifest_text() != watched.text:
+            return "its manifest is gone or another's"
+        if not self._store.is_whole(watched.manifest):
+            return "sentinels of its rows are gone"
+        if self.evictions.lost_since(watched.manifest.evictions):
+            return f"keys were evicted, maxmemory-policy {self.evictions.policy}"
+        return ""

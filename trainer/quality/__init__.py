@@ -1,0 +1,1 @@
+"""Predictions before training, and how good they are."""

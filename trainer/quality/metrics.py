@@ -1,0 +1,221 @@
+"""How good the predictions are: AUC, GAUC, log loss and calibration, exact and vectorised.
+
+All take logits (not probabilities), so that confident predictions do not become ties by rounding. A measure
+that has no value (one class only, no example) is NaN.
+
+    AUC          P(logit⁺ > logit⁻) + ½ P(logit⁺ = logit⁻), from rank sums (Hanley & McNeil 1982)
+    GAUC         Σ_u n_u AUC_u / Σ_u n_u over users with both classes, n_u impressions (DICM §7.1, eq. 8)
+    log loss     mean of log(1 + e^z) − y z
+    calibration  Σ p / Σ y: 1 is calibrated, 2 promises twice the clicks
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32] | NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+LAST = 0.2
+"""The share of a run at its end, when the model has seen enough."""
+
+
+def _stable_order(group: Ints) -> Ints:
+    """The order that sorts ids i64[n], equal ones as they came: by radix, 16 bits at a time of those that
+    differ."""
+    rest = (group - group.min()).view(np.uint64)  # exact: a difference that wraps is right without a sign
+    order = np.arange(len(group))
+    for shift in range(0, int(rest.max()).bit_length(), 16):
+        digit = (rest >> np.uint64(shift)).astype(np.uint16)
+        order = order[np.argsort(digit[order], kind="stable")]
+    return order
+
+
+def _areas(
+    group: Ints | None, logit: Floats, positive: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], Ints]:
+    """AUC and size of every group, in the order of the group ids; NaN for a group of one class.
+
+    Logits rise within a group; group None: all are one.
+    """
+    if len(logit) == 0:
+        return np.empty(0), np.empty(0, np.int64)
+    new_group = np.zeros(len(logit), np.bool_) if group is None else np.r_[True, group[1:] != group[:-1]]
+    new_group[0] = True
+    new_tie = new_group | np.r_[True, logit[1:] != logit[:-1]]
+    group_start, tie_start = np.flatnonzero(new_group), np.flatnonzero(new_tie)
+    size = np.diff(np.r_[group_start, len(logit)])
+    # mid-rank of each run of ties, counted from 1 within its group
+    first = tie_start - group_start[np.cumsum(new_group)[tie_start] - 1]
+    mid_rank = first + (np.diff(np.r_[tie_start, len(logit)]) + 1) / 2
+    rank = mid_rank[np.cumsum(new_tie) - 1]
+    positives = np.add.reduceat(positive.astype(np.int64), group_start)
+    rank_sum = np.add.reduceat(np.where(positive, rank, 0.0), group_start)
+    pairs = positives * (size - positives)
+    wins = rank_sum - positives * (positives + 1) / 2
+    return np.where(pairs > 0, wins / np.maximum(pairs, 1), np.nan), size
+
+
+def _auc_and_gauc(user: Ints | None, logit: Floats, label: Floats) -> tuple[float, float, int]:
+    """(AUC, GAUC, users left out), of one sort of the logits; without users AUC alone."""
+    if len(logit) == 0:
+        return float("nan"), float("nan"), 0
+    order = np.argsort(logit)
+    logit, positive = logit[order], label[order] > 0.5
+    overall = float(_areas(None, logit, positive)[0][0])
+    if user is None:
+        return overall, float("nan"), 0
+    user = user[order]
+    order = _stable_order(user)
+    areas, size = _areas(user[order], logit[order], positive[order])
+    mixed = ~np.isnan(areas)
+    by_user = float(np.average(areas[mixed], weights=size[mixed])) if mixed.any() else float("nan")
+    return overall, by_user, int((~mixed).sum())
+
+
+def auc(logit: Floats, label: Floats) -> float:
+    """Area under the ROC curve of logits f32[n] and labels f32[n] in {0, 1}; ties count half."""
+    return _auc_and_gauc(None, logit, label)[0]
+
+
+def gauc(user: Ints, logit: Floats, label: Floats) -> tuple[float, int]:
+    """(AUC by user, weighted by impressions; number of users left out because they have one class only)."""
+    return _auc_and_gauc(user, logit, label)[1:]
+
+
+def gauc_error(user: Ints, logit: Floats, label: Floats, minus: Floats | None = None) -> float:
+    """Standard error over users of the GAUC of `logit`, or of by how much it exceeds that of `minus`.
+
+    √(Σ_u n_u² (d_u − d)²) / Σ_u n_u, with d_u the user's AUC (or difference of AUCs) and d their mean by n_u:
+    the linearised variance of a ratio of sums over users that are drawn independently. NaN of fewer than two
+    users.
+    """
+    if len(logit) == 0:
+        return float("nan")
+    each, size = _user_areas(user, logit, label)
+    if minus is not None:
+        each = each - _user_areas(user, minus, label)[0]
+    each, size = each[~np.isnan(each)], size[~np.isnan(each)]
+    if len(each) < 2:
+        return float("nan")
+    apart = size * (each - np.average(each, weights=size))
+    return float(np.sqrt(np.sum(apart**2)) / size.sum())
+
+
+def _user_areas(user: Ints, logit: Floats, label: Floats) -> tuple[NDArray[np.float64], Ints]:
+    """AUC (NaN of one class) and size of every user, in the order of their ids."""
+    order = np.argsort(logit)
+    order = order[_stable_order(user[order])]
+    return _areas(user[order], logit[order], label[order] > 0.5)
+
+
+def logloss(logit: Floats, label: Floats) -> float:
+    """Mean cross entropy in nats."""
+    z = logit.astype(np.float64)
+    return float(np.mean(np.logaddexp(0.0, z) - label * z)) if len(z) else float("nan")
+
+
+def calibration(logit: Floats, label: Floats) -> float:
+    """Predicted clicks over observed clicks."""
+    clicks = float(label.sum(dtype=np.float64))
+    return (
+        float(np.sum(0.5 * (1 + np.tanh(0.5 * logit.astype(np.float64))))) / clicks
+        if clicks
+        else float("nan")
+    )
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The measures over a set of examples; cold_…: over those of cold items alone (trainer.quality.seen)."""
+
+    examples: int
+    auc: float
+    gauc: float
+    users_left_out: int
+    logloss: float
+    calibration: float
+    cold_examples: int
+    cold_auc: float
+    cold_gauc: float
+    cold_users_left_out: int
+
+    def as_dict(self) -> dict[str, float | None]:
+        """JSON-able: NaN, which JSON lacks, becomes None."""
+        return {k: None if v != v else v for k, v in asdict(self).items()}
+
+
+def quality(user: Ints, logit: Floats, label: Floats, cold: Bools) -> Quality:
+    """Every measure of user ids i64[n], logits f32[n], labels f32[n] and whether items are cold, bool[n]."""
+    return Quality(
+        len(logit),
+        *_auc_and_gauc(user, logit, label),
+        logloss(logit, label),
+        calibration(logit, label),
+        int(np.count_nonzero(cold)),
+        *_auc_and_gauc(user[cold], logit[cold], label[cold]),
+    )
+
+
+def run_report(
+    user: Ints, logit: Floats, label: Floats, cold: Bools, *, last: float = LAST
+) -> dict[str, Quality]:
+    """Test-then-train quality of a run in training order: over "all" of it and over its "last" share."""
+    end = slice(int(len(logit) * (1 - last)), None)
+    return {
+        "all": quality(user, logit, label, cold),
+        "last": quality(user[end], logit[end], label[end], cold[end]),
+    }
+
+
+class SlidingWindow:
+    """The newest `window_ms` of event time, at most `capacity` examples: memory is bounded, allocated once.
+
+    When more than `capacity` examples fall into the window, the last ones added are kept.
+
+    Args:
+        roles: the models whose logits are added.
+    """
+
+    def __init__(self, window_ms: int, roles: Iterable[str], capacity: int = 200_000) -> None:
+        self.window_ms = window_ms
+        self.roles = tuple(roles)
+        self._rows: dict[str, NDArray[Any]] = {
+            "time_ms": np.zeros(capacity, np.int64),
+            "user": np.zeros(capacity, np.int64),
+            "label": np.zeros(capacity, np.float32),
+            "cold": np.zeros(capacity, np.bool_),
+        }
+        self._logits = {role: np.zeros(capacity, np.float32) for role in self.roles}
+        self._capacity = capacity
+        self._added = 0
+        self._newest_ms = np.iinfo(np.int64).min
+
+    def add(
+        self, time_ms: Ints, user: Ints, logits: Mapping[str, Floats], label: Floats, cold: Bools
+    ) -> None:
+        """Adds examples of one batch; event times need not be in order."""
+        if len(time_ms) == 0:
+            return
+        keep = slice(max(0, len(time_ms) - self._capacity), None)
+        n = len(time_ms[keep])
+        at = (self._added + np.arange(n)) % self._capacity
+        columns: dict[str, NDArray[Any]] = {"time_ms": time_ms, "user": user, "label": label, "cold": cold}
+        for name, ring in self._rows.items():
+            ring[at] = columns[name][keep]
+        for role, ring in self._logits.items():
+            ring[at] = logits[role][keep]
+        self._added += n
+        self._newest_ms = max(self._newest_ms, int(time_ms.max()))
+
+    def quality(self) -> dict[str, Quality]:
+        """Role → the measures over what is in the window."""
+        held = np.flatnonzero(self._rows["time_ms"][: self._added] > self._newest_ms - self.window_ms)
+        user, label, cold = (self._rows[name][held] for name in ("user", "label", "cold"))
+        return {role: quality(user, logit[held], label, cold) for role, logit in self._logits.items()}

@@ -1,0 +1,119 @@
+"""What can be seen of a run while it trains: gauges for Prometheus, and one line for a person."""
+
+import logging
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sized
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from livectr.protos.manifest import VersionManifest
+from livectr.trainer import telemetry
+from livectr.trainer.quality.metrics import Quality, SlidingWindow
+
+LOG = logging.getLogger(__name__)
+GAUGES_EVERY_S = 5.0
+GAUGES_PAUSE = 30.0
+"""Seconds without new gauges for each second that they took: about 3 % of the time goes into them at most."""
+LOG_EVERY_S = 10.0
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+
+class Monitor:
+    """Watches one rank's run; a context manager, since a live line holds the terminal.
+
+    Args:
+        tables: this rank's tables by name.
+        roles: the models whose quality is watched (none on ranks other than 0).
+        window_ms: event time over which it is watched.
+    """
+
+    def __init__(self, tables: Mapping[str, Sized], roles: Iterable[str], window_ms: int) -> None:
+        self.tables = tables
+        self.window = SlidingWindow(window_ms, roles)
+        self._quality: dict[str, Quality] = {}
+        self._live: Live | None = None
+        if self.window.roles and sys.stderr.isatty():
+            self._live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
+        self._line_every_s = 0.25 if self._live is not None else LOG_EVERY_S
+        self._next_gauges = time.monotonic() + 1.0
+        self._next_line = time.monotonic() + self._line_every_s
+        self._before = (time.monotonic(), 0)
+
+    def add(
+        self, time_ms: I64, user: I64, logits: Mapping[str, F32], label: F32, cold: npt.NDArray[np.bool_]
+    ) -> None:
+        """Take in predictions of a batch of B examples that were learned; cold: whether their items were."""
+        self.window.add(time_ms, user, logits, label, cold)
+        telemetry.EXAMPLES.inc(len(label))
+
+    def gauges(self) -> None:
+        """Bring the Prometheus gauges up to date."""
+        for name, table in self.tables.items():
+            telemetry.TABLE_ROWS.labels(name).set(len(table))
+        self._quality = self.window.quality()
+        for role, quality in self._quality.items():
+            telemetry.AUC.labels(role).set(quality.auc)
+            telemetry.GAUC.labels(role).set(quality.gauc)
+            telemetry.COLD_AUC.labels(role).set(quality.cold_auc)
+            telemetry.COLD_GAUC.labels(role).set(quality.cold_gauc)
+            telemetry.LOGLOSS.labels(role).set(quality.logloss)
+            telemetry.CALIBRATION.labels(role).set(quality.calibration)
+            # The same examples for every model.
+            telemetry.COLD_EXAMPLES.set(quality.cold_examples)
+            telemetry.USERS_LEFT_OUT.set(quality.users_left_out)
+
+    def show(self, examples: int, version: VersionManifest | None, unusable: str = "") -> None:
+        """Tell how far the run is, if it is time to; called at every step.
+
+        unusable: the rows that cannot be used, in words.
+        """
+        now = time.monotonic()
+        if now >= self._next_gauges:
+            self.gauges()
+            took_s = time.monotonic() - now
+            self._next_gauges = now + max(GAUGES_EVERY_S, GAUGES_PAUSE * took_s)
+        if not self.window.roles or now < self._next_line:
+            return
+        self._next_line = now + self._line_every_s
+        line = self._line(now, examples, version) + (f"  ·  {unusable}" if unusable else "")
+        if self._live is not None:
+            self._live.update(Text(f"  training  {line}"))
+        else:
+            LOG.info("%s", line)
+
+    def _line(self, now: float, examples: int, version: VersionManifest | None) -> str:
+        then, held = self._before
+        if now - then > 2:
+            self._before = (now, examples)
+        parts = [f"{examples:,} examples", f"{(examples - held) / max(now - then, 1e-9):,.0f}/s"]
+        for role, quality in self._quality.items():
+            if role == "prerank" or not quality.examples:
+                continue
+            text = f"AUC {quality.auc:.4f}  GAUC {quality.gauc:.4f}"
+            if quality.cold_examples:
+                text += f"  cold GAUC {quality.cold_gauc:.4f}"
+            if role == "rank":
+                text += f"  log loss {quality.logloss:.4f}"
+            parts.append(text if role == "rank" else f"{role}: {text}")
+        if version is not None:
+            parts.append(f"version {version.version}")
+        return "  ·  ".join(parts)
+
+    def __enter__(self) -> "Monitor":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()

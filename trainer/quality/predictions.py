@@ -1,0 +1,244 @@
+"""The log of test-then-train predictions: every example as it was scored before it was learned.
+
+A line of JSON that names the columns, then packed records in training order, written by rank 0. A checkpoint
+names its length and the SHA-256 of so much of it, and a resumed run cuts it back to that: what is scored
+again is logged once. The file is not buffered: a full disk is found by the batch that does not fit.
+
+    instance, user, item   int64    keys of the join, of the user and of the item (0 without an items table)
+    time_ms                int64    event time of the impression
+    seen                   uint32   examples of that item that the run had learned before
+    (trainer.quality.seen) label                  uint8    1: clicked
+    <role>                 float32  logit of each model: rank, prerank, shadows
+"""
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.disk import write_all, writing
+from livectr.trainer.quality.metrics import Quality, run_report
+from livectr.trainer.quality.seen import is_cold
+
+LOG = logging.getLogger(__name__)
+
+COLUMNS = {
+    "instance": "<i8",
+    "user": "<i8",
+    "item": "<i8",
+    "time_ms": "<i8",
+    "seen": "<u4",
+    "label": "u1",
+}
+FORMAT = "livectr predictions"
+LONGEST_HEADER = 1 << 16
+READ_BYTES = 1 << 20
+
+Records = npt.NDArray[np.void]
+I64 = npt.NDArray[np.int64]
+U32 = npt.NDArray[np.uint32]
+F32 = npt.NDArray[np.float32]
+
+
+def layout(roles: Iterable[str]) -> np.dtype[np.void]:
+    """Columns of a record. Raises ConfigError when a role's name is that of another column."""
+    roles = list(roles)
+    for role in roles:
+        if role in COLUMNS:
+            raise ConfigError(f"a model cannot be named {role!r}: the prediction log has such a column.")
+    return np.dtype([*COLUMNS.items(), *((role, "<f4") for role in roles)])
+
+
+def roles_of(held: Records) -> tuple[str, ...]:
+    """The models whose logits the records hold."""
+    return tuple(name for name in held.dtype.names or () if name not in COLUMNS)
+
+
+def records(
+    *, instance: I64, user: I64, item: I64, time_ms: I64, seen: U32, logits: Mapping[str, F32], label: F32
+) -> Records:
+    """Predictions of a batch as records[B], from columns of B values."""
+    packed = np.empty(len(instance), layout(logits))
+    columns = dict(instance=instance, user=user, item=item, time_ms=time_ms, seen=seen, label=label)
+    for name, values in (columns | dict(logits)).items():
+        packed[name] = values
+    return packed
+
+
+def read_predictions(path: Path) -> Records:
+    """A prediction log, in training order. Raises ConfigError for a file that is none."""
+    try:
+        with path.open("rb") as file:
+            columns, start = _header(file)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"there are no predictions {path}; livectr train --predictions writes them."
+        ) from None
+    if columns is None:
+        raise ConfigError(f"{path} is no log of livectr train --predictions.")
+    # A run that is under way may have written a part of its last record.
+    count = (path.stat().st_size - start) // columns.itemsize
+    return np.fromfile(path, columns, count, offset=start)
+
+
+def wrong_predictions(path: Path, length: int, sha256: str) -> str:
+    """What is wrong with the first `length` records of a log by their SHA-256; "" where they are as they were
+    written. A log that was removed, or that holds less, passes: `PredictionLog.truncate` warns."""
+    try:
+        with path.open("rb") as file:
+            columns, start = _header(file)
+            size = start + length * (columns.itemsize if columns is not None else 0)
+            if columns is None or size > path.stat().st_size:
+                return ""
+            if _hashed(file, size).hexdigest() == sha256:
+                return ""
+    except FileNotFoundError:
+        return ""
+    return (
+        f"the prediction log {path} is not what was written; bring it back, or move it away to go on without "
+        "what it holds"
+    )
+
+
+class PredictionLog:
+    """An append-only file of records.
+
+    Args:
+        path: the file; None: a temporary one that goes with the log.
+        roles: the models that are logged. A log of others holds nothing of use: it begins anew.
+
+    Raises:
+        ConfigError: the file is no prediction log, so that it is not written over.
+    """
+
+    def __init__(self, path: Path | None = None, roles: Iterable[str] = ("rank",)) -> None:
+        self.columns = layout(roles)
+        if path is None:
+            self._file = cast(BinaryIO, tempfile.TemporaryFile("w+b", buffering=0))  # noqa: SIM115
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            self._file = path.open("r+b", buffering=0)
+        self._path = path
+        self._digest: hashlib._Hash | None = None  # of all that the file holds, once it is asked for
+        found, self._start = _header(self._file)
+        size = self._file.seek(0, os.SEEK_END)
+        if found is None and size:
+            self._file.close()
+            raise ConfigError(f"{path} is no prediction log, and is not written over; name another file.")
+        if found != self.columns:
+            header = json.dumps({"format": FORMAT, "columns": self.columns.descr}).encode() + b"\n"
+            self._file.truncate(0)
+            self._file.seek(0)
+            with self._writing():
+                write_all(self._file, header)
+            self._start = size = len(header)
+        self._length = (size - self._start) // self.columns.itemsize
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, batch: Records) -> None:
+        """Raises ValueError for records of other columns."""
+        if batch.dtype != self.columns:
+            raise ValueError(f"records of {batch.dtype.names} in a log of {self.columns.names}")
+        data = batch.tobytes()
+        with self._writing():
+            write_all(self._file, data)
+        if self._digest is not None:
+            self._digest.update(data)
+        self._length += len(batch)
+
+    def sync(self) -> int:
+        """Make the log durable and return its length in records."""
+        with self._writing():
+            os.fsync(self._file.fileno())
+        return self._length
+
+    @property
+    def sha256(self) -> str:
+        """Of the header and all records; of a temporary log, which no checkpoint names, the empty text."""
+        if self._path is None:
+            return ""
+        if self._digest is None:
+            self._digest = _hashed(self._file, self._start + self._length * self.columns.itemsize)
+            self._file.seek(0, os.SEEK_END)
+        return self._digest.copy().hexdigest()
+
+    def truncate(self, length: int) -> None:
+        """Cut the log back to `length` records; a shorter log stays as it is, with a warning."""
+        if length > self._length:
+            LOG.warning(
+                "the prediction log has %d records where the checkpoint counts %d: the report leaves %d out",
+                self._length,
+                length,
+                length - self._length,
+            )
+            length = self._length
+        self._file.truncate(self._start + length * self.columns.itemsize)
+        self._file.seek(0, os.SEEK_END)
+        if length != self._length:
+            self._digest = None
+        self._length = length
+
+    def read(self) -> Records:
+        """All records, in training order."""
+        if self._length == 0:
+            return np.empty(0, self.columns)
+        return np.memmap(self._file, self.columns, "r", offset=self._start, shape=(self._length,))
+
+    def report(self, role: str) -> dict[str, Quality]:
+        """Quality of a model over the whole run ("all") and over its last fifth ("last")."""
+        held = self.read()
+        return run_report(held["user"], held[role], held["label"].astype(np.float32), is_cold(held["seen"]))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing("the prediction log", self._path or tempfile.gettempdir())
+
+    def __enter__(self) -> "PredictionLog":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _hashed(file: BinaryIO, size: int) -> "hashlib._Hash":
+    """SHA-256 of the first `size` bytes."""
+    digest = hashlib.sha256()
+    file.seek(0)
+    while size and (piece := file.read(min(size, READ_BYTES))):
+        digest.update(piece)
+        size -= len(piece)
+    return digest
+
+
+def _header(file: BinaryIO) -> tuple[np.dtype[np.void] | None, int]:
+    """(the columns that the file's first line names, its length in bytes); (None, 0): it has no such line."""
+    line = file.readline(LONGEST_HEADER)
+    try:
+        told = json.loads(line)
+        if told["format"] != FORMAT:
+            return None, 0
+        columns = np.dtype([(name, kind) for name, kind in told["columns"]])
+    except (ValueError, TypeError, KeyError):
+        return None, 0
+    return (
+        (columns, len(line))
+        if line.endswith(b"\n") and set(COLUMNS) <= set(columns.names or ())
+        else (None, 0)
+    )

@@ -1,0 +1,1 @@
+"""From the example source to batches that are ready to learn."""

@@ -1,0 +1,158 @@
+"""From a cut to a batch that can be learned, extracted while the batch before it is learned.
+
+    begin(cut)    source.take ─► a worker thread: Track ─► features          the caller: the step before
+    settle()      wait for them ─► what all ranks must know of every example ─► Batch
+
+One batch is in flight at most, so memory is bounded, and while nobody begins another one nothing more is
+taken from the source. Collectives and the source stay in the caller's thread. A commit settles and learns
+what is in flight first: then the source's position is that of what was learned.
+
+`settle` also moves the running statistics on: by the whole batch, in the global sequence, so that they are
+the same on every rank and for any number of ranks. A batch is extracted with the statistics after the one
+before.
+
+An example that could not be extracted goes to the dead letters, and its batch goes on without it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.ingest.common_features import CommonFeatures
+from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.plan.features import Features
+from livectr.trainer import telemetry
+from livectr.trainer.comm.control import Control
+from livectr.trainer.stream.batcher import Cut
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """This rank's b rows of a global batch of B, and who the B examples are.
+
+    label: f32[b]. sequence: int64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the
+    global sequence. instance, user, time_ms, item: int64[B], in that sequence.
+    """
+
+    features: Features | CommonFeatures
+    label: F32
+    sequence: I64
+    instance: I64
+    user: I64
+    time_ms: I64
+    item: I64
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+
+@dataclass(frozen=True)
+class _Flight:
+    """A batch whose features are under way."""
+
+    cut: Cut
+    own: Examples
+    features: Future[Features | CommonFeatures]
+
+
+class Feed:
+    """Makes batches of one rank's source; `begin` and `settle` run alike on every rank.
+
+    extract: features of examples (ingest.materialized.track.Track, ingest.common_features), called by one
+    thread in training order.
+
+    Attributes:
+        statistics: of the plan, after the batches that were settled
+    """
+
+    def __init__(
+        self,
+        source: ExampleSource,
+        extract: Callable[[Examples, Statistics], Features | CommonFeatures],
+        control: Control,
+        *,
+        statistics: Statistics,
+        dead_letters: DeadLetters,
+    ) -> None:
+        self.statistics = statistics
+        self._source = source
+        self._extract = extract
+        self._control = control
+        self._dead_letters = dead_letters
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="extract")
+        self._flight: _Flight | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Batches that were begun and not settled: 0 or 1."""
+        return int(self._flight is not None)
+
+    def begin(self, cut: Cut) -> None:
+        """Take a batch and start to extract it; nothing else may be in flight."""
+        assert self._flight is None, "settle the batch before first"
+        own = self._source.take(int(cut.counts[self._control.rank]))
+        self._flight = _Flight(cut, own, self._worker.submit(self._features, own, self.statistics))
+
+    def settle(self) -> Batch | None:
+        """The batch in flight, when its features are there; None if there is none. Collective."""
+        if self._flight is None:
+            return None
+        flight, self._flight = self._flight, None
+        with telemetry.EXTRACT_WAIT_SECONDS.time():
+            features = flight.features.result()
+        own, label = flight.own, flight.own.label
+        known = np.concatenate(self._control.gather_ragged(_words(own, features), flight.cut.counts))
+        ok = known[:, 4] == 0
+        rows = flight.cut.sequence[ok[flight.cut.sequence]]
+        if features.failed.any():
+            self._refuse(own, features.failed)
+            features, label = features.take(np.flatnonzero(~features.failed)), label[~features.failed]
+        instance, user, time_ms, item, _, *observed = np.ascontiguousarray(known[rows].T)
+        if observed:
+            self.statistics = self.statistics.update(np.stack(observed))
+        return Batch(features, label, np.cumsum(ok)[rows] - 1, instance, user, time_ms, item)
+
+    def close(self) -> None:
+        """Wait for the worker; what is in flight is dropped."""
+        self._worker.shutdown(wait=True, cancel_futures=True)
+
+    def _features(self, own: Examples, statistics: Statistics) -> Features | CommonFeatures:
+        """In the worker thread."""
+        with telemetry.EXTRACT_SECONDS.time():
+            return self._extract(own, statistics)
+
+    def _refuse(self, own: Examples, failed: npt.NDArray[np.bool_]) -> None:
+        topic = self._source.pipeline.log.impressions.topic
+        complaint = "a feature of an example has too many values"
+        self._dead_letters.rows.add(topic, 0, {complaint: int(np.count_nonzero(failed))})
+        for row in np.flatnonzero(failed).tolist():
+            partition, instance = int(own.partition[row]), int(own.instance[row])
+            values = own.columns.slice(row, 1).to_pylist()[0]
+            self._dead_letters.write(
+                topic,
+                partition,
+                EXAMPLE,
+                instance,
+                Reason.NOT_EXTRACTED,
+                f"a feature of the example of instance {instance} of partition {partition}, at "
+                f"{own.time_ms[row]} ms (order {own.order[row]}), has too many values",
+                json.dumps(values, ensure_ascii=False, default=repr).encode("utf-8", "replace"),
+            )
+
+
+def _words(own: Examples, features: Features | CommonFeatures) -> I64:
+    """What all ranks learn of own examples, int64[b, 5 + S]: instance, user, event time, item, whether it
+    failed, and what the S statistics observe."""
+    columns = [own.instance, own.user, own.time_ms, own.item, features.failed.astype(np.int64)]
+    return np.stack([*columns, *features.observed], axis=1)

@@ -1,0 +1,221 @@
+"""A dynamic table whose rows are in DRAM or, failing that, in a store on SSD (see trainer.tables.tiers)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.table.layout import RowLayout
+from livectr.kernels.table.table import CHUNK, MISSING_ROW, DynamicTable, Floats, Keys, Missing
+from livectr.trainer import telemetry
+from livectr.trainer.tables.spill import Bytes, Found, SpillStore
+
+T = TypeVar("T")
+U32 = npt.NDArray[np.uint32]
+
+
+class Owner(Protocol):
+    """What a table asks of trainer.tables.tiers.Tiers."""
+
+    def run(self, job: Callable[[SpillStore], T]) -> Future[T]: ...
+
+    def write(self, number: int, keys: Keys, packed: Bytes) -> None: ...
+
+    def scan(self, number: int, width: int) -> Iterator[tuple[Keys, Bytes]]: ...
+
+    def strike(self, name: str, keys: Keys) -> None: ...
+
+    def settle(self) -> None: ...
+
+
+class TieredTable(DynamicTable):
+    """A DynamicTable whose rows may be in a store; `Tiers.table` makes it.
+
+    All calls that take keys find rows in both tiers, but `find`, `usage` and kernels.table.table.FieldTables
+    know DRAM only: call `Tiers.bring` before.
+
+    Attributes:
+        below: rows that only the store has
+    """
+
+    def __init__(self, tiers: Owner, number: int, layout: RowLayout, *, name: str, seed: int) -> None:
+        super().__init__(layout, name=name, seed=seed, track=True)
+        self.below = 0
+        self._tiers = tiers
+        self._number = number
+        self._width = 4 * layout.stride + 8
+        self._down: dict[int, list[Keys]] = {}
+        """Generation → keys that went down after they had changed in it."""
+        self._forgotten = 1  # no mark is below 1, so nobody asks what changed in the first generation
+
+    def __len__(self) -> int:
+        return super().__len__() + self.below
+
+    @property
+    def above(self) -> int:
+        """Rows in DRAM."""
+        return super().__len__()
+
+    @property
+    def listed(self) -> int:
+        """As DynamicTable's, with the keys that went down after they had changed."""
+        return super().listed + sum(len(keys) for parts in self._down.values() for keys in parts)
+
+    # ── between the tiers ──
+
+    def missing(self, keys: Keys) -> Keys:
+        """The keys of int64[n] that are not in DRAM."""
+        missing: Keys = keys[self.find(keys) == MISSING_ROW]
+        return missing
+
+    def fetch(self, keys: Keys) -> Future[tuple[Found, Bytes]]:
+        """Start to read what the store has of int64[n] keys."""
+
+        def get(store: SpillStore) -> tuple[Found, Bytes]:
+            found, packed = store.get(self._number, keys, self._width)
+            telemetry.SPILL_BYTES.labels("read").inc(packed.nbytes)
+            return found, packed
+
+        reading: Future[tuple[Found, Bytes]] = self._tiers.run(get)
+        return reading
+
+    def raise_rows(self, keys: Keys, packed: Bytes) -> None:
+        """Put rows of the store, none of which is in DRAM, into DRAM."""
+        if not len(keys):
+            return
+        rows, stamps, counts = self._unpack(packed)
+        self.restore(keys, rows)
+        self.set_usage(keys, stamps, counts)
+        self.below -= len(keys)
+
+    def bring(self, keys: Keys) -> int:
+        """Put the rows of int64[n] keys that only the store has into DRAM; returns how many."""
+        missing = np.unique(self.missing(keys)) if self.below else keys[:0]
+        if not len(missing):
+            return 0
+        found, packed = self.fetch(missing).result()
+        self.raise_rows(missing[found], packed)
+        return int(found.sum())
+
+    def lower(self, keys: Keys) -> None:
+        """Move the rows of int64[n] keys, all in DRAM and each named once, to the store."""
+        numbers = self.find(keys)
+        generations = self.generations(numbers)
+        for generation in np.unique(generations[generations > self._forgotten]).tolist():
+            self._down.setdefault(generation, []).append(keys[generations == generation])
+        _, rows = self.read(numbers)
+        packed = self._pack(rows, *self.usage(keys))
+        fresh = generations > 0  # the store still has those that have not changed
+        if fresh.any():
+            self._tiers.write(self._number, keys[fresh], packed[fresh])
+        super().erase(keys, told=False)
+        self.below += len(keys)
+        self._tiers.strike(self.name, keys)
+
+    def _pack(self, rows: Floats, stamps: U32, counts: U32) -> Bytes:
+        """uint8[n, width]: what the store keeps of a row."""
+        packed = np.empty((len(rows), self._width // 4), np.uint32)
+        packed[:, :-2] = rows.view(np.uint32)
+        packed[:, -2], packed[:, -1] = stamps, counts
+        return packed.view(np.uint8)
+
+    def _unpack(self, packed: Bytes) -> tuple[Floats, U32, U32]:
+        words = packed.view(np.uint32)
+        rows = np.ascontiguousarray(words[:, :-2]).view(np.float32)
+        return rows, words[:, -2].copy(), words[:, -1].copy()
+
+    # ── a table, whichever tier its rows are in ──
+
+    def find_or_insert(self, keys: npt.ArrayLike) -> U32:
+        self.bring(np.asarray(keys))
+        return super().find_or_insert(keys)
+
+    def lookup(self, keys: npt.ArrayLike, *, missing: Missing = "initial") -> Floats:
+        out = super().lookup(keys, missing=missing)
+        asked = np.asarray(keys)
+        places = np.flatnonzero(self.find(asked) == MISSING_ROW) if self.below else np.empty(0, np.int64)
+        if len(places):
+            found, packed = self.fetch(asked[places]).result()
+            out[places[found]] = self._unpack(packed)[0][:, : self.layout.dim]
+        return out
+
+    def update(self, keys: npt.ArrayLike, grads: npt.ArrayLike) -> int:
+        self.bring(np.asarray(keys))
+        return super().update(keys, grads)
+
+    def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> int:
+        """As DynamicTable's; keeps the budget, since a checkpoint may be larger than DRAM."""
+        given, values = np.asarray(keys), np.asarray(rows)
+        unique = 0
+        for start in range(0, len(given), CHUNK):
+            part = given[start : start + CHUNK]
+            self.bring(part)
+            unique += super().assign(part, values[start : start + CHUNK])
+            self._tiers.settle()
+        return unique
+
+    def erase(self, keys: npt.ArrayLike, *, told: bool = True) -> int:
+        given = np.asarray(keys)
+        self.bring(given)
+        erased = super().erase(given, told=told)
+        self._tiers.run(lambda store: store.erase(self._number, given)).result()
+        self._tiers.strike(self.name, given)
+        return erased
+
+    def clear(self) -> None:
+        super().clear()
+        self._tiers.run(lambda store: store.clear(self._number)).result()
+        self.below = 0
+        self._down.clear()
+
+    def export(self, since: int = 0, *, state: bool = True) -> tuple[Keys, Floats]:
+        """As DynamicTable's, in the order of `chunks`: all of a table may be more than memory holds."""
+        parts = list(self.chunks(since, state=state))
+        width = self.layout.stride if state else self.layout.dim
+        empty = np.empty(0, np.int64), np.empty((0, width), np.float32)
+        keys, rows = zip(*parts, strict=True) if parts else zip(empty, strict=True)
+        return np.concatenate(keys), np.concatenate(rows)
+
+    def chunks(self, since: int = 0, *, state: bool = True) -> Iterator[tuple[Keys, Floats]]:
+        """As DynamicTable's: rows in DRAM first, then those in the store."""
+        yield from super().chunks(since, state=state)
+        width = self.layout.stride if state else self.layout.dim
+        if since:
+            went = [keys for g, parts in self._down.items() if g > since for keys in parts]
+            if went:
+                yield from self._went_down(np.unique(np.concatenate(went)), since, state)
+        elif self.below:
+            for keys, packed in self._tiers.scan(self._number, self._width):
+                only = self.find(keys) == MISSING_ROW
+                if only.any():
+                    yield keys[only], self._unpack(packed[only])[0][:, :width]
+
+    def _went_down(self, keys: Keys, since: int, state: bool) -> Iterator[tuple[Keys, Floats]]:
+        """Rows of keys that changed after `since` and went down then, unless `changed` has told them."""
+        width = self.layout.stride if state else self.layout.dim
+        for start in range(0, len(keys), CHUNK):
+            part = keys[start : start + CHUNK]
+            numbers = self.find(part)
+            above = numbers != MISSING_ROW
+            back = numbers[above]
+            back = back[self.generations(back) <= since]
+            if len(back):
+                yield self.read(back, state=state)
+            found, packed = self.fetch(part[~above]).result()
+            if found.any():
+                yield part[~above][found], self._unpack(packed)[0][:, :width]
+
+    def erased(self, since: int) -> Keys:
+        keys = super().erased(since)
+        if not self.below or not len(keys):
+            return keys
+        return keys[~self.fetch(keys).result()[0]]
+
+    def forget(self, mark: int) -> None:
+        super().forget(mark)
+        self._forgotten = max(self._forgotten, mark)
+        self._down = {g: keys for g, keys in self._down.items() if g > mark}

@@ -43,7 +43,7 @@ PAPER = {
     8192: {"LR": 99.607, "FM": 98.939, "DNN": 72.264},
 }
 """DES Table 2: batch → saving in percent."""
-AS_THE_PAPER = StepSettings(aggregate="allreduce", travel="partial")
+AS_THE_PAPER = StepSettings(aggregate="allreduce", field_exchange="partial")
 UNIQUE = {512: 147_664, 1024: 257_757, 2048: 448_814, 4096: 789_511, 8192: 1_389_353}
 """DES Table 2: batch → unique keys."""
 

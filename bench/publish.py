@@ -20,7 +20,7 @@ from livectr.protos.store import Keyspace, encode_slots
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.version import Snapshot
+from livectr.trainer.publish.version import VersionSnapshot
 
 K = 16
 LAYOUT = RowLayout((Segment("rank.w", 1, AdaGrad()), Segment("rank.v", K, AdaGrad(), 0.01)))
@@ -74,7 +74,7 @@ def run(quick: bool = False) -> list[dict[str, object]]:
 
 def _publish(publisher: Publisher, table: DynamicTable) -> None:
     """One version that holds every row of the table."""
-    publisher.begin(Snapshot(1, {"bench": table.export(state=False)}, {"bench": len(table)}, b""))
+    publisher.begin(VersionSnapshot(1, {"bench": table.export(state=False)}, {"bench": len(table)}, b""))
     while publisher.busy:
         publisher.observe([publisher.state])
         time.sleep(0.001)

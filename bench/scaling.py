@@ -29,7 +29,7 @@ from bench.peers.ours import Ours, trainer
 from bench.peers.workloads import Batch, Workload
 from bench.rows import row
 from livectr.trainer.comm.collectives import Collectives, connect
-from livectr.trainer.step_settings import TRAVELS, StepSettings, Travel
+from livectr.trainer.step_settings import TRAVELS, FieldExchange, StepSettings
 
 HIDDEN, IDS = (64, 32), 20_000
 
@@ -51,7 +51,7 @@ class Point:
         """Its batches."""
         return Workload("scaling", (IDS,) * self.f, dense=0, dim=self.k, hidden=HIDDEN, batch=self.b)
 
-    def predicted(self, travel: Travel, unique: float) -> float:
+    def predicted(self, field_exchange: FieldExchange, unique: float) -> float:
         """Bytes that a rank sends for the model, by the formulas."""
         width, share = 1 + self.k, (self.n - 1) / self.n
         sizes = {
@@ -59,7 +59,7 @@ class Point:
             "vectors": self.b * self.f * width / self.n,
             "rows": unique * width,
         }
-        return 8 * share * sizes[travel]
+        return 8 * share * sizes[field_exchange]
 
 
 BASE = Point()
@@ -95,7 +95,7 @@ class Found:
     """What rank 0 saw of a step: bytes and seconds by operator, seconds of the whole."""
 
     point: Point
-    travel: Travel
+    field_exchange: FieldExchange
     unique: float
     bytes: dict[str, float]
     seconds: dict[str, float]
@@ -104,7 +104,7 @@ class Found:
     @property
     def model(self) -> float:
         """Bytes that the formulas speak of."""
-        own = {"partial": ("sum",), "vectors": ("vectors",), "rows": ("rows",)}[self.travel]
+        own = {"partial": ("sum",), "vectors": ("vectors",), "rows": ("rows",)}[self.field_exchange]
         return sum(self.bytes.get(operator, 0.0) for operator in own)
 
 
@@ -112,24 +112,25 @@ def point_rows(found: Found) -> list[dict[str, object]]:
     """Bytes beside the formula, all bytes; milliseconds of the dearest operators and of the step."""
     workload, rows = str(found.point), []
     if found.point.n > 1:
-        predicted = found.point.predicted(found.travel, found.unique)
+        predicted = found.point.predicted(found.field_exchange, found.unique)
         name = "formula"
         rows += [
-            row(f"{found.travel}: sent for the model", workload, "kB/step", found.model / 1e3, peer_name=name,
+            row(f"{found.field_exchange}: sent for the model", workload, "kB/step", found.model / 1e3,
+            peer_name=name,
                 peer=predicted / 1e3),
-            row(f"{found.travel}: all bytes", workload, "kB/step", sum(found.bytes.values()) / 1e3),
+            row(f"{found.field_exchange}: all bytes", workload, "kB/step", sum(found.bytes.values()) / 1e3),
         ]  # fmt: skip
         for operator, spent in sorted(found.seconds.items(), key=lambda item: -item[1])[:3]:
-            rows.append(row(f"{found.travel}: in {operator}", workload, "ms/step", 1e3 * spent))
-    return [*rows, row(f"{found.travel}: step", workload, "ms/step", 1e3 * found.step)]
+            rows.append(row(f"{found.field_exchange}: in {operator}", workload, "ms/step", 1e3 * spent))
+    return [*rows, row(f"{found.field_exchange}: step", workload, "ms/step", 1e3 * found.step)]
 
 
-def measure(shared: Collectives, point: Point, travel: Travel) -> Found:
+def measure(shared: Collectives, point: Point, field_exchange: FieldExchange) -> Found:
     """Means over some steps of rank 0's bytes, and medians of its seconds."""
     steps = 5
     batches = point.work.batches(shared.rank, point.n, steps + 1)
     counted = Collectives(shared.rank, shared.world)
-    step = trainer(point.work, counted, Ours(settings=StepSettings(travel=travel)))
+    step = trainer(point.work, counted, Ours(settings=StepSettings(field_exchange=field_exchange)))
     step(batches[0])
     before, waited = dict(counted.bytes), dict(counted.seconds)
     seconds = []
@@ -140,7 +141,7 @@ def measure(shared: Collectives, point: Point, travel: Travel) -> Found:
     sent = {name: (total - before.get(name, 0)) / steps for name, total in counted.bytes.items()}
     spent = {name: (total - waited.get(name, 0.0)) / steps for name, total in counted.seconds.items()}
     unique = statistics.mean(_unique(batch) for batch in batches[1:])
-    return Found(point, travel, unique, sent, spent, statistics.median(seconds))
+    return Found(point, field_exchange, unique, sent, spent, statistics.median(seconds))
 
 
 def _unique(batch: Batch) -> int:
@@ -159,9 +160,9 @@ def main() -> None:
     wanted = [Point(**one) for one in json.loads(sys.argv[2])]
     with connect() as shared:
         found = [
-            measure(shared, point, travel)
+            measure(shared, point, field_exchange)
             for point in wanted
-            for travel in (TRAVELS if point.n > 1 else TRAVELS[:1])
+            for field_exchange in (TRAVELS if point.n > 1 else TRAVELS[:1])
         ]
         if shared.rank == 0:
             Path(sys.argv[1]).write_text(json.dumps([asdict(one) for one in found]))

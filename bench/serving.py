@@ -33,7 +33,7 @@ from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore, Values
-from livectr.trainer.publish.version import Push, Snapshot
+from livectr.trainer.publish.version import Push, VersionSnapshot
 
 RANK_CANDIDATES = 400
 PRERANK_CANDIDATES = 4_000
@@ -178,7 +178,7 @@ def push(
     )
     publisher.start(None)
     publisher.begin(
-        Snapshot(
+        VersionSnapshot(
             step=0,
             rows={name: table.export(state=False) for name, table in step.tables.items()},
             table_rows={name: len(table) for name, table in step.tables.items()},

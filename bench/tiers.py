@@ -16,7 +16,7 @@ import torch
 from bench.rows import row
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable, FieldTables, Keys
-from livectr.trainer.tables.tiers import Ahead, Tiers
+from livectr.trainer.tables.tiers import Prefetched, Tiers
 
 FIELDS, K, BATCH = 26, 16, 1024
 LAYOUT = RowLayout((Segment("v", K, AdaGrad(), 0.01),))
@@ -86,7 +86,7 @@ def _steps(
     )
     offsets = np.arange(FIELDS * BATCH + 1, dtype=np.int32)
     seconds, missing = [], []
-    held: Ahead | None = None
+    held: Prefetched | None = None
     for n, batch in enumerate(batches):
         started = time.perf_counter()
         if tiers is not None:

@@ -26,7 +26,7 @@ from livectr.ingest.extract.statistics import Statistics, name_of
 from livectr.ingest.join.examples import Examples
 from livectr.ingest.language.expr import Expr, RecentRef, is_vector, width_of
 from livectr.ingest.language.streams import roots_of
-from livectr.ingest.materialized.track import Track
+from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
@@ -165,14 +165,14 @@ class _Sides:
 
 
 def sharing(
-    pipeline: Pipeline, track: Track, whole: Extract, extractor: Callable[[FeaturePlan], Extract]
+    pipeline: Pipeline, track: ExampleFeatures, whole: Extract, extractor: Callable[[FeaturePlan], Extract]
 ) -> Callable[[Examples, Statistics | None], Features | CommonFeatures]:
     """What `track.features` gives, with common features shared. Where all are computed, each is so once a
     group; where some are read, what was read is grouped.
 
     whole: extracts the pipeline's whole plan. extractor: makes what extracts another one.
     """
-    if track.basic is None:
+    if track.materialized is None:
         return CommonExtractor(pipeline, whole, extractor).features
     common = Common.of(pipeline)
     return lambda examples, statistics: CommonFeatures.of(track.features(examples, statistics), common)
@@ -208,7 +208,7 @@ class CommonExtractor:
         return bool(self._common)
 
     def features(self, examples: Examples, statistics: Statistics | None = None) -> Features | CommonFeatures:
-        """Features of examples, as by ingest.materialized.track.Track."""
+        """Features of examples, as by ingest.materialized.features.ExampleFeatures."""
         return self(examples.columns, examples.user, statistics)
 
     def __call__(

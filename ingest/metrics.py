@@ -9,7 +9,9 @@ from prometheus_client import Counter, Gauge
 
 events = Counter("livectr_events_total", "Records that a source has delivered", ["topic"])
 read_bytes = Counter(
-    "livectr_read_bytes_total", "Bytes read for the columns in use, by topic or `basic features`", ["topic"]
+    "livectr_read_bytes_total",
+    "Bytes read for the columns in use, by topic or `materialized features`",
+    ["topic"],
 )
 consumer_lag = Gauge(
     "livectr_consumer_lag",

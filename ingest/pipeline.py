@@ -165,9 +165,12 @@ class Pipeline:
         )
         return part
 
-    def computed(self, basic: Collection[str]) -> Pipeline:
-        """This pipeline with a plan of all features but the basic ones, which are read (see `select`)."""
-        return self.select([name for name in (*self.plan.sparse, *self.plan.dense) if name not in basic])
+    def computed(self, materialized: Collection[str]) -> Pipeline:
+        """This pipeline with a plan of all features but the materialized ones, which are read (see
+        `select`)."""
+        return self.select(
+            [name for name in (*self.plan.sparse, *self.plan.dense) if name not in materialized]
+        )
 
     # What it reads
 

@@ -112,8 +112,11 @@ class Settings:
     until_idle_s: float | None = setting(
         T.until_idle_s, "stop when nothing has come for so long", commands=TRAIN, above=0
     )
-    idle_s: float = setting(
-        T.idle_s, "a partition silent for so long no longer holds event time back", commands=TRAIN, above=0
+    idle_partition_s: float = setting(
+        T.idle_partition_s,
+        "a partition silent for so long no longer holds event time back",
+        commands=TRAIN,
+        above=0,
     )
     batch_size: int = setting(
         T.batch_size, "examples in a step, over all ranks", commands=TRAIN + INSPECT, least=1
@@ -168,8 +171,8 @@ class Settings:
         example="ROWS",
     )
     max_steps: int | None = setting(T.max_steps, "stop after so many steps", commands=TRAIN, least=1)
-    window_s: float = setting(
-        T.window_s, "event time over which AUC and the rest are watched", commands=TRAIN, above=0
+    metrics_window_s: float = setting(
+        T.metrics_window_s, "event time over which AUC and the rest are watched", commands=TRAIN, above=0
     )
     checkpoint: str | None = setting(
         T.checkpoint, "keep checkpoints here, and resume from the newest", commands=TRAIN, example="DIR"
@@ -208,8 +211,8 @@ class Settings:
         "replace what another run, another pipeline or a newer checkpoint has published in the namespace",
         commands=TRAIN,
     )
-    basic: str | None = setting(
-        T.basic,
+    materialized: str | None = setting(
+        T.materialized,
         "read the features of this folder (livectr features materialize), compute the others",
         commands=TRAIN,
         example="DIR",
@@ -224,8 +227,8 @@ class Settings:
         "how ranks put partial results together: reducescatter or allreduce",
         commands=TRAIN,
     )
-    travel: str = setting(
-        T.travel,
+    field_exchange: str = setting(
+        T.field_exchange,
         "what of a field crosses ranks: auto, partial, vectors, rows, or of fields, user=rows,ad=vectors",
         commands=TRAIN,
     )
@@ -325,8 +328,8 @@ class Settings:
     nearcache_rows: int = setting(
         S.nearcache_rows, "embedding rows kept in the server's memory", commands=SERVE, least=0
     )
-    facts_fresh_s: float = setting(
-        S.facts_fresh_s, "how long a look-up row is used before it is asked again", commands=SERVE, least=0
+    lookup_ttl_s: float = setting(
+        S.lookup_ttl_s, "how long a look-up row is used before it is asked again", commands=SERVE, least=0
     )
     lost_grace_s: float = setting(
         S.lost_grace_s,

@@ -7,13 +7,13 @@ from rich.text import Text
 from livectr.ingest.language.byte_units import show_bytes
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.plan.memory import resident_bytes, result_bytes, working_set
-from livectr.ingest.plan.placement import Placement, place
+from livectr.ingest.plan.placement import DevicePlacement, place
 
 UNCUT_WIDTH = 100_000
 COLUMNS = ("layer", "node", "type", "on", "memory", "gives")
 
 
-def show_operators(placement: Placement, console: Console, *, cut: bool) -> None:
+def show_operators(placement: DevicePlacement, console: Console, *, cut: bool) -> None:
     """Prints the tables; expressions are shortened to the console's width when `cut`."""
     budget = placement.budget_bytes
     with_gpu = "without a limit" if budget is None else f"with {show_bytes(budget)}"
@@ -34,7 +34,7 @@ def show_operators(placement: Placement, console: Console, *, cut: bool) -> None
         console.print(line, highlight=False)
 
 
-def _nodes(placement: Placement) -> list[tuple[str, ...]]:
+def _nodes(placement: DevicePlacement) -> list[tuple[str, ...]]:
     plan, gives = placement.plan, dict[int, list[str]]()
     for kind, outputs in (("field", plan.sparse), ("dense", plan.dense)):
         for name, node in outputs.items():
@@ -52,7 +52,7 @@ def _nodes(placement: Placement) -> list[tuple[str, ...]]:
     ]
 
 
-def _memory(placement: Placement, node: Expr) -> str:
+def _memory(placement: DevicePlacement, node: Expr) -> str:
     held = resident_bytes(node)
     size = show_bytes(result_bytes(node, placement.rows, placement.sizes))
     return f"{show_bytes(held)} + {size}" if held else size
@@ -67,7 +67,7 @@ def _widths(rows: list[tuple[str, ...]], width: int) -> list[int]:
     return widths
 
 
-def _layers(placement: Placement) -> Table:
+def _layers(placement: DevicePlacement) -> Table:
     """One launch per layer and device."""
     table = Table(title="layers", title_justify="left")
     for name in ("layer", "nodes", "GPU", "CPU", "launches", "GPU writes", "live", "copied from CPU"):
@@ -88,7 +88,7 @@ def _layers(placement: Placement) -> Table:
     return table
 
 
-def _on_cpu(placement: Placement, width: int) -> Table:
+def _on_cpu(placement: DevicePlacement, width: int) -> Table:
     too_big, copied = set(map(id, placement.too_big)), set(map(id, placement.cpu))
     table = Table(title="on the CPU", title_justify="left")
     table.add_column("node", no_wrap=True, max_width=max(width - 62, 8))
@@ -103,7 +103,7 @@ def _on_cpu(placement: Placement, width: int) -> Table:
     return table
 
 
-def _summary(placement: Placement) -> list[str]:
+def _summary(placement: DevicePlacement) -> list[str]:
     memory, sizes, budget = placement.device_memory, placement.sizes, placement.budget_bytes
     peak = (
         f"peak on the GPU  {show_bytes(memory.peak)} a batch, {show_bytes(memory.resident)} of it resident "

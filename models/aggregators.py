@@ -1,6 +1,6 @@
-"""Behaviour images of a user → one vector f32[B, width] (DICM, Ge et al. 2018, §5.2 and Fig. 3).
+"""Behavior images of a user → one vector f32[B, width] (DICM, Ge et al. 2018, §5.2 and Fig. 3).
 
-| name | of the behaviour images e_1 … e_n | width |
+| name | of the behavior images e_1 … e_n | width |
 |---|---|---|
 | concat | [e_n, e_{n−1} …], the newest first, padded with zeros or cut to a length | length · W |
 | sum, max | Σ_i e_i, and number by number the largest | W |
@@ -12,7 +12,7 @@ W: `image_dim`.  Lists come oldest first; an empty one gives zeros.
 Deviations: the paper has no equation of its attention and cites DIN's, so a is DIN's activation unit
 (`models.attention`): PReLU, no softmax. That unit subtracts and multiplies e and its query, and an ID's
 vector is of another space, often of another length, so a learned matrix P takes it to the images'.
-Where ad images take no part (behaviour images alone, Table 3), `multi_query_attentive` has the channel of
+Where ad images take no part (behavior images alone, Table 3), `multi_query_attentive` has the channel of
 the ad's ID only.
 """
 
@@ -39,7 +39,7 @@ class Aggregator(nn.Module):
     width: int
 
     def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
-        """Behaviour images f32[nnz, W] in lists, ad image f32[B, W], vector of the ad's ID f32[B, K] →
+        """Behavior images f32[nnz, W] in lists, ad image f32[B, W], vector of the ad's ID f32[B, K] →
         f32[B, width]; it looks at no query that its name has not."""
         raise NotImplementedError
 
@@ -104,7 +104,7 @@ class Attentive(Aggregator):
 
 def _given(query: Tensor | None, what: str) -> Tensor:
     if query is None:
-        raise ValueError(f"this aggregator looks at behaviours from {what}; give it")
+        raise ValueError(f"this aggregator looks at behaviors from {what}; give it")
     return query
 
 

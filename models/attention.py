@@ -115,5 +115,5 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         parameters, values, query, offsets = ctx.saved_tensors
         arrays = (one.detach().numpy() for one in (parameters, values, offsets, query, grad))
-        of_values, of_query, of_parameters = map(torch.from_numpy, ctx.kernel.backward(*arrays))
-        return of_parameters, of_values, of_query, None, None, None
+        grad_values, grad_query, grad_parameters = map(torch.from_numpy, ctx.kernel.backward(*arrays))
+        return grad_parameters, grad_values, grad_query, None, None, None

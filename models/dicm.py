@@ -11,7 +11,7 @@ PReLU (§7.2). Without images they are the paper's baselines, in which image ids
 
 Sub-operators: those of the basic net over ID fields. What images add to the first layer has shared weights,
 and is added to what ⊕ gives.  ⊕: 1 (lr) or H₁ float32 a sample; besides, the ad image's vector, every
-behaviour image's, and v_ad for `multi_query_attentive` are gathered.
+behavior image's, and v_ad for `multi_query_attentive` are gathered.
 
 Deviations: those of the aggregators and of DIN. A row of the basic net lr has a vector v beside its weight
 only where `multi_query_attentive` takes v_ad for its query.
@@ -54,22 +54,23 @@ Images = Literal["none", "ad", "behaviors", "joint"]
 
 @dataclass(frozen=True)
 class DICM(ModelConfig):
-    """`ad_image` and `behaviors` are fields of a content, `ad` is the field whose vector is the second query.
+    """`ad_image` and `behavior_images` are fields of a content, `ad` is the field whose vector is the second
+    query.
 
     images: which of them take part (Table 3). image_dim: numbers of an image's vector, the `out` of the
-    content's sub-model. concat_length: of the aggregator `concat`. target, behaviours: pairs of ID fields as
+    content's sub-model. concat_length: of the aggregator `concat`. target, behaviors: pairs of ID fields as
     DIN has them, for the basic net `din` only. dim: of ID vectors. hidden: the MLP's widths. attention: those
     of all activation units. first_order: the optimiser of the weights of `lr`.
     """
 
     ad_image: str
-    behaviors: str
+    behavior_images: str
     ad: str
     aggregator: AggregatorName = "multi_query_attentive"
     basic: Basic = "mlp"
     images: Images = "joint"
     target: tuple[str, ...] = ()
-    behaviours: tuple[str, ...] = ()
+    behaviors: tuple[str, ...] = ()
     image_dim: int = 12
     concat_length: int = 32
     dim: int = 16
@@ -82,17 +83,19 @@ class DICM(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for setting in ("ad_image", "behaviors", "ad"):
+        for setting in ("ad_image", "behavior_images", "ad"):
             check_name(self, setting)
-        check_names(self, "target", "behaviours", optional=self.basic != "din")
+        check_names(self, "target", "behaviors", optional=self.basic != "din")
         check_choice(self, "aggregator", get_args(AggregatorName))
         check_choice(self, "basic", get_args(Basic))
         check_choice(self, "images", get_args(Images))
-        if self.ad_image == self.behaviors:
-            raise ValueError(f"DICM names {self.behaviors} twice; ad_image and behaviors are two fields")
+        if self.ad_image == self.behavior_images:
+            raise ValueError(
+                f"DICM names {self.behavior_images} twice; ad_image and behavior_images are two fields"
+            )
         if self.images == "behaviors" and self.aggregator == "attentive":
             raise ValueError(
-                "DICM: attentive looks at behaviours from the ad's image, which images='behaviors' leaves "
+                "DICM: attentive looks at behaviors from the ad's image, which images='behaviors' leaves "
                 "out; take another aggregator"
             )
         if self.basic == "din":
@@ -103,7 +106,7 @@ class DICM(ModelConfig):
         try:
             return DIN(
                 target=self.target,
-                behaviours=self.behaviours,
+                behaviors=self.behaviors,
                 dim=self.dim,
                 hidden=self.hidden,
                 attention=self.attention,
@@ -119,12 +122,12 @@ class DICM(ModelConfig):
 
     @property
     def with_behaviors(self) -> bool:
-        """Whether the behaviours' images take part."""
+        """Whether the behaviors' images take part."""
         return self.images in ("behaviors", "joint")
 
     @property
     def by_id(self) -> bool:
-        """Whether behaviour images are looked at from the ad's ID."""
+        """Whether behavior images are looked at from the ad's ID."""
         return self.with_behaviors and self.aggregator == "multi_query_attentive"
 
     def segments(self) -> tuple[SegmentSpec, ...]:
@@ -137,14 +140,14 @@ class DICM(ModelConfig):
 
     def check(self, fields: Sequence[str], dense_names: Sequence[str]) -> None:
         """See `ModelConfig.check`; names that take no part in this variant must be right as well."""
-        names = (self.ad_image, self.behaviors, self.ad, *self.target, *self.behaviours)
+        names = (self.ad_image, self.behavior_images, self.ad, *self.target, *self.behaviors)
         check_fields(self, names, fields)
 
     def gathers(self, fields: Sequence[str]) -> Gathers:
         """Images' vectors, the ad's where it is a query, and what the basic net gathers."""
         basic = self.din().gathers(fields) if self.basic == "din" else Gathers()
         ad = (self.ad,) if self.by_id and self.ad not in basic.pooled else ()
-        content = [(self.ad_image, self.with_ad), (self.behaviors, self.with_behaviors)]
+        content = [(self.ad_image, self.with_ad), (self.behavior_images, self.with_behaviors)]
         return Gathers(
             (*basic.pooled, *ad), basic.sequences, content=tuple(name for name, wanted in content if wanted)
         )
@@ -157,7 +160,7 @@ class DICM(ModelConfig):
 class ImageLayer(nn.Module):
     """What images add to a first layer of `hidden` units: images W.
 
-    Attributes: weight, W f32[width, H]. aggregator: None where behaviour images take no part.
+    Attributes: weight, W f32[width, H]. aggregator: None where behavior images take no part.
     """
 
     aggregator: Aggregator | None
@@ -165,7 +168,7 @@ class ImageLayer(nn.Module):
     def __init__(self, config: DICM, part: Part, hidden: int) -> None:
         super().__init__()
         self._ad_image = config.ad_image if config.with_ad else None
-        self._behaviors = config.behaviors
+        self._behaviors = config.behavior_images
         self._ad = config.gathers(part.fields).pooled.index(config.ad) if config.by_id else None
         self._vector = slice(config.width - config.dim, None)  # behind w, of lr
         self.aggregator = None

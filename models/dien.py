@@ -1,6 +1,6 @@
 """Deep Interest Evolution Network (Zhou et al., AAAI 2019; DES Table 3): interests that move with time.
 
-Behaviours v_1 … v_T, oldest first, and the target v_t (h_0 = g_0 = 0):
+Behaviors v_1 … v_T, oldest first, and the target v_t (h_0 = g_0 = 0):
 
     h_t = GRU(v_t, h_{t−1})                                     interest extractor layer
     a_t = softmax_t(h_t W v_target)                             attention
@@ -10,7 +10,7 @@ Behaviours v_1 … v_T, oldest first, and the target v_t (h_0 = g_0 = 0):
     GRU, AUGRU:  u = σ(x W_u + s U_u + b_u), r = σ(x W_r + s U_r + b_r), s̃ = tanh(x W_s + r ∘ (s U_s) + b_s)
 
 The rest, the pairs of fields, the sub-operators and what is gathered: `models.interest`; in DES Table 3 "same
-as DNN".  ⊕: H₁ float32 a sample; gathered: K for each target and each behaviour.
+as DNN".  ⊕: H₁ float32 a sample; gathered: K for each target and each behavior.
 
 Deviations: no auxiliary loss (it needs sampled negatives and clicks of the same session); each pair of fields
 has its own GRUs, in place of joined vectors.
@@ -46,15 +46,15 @@ class DIENModel(InterestModel):
 
     def __init__(self, config: DIEN, part: Part) -> None:
         super().__init__(config, part, config.state)
-        names = config.behaviours
+        names = config.behaviors
         dim, state, seed = config.dim, config.state, part.seed
         self.extractors = nn.ModuleList(Gru(f"extractor/{n}", dim, state, seed) for n in names)
         self.attention = nn.ParameterList(matrix(seed, f"attention/{n}", state, dim) for n in names)
         self.evolution = nn.ModuleList(Gru(f"evolution/{n}", state, state, seed) for n in names)
 
-    def interest(self, pair: int, behaviours: Ragged, target: Tensor) -> Tensor:
+    def interest(self, pair: int, behaviors: Ragged, target: Tensor) -> Tensor:
         """See `InterestModel.interest`."""
-        seen, there = padded(behaviours)
+        seen, there = padded(behaviors)
         states, _ = self.extractors[pair](seen, there)
         scores = (states @ self.attention[pair] @ target.unsqueeze(2)).squeeze(2)
         scores = scores.masked_fill(~there, torch.finfo(scores.dtype).min)

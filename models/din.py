@@ -1,14 +1,14 @@
 """Deep Interest Network (Zhou et al., KDD 2018): a user's interest in this very target.
 
-    interest = Σ_b a(v_b, v_t) v_b                 b: behaviours, t: target; a: `models.attention`
+    interest = Σ_b a(v_b, v_t) v_b                 b: behaviors, t: target; a: `models.attention`
 
 The rest, the pairs of fields, the sub-operators and what is gathered: `models.interest`.  ⊕: H₁ float32 a
-sample; gathered: K for each target and each behaviour.
+sample; gathered: K for each target and each behavior.
 
 Deviations: PReLU, which the paper compares with its Dice: Dice normalises by the batch, so that an example's
 logit would depend on its neighbours, and differ in serving; no mini-batch aware regularisation (the tables'
 optimisers touch the batch's rows only). v_b − v_t and v_b ∘ v_t stand for the unit's outer product, as in
-the authors' code. Where a behaviour has several fields (ad and category), each pair of fields has its own
+the authors' code. Where a behavior has several fields (ad and category), each pair of fields has its own
 unit and interest, in place of one unit on the joined vectors: their lists may then differ in length.
 """
 
@@ -40,11 +40,11 @@ class DINModel(InterestModel):
     def __init__(self, config: DIN, part: Part) -> None:
         super().__init__(config, part, config.dim)
         self.units = nn.ModuleList(
-            ActivationUnit(f"unit/{behaviours}", config.dim, config.attention, part.seed)
-            for behaviours in config.behaviours
+            ActivationUnit(f"unit/{behaviors}", config.dim, config.attention, part.seed)
+            for behaviors in config.behaviors
         )
 
-    def interest(self, pair: int, behaviours: Ragged, target: Tensor) -> Tensor:
+    def interest(self, pair: int, behaviors: Ragged, target: Tensor) -> Tensor:
         """See `InterestModel.interest`."""
-        out: Tensor = self.units[pair](behaviours, target)
+        out: Tensor = self.units[pair](behaviors, target)
         return out

@@ -62,12 +62,12 @@ class _FieldSums(torch.autograd.Function):
         fields, width = values.shape[1:]
         hidden = padded.shape[1]
         of_products, of_sums, of_first = grad[:, :hidden], grad[:, hidden:], grad[:, hidden, None]
-        of_values = of_weight = of_x = of_x_weight = of_u = None
+        grad_values = of_weight = of_x = of_x_weight = of_u = None
         if ctx.needs_input_grad[0]:
             slope = -of_first.repeat(1, width)
             slope[:, 0] = 0.0
-            of_values = torch.addcmul(of_sums.unsqueeze(1), slope.unsqueeze(1), values)
-            addmm_into(of_values.view(len(values), fields * width), of_products, padded.t())
+            grad_values = torch.addcmul(of_sums.unsqueeze(1), slope.unsqueeze(1), values)
+            addmm_into(grad_values.view(len(values), fields * width), of_products, padded.t())
         if ctx.needs_input_grad[1]:
             of_weight = mm(values.flatten(1).t(), of_products).view(fields, width, hidden)[:, 1:]
         if x is not None:
@@ -75,7 +75,7 @@ class _FieldSums(torch.autograd.Function):
                 of_x = addmm(of_first * u, of_products, x_weight.t())
             of_x_weight = mm(x.t(), of_products)
             of_u = (of_first * x).sum(0)
-        return of_values, of_weight, of_x, of_x_weight, of_u
+        return grad_values, of_weight, of_x, of_x_weight, of_u
 
 
 def perceptron(x: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:

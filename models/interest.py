@@ -1,15 +1,15 @@
-"""What models of a user's interest share (DIN, DIEN): a list of behaviours is looked at from the target.
+"""What models of a user's interest share (DIN, DIEN): a list of behaviors is looked at from the target.
 
-    interest_p = I(behaviours_p, target_p)                              of each pair p of fields
+    interest_p = I(behaviors_p, target_p)                              of each pair p of fields
     logit = b + MLP([v of every other field, x_dense, interest_1 … interest_P])
 
 A pair is a sequence field and the field of what is scored, which read one table, so that a clicked ad and the
 shown ad have the same vector: `Field(recent(clicks.ad_id, n=50, within="14d"), table="ad")`. Lists come
 oldest first.
 
-Sub-operators: the first layer's block product Σ_f v_f W_f (DES eq. 8) over all fields but the behaviours;
+Sub-operators: the first layer's block product Σ_f v_f W_f (DES eq. 8) over all fields but the behaviors;
 what an interest adds to the first layer has shared weights.  ⊕: H₁ float32 a sample; besides, the vectors
-of the targets and of every behaviour are gathered.
+of the targets and of every behavior are gathered.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from livectr.models.settings import check_choice, check_names
 
 @dataclass(frozen=True)
 class InterestConfig(ModelConfig):
-    """`behaviours` are sequence fields, `target` the fields that each of them is looked at from."""
+    """`behaviors` are sequence fields, `target` the fields that each of them is looked at from."""
 
     target: tuple[str, ...]
-    behaviours: tuple[str, ...]
+    behaviors: tuple[str, ...]
     dim: int = 16
     hidden: tuple[int, ...] = (256, 128)
     optimiser: OptimiserSpec = adagrad()
@@ -56,19 +56,19 @@ class InterestConfig(ModelConfig):
         super().__post_init__()
         check_choice(self, "activation", get_args(Activation))
         kind = type(self).__name__
-        check_names(self, "target", "behaviours")
-        if len(self.target) != len(self.behaviours):
+        check_names(self, "target", "behaviors")
+        if len(self.target) != len(self.behaviors):
             raise ValueError(
-                f"{kind} has {len(self.target)} target and {len(self.behaviours)} behaviour fields; "
+                f"{kind} has {len(self.target)} target and {len(self.behaviors)} behavior fields; "
                 "name one target for each"
             )
-        names = (*set(self.target), *self.behaviours)
+        names = (*set(self.target), *self.behaviors)
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"{kind} names {', '.join(twice)} twice; a field is a behaviour field once")
+            raise ValueError(f"{kind} names {', '.join(twice)} twice; a field is a behavior field once")
 
     def gathers(self, fields: Sequence[str]) -> Gathers:
-        """The targets' vectors and every behaviour's."""
-        return Gathers(tuple(dict.fromkeys(self.target)), self.behaviours)
+        """The targets' vectors and every behavior's."""
+        return Gathers(tuple(dict.fromkeys(self.target)), self.behaviors)
 
     def segments(self) -> tuple[SegmentSpec, ...]:
         """Row: v f32[K]."""
@@ -81,12 +81,12 @@ class InterestModel(CTRModel):
     def __init__(self, config: InterestConfig, part: Part, width: int) -> None:
         """width: of one interest."""
         super().__init__()
-        self._pairs = tuple(zip(config.behaviours, config.target, strict=True))
+        self._pairs = tuple(zip(config.behaviors, config.target, strict=True))
         self._pooled = config.gathers(part.fields).pooled
         self.partial_size = hidden = config.hidden[0]
 
         def others(names: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(name for name in names if name not in config.behaviours)
+            return tuple(name for name in names if name not in config.behaviors)
 
         rest = replace(part, fields=others(part.fields), local=others(part.local))
         self.first = SomeFieldsLinear("first", part, rest, dim=config.dim, hidden=hidden)
@@ -98,12 +98,12 @@ class InterestModel(CTRModel):
         )
         self.mlp = MLP("mlp", (*config.hidden, 1), part.seed, config.activation)
 
-    def interest(self, pair: int, behaviours: Ragged, target: Tensor) -> Tensor:
-        """Behaviours f32[nnz, K] in lists, target f32[B, K] → f32[B, width]; 0 for an empty list."""
+    def interest(self, pair: int, behaviors: Ragged, target: Tensor) -> Tensor:
+        """Behaviors f32[nnz, K] in lists, target f32[B, K] → f32[B, width]; 0 for an empty list."""
         raise NotImplementedError
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
-        """Values f32[B, F_local, K] → Σ v W f32[B, H₁], but for the behaviours."""
+        """Values f32[B, F_local, K] → Σ v W f32[B, H₁], but for the behaviors."""
         out: Tensor = self.first(values, dense, columns)
         return out
 
@@ -111,8 +111,8 @@ class InterestModel(CTRModel):
         """Aggregated f32[B, H₁] → logits f32[B]."""
         seen = whole(gathered)
         interests = [
-            self.interest(i, seen.sequences[behaviours], seen.pooled[:, self._pooled.index(target)])
-            for i, (behaviours, target) in enumerate(self._pairs)
+            self.interest(i, seen.sequences[behaviors], seen.pooled[:, self._pooled.index(target)])
+            for i, (behaviors, target) in enumerate(self._pairs)
         ]
         first = affine(aggregated, torch.cat(interests, dim=1), self.interests)
         deep: Tensor = self.mlp(first).squeeze(1)

@@ -17,7 +17,7 @@ module talks to Redis: it turns arrays into keys and bytes, and back.
     livectr:{bb}:values:whole          sentinel of facts and histories: the pipeline's fingerprint
     livectr:{bb}:<ns>:<table>:<key>    one embedding row: newest slot, then the slot before it
     livectr:{bb}:fact:<table>:<key>    one look-up row: JSON list of its columns
-    livectr:{bb}:hist:<name>:<key>     one behaviour history: i64 pairs (item, event time in ms)
+    livectr:{bb}:hist:<name>:<key>     one behavior history: i64 pairs (item, event time in ms)
 
 ``livectr`` is the namespace, ``bb`` one of 16 buckets in two hex digits, ``<key>`` eight bytes, little
 endian. The braces are Redis Cluster hash tags: one bucket lives on one node, so that a script may fence and
@@ -147,7 +147,7 @@ class Keyspace:
         return self._keys(f"fact:{table}:", keys)
 
     def histories(self, name: str, users: I64) -> list[bytes]:
-        """Redis keys of behaviour histories, in the order of users i64[n]; `name` is the root's name."""
+        """Redis keys of behavior histories, in the order of users i64[n]; `name` is the root's name."""
         return self._keys(f"hist:{name}:", users)
 
     def sentinels(self, ns: str, buckets: Iterable[int]) -> list[bytes]:
@@ -275,7 +275,7 @@ def decode_facts(values: Sequence[bytes]) -> list[list[object]]:
 
 
 def encode_history(items: I64, times_ms: I64) -> bytes:
-    """A behaviour history: items i64[n] and their event times i64[n], newest last."""
+    """A behavior history: items i64[n] and their event times i64[n], newest last."""
     return np.stack([items, times_ms], axis=1).astype("<i8", copy=False).tobytes()
 
 

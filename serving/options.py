@@ -35,7 +35,7 @@ class ServeOptions:
     max_top_k        items that a pre-rank request may ask for
     max_values       values of list features of one request, over all candidates
     nearcache_rows   embedding rows held in memory, over all tables
-    facts_fresh_s    how long a look-up row (user, ad) is used before it is asked again
+    lookup_ttl_s    how long a look-up row (user, ad) is used before it is asked again
     lost_grace_s     how long the server stays SERVING, its replies marked degraded, while the served version
                      is not known to be whole in Redis
     grace_s          time for requests under way when the server is told to stop
@@ -59,7 +59,7 @@ class ServeOptions:
     max_top_k: int = RequestLimits.top_k
     max_values: int = RequestLimits.values
     nearcache_rows: int = 2_000_000
-    facts_fresh_s: float = 1.0
+    lookup_ttl_s: float = 1.0
     lost_grace_s: float = 30.0
     grace_s: float = 5.0
     content: str | None = None

@@ -26,7 +26,7 @@ import torch
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.kernels.errors import ConfigError, UserError
 from livectr.kernels.process.children import die_with_parent
-from livectr.kernels.process.heap import keep_memory
+from livectr.kernels.process.heap import tune_malloc
 from livectr.kernels.process.threads import watched_threads
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
@@ -36,7 +36,7 @@ from livectr.serving.request.request import RequestSchema
 from livectr.serving.score import prerank, rank
 from livectr.serving.server import Method, Server
 from livectr.serving.version.content import Contents
-from livectr.serving.version.follower import Served, View
+from livectr.serving.version.follower import ModelVersion, VersionFollower
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class App:
         self._pipeline = pipeline
         method: Method[Any]
         if role == "rank":
-            self.view: View = rank.rank_view(pipeline, options)
+            self.view: VersionFollower = rank.rank_view(pipeline, options)
             ranker = rank.Ranker(pipeline, self.view, options)
             method = Method(_SERVICES[role], "Rank", pb.RankRequest, ranker.rank)
             self._schema, self._model = ranker.schema, ranker.model
@@ -140,7 +140,7 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bo
     # Requests run beside each other; threads inside one would only take turns with those of another.
     torch.set_num_threads(1)
     os.environ.setdefault("LIVECTR_THREADS", "1")
-    keep_memory()
+    tune_malloc()
     # A request must not wait 5 ms (Python's default) for its turn while a version is being loaded.
     sys.setswitchinterval(0.0005)
     stopped = _stop_signal()
@@ -249,7 +249,7 @@ def _columns(schema: RequestSchema) -> list[Any]:
     ]
 
 
-def _content(contents: Contents, served: Served | None) -> list[Any]:
+def _content(contents: Contents, served: ModelVersion | None) -> list[Any]:
     return [
         pb.ContentInfo(
             name=name,

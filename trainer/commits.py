@@ -21,7 +21,7 @@ import numpy as np
 
 from livectr.protos.store import Keyspace
 from livectr.trainer import telemetry
-from livectr.trainer.checkpoint.checkpoint import Checkpointer, Commit
+from livectr.trainer.checkpoint.checkpoint import Checkpointer, CheckpointState
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.snapshot import Boundary, Snapshotter
@@ -57,7 +57,7 @@ class Committed(Protocol):
     def mark(self) -> Boundary:
         """The boundary between what changed until now and what changes from here on."""
 
-    def state(self, boundary: Boundary, cursor: Cursor | None) -> Commit:
+    def state(self, boundary: Boundary, cursor: Cursor | None) -> CheckpointState:
         """What a checkpoint holds."""
 
     def snapshots(self, space: Keyspace) -> Snapshotter:
@@ -71,7 +71,7 @@ class Committed(Protocol):
         """Whether this rank's change lists are longer than its tables."""
 
 
-class Commits:
+class Committer:
     """The commits of one rank's run; with neither a checkpoint nor a publisher there are none.
 
     Attributes:

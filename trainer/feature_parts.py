@@ -23,7 +23,7 @@ from livectr.trainer.groups import Groups
 
 
 @dataclass(frozen=True)
-class Side:
+class FeaturePart:
     """Samples or groups: values f32[n, F_side, D], dense f32[n, Dd_side] or None, and which of a network's
     fields and dense features these are (None: all)."""
 
@@ -50,8 +50,8 @@ class Side:
 def partials(
     models: Mapping[str, CTRModel],
     slices: Mapping[str, slice],
-    common: Side,
-    own: Side,
+    common: FeaturePart,
+    own: FeaturePart,
     index: NDArray[np.int32] | None,
 ) -> list[Tensor]:
     """Partial results f32[B, S] of each role; index: the group of each sample, None: each is its own."""
@@ -111,7 +111,7 @@ def whole_dense(
 
 
 @dataclass(frozen=True)
-class Whole:
+class GatheredInputs:
     """What all roles together gather of B samples, rows of all roles: by field f32[B, D] pooled, sequences,
     and dense f32[B, Dd]."""
 

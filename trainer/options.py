@@ -12,7 +12,7 @@ from livectr.ingest.dead_letters.usable import MIN_USABLE
 from livectr.ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.disk import writing
-from livectr.trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_travel
+from livectr.trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_field_exchange
 from livectr.trainer.warm_parts import parse_warm_parts
 
 
@@ -22,7 +22,7 @@ class TrainOptions:
 
     source: kafka://HOST:PORT[,…] or file:DIR.
     until_end: end at what is the log's end when it starts. until_idle_s: end when nothing came for that long.
-    idle_s: a partition that is silent for that long does not hold the others back.
+    idle_partition_s: a partition that is silent for that long does not hold the others back.
     batch_size: examples of a step over all ranks. batch_interval_ms: event time that a batch may not cross,
         so that a slow stream is trained without waiting for full batches.
     checkpoint: directory; None: nothing is kept. checkpoint_interval_s: at least this long between
@@ -34,13 +34,13 @@ class TrainOptions:
         model that has learned fewer is not published (those of the run it starts warm from count).
         take_over: replace the version of another run, pipeline or newer checkpoint
         (trainer.publish.succession).
-    window_s: event time over which the quality gauges slide.
+    metrics_window_s: event time over which the quality gauges slide.
     predictions: file for the log of test-then-train predictions. report: file for the report (JSON).
     dead_letters: directory or URL for records that cannot be used; None: the source's own place.
     dead_letter_spool_bytes: of letters that may wait for their topic, in a folder beside the checkpoint.
     max_record_bytes, max_record_depth, max_message_rows, max_unpacked_bytes: see ingest.limits.RecordLimits.
     min_usable: least share of a topic's rows that must be usable, judged from 10,000 rows on; 0: not judged.
-    basic: folder of materialised features, which are read and not computed; None: all are computed.
+    materialized: folder of materialized features, which are read and not computed; None: all are computed.
     placement: which rank holds which field: "mod" deals them in turn (DES §5), "balanced" goes by measured
         keys and bytes. rank_memory: bytes of tables that a rank may hold, to which "balanced" keeps; None: no
         limit.
@@ -63,7 +63,7 @@ class TrainOptions:
     source: str
     until_end: bool = False
     until_idle_s: float | None = None
-    idle_s: float = 2.0
+    idle_partition_s: float = 2.0
     batch_size: int = 4096
     batch_interval_ms: int | None = None
     seed: int = 1
@@ -76,7 +76,7 @@ class TrainOptions:
     publish_interval_s: float = 2.0
     min_examples: int = 1000
     take_over: bool = False
-    window_s: float = 3600.0
+    metrics_window_s: float = 3600.0
     predictions: str | None = None
     report: str | None = None
     dead_letters: str | None = None
@@ -86,7 +86,7 @@ class TrainOptions:
     max_message_rows: int = LIMITS.message_rows
     max_unpacked_bytes: int = LIMITS.unpacked_bytes
     min_usable: float = MIN_USABLE
-    basic: str | None = None
+    materialized: str | None = None
     placement: Literal["mod", "balanced"] = "mod"
     rank_memory: int | None = None
     dram_bytes: int | None = None
@@ -96,7 +96,7 @@ class TrainOptions:
     gpu_rows: int | None = None
     common_features: bool = True
     aggregate: Mode = "reducescatter"
-    travel: str = "auto"
+    field_exchange: str = "auto"
     wire: Wire = "fp32"
     precision: Precision = "fp32"
     content: str | None = None
@@ -139,7 +139,7 @@ class TrainOptions:
     @property
     def step_settings(self) -> StepSettings:
         """How steps are run. Raises ConfigError for a travel that there is not."""
-        return StepSettings(self.aggregate, parse_travel(self.travel), self.precision)
+        return StepSettings(self.aggregate, parse_field_exchange(self.field_exchange), self.precision)
 
     @property
     def limits(self) -> RecordLimits:

@@ -31,22 +31,22 @@ from livectr.ingest.extract.device_extractor import compiler
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.join.state import SourceState
-from livectr.ingest.materialized.track import Track
+from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import InternalError
-from livectr.kernels.process.heap import keep_memory
+from livectr.kernels.process.heap import tune_malloc
 from livectr.kernels.process.threads import watched_threads
 from livectr.protos.store import Keyspace
 from livectr.trainer import telemetry
-from livectr.trainer.checkpoint.checkpoint import Checkpointer, Commit, Restored
+from livectr.trainer.checkpoint.checkpoint import Checkpointer, CheckpointState, Restored
 from livectr.trainer.checkpoint.manifest import identity_of
 from livectr.trainer.checkpoint.placing import measured_placement
-from livectr.trainer.checkpoint.warm_start import Warm
+from livectr.trainer.checkpoint.warm_start import WarmStart
 from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.comm.control import Control
-from livectr.trainer.commits import Commits, Due
+from livectr.trainer.commits import Committer, Due
 from livectr.trainer.content.contents import Contents
-from livectr.trainer.des.step import DesStep, Taken
+from livectr.trainer.des.step import DesStep, PreparedBatch
 from livectr.trainer.options import QUALITY, Report, TrainOptions, summed
 from livectr.trainer.placement.measured import field_keys
 from livectr.trainer.process import metrics_server, stop_signals
@@ -83,7 +83,7 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
     threads = options.threads_here()
     os.environ.setdefault("LIVECTR_THREADS", str(threads))
     torch.set_num_threads(threads)
-    keep_memory()
+    tune_malloc()
     with (
         connect(wire=options.wire) as collectives,
         stop_signals() as stop,
@@ -130,7 +130,7 @@ class Training:
             resources.callback(self.tiers.close)
         compile_plan = compiler(options.device, budget_bytes=options.gpu_budget, rows=options.batch_size)
         self.extract = compile_plan(pipeline.plan)
-        self.track = Track.open(pipeline, options.basic, compile_plan)
+        self.track = ExampleFeatures.open(pipeline, options.materialized, compile_plan)
         resources.callback(self.track.close)
         self.checkpoint: Checkpointer | None = None
         restored: Restored | None = None
@@ -141,7 +141,7 @@ class Training:
             )
             resources.callback(self.checkpoint.close)
             restored = self.checkpoint.restore()
-        warm = Warm.of(options, control, resumed=restored is not None)
+        warm = WarmStart.of(options, control, resumed=restored is not None)
         placement = None
         if options.placement == "balanced":
             placement = measured_placement(pipeline, rank, world, restored, rank_bytes=options.rank_memory)
@@ -182,7 +182,7 @@ class Training:
             rank=rank,
             parts=dict.fromkeys(split, world),
         )
-        self._held: tuple[Batch, Taken] | None = None
+        self._held: tuple[Batch, PreparedBatch] | None = None
         """A batch that waits for its rows from SSD while the one before is learned; none without tiers."""
         state, statistics = None, Statistics(pipeline.plan)
         if restored is not None:
@@ -208,7 +208,7 @@ class Training:
             world=world,
             until_end=options.until_end,
             until_idle_s=options.until_idle_s,
-            idle_s=options.idle_s,
+            idle_partition_s=options.idle_partition_s,
             dead_letters=self.dead_letters,
             state=state,
             facts=store is not None,
@@ -275,8 +275,8 @@ class Training:
             self.source, control, batch_size=options.batch_size, interval_ms=options.batch_interval_ms
         )
         roles = self.step.models if rank == 0 else ()
-        self.monitor = Monitor(self.step.tables, roles, int(options.window_s * 1000))
-        self.commits = Commits(
+        self.monitor = Monitor(self.step.tables, roles, int(options.metrics_window_s * 1000))
+        self.commits = Committer(
             self,
             control,
             self.checkpoint,
@@ -358,7 +358,7 @@ class Training:
         if self._held is not None:
             self._go_on(None)
 
-    def _learn(self, batch: Batch, taken: Taken, started: float) -> None:
+    def _learn(self, batch: Batch, taken: PreparedBatch, started: float) -> None:
         """Score a batch, then learn it."""
         self.policies.before(batch.time_ms)
         result = self.step.learn(taken)
@@ -387,12 +387,12 @@ class Training:
         """The boundary between what changed until now and what changes from here on."""
         return Boundary.mark(self.step, self.source)
 
-    def state(self, boundary: Boundary, cursor: Cursor | None) -> Commit:
+    def state(self, boundary: Boundary, cursor: Cursor | None) -> CheckpointState:
         """What a checkpoint holds; dead letters and predictions until here are on disk."""
         self.dead_letters.flush()
         if cursor is None and self._cursor is not None:
             cursor = replace(self._cursor, ns="")
-        return Commit(
+        return CheckpointState(
             step=self.steps,
             examples=self.examples,
             predictions=self.log.sync() if self.log is not None else 0,

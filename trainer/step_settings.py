@@ -9,10 +9,10 @@ from typing import Literal, get_args
 from livectr.kernels.errors import ConfigError
 
 Mode = Literal["allreduce", "reducescatter"]
-Travel = Literal["partial", "vectors", "rows"]
+FieldExchange = Literal["partial", "vectors", "rows"]
 Wire = Literal["fp32", "bf16"]
 Precision = Literal["fp32", "bf16"]
-TRAVELS: tuple[Travel, ...] = get_args(Travel)
+TRAVELS: tuple[FieldExchange, ...] = get_args(FieldExchange)
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,16 @@ class StepSettings:
     """
 
     aggregate: Mode = "reducescatter"
-    travel: Travel | Literal["auto"] | Mapping[str, Travel] = "auto"
+    field_exchange: FieldExchange | Literal["auto"] | Mapping[str, FieldExchange] = "auto"
     precision: Precision = "fp32"
 
 
-def parse_travel(text: str) -> Travel | Literal["auto"] | dict[str, Travel]:
+def parse_field_exchange(text: str) -> FieldExchange | Literal["auto"] | dict[str, FieldExchange]:
     """ "auto", a travel, or "field=travel,…" as text. Raises ConfigError."""
-    words: dict[str, Travel | Literal["auto"]] = {"auto": "auto", **{way: way for way in TRAVELS}}
+    words: dict[str, FieldExchange | Literal["auto"]] = {"auto": "auto", **{way: way for way in TRAVELS}}
     if text in words:
         return words[text]
-    ways: dict[str, Travel] = {}
+    ways: dict[str, FieldExchange] = {}
     for part in text.split(","):
         name, _, way = part.partition("=")
         if way not in TRAVELS:

@@ -28,7 +28,7 @@ COLD_GAUC = Gauge(
 )
 COLD_EXAMPLES = Gauge("livectr_cold_examples", "Examples of cold items in the sliding window.")
 USERS_LEFT_OUT = Gauge(
-    "livectr_users_left_out", "Users of one class in the sliding window: GAUC leaves them out."
+    "livectr_gauc_skipped_users", "Users of one class in the sliding window: GAUC leaves them out."
 )
 LOGLOSS = Gauge("livectr_logloss", "Test-then-train log loss over the sliding window.", ["model"])
 CALIBRATION = Gauge("livectr_calibration", "Predicted over observed clicks in the sliding window.", ["model"])
@@ -61,12 +61,12 @@ SKIPPED_BATCHES = Counter(
     "livectr_skipped_batches", "Batches that were scored but not learned: their gradients were not finite."
 )
 SWEPT_CONTENT = Counter(
-    "livectr_swept_content",
+    "livectr_precomputed_content",
     "Ids of content whose vector was computed for a version, on this rank.",
     ["content"],
 )
 SWEEP_SECONDS = Histogram(
-    "livectr_sweep_seconds",
+    "livectr_precompute_seconds",
     "Seconds that the vectors of a version's content took on this rank.",
     ["content"],
     buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300),
@@ -76,7 +76,7 @@ PUBLISHED_ROWS = Counter("livectr_published_rows", "Table rows written to Redis.
 VERSIONS_LOST = Counter(
     "livectr_published_lost", "Versions that Redis did not hold whole any more; the next is complete."
 )
-LOOKS_FAILED = Counter("livectr_published_looks_failed", "Looks at what Redis holds that had no answer.")
+LOOKS_FAILED = Counter("livectr_published_checks_failed", "Looks at what Redis holds that had no answer.")
 FAILED_PUBLISHES = Counter(
     "livectr_failed_publishes", "Pushes and flips of this rank that Redis did not confirm; they are repeated."
 )

@@ -69,7 +69,7 @@ def _options(job: Job, what: Run, pipeline: Pipeline, predictions: Path) -> Trai
         checkpoint=str(job.work() / "checkpoint") if job.keeps else None,
         publish=None,
         report=None,
-        basic=None,
+        materialized=None,
         metrics_port=0,
         threads=job.threads,
     )

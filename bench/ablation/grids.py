@@ -3,7 +3,7 @@
     variant            fields of ids, and …
     ids                nothing: the baseline, Embedding&MLP
     ad_image           the ad's image
-    behaviour_images   the images that the user clicked, multi-query attentive pooling
+    behavior_images   the images that the user clicked, multi-query attentive pooling
     joint              both, multi-query attentive pooling
     concat, max, sum, attentive   both, with that aggregator
     lr, din            both, with another basic net; lr_ids, din_ids: without images
@@ -104,14 +104,14 @@ def _rank(pipeline: Pipeline, grid: str) -> dict[str, ModelConfig]:
     if grid in ("images", "aggregator"):
         found["ad_image"] = replace(best, images="ad")
     if grid == "images":
-        found["behaviour_images"] = replace(best, images="behaviors")
+        found["behavior_images"] = replace(best, images="behaviors")
     if grid == "aggregator":
         found |= {name: replace(best, aggregator=name) for name in AGGREGATORS}
     if grid == "basic_net":
-        if not best.behaviours:
+        if not best.behaviors:
             raise ConfigError(
-                "grid basic_net: DIN needs pairs of ID fields; give DICM target= and behaviours=, as in "
-                'target=("ad",), behaviours=("clicked",).'
+                "grid basic_net: DIN needs pairs of ID fields; give DICM target= and behaviors=, as in "
+                'target=("ad",), behaviors=("clicked",).'
             )
         found |= {
             "lr_ids": replace(ids, basic="lr"),

@@ -41,17 +41,17 @@ class Table:
 
 IMAGES = Table(
     "table3",
-    "Table 3: ad image, behaviour images, and both",
+    "Table 3: ad image, behavior images, and both",
     (
         Row("baseline", "ids"),
         Row("ad image", "ad_image", "ids", 0.0030),
-        Row("behaviour images", "behaviour_images", "ids", 0.0014),
+        Row("behavior images", "behavior_images", "ids", 0.0014),
         Row("joint", "joint", "ids", 0.0055),
     ),
 )
 AGGREGATORS = Table(
     "table4",
-    "Table 4: aggregators of behaviour images, beside the ad image",
+    "Table 4: aggregators of behavior images, beside the ad image",
     (
         Row("baseline", "ids"),
         Row("only ad image", "ad_image", "ids", 0.0030),

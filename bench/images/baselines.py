@@ -23,7 +23,7 @@ from livectr.ingest.common_features import Common, CommonFeatures
 from livectr.ingest.plan.features import Features
 from livectr.kernels.keys.unique import unique_segments
 from livectr.trainer.comm.collectives import Collectives
-from livectr.trainer.content.ams import Ams, Asked, Content, Features16, to_owners
+from livectr.trainer.content.ams import Ams, Content, ContentRequest, Features16, to_owners
 from livectr.trainer.content.ams import _lists as lists_of
 
 I64 = NDArray[np.int64]
@@ -41,20 +41,20 @@ class OnWorkers(Ams):
 
     dtype: np.dtype[Any]
 
-    def _take(self, one: Content, features: Features | CommonFeatures) -> Asked:
+    def _take(self, one: Content, features: Features | CommonFeatures) -> ContentRequest:
         parts = {field: self._cells(number, features) for number, field in one.fields.items()}
         keys = np.concatenate([keys for _, keys, _ in parts.values()])
         unique = unique_segments(keys, np.array([0, len(keys)], np.int64))
         index = unique.index.astype(np.int64)
         rows = self.rows(one, unique.keys, index)
         known = np.ones(len(unique.keys), bool)
-        return Asked(lists_of(parts, index), (), [], rows, known)
+        return ContentRequest(lists_of(parts, index), (), [], rows, known)
 
     def rows(self, one: Content, ids: I64, index: I64) -> NDArray[Any]:
         """Features [U, width] of the own unique ids; index i64[nnz]: the one that each reference means."""
         raise NotImplementedError
 
-    def _own(self, content: Content, asked: Asked) -> Tensor:
+    def _own(self, content: Content, asked: ContentRequest) -> Tensor:
         return content.embed(asked.features, asked.known)
 
 
@@ -72,7 +72,7 @@ class StoreInServer(OnWorkers):
         found = np.split(one.store.read(asked)[0].astype(self.dtype, copy=False), bounds[1:-1])
         each = width * self.dtype.itemsize
         away = sum(part.nbytes for r, part in enumerate(found) if r != rank)
-        came = shared.all_to_all(
+        came = shared.all_to_all_bytes(
             [part.reshape(-1).view(np.uint8) for part in found],
             (each * counts).tolist(),
             {"content features": away},

@@ -53,13 +53,13 @@ def model(ad: str, *, images: bool, basic: Basic = "mlp") -> DICM:
     pair = ((IMAGE,), (CLICKED_IMAGES,)) if basic == "din" else ((), ())
     return DICM(
         ad_image=IMAGE,
-        behaviors=CLICKED_IMAGES,
+        behavior_images=CLICKED_IMAGES,
         ad=ad,
         aggregator="multi_query_attentive",
         basic=basic,
         images="joint" if images else "none",
         target=pair[0],
-        behaviours=pair[1],
+        behaviors=pair[1],
         image_dim=DIM,
         dim=DIM,
         hidden=HIDDEN,

@@ -26,7 +26,7 @@ from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
 from livectr.protos.store import encode_fact, encode_history
 from livectr.serving.client import RankClient
-from livectr.trainer.content.sweep import ContentSweep
+from livectr.trainer.content.sweep import ContentPrecompute
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.redis_store import RedisStore, Values
 
@@ -107,7 +107,7 @@ def publish(url: str, users: int, ads: int, store: ContentStore | None) -> None:
     redis = RedisStore(url, "livectr")
     content = {}
     if step.ams is not None and store is not None:
-        content["images"] = ContentSweep("images", step.ams.networks["images"], store)
+        content["images"] = ContentPrecompute("images", step.ams.networks["images"], store)
     values = side_values(redis, pipeline.history_roots, users, items, rng)
     push(redis, pipeline, step, safetensors.torch.save(step.weights()), values, content=content)
 

@@ -32,7 +32,7 @@ from bench.images.table_2 import PAPER
 from bench.images.workload import Ads
 from bench.launch import launch
 from bench.rows import row
-from livectr.kernels.process.heap import keep_memory
+from livectr.kernels.process.heap import tune_malloc
 from livectr.trainer.comm.collectives import Collectives, connect
 
 WORLDS = (1, 2, 4)
@@ -159,7 +159,7 @@ def _processor_seconds() -> float:
 def main() -> None:
     """One rank: `OUT FOLDER [--quick]`."""
     torch.set_num_threads(1)
-    keep_memory()
+    tune_malloc()
     with connect() as shared:
         found = measure(QUICK if "--quick" in sys.argv else Size(), shared, Path(sys.argv[2]))
         if shared.rank == 0:

@@ -29,7 +29,7 @@ from bench.peers.workloads import P
 from bench.rows import products, row
 from bench.turns import in_turns
 from livectr.ingest.content.store import F16, ContentStore
-from livectr.kernels.process.heap import keep_memory
+from livectr.kernels.process.heap import tune_malloc
 from livectr.models.dicm import Basic
 from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.des.step import DesStep
@@ -48,7 +48,7 @@ GOAL = 1 / 1.5
 LOG = Ads(
     batch=4096,
     per_user=7.5,
-    behaviours=32,
+    behaviors=32,
     user=P.cardinality[:16:2],
     own=(20_000, *P.cardinality[1:16:2], *P.cardinality[16:23]),
     clicked=P.cardinality[23:25],
@@ -103,7 +103,7 @@ def rows_of(size: Size, world: int, found: Found) -> list[dict[str, object]]:
     """Of one number of ranks."""
     log = size.log
     workload = (
-        f"batch {log.batch:,}, {len(log.fields)} + {log.dense} features, {log.behaviours:g} behaviours a "
+        f"batch {log.batch:,}, {len(log.fields)} + {log.dense} features, {log.behaviors:g} behaviors a "
         f"sample, {found.references:,.0f} images a rank, {found.unique:,.0f} different, {world} rank"
         + "s"
         * (world > 1)
@@ -234,7 +234,7 @@ def parts(des: DesStep, batches: list[Batch], rounds: int) -> tuple[dict[str, fl
 def main() -> None:
     """One rank: `OUT FOLDER [--quick]`."""
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    keep_memory()
+    tune_malloc()
     with connect() as shared:
         found = measure(QUICK if "--quick" in sys.argv else Size(), shared, Path(sys.argv[2]))
         if shared.rank == 0:

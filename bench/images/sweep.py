@@ -19,7 +19,7 @@ from bench.images.limits import flops, product_flops, read_bandwidth
 from bench.images.store import random_store
 from bench.rows import row
 from livectr.models.embedding import EmbeddingModel
-from livectr.trainer.content.sweep import ContentSweep
+from livectr.trainer.content.sweep import ContentPrecompute
 
 GOAL = 0.3
 MILLION_GOAL_S = 60.0
@@ -45,7 +45,7 @@ def rows(quick: bool) -> list[dict[str, object]]:
     layers = (size.width, *config.hidden, config.out)
     with tempfile.TemporaryDirectory(prefix="livectr-bench-") as folder:
         store = random_store(Path(folder), size.images, size.width)
-        sweep = ContentSweep("images", config.network("content.images", 1), store)
+        sweep = ContentPrecompute("images", config.network("content.images", 1), store)
         seconds, by_flops, by_memory = [], [], []
         for turn in range(-1, size.rounds):
             start = time.perf_counter()

@@ -39,7 +39,7 @@ from bench.images.workload import CLICKED_IMAGES, IMAGE, Ads, Batch
 from bench.launch import launch
 from bench.rows import row
 from livectr.ingest.content.store import ContentStore
-from livectr.kernels.process.heap import keep_memory
+from livectr.kernels.process.heap import tune_malloc
 from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.des.step import DesStep
 
@@ -47,7 +47,7 @@ WORLD = 4
 PAPER = Ads(
     batch=6_000,
     per_user=7.5,
-    behaviours=32.6,
+    behaviors=32.6,
     user=(100_000, 8, 3, 400, 10, 6, 6, 50, 1000, 20, 100, 2000),
     own=(20_000, 5000, 3000, 1500, 24, 7, 10, 5, 300, 1000),
     clicked=(120_000, 5000, 3000),
@@ -317,7 +317,7 @@ def _unique(images: np.ndarray, room: int, shared: Collectives) -> int:
 def main() -> None:
     """One rank: `OUT FOLDER [--quick]`."""
     torch.set_num_threads(1)
-    keep_memory()
+    tune_malloc()
     with connect() as shared:
         found = measure(QUICK if "--quick" in sys.argv else Size(), shared, Path(sys.argv[2]))
         if shared.rank == 0:

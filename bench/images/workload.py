@@ -1,7 +1,7 @@
 """The examples of `livectr bench images`: users with histories of items, every item with its image.
 
-Sizes are those of DICM §7.3, scaled down: 27 kinds of ID features, 32.6 behaviours a user, and users in
-groups, so that a batch of 60,000 has about 320,000 behaviour and ad images and 1.4 M other IDs. Ids follow
+Sizes are those of DICM §7.3, scaled down: 27 kinds of ID features, 32.6 behaviors a user, and users in
+groups, so that a batch of 60,000 has about 320,000 behavior and ad images and 1.4 M other IDs. Ids follow
 Zipf's law. The number of an item is that of its image; which items are advertised is drawn once.
 """
 
@@ -36,15 +36,15 @@ class Batch:
 class Ads:
     """A log of display ads.
 
-    batch: examples of all ranks. per_user: examples of one user, who has `behaviours` clicked items on
+    batch: examples of all ranks. per_user: examples of one user, who has `behaviors` clicked items on
     average. user: kinds of what is known of a user, own: of an impression and its ad, each a field with so
-    many ids. clicked: kinds of each behaviour beside its image. dense: numbers of an impression. images:
+    many ids. clicked: kinds of each behavior beside its image. dense: numbers of an impression. images:
     items, and their images; ads: how many of them are advertised. exponent: of Zipf's law, of everything.
     """
 
     batch: int
     per_user: float
-    behaviours: float
+    behaviors: float
     user: tuple[int, ...]
     own: tuple[int, ...]
     clicked: tuple[int, ...]
@@ -66,7 +66,7 @@ class Ads:
 
     @property
     def clicked_fields(self) -> tuple[str, ...]:
-        """Names of the lists of behaviours, beside that of images."""
+        """Names of the lists of behaviors, beside that of images."""
         return tuple(f"B{i + 1}" for i in range(len(self.clicked)))
 
     @property
@@ -86,7 +86,7 @@ class Ads:
 
     def image_references(self, rng: np.random.Generator, users: int, rows: int) -> tuple[I64, I64]:
         """(lengths i64[users] of histories, images i64[nnz] of histories and then of `rows` ads)."""
-        lengths = rng.poisson(self.behaviours, users)
+        lengths = rng.poisson(self.behaviors, users)
         clicked = _draw(rng, self._popularity[self.images], int(lengths.sum()))
         shown = self._advertised[_draw(rng, self._popularity[self.ads], rows)]
         return lengths, np.concatenate([clicked, shown])

@@ -124,7 +124,7 @@ images = Content(
 )
 dicm = DICM(
     ad_image="image",
-    behaviors="clicked_images",
+    behavior_images="clicked_images",
     ad="ad",
     dim=8,
     hidden=(64, 32),

@@ -64,10 +64,10 @@ pipeline = Pipeline(
     },
     rank=DICM(
         ad_image="image",
-        behaviors="clicked_images",
+        behavior_images="clicked_images",
         ad="ad",
         target=("ad",),  # pairs of ID fields, for the basic net DIN
-        behaviours=("clicked",),
+        behaviors=("clicked",),
         concat_length=20,
         dim=12,
         hidden=(64, 32),

@@ -1,1 +1,1 @@
-"""From logs to examples: event-time merge, label join, look-ups, behaviour histories."""
+"""From logs to examples: event-time merge, label join, look-ups, behavior histories."""

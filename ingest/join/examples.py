@@ -79,7 +79,7 @@ class ExampleSource:
         until_end: read to the end that the logs have at the start, then release all that waits and end.
         until_idle_s: `quiet` becomes true when nothing has come for so long; the caller then calls `finish`
             on every rank.
-        idle_s: in a live log, a topic partition without news for so long holds no other one back.
+        idle_partition_s: in a live log, a topic partition without news for so long holds no other one back.
         state: where to go on; partitions that it does not know start at the beginning.
         limits: records beyond them are dead letters.
         facts: keep look-up tables whole, as publishing needs them; else only what features need of them.
@@ -101,7 +101,7 @@ class ExampleSource:
         world: int,
         until_end: bool,
         until_idle_s: float | None = None,
-        idle_s: float = 2.0,
+        idle_partition_s: float = 2.0,
         dead_letters: DeadLetters,
         state: SourceState | None = None,
         facts: bool = True,
@@ -111,7 +111,7 @@ class ExampleSource:
         self.pipeline = pipeline
         self._limits = limits
         self._topics = {stream.topic: i for i, stream in enumerate(pipeline.streams)}
-        self._until_end, self._until_idle_s, self._idle_s = until_end, until_idle_s, idle_s
+        self._until_end, self._until_idle_s, self._idle_s = until_end, until_idle_s, idle_partition_s
         self._finished = False
         self._generation = 1
         self._events = dict.fromkeys(self._topics, 0)
@@ -210,7 +210,7 @@ class ExampleSource:
 
     @property
     def idle(self) -> bool:
-        """Whether every own topic partition has ended or is without news for `idle_s`."""
+        """Whether every own topic partition has ended or is without news for `idle_partition_s`."""
         return all(all(self._free(p)) for p in self._partitions)
 
     @property
@@ -305,7 +305,7 @@ class ExampleSource:
         and each table's `changed(g)` give what changed after it. Numbers start at 1 in every process."""
         self._lookups.mark()
         for partition in self._partitions.values():
-            partition.joiner.behaviours.mark()
+            partition.joiner.behaviors.mark()
         self._generation += 1
         return self._generation - 1
 
@@ -313,7 +313,7 @@ class ExampleSource:
         """Name of each recent() root → histories of this rank's users that changed after mark `since`."""
         changed: dict[str, list[Histories]] = {root.name: [] for root in self.pipeline.history_roots}
         for partition in self._partitions.values():
-            for name, histories in partition.joiner.behaviours.changed(since).items():
+            for name, histories in partition.joiner.behaviors.changed(since).items():
                 changed[name].append(histories)
         return {
             name: Histories(*(np.concatenate(column) for column in zip(*found, strict=True)))

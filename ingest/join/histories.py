@@ -1,4 +1,4 @@
-"""Behaviours: what a user did before an impression, for the `recent(…)` roots of a pipeline."""
+"""Behaviors: what a user did before an impression, for the `recent(…)` roots of a pipeline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HISTORY_SCHEMA = pa.schema(
 )
 
 
-class Behaviours:
+class BehaviorHistories:
     """Histories of one partition's users.
 
     The roots of one click column and condition share a table that is as long as the longest of them. An
@@ -89,7 +89,7 @@ class Behaviours:
         tables = {}
         for name, table in self.tables.items():
             users, lengths, items, ts = table.export()
-            offsets = pa.array(offsets_of(lengths, f"behaviours of {name}"))
+            offsets = pa.array(offsets_of(lengths, f"behaviors of {name}"))
             lists = [pa.ListArray.from_arrays(offsets, pa.array(values)) for values in (items, ts)]
             tables[name] = pa.Table.from_arrays([pa.array(users), *lists], schema=HISTORY_SCHEMA)
         return tables
@@ -112,7 +112,7 @@ class Behaviours:
 
 
 def _cut(histories: Histories, n: int) -> Histories:
-    """The last n behaviours of each user."""
+    """The last n behaviors of each user."""
     users, lengths, items, ts = histories
     if not len(lengths) or lengths.max() <= n:
         return histories

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.dead_letters.row_text import row_text
-from livectr.ingest.join.histories import Behaviours
+from livectr.ingest.join.histories import BehaviorHistories
 from livectr.ingest.join.merge import Events
 from livectr.ingest.join.payload import Payload
 from livectr.ingest.join.row_log import RowLog
@@ -80,7 +80,7 @@ class Joiner(Protocol):
     """Turns released events into examples."""
 
     stats: JoinStats
-    behaviours: Behaviours
+    behaviors: BehaviorHistories
 
     def advance(self, events: Events, bound: int) -> Ready:
         """Take events; return the examples with an order below `bound`."""
@@ -148,7 +148,7 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     if missing and len(table):
         raise MismatchError(
             f"{len(table)} examples that wait in the checkpoint lack {', '.join(missing)}, which their "
-            "features need; go on with the --basic features that the checkpoint was made with"
+            "features need; go on with the --materialized features that the checkpoint was made with"
         )
     return table.select(schema.names).cast(schema) if not missing else schema.empty_table()
 
@@ -173,7 +173,7 @@ class LabelJoin:
         self._join = JoinIndex(self._window, self._dedup, max_bytes=view.join_bytes, keeps=self._correct)
         self._payload = Payload(pipeline)
         self._columns = RowLog(self._payload.schema, part_rows=PART_ROWS)
-        self.behaviours = Behaviours(pipeline.history_roots, self._payload.histories)
+        self.behaviors = BehaviorHistories(pipeline.history_roots, self._payload.histories)
         self.stats = JoinStats({stream.topic: 0 for stream in self._streams})
 
     @property
@@ -207,7 +207,7 @@ class LabelJoin:
         seen: slice | npt.NDArray[np.bool_] = slice(None) if everything else accepted
         if clicks is not None and not everything:
             clicks = clicks.filter(pa.array(accepted[is_click]))
-        histories = self.behaviours.advance(is_click[seen], user[seen], ts[seen], clicks)
+        histories = self.behaviors.advance(is_click[seen], user[seen], ts[seen], clicks)
         if impressions is not None and (waits := accepted & ~is_click).any():
             rows = impressions if everything else impressions.filter(pa.array(waits[~is_click]))
             payload = self._payload.rows(rows, histories, user[waits], key[waits], ts[waits])
@@ -285,7 +285,7 @@ class LabelJoin:
         columns = {name: pa.array(values) for name, values in {**join, "slot": slot}.items()}
         columns["clicks"] = pa.ListArray.from_arrays(offsets, pa.array(waiting))
         tables = {"join": pa.table(columns), "payload": pa.Table.from_batches([payload])}
-        for name, history in self.behaviours.export().items():
+        for name, history in self.behaviors.export().items():
             tables[f"history.{name}"] = history
         return {"counters": counters.tolist(), "stats": asdict(self.stats)}, tables
 
@@ -306,7 +306,7 @@ class LabelJoin:
             rows = fitted(tables["payload"].slice(start, PART_ROWS), self.schema).combine_chunks()
             until = int(deadline[start : start + PART_ROWS].max()) + (self._dedup if self._correct else 0)
             self._columns.append(rows.to_batches()[0], until=until)
-        self.behaviours.restore({name: tables[f"history.{name}"] for name in self.behaviours.names})
+        self.behaviors.restore({name: tables[f"history.{name}"] for name in self.behaviors.names})
         self.stats = JoinStats(**state["stats"])
 
     def _may_leave(self, join: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
@@ -326,7 +326,7 @@ class Labelled:
         self._payload = Payload(pipeline)
         self._first = partition << 40
         self._count = 0
-        self.behaviours = Behaviours(())
+        self.behaviors = BehaviorHistories(())
         self.stats = JoinStats()
 
     @property

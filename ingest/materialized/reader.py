@@ -1,4 +1,4 @@
-"""A reader of materialised features: the row groups of one partition, a window of them searched by instance
+"""A reader of materialized features: the row groups of one partition, a window of them searched by instance
 id, and a thread that reads and decodes ahead."""
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ class PartitionReader:
         """The next row group; those that end before `order` are not read, but for the one before it."""
         self._from_order = order
         if self._prefetch is None:
-            self._prefetch = Prefetch(self._groups(), AHEAD_GROUPS, name=f"livectr-basic-{self._number}")
+            self._prefetch = Prefetch(
+                self._groups(), AHEAD_GROUPS, name=f"livectr-materialized-{self._number}"
+            )
         return self._prefetch.next()
 
     def _missing(self, instance: int) -> UserError:

@@ -1,4 +1,5 @@
-"""The files of basic features: what is materialised once and read by every training run (FeatureBox §3).
+"""The files of materialized features: what is materialized once and read by every training run (FeatureBox
+§3).
 
     DIR/manifest.json                       the features, what they were computed from, and every file
     DIR/partition=<p>/part-<seq>.parquet    rows in the training order of partition p
@@ -36,7 +37,7 @@ AGAIN = "livectr features materialize"
 
 @dataclass(frozen=True)
 class Feature:
-    """A materialised feature.
+    """A materialized feature.
 
     kind: "key" (one per row), "keys" (a list), "dense". width: numbers per row of a dense one, else 1.
     digest: sha256 of what the values depend on (see `feature_of`). expression: for people.
@@ -68,7 +69,7 @@ class PartFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder of basic features holds.
+    """What a folder of materialized features holds.
 
     labelled: instances are numbered records (`labelled()`), not keys of the events. window_ms: of the label
     join; an order is about an event time plus this. least, greatest: (instance, time_ms) over all rows; None
@@ -95,12 +96,12 @@ class Manifest:
     def read(root: Path) -> Manifest:
         """Raises ConfigError when the folder is no finished store, or one of its files is not whole."""
         if not root.is_dir():
-            raise ConfigError(f"there is no folder {root} with basic features; make it with `{AGAIN}`")
+            raise ConfigError(f"there is no folder {root} with materialized features; make it with `{AGAIN}`")
         try:
             values: dict[str, Any] = json.loads((root / MANIFEST).read_text())
         except FileNotFoundError:
             raise ConfigError(
-                f"{root} has no {MANIFEST}: it is half-made or no folder of basic features; "
+                f"{root} has no {MANIFEST}: it is half-made or no folder of materialized features; "
                 f"delete it and run `{AGAIN}` again"
             ) from None
         except ValueError:
@@ -120,7 +121,7 @@ class Manifest:
 
 
 def feature_of(pipeline: Pipeline, name: str) -> Feature:
-    """The feature of a pipeline as it would be materialised.
+    """The feature of a pipeline as it would be materialized.
 
     Its digest covers the expression with its operators' code and resources (`Expr.digest`), where JSON fields
     lie, the columns by which tables are looked up, and for histories what makes a click count.

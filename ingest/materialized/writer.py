@@ -1,4 +1,4 @@
-"""Basic features are materialised: a log's examples become Parquet files in training order, once.
+"""Materialized features are materialized: a log's examples become Parquet files in training order, once.
 
     source ─► label join ─► look-ups ─► extraction of the chosen features ─► a Parquet writer per partition
 
@@ -46,7 +46,7 @@ I64 = npt.NDArray[np.int64]
 
 
 def choose(pipeline: Pipeline, names: Sequence[str] | None) -> tuple[Feature, ...]:
-    """The features to materialise, in the pipeline's order: those of the given names, or all that do not
+    """The features to materialize, in the pipeline's order: those of the given names, or all that do not
     depend on running statistics. Raises ConfigError for a name that cannot be one."""
     known = {**pipeline.plan.sparse, **pipeline.plan.dense}
     wanted = set(known if names is None else names)
@@ -61,7 +61,7 @@ def choose(pipeline: Pipeline, names: Sequence[str] | None) -> tuple[Feature, ..
         raise ConfigError(f"feature {min(taken)!r} is named like a column of the store; give it another name")
     chosen = tuple(feature_of(pipeline, name) for name in known if name in wanted.difference(running))
     if not chosen:
-        raise ConfigError("there is no feature to materialise: all depend on running statistics")
+        raise ConfigError("there is no feature to materialize: all depend on running statistics")
     return chosen
 
 

@@ -15,7 +15,7 @@ from livectr.ingest.language.byte_units import show_bytes
 from livectr.ingest.language.expr import Expr, RecentRef
 from livectr.ingest.plan.dag_layout import Arrangement, arrange
 from livectr.ingest.plan.memory import resident_bytes, result_bytes
-from livectr.ingest.plan.placement import Placement
+from livectr.ingest.plan.placement import DevicePlacement
 
 LETTER = 6.63
 """Width of a letter of the 11 px monospace font."""
@@ -78,7 +78,7 @@ class _Box:
         return BOX if self.below else CHIP
 
 
-def to_svg(placement: Placement) -> str:
+def to_svg(placement: DevicePlacement) -> str:
     """The drawing, as UTF-8 text."""
     plan = placement.plan
     boxes = [_node(placement, node) for node in plan.nodes]
@@ -113,7 +113,7 @@ def to_svg(placement: Placement) -> str:
     )
 
 
-def _node(placement: Placement, node: Expr) -> _Box:
+def _node(placement: DevicePlacement, node: Expr) -> _Box:
     size = show_bytes(result_bytes(node, placement.rows, placement.sizes))
     held = resident_bytes(node)
     device = placement.device_of(node)
@@ -142,7 +142,7 @@ def _columns(boxes: list[_Box], count: int) -> list[tuple[float, float]]:
     return columns
 
 
-def _header(placement: Placement) -> Iterator[str]:
+def _header(placement: DevicePlacement) -> Iterator[str]:
     plan, memory = placement.plan, placement.device_memory
     budget = placement.budget_bytes
     yield (
@@ -163,7 +163,7 @@ def _header(placement: Placement) -> Iterator[str]:
         yield f'<text class="faint" x="{x + 33:.1f}" y="76">copied from the CPU to the GPU</text>'
 
 
-def _bands(placement: Placement, columns: list[tuple[float, float]], height: float) -> Iterator[str]:
+def _bands(placement: DevicePlacement, columns: list[tuple[float, float]], height: float) -> Iterator[str]:
     memory = placement.device_memory
     for number, (left, right) in enumerate(columns):
         title, notes = "features", [f"{len(placement.plan.sparse)} sparse, {len(placement.plan.dense)} dense"]
@@ -191,7 +191,7 @@ def _joined(notes: list[str], room: int) -> str:
 
 
 def _edges(
-    placement: Placement,
+    placement: DevicePlacement,
     boxes: list[_Box],
     edges: list[tuple[int, int]],
     places: Arrangement,

@@ -40,7 +40,7 @@ class LayerPlacement:
 
 
 @dataclass(frozen=True, eq=False)
-class Placement:
+class DevicePlacement:
     """Where a plan's nodes are computed. All tuples are in plan order.
 
     cpu           nodes that the CPU computes for the device: their results are copied
@@ -108,7 +108,9 @@ class Placement:
         return _ids(self.device_nodes) - _ids(self.cpu)
 
 
-def place(plan: FeaturePlan, *, budget_bytes: int | None, rows: int, sizes: Sizes | None = None) -> Placement:
+def place(
+    plan: FeaturePlan, *, budget_bytes: int | None, rows: int, sizes: Sizes | None = None
+) -> DevicePlacement:
     """Places a plan for batches of `rows` rows; without a budget everything is on the GPU.
 
     Raises ConfigError when not even the features of such a batch fit into the budget.
@@ -139,7 +141,7 @@ def place(plan: FeaturePlan, *, budget_bytes: int | None, rows: int, sizes: Size
 
 def _split(
     plan: FeaturePlan, rows: int, sizes: Sizes, budget_bytes: int | None, on_gpu: Iterable[Expr]
-) -> Placement:
+) -> DevicePlacement:
     """The placement in which exactly `on_gpu` may be computed on the GPU."""
     allowed = _ids(on_gpu)
     too_big = tuple(node for node in plan.nodes if not node.is_root and id(node) not in allowed)
@@ -148,7 +150,7 @@ def _split(
     host = _needed(cpu)
     host_nodes = tuple(node for node in plan.nodes if id(node) in host)
     device_nodes = tuple(node for node in plan.nodes if id(node) in device)
-    return Placement(plan, rows, sizes, budget_bytes, cpu, host_nodes, device_nodes, too_big)
+    return DevicePlacement(plan, rows, sizes, budget_bytes, cpu, host_nodes, device_nodes, too_big)
 
 
 def _needed(targets: Iterable[Expr], stop: frozenset[int] = frozenset()) -> frozenset[int]:

@@ -88,7 +88,7 @@ inline void outer(int rows, const Real* in, int stride, const Real* out, Real* w
 
 // All parameters, or their gradients, padded with zeros.
 struct alignas(64) Parameters {
-    Real of_vector[K * FIRST], of_query[K * FIRST], of_product[K * FIRST];  // W_v + W_d, W_q - W_d, W_p
+    Real of_vector[K * FIRST], grad_query[K * FIRST], of_product[K * FIRST];  // W_v + W_d, W_q - W_d, W_p
     Real weights[HIDDEN > 1 ? weight_at(HIDDEN) : LANES];
     Real last[LAST];
     Real biases[UNITS], slopes[UNITS];
@@ -122,7 +122,7 @@ struct alignas(64) Parameters {
             for (int h = 0; h < WIDTHS[0]; ++h) {
                 const int from = k * WIDTHS[0] + h, to = k * FIRST + h;
                 of_vector[to] = v[from] + d[from];
-                of_query[to] = q[from] - d[from];
+                grad_query[to] = q[from] - d[from];
                 of_product[to] = product[from];
             }
         each([&](int64_t flat, Real& mine) { mine = p[flat]; });
@@ -134,8 +134,8 @@ struct alignas(64) Parameters {
             for (int h = 0; h < WIDTHS[0]; ++h) {
                 const int to = k * WIDTHS[0] + h, from = k * FIRST + h;
                 v[to] = of_vector[from];
-                q[to] = of_query[from];
-                d[to] = of_vector[from] - of_query[from];
+                q[to] = grad_query[from];
+                d[to] = of_vector[from] - grad_query[from];
                 product[to] = of_product[from];
             }
         each([&](int64_t flat, Real& mine) { p[flat] = mine; });
@@ -172,7 +172,7 @@ struct alignas(64) Own {
             for (int h = 0; h < FIRST; h += LANES) {
                 const int i = k * FIRST + h;
                 at(w + i) = load(unit.of_vector + i) + q[k] * load(unit.of_product + i);
-                at(base + h) += q[k] * load(unit.of_query + i);
+                at(base + h) += q[k] * load(unit.grad_query + i);
             }
     }
 };
@@ -284,7 +284,7 @@ inline void attend(const Real* p, const Real* values, const Lists& lists, const 
 
 // Gradients of one stretch of samples: those of values and query are written, those of parameters added.
 inline void attend_back(const Unit& unit, const Real* values, const int64_t* offsets, const Real* query,
-                        const Real* of_out, int64_t from, int64_t to, Real* of_values, Real* of_query,
+                        const Real* of_out, int64_t from, int64_t to, Real* grad_values, Real* grad_query,
                         Parameters& grads) {
     Tile tile;
     for (int64_t b = from; b < to; ++b) {
@@ -315,7 +315,7 @@ inline void attend_back(const Unit& unit, const Real* values, const int64_t* off
             outer<K, FIRST>(tile.rows, tile.v, VECTOR, first, of_own);
             multiply<WIDTHS[0], VECTOR>(tile.rows, first, FIRST, turned, of_v);
             for (int r = 0; r < tile.count; ++r)
-                std::copy(of_v + r * VECTOR, of_v + r * VECTOR + K, of_values + (i + r) * K);
+                std::copy(of_v + r * VECTOR, of_v + r * VECTOR + K, grad_values + (i + r) * K);
         }
         for (int k = 0; k < K; ++k) {
             Vec sums = {};
@@ -324,12 +324,12 @@ inline void attend_back(const Unit& unit, const Real* values, const int64_t* off
                 const Vec mine = load(of_own + j), base = load(of_base + h);
                 at(grads.of_vector + j) += mine;
                 at(grads.of_product + j) += q[k] * mine;
-                at(grads.of_query + j) += q[k] * base;
-                sums += load(unit.of_product + j) * mine + load(unit.of_query + j) * base;
+                at(grads.grad_query + j) += q[k] * base;
+                sums += load(unit.of_product + j) * mine + load(unit.grad_query + j) * base;
             }
             Real sum = 0;
             for (int lane = 0; lane < LANES; ++lane) sum += sums[lane];
-            of_query[b * K + k] = sum;
+            grad_query[b * K + k] = sum;
         }
     }
 }
@@ -348,20 +348,20 @@ extern "C" void attention_forward(const Real* p, const Real* values, const int64
     livectr::attention::attend(p, values, {offsets, same != 0}, query, samples, out);
 }
 
-// of_out [B, K] → of_values [nnz, K] of the vectors that are in lists, of_query [B, K], of_p. False: no memory.
+// of_out [B, K] → grad_values [nnz, K] of the vectors that are in lists, grad_query [B, K], grad_p. False: no memory.
 extern "C" bool attention_backward(const Real* p, const Real* values, const int64_t* offsets,
-                                   const Real* query, const Real* of_out, int64_t samples, Real* of_values,
-                                   Real* of_query, Real* of_p) try {
+                                   const Real* query, const Real* of_out, int64_t samples, Real* grad_values,
+                                   Real* grad_query, Real* grad_p) try {
     using namespace livectr::attention;
     const Unit unit(p);
     const int64_t grain = 1 + samples / BLOCKS;
     std::vector<Parameters> grads(size_t((samples + grain - 1) / grain));
     livectr::parallel_chunks(samples, grain, [&](int64_t from, int64_t to) {
-        attend_back(unit, values, offsets, query, of_out, from, to, of_values, of_query, grads[from / grain]);
+        attend_back(unit, values, offsets, query, of_out, from, to, grad_values, grad_query, grads[from / grain]);
     });
     Parameters sum = {};
     for (const Parameters& part : grads) sum.add(part);
-    sum.write_gradients(of_p);
+    sum.write_gradients(grad_p);
     return true;
 } catch (const std::bad_alloc&) {
     return false;

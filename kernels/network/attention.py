@@ -61,13 +61,13 @@ class AttentionKernel:
         """The gradient of what `forward` gave → those of values, query and parameters."""
         p, values, offsets, query = self._checked(parameters, values, offsets, query)
         of_out = contiguous(of_out, self.dtype, query.shape)
-        of_values, of_query, of_p = np.zeros_like(values), np.empty_like(query), np.empty_like(p)
+        grad_values, grad_query, grad_p = np.zeros_like(values), np.empty_like(query), np.empty_like(p)
         given = map(address, (p, values, offsets, query, of_out))
         if not self._library.attention_backward(
-            *given, len(query), *map(address, (of_values, of_query, of_p))
+            *given, len(query), *map(address, (grad_values, grad_query, grad_p))
         ):
             raise MemoryError("no memory for the gradients of an activation unit")
-        return of_values, of_query, of_p
+        return grad_values, grad_query, grad_p
 
     def _checked(
         self, parameters: Reals, values: Reals, offsets: I64, query: Reals

@@ -3,7 +3,7 @@
 #include "runtime/columns.cuh"
 #include "runtime/hash.cuh"
 
-// Whole numbers wrap around: unsigned arithmetic has the bits without the undefined behaviour.
+// Whole numbers wrap around: unsigned arithmetic has the bits without the undefined behavior.
 
 static __device__ __forceinline__ int32_t add(int32_t a, int32_t b) { return int32_t(uint32_t(a) + uint32_t(b)); }
 static __device__ __forceinline__ int64_t add(int64_t a, int64_t b) { return int64_t(uint64_t(a) + uint64_t(b)); }

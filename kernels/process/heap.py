@@ -9,7 +9,7 @@ MMAP_BYTES, TRIM_BYTES = 32 << 20, 256 << 20
 """Allocations of fewer bytes are kept when they are freed (glibc takes no more), up to so many in all."""
 
 
-def keep_memory() -> None:
+def tune_malloc() -> None:
     """Memory that a step, or a request, frees is there for the next one.
 
     Otherwise malloc hands megabytes back to the kernel again and again, which clears every page anew: 3,000

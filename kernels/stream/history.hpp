@@ -1,4 +1,4 @@
-// Behaviour histories as a sequential state machine (host only): per user the last n (item, ts), by ts.
+// Behavior histories as a sequential state machine (host only): per user the last n (item, ts), by ts.
 //
 // A query sees what was appended before it in the sequence, and of that only items whose time is not after its
 // own: nothing of a user's future, whatever order the log has.
@@ -10,7 +10,7 @@
 
 namespace {
 
-struct Behaviour {
+struct Behavior {
     int64_t item, ts;
 };
 
@@ -21,7 +21,7 @@ class HistoryTable {
     struct User {
         int64_t key;
         int64_t generation;           // that of the last append
-        std::vector<Behaviour> last;  // by (ts, arrival), at most n
+        std::vector<Behavior> last;  // by (ts, arrival), at most n
     };
 
     // What one `recent(…)` of a pipeline asks for, and what it got.
@@ -46,7 +46,7 @@ class HistoryTable {
     }
 
     // Replaces what is known of a user.
-    void assign(int64_t key, const Behaviour* last, int64_t count) {
+    void assign(int64_t key, const Behavior* last, int64_t count) {
         const uint32_t id = find_row(index_.view(), key);
         User& user = users_[id == NO_ROW ? create(key) : id];
         user.last.assign(last, last + count);
@@ -77,18 +77,18 @@ class HistoryTable {
 
     void touch(User& user) { user.generation = generation_; }
 
-    void add(User& user, Behaviour behaviour) {
+    void add(User& user, Behavior behavior) {
         auto& last = user.last;
         touch(user);
         if (last.size() == n_) {
-            if (behaviour.ts < last.front().ts) return;  // older than all that is kept
+            if (behavior.ts < last.front().ts) return;  // older than all that is kept
             last.erase(last.begin());
         } else if (last.size() == last.capacity()) {
             last.reserve(std::min(n_, std::max<size_t>(4, last.size() * 2)));  // never above n
         }
         auto at = last.end();
-        while (at != last.begin() && (at - 1)->ts > behaviour.ts) --at;
-        last.insert(at, behaviour);
+        while (at != last.begin() && (at - 1)->ts > behavior.ts) --at;
+        last.insert(at, behavior);
     }
 
     void query(uint32_t id, int64_t ts, Cut& cut) {
@@ -140,7 +140,7 @@ void history_take(void* table, int64_t cut, int32_t* offsets, int64_t* items) {
     std::copy(got.items.begin(), got.items.end(), items);
 }
 
-// Sizes of the export: users, behaviours.
+// Sizes of the export: users, behaviors.
 void history_export_sizes(void* table, int64_t since, int64_t* sizes) {
     sizes[0] = sizes[1] = 0;
     for (const auto* user : static_cast<HistoryTable*>(table)->changed(since)) {
@@ -153,9 +153,9 @@ void history_export(void* table, int64_t since, int64_t* users, int32_t* lengths
     for (const auto* user : static_cast<HistoryTable*>(table)->changed(since)) {
         *users++ = user->key;
         *lengths++ = int32_t(user->last.size());
-        for (const auto& behaviour : user->last) {
-            *items++ = behaviour.item;
-            *ts++ = behaviour.ts;
+        for (const auto& behavior : user->last) {
+            *items++ = behavior.item;
+            *ts++ = behavior.ts;
         }
     }
 }
@@ -163,7 +163,7 @@ void history_export(void* table, int64_t since, int64_t* users, int32_t* lengths
 void history_assign(void* table, int64_t m, const int64_t* users, const int32_t* lengths, const int64_t* items,
                     const int64_t* ts) {
     auto* history = static_cast<HistoryTable*>(table);
-    std::vector<Behaviour> last;
+    std::vector<Behavior> last;
     for (int64_t i = 0; i < m; ++i) {
         last.clear();
         for (int32_t j = 0; j < lengths[i]; ++j) last.push_back({*items++, *ts++});

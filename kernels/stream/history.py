@@ -1,4 +1,4 @@
-"""Behaviour histories of users: a Python face of `stream/history.hpp`."""
+"""Behavior histories of users: a Python face of `stream/history.hpp`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class HistoryTable:
         queries = m - int(np.count_nonzero(kind))
         answers = []
         for cut, size in enumerate(sizes):
-            check_offsets(int(size), "behaviours that a batch asks for")
+            check_offsets(int(size), "behaviors that a batch asks for")
             offsets, items = np.empty(queries + 1, np.int32), np.empty(size, np.int64)
             self._calls.history_take(self._handle, cut, offsets, items)
             answers.append((offsets, items))
@@ -90,12 +90,12 @@ class HistoryTable:
         """Histories with an append after mark `since`; all of them for 0."""
         sizes = np.empty(2, np.int64)
         self._calls.history_export_sizes(self._handle, since, sizes)
-        users, behaviours = (int(size) for size in sizes)
+        users, behaviors = (int(size) for size in sizes)
         out = Histories(
             np.empty(users, np.int64),
             np.empty(users, np.int32),
-            np.empty(behaviours, np.int64),
-            np.empty(behaviours, np.int64),
+            np.empty(behaviors, np.int64),
+            np.empty(behaviors, np.int64),
         )
         self._calls.history_export(self._handle, since, *out)
         return out
@@ -107,7 +107,7 @@ class HistoryTable:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "stream/history.hpp"\n', name="behaviour histories")
+    library = compile_host('#include "stream/history.hpp"\n', name="behavior histories")
     i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
     i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")

@@ -29,8 +29,10 @@ your own logs:
 LIVECTR_<NAME> variables and flags; the later wins."""
 
 FEATURES = """\
-Features that hardly change and cost much can be computed once (basic features). `materialize` reads the logs
-to their end, joins them, computes the features and writes them by instance id. `livectr train --basic DIR`
+Features that hardly change and cost much can be computed once (materialized features). `materialize` reads
+the logs
+to their end, joins them, computes the features and writes them by instance id. `livectr train --materialized
+DIR`
 reads them beside the logs and computes the rest: only the log columns that the rest needs are read. A feature
 whose expression has changed since is refused; one that is new is computed."""
 
@@ -131,7 +133,7 @@ def _simulate(commands: Any) -> None:
         help="time constant of tastes [7d]",
     )
     parser.add_argument(
-        "--eye",
+        "--image-effect",
         type=_spreads,
         default=(0.0, 0.35, 0.1),
         metavar="ALL,SEGMENT,OWN",
@@ -159,7 +161,9 @@ def _simulate(commands: Any) -> None:
         "--no-images", action="store_true", help="leave out the ads' pictures (topic ad_images)"
     )
     parser.add_argument(
-        "--hold", action="store_true", help="write the tables, then wait for a line on standard input"
+        "--wait-for-start",
+        action="store_true",
+        help="write the tables, then wait for a line on standard input",
     )
 
 
@@ -227,10 +231,10 @@ def _features(commands: Any) -> None:
         help="compute features once, for every training run that follows",
         description=FEATURES,
         epilog="examples:\n"
-        "  livectr features materialize --pipeline p.py --source file:/data/logs --out /data/basic\n"
-        "  livectr features materialize --pipeline p.py --source file:/data/logs --out /data/basic \\\n"
+        "  livectr features materialize --pipeline p.py --source file:logs --out once\n"
+        "  livectr features materialize --pipeline p.py --source file:logs --out once \\\n"
         "      --features words,query_x_title\n"
-        "  livectr train --pipeline p.py --source file:/data/logs --until-end --basic /data/basic",
+        "  livectr train --pipeline p.py --source file:logs --until-end --materialized once",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -242,7 +246,7 @@ def _features(commands: Any) -> None:
         "materialize",
         "materialize",
         "write the features of every example of a log to Parquet files",
-        "  livectr features materialize --pipeline p.py --source file:/data/logs --out /data/basic",
+        "  livectr features materialize --pipeline p.py --source file:/data/logs --out /data/materialized",
     )
     make.add_argument("--pipeline", required=True, metavar="FILE.py", help="the pipeline file")
     make.add_argument(

@@ -194,7 +194,7 @@ def simulate(given: argparse.Namespace) -> int:
             ad_interval_s=given.ad_interval,
             ad_life=given.ad_life,
             drift_s=given.drift,
-            eye=given.eye,
+            eye=given.image_effect,
             seed=given.seed,
         ),
         traffic=TrafficOptions(
@@ -209,7 +209,7 @@ def simulate(given: argparse.Namespace) -> int:
         real_time=not given.fast,
         ledger=given.ledger,
         images=not given.no_images,
-        hold=given.hold,
+        hold=given.wait_for_start,
     )
     counts = run(options, progress=lambda some: print(json.dumps(some), file=sys.stderr, flush=True))
     print(json.dumps(counts), flush=True)

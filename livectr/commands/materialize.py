@@ -56,7 +56,9 @@ def materialize(pipeline_file: str, *, source: str, out: Path, names: Sequence[s
             letters.close()
     sizes = column_bytes(out, manifest)
     console.print(table_of(out, manifest, sizes))
-    console.print(f"train with: livectr train --pipeline {pipeline_file} --basic {out}", soft_wrap=True)
+    console.print(
+        f"train with: livectr train --pipeline {pipeline_file} --materialized {out}", soft_wrap=True
+    )
     print(json.dumps(_summary(out, manifest, sizes)))
     sys.stdout.flush()
     return 0

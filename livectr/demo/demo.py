@@ -235,7 +235,7 @@ class _Demo:
         o = self.options
         part = self._livectr(
             "simulator",
-            *("simulate", "--to", self.source, "--hold", "--ledger", str(self.ledger)),
+            *("simulate", "--to", self.source, "--wait-for-start", "--ledger", str(self.ledger)),
             *("--rate", str(o.rate), "--seconds", str(o.seconds), "--seed", str(o.seed)),
             *("--label-window", f"{self.window_ms}ms", "--partitions", str(PARTITIONS)),
             *("--users", str(USERS), "--drift", str(DRIFT_S)),
@@ -252,7 +252,7 @@ class _Demo:
             # Clients ask from the first second on, so that they see the model begin to learn.
             *("--publish", self.redis_url, "--min-examples", "0"),
             *("--checkpoint", str(self.work / "checkpoint")),
-            *("--until-idle-s", str(UNTIL_IDLE_S), "--window-s", str(WINDOW_S)),
+            *("--until-idle-s", str(UNTIL_IDLE_S), "--metrics-window-s", str(WINDOW_S)),
             # Threads that wait for each other at every operation lose on cores that many processes share.
             *("--threads", "1"),
             *("--predictions", str(self.predictions), "--report", str(self.work / "train.json")),

@@ -16,7 +16,7 @@ from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Lookup
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.serving.request.lookup_rows import Facts, Wanted, fact_columns, recent_items
+from livectr.serving.request.lookup_rows import LookupRows, Wanted, lookup_columns, recent_items
 from livectr.serving.request.request import Rows
 from livectr.serving.version.reader import Reader
 
@@ -36,7 +36,7 @@ class Columns:
 class Assembler:
     """Makes record batches of the roots of `plan` out of requests."""
 
-    def __init__(self, pipeline: Pipeline, plan: FeaturePlan, reader: Reader, facts: Facts) -> None:
+    def __init__(self, pipeline: Pipeline, plan: FeaturePlan, reader: Reader, facts: LookupRows) -> None:
         self._keyspace = reader.keyspace
         self._facts = facts
         self._stream = pipeline.log.impressions
@@ -65,7 +65,7 @@ class Assembler:
             self._history_names(rows),
         )
         for (lookup, roots), facts in zip(self._lookups, found.rows, strict=True):
-            arrays |= fact_columns(lookup.table, facts, roots)
+            arrays |= lookup_columns(lookup.table, facts, roots)
             if lookup.on in rows.candidates:
                 own |= {root.name for root in roots}
         for root, value in zip(self._histories, found.histories, strict=True):

@@ -1,4 +1,4 @@
-"""Look-up rows and behaviour histories of a request, from Redis in one question.
+"""Look-up rows and behavior histories of a request, from Redis in one question.
 
 Look-up rows (users, ads) are kept for `fresh_s`; when Redis cannot be asked, or does not know them and is not
 known to be whole, the rows that were kept longer still answer. A history is one small value per request and
@@ -51,7 +51,7 @@ class Found:
     asked: bool
 
 
-class Facts:
+class LookupRows:
     """The latest look-up rows. fresh_s: how long a row is used before it is asked again.
 
     max_rows: when more are kept, all are dropped and asked again.
@@ -114,7 +114,7 @@ def _fresh(now: float, held: Mapping[int, _Entry], read: Mapping[int, bytes | No
     }
 
 
-def fact_columns(table: Table, rows: Sequence[Row], roots: Sequence[Expr]) -> dict[str, pa.Array]:
+def lookup_columns(table: Table, rows: Sequence[Row], roots: Sequence[Expr]) -> dict[str, pa.Array]:
     """The roots of `table` as arrays of n values; a row that is None gives nulls."""
     nothing = [None] * len(table.columns)
     whole = [nothing if row is None else row for row in rows]

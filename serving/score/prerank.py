@@ -28,9 +28,9 @@ from livectr.serving.options import ServeOptions
 from livectr.serving.request.assemble import Assembler
 from livectr.serving.request.features import RequestFeatures
 from livectr.serving.request.inline_content import Brought, parse_content
-from livectr.serving.request.lookup_rows import Facts, Wanted, fact_columns
+from livectr.serving.request.lookup_rows import LookupRows, Wanted, lookup_columns
 from livectr.serving.request.request import RequestSchema, Rows, check_string, strings
-from livectr.serving.score.row_lookup import Snapshot, at_one_version
+from livectr.serving.score.row_lookup import ConsistentVectors, at_one_version
 from livectr.serving.score.scorer import (
     TowerFeatures,
     TowerScorer,
@@ -39,7 +39,7 @@ from livectr.serving.score.scorer import (
     tower_features,
 )
 from livectr.serving.version.content import Contents
-from livectr.serving.version.follower import View
+from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.id_vectors import IdVectors
 from livectr.serving.version.near_cache import I32, Batch
 from livectr.serving.version.reader import Reader
@@ -54,7 +54,12 @@ class _Side:
     """One tower's features: from request columns to the batch that its fields pool."""
 
     def __init__(
-        self, pipeline: Pipeline, own: TowerFeatures, view: View, facts: Facts, limits: RequestLimits
+        self,
+        pipeline: Pipeline,
+        own: TowerFeatures,
+        view: VersionFollower,
+        facts: LookupRows,
+        limits: RequestLimits,
     ) -> None:
         whole = pipeline.plan
         looked_at = tuple(name for name in own.images if name not in own.fields)
@@ -90,7 +95,7 @@ class PreRanker:
     Raises ConfigError for a pipeline without pre-rank model.
     """
 
-    def __init__(self, pipeline: Pipeline, view: View, options: ServeOptions) -> None:
+    def __init__(self, pipeline: Pipeline, view: VersionFollower, options: ServeOptions) -> None:
         if pipeline.items is None:
             raise ConfigError("pre-rank needs items=, the look-up table of what is ranked")
         self._items = pipeline.items
@@ -98,7 +103,7 @@ class PreRanker:
         self._named = pipeline.items.columns[pipeline.items.key] == "string"
         self._view = view
         self._limits = limits = RequestLimits.of(options)
-        self._facts = Facts(view.reader, fresh_s=options.facts_fresh_s)
+        self._facts = LookupRows(view.reader, fresh_s=options.lookup_ttl_s)
         self._user = _Side(pipeline, tower_features(pipeline, "user"), view, self._facts, limits)
         self._item = _Side(pipeline, tower_features(pipeline, "item"), view, self._facts, limits)
         self.schema = RequestSchema(pipeline, self._user.plan.roots, limits, only_context=True)
@@ -120,7 +125,7 @@ class PreRanker:
         keys = None if candidates is None else key_of(candidates)
         user_at, asked = self._user.inputs(rows, lambda _: "context")
 
-        def answer(snapshot: Snapshot) -> _Answer:
+        def answer(snapshot: ConsistentVectors) -> _Answer:
             scorer = snapshot.served.scorer
             assert isinstance(scorer, TowerScorer)
             batch, dense, images = user_at(scorer.statistics)
@@ -178,7 +183,7 @@ class PreRanker:
 
     def _score(
         self,
-        snapshot: Snapshot,
+        snapshot: ConsistentVectors,
         scorer: TowerScorer,
         items: IdVectors,
         user: F32,
@@ -206,14 +211,16 @@ class PreRanker:
         whether Redis was asked."""
         root = self._items[self._items.key]
         found = self._facts.find([Wanted(self._items, keys)])
-        names = fact_columns(self._items, found.rows[0], [root])[root.name]
+        names = lookup_columns(self._items, found.rows[0], [root])[root.name]
         return [name or "" for name in names.to_pylist()], found.asked
 
 
 class _Answer:
     """Scores f32[n] of items with keys i64[n], at the snapshot's version."""
 
-    def __init__(self, snapshot: Snapshot, keys: I64, scores: F32, unknown: int, asked: bool) -> None:
+    def __init__(
+        self, snapshot: ConsistentVectors, keys: I64, scores: F32, unknown: int, asked: bool
+    ) -> None:
         self.snapshot = snapshot
         self.keys = keys
         self.scores = scores
@@ -233,10 +240,10 @@ def top(scores: F32, k: int) -> npt.NDArray[np.int64]:
     return chosen[np.argsort(-scores[chosen], kind="stable")]
 
 
-def prerank_view(pipeline: Pipeline, options: ServeOptions) -> View:
+def prerank_view(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
     """A pre-rank server's view: the towers' tables, and the item vectors."""
     fields = (*tower_features(pipeline, "user").fields, *tower_features(pipeline, "item").fields)
-    return View(
+    return VersionFollower(
         reader=Reader(options.redis, options.namespace, pipeline.fingerprint),
         role=ROLE,
         fingerprint=pipeline.fingerprint,

@@ -28,12 +28,12 @@ from livectr.serving.options import ServeOptions
 from livectr.serving.request.assemble import Assembler
 from livectr.serving.request.features import RequestFeatures
 from livectr.serving.request.inline_content import Brought, parse_content
-from livectr.serving.request.lookup_rows import Facts
+from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.request import RequestSchema, check_string, finite
-from livectr.serving.score.row_lookup import Snapshot, at_one_version
+from livectr.serving.score.row_lookup import ConsistentVectors, at_one_version
 from livectr.serving.score.scorer import RankScorer, content_fields, near_cache, sequence_fields
 from livectr.serving.version.content import Contents
-from livectr.serving.version.follower import View
+from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.near_cache import I32, Batch, List
 from livectr.serving.version.reader import Reader
 
@@ -43,12 +43,12 @@ ROLE = "rank"
 class Ranker:
     """Answers RankRequests from a view of Redis."""
 
-    def __init__(self, pipeline: Pipeline, view: View, options: ServeOptions) -> None:
+    def __init__(self, pipeline: Pipeline, view: VersionFollower, options: ServeOptions) -> None:
         self._limits = limits = RequestLimits.of(options)
         self.schema = RequestSchema(pipeline, pipeline.plan.roots, limits)
         self._view = view
         self._features = RequestFeatures(pipeline.plan, limits)
-        facts = Facts(view.reader, fresh_s=options.facts_fresh_s)
+        facts = LookupRows(view.reader, fresh_s=options.lookup_ttl_s)
         self._assembler = Assembler(pipeline, pipeline.plan, view.reader, facts)
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
         self._sequences = sequence_fields(pipeline)
@@ -65,7 +65,7 @@ class Ranker:
         columns, asked = self._assembler.columns(rows)
         features_at = self._features.of(columns, lambda i: f"candidates[{i}]")
 
-        def answer(snapshot: Snapshot) -> tuple[Snapshot, F32]:
+        def answer(snapshot: ConsistentVectors) -> tuple[ConsistentVectors, F32]:
             scorer = snapshot.served.scorer
             assert isinstance(scorer, RankScorer)
             features = features_at(scorer.statistics)
@@ -92,7 +92,7 @@ class Ranker:
             degraded_reason=self._view.reader.problem if degraded else "",
         )
 
-    def _vectors(self, snapshot: Snapshot, features: SharedFeatures) -> tuple[F32, dict[str, List]]:
+    def _vectors(self, snapshot: ConsistentVectors, features: SharedFeatures) -> tuple[F32, dict[str, List]]:
         """Pooled vectors f32[n, F, D], and by name the lists that the model needs."""
         shared, own = list(features.shared_fields), list(features.own_fields)
         if not shared:
@@ -117,7 +117,7 @@ class Ranker:
         return one.repeated(rows)
 
     def _look_up(
-        self, snapshot: Snapshot, features: Features, chosen: Sequence[int]
+        self, snapshot: ConsistentVectors, features: Features, chosen: Sequence[int]
     ) -> tuple[F32, dict[str, List]]:
         """The same of features of the chosen fields alone."""
         fields = tuple(self._fields[i] for i in chosen)
@@ -126,7 +126,9 @@ class Ranker:
         found = snapshot.vectors(batch)
         return found.pooled, {fields[i][0]: one for i, one in zip(sequences, found.lists, strict=True)}
 
-    def _content(self, snapshot: Snapshot, features: SharedFeatures, brought: Brought) -> dict[str, List]:
+    def _content(
+        self, snapshot: ConsistentVectors, features: SharedFeatures, brought: Brought
+    ) -> dict[str, List]:
         """By field, the vectors of the content that the model looks at."""
         lists: dict[str, tuple[I32, I64]] = {}
         shared = set()
@@ -156,9 +158,9 @@ class Ranker:
         return bids
 
 
-def rank_view(pipeline: Pipeline, options: ServeOptions) -> View:
+def rank_view(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
     """A rank server's view: every table, no item vectors."""
-    return View(
+    return VersionFollower(
         reader=Reader(options.redis, options.namespace, pipeline.fingerprint),
         role=ROLE,
         fingerprint=pipeline.fingerprint,

@@ -10,7 +10,7 @@ import numpy as np
 from livectr.protos.store import F32, I64, RowStatus
 from livectr.serving import metrics
 from livectr.serving.request.inline_content import Brought
-from livectr.serving.version.follower import Served, View
+from livectr.serving.version.follower import ModelVersion, VersionFollower
 from livectr.serving.version.near_cache import I32, Batch, List, NearCache, Vectors
 from livectr.serving.version.reader import DownError, Reader
 
@@ -21,13 +21,13 @@ class SupersededError(Exception):
     """A row is no longer readable at the served version: both its slots are newer."""
 
 
-class Snapshot:
+class ConsistentVectors:
     """The served version during one request.
 
     asked: False when Redis could not be asked for a row, or the row's bucket was not known to be whole.
     """
 
-    def __init__(self, served: Served, cache: NearCache, reader: Reader) -> None:
+    def __init__(self, served: ModelVersion, cache: NearCache, reader: Reader) -> None:
         self.served = served
         self.asked = True
         self._cache = cache
@@ -86,7 +86,9 @@ class Snapshot:
         return found
 
 
-def at_one_version(view: View, role: str, deadline: float | None, answer: Callable[[Snapshot], T]) -> T:
+def at_one_version(
+    view: VersionFollower, role: str, deadline: float | None, answer: Callable[[ConsistentVectors], T]
+) -> T:
     """What `answer` makes of one version; it runs again at a newer one when a row of the first is gone.
 
     Raises NotReadyError, DeadlineError, RefusedError.
@@ -94,7 +96,7 @@ def at_one_version(view: View, role: str, deadline: float | None, answer: Callab
     while True:
         with view.read(deadline) as (served, cache):
             try:
-                return answer(Snapshot(served, cache, view.reader))
+                return answer(ConsistentVectors(served, cache, view.reader))
             except SupersededError:
                 pass
         metrics.RETRIED.labels(role).inc()

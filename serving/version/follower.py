@@ -41,7 +41,7 @@ from livectr.serving.deadlines import end_of_wait
 from livectr.serving.errors import DeadlineError, NotReadyError
 from livectr.serving.version.content import Contents, ContentVectors
 from livectr.serving.version.id_vectors import IdVectors
-from livectr.serving.version.integrity import Standing, Trouble
+from livectr.serving.version.integrity import HealthIssue, ServingHealth
 from livectr.serving.version.near_cache import NearCache
 from livectr.serving.version.reader import Reader
 from livectr.serving.version.swap_lock import SwapLock
@@ -55,7 +55,7 @@ _BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True)
-class Served:
+class ModelVersion:
     """One version, as requests see it.
 
     dense: every dense tensor of the version by its published name. content: by name, what the model looks at.
@@ -73,7 +73,7 @@ class Served:
         return self.manifest.version
 
 
-class View:
+class VersionFollower:
     """Follows the published versions of one pipeline.
 
     fingerprint: the pipeline's. cache: makes an empty near-cache. build: makes the role's scorer of the dense
@@ -94,7 +94,7 @@ class View:
         lost_grace_s: float = 30.0,
     ) -> None:
         self.reader = reader
-        self.standing = Standing(role, lost_grace_s)
+        self.standing = ServingHealth(role, lost_grace_s)
         self._role = role
         self._fingerprint = fingerprint
         self._make_cache = cache
@@ -103,7 +103,7 @@ class View:
         self.contents = contents
         self._lock = SwapLock()
         self._swapped = threading.Condition()
-        self._served: Served | None = None
+        self._served: ModelVersion | None = None
         self._cache: NearCache | None = None
         self._raw: bytes | None = None
         self._emptied = ""
@@ -115,7 +115,7 @@ class View:
     # ── for requests ─────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
-    def read(self, deadline: float | None) -> Iterator[tuple[Served, NearCache]]:
+    def read(self, deadline: float | None) -> Iterator[tuple[ModelVersion, NearCache]]:
         """The served version and its cached rows; no swap happens inside.
 
         Raises NotReadyError before the first version, DeadlineError.
@@ -125,7 +125,7 @@ class View:
                 raise NotReadyError("no version has been published yet")
             yield self._served, self._cache
 
-    def peek(self) -> Served | None:
+    def peek(self) -> ModelVersion | None:
         """The served version, without holding it."""
         return self._served
 
@@ -207,7 +207,7 @@ class View:
         self._account(manifest, time.perf_counter() - started, first)
         return True
 
-    def _fetch(self, manifest: VersionManifest) -> Served | None:
+    def _fetch(self, manifest: VersionManifest) -> ModelVersion | None:
         """Step 2, but for the changed keys: weights, vectors of items and content. None: a blob is gone."""
         names = self.contents.blobs(manifest.content)
         items_at = [manifest.item_vectors] if self._with_items and manifest.item_vectors is not None else []
@@ -230,7 +230,7 @@ class View:
             dense,
             before.content if before else {},
         )
-        return Served(manifest, dense, items, self._build(manifest, dense), content)
+        return ModelVersion(manifest, dense, items, self._build(manifest, dense), content)
 
     def _changed(self, manifest: VersionManifest) -> dict[str, I64] | None:
         """Keys that changed since the served version; None when that is not known any more."""
@@ -247,7 +247,7 @@ class View:
                 changed.setdefault(table, []).append(keys)
         return {table: np.unique(np.concatenate(parts)) for table, parts in changed.items()}
 
-    def _swap(self, served: Served) -> None:
+    def _swap(self, served: ModelVersion) -> None:
         """Steps 3 and 4."""
         changed = self._changed(served.manifest)
         cache = self._cache
@@ -317,12 +317,12 @@ class View:
         metrics.STALE.labels(self._role).set(1)
         metrics.LOOKS_FAILED.labels(self._role, outcome).inc()
         if not known:
-            self.standing.trouble(Trouble.BROKEN, f"no newer version can be looked for: {error!r}")
+            self.standing.trouble(HealthIssue.BROKEN, f"no newer version can be looked for: {error!r}")
         elif outcome is Outcome.UNAVAILABLE:
-            self.standing.trouble(Trouble.REFUSED, f"Redis at {self.reader.url} refuses: {error}")
+            self.standing.trouble(HealthIssue.REFUSED, f"Redis at {self.reader.url} refuses: {error}")
         elif outcome is Outcome.EXIT:
             self.standing.trouble(
-                Trouble.MISUSED, f"Redis at {self.reader.url} cannot be used: {error}; change --redis"
+                HealthIssue.MISUSED, f"Redis at {self.reader.url} cannot be used: {error}; change --redis"
             )
         self.standing.tick()
 
@@ -359,11 +359,11 @@ class View:
         manifest = self._served.manifest
         loss = self.reader.loss(manifest)
         if loss is None and isinstance(self._failure, MismatchError):
-            loss = Trouble.FOREIGN, str(self._failure)
+            loss = HealthIssue.FOREIGN, str(self._failure)
         if loss is None:
             self.standing.well()
             return
-        if loss[0] is Trouble.EVICTED and self._emptied != manifest.whole:
+        if loss[0] is HealthIssue.EVICTED and self._emptied != manifest.whole:
             self._forget(manifest)
         self.reader.problem = loss[1]
         self.standing.trouble(*loss)

@@ -18,7 +18,7 @@ from livectr.serving import metrics
 log = logging.getLogger(__name__)
 
 
-class Trouble(StrEnum):
+class HealthIssue(StrEnum):
     """Kinds of trouble; the label of the metric."""
 
     MANIFEST = "manifest"
@@ -39,14 +39,14 @@ class Trouble(StrEnum):
     """The look for versions fails by an error that is none of Redis's."""
 
 
-class Standing:
+class ServingHealth:
     """One server's trouble, if any. grace_s: how long trouble may last before the health says so."""
 
     def __init__(self, role: str, grace_s: float) -> None:
         self._role = role
         self._grace_s = grace_s
         self._lock = threading.Lock()
-        self._kind: Trouble | None = None
+        self._kind: HealthIssue | None = None
         self._reason = ""
         self._since = 0.0
         self._tell: Callable[[bool], None] | None = None
@@ -72,7 +72,7 @@ class Standing:
         """There is no trouble."""
         self._set(None, "")
 
-    def trouble(self, kind: Trouble, reason: str) -> None:
+    def trouble(self, kind: HealthIssue, reason: str) -> None:
         """There is trouble of this kind; it began when the first kind in a row was reported."""
         self._set(kind, reason)
 
@@ -86,7 +86,7 @@ class Standing:
         """Lets time pass: health changes when the grace is over."""
         with self._lock:
             over = self._kind is not None and time.monotonic() - self._since >= self._grace_s
-            if over and self._kind is Trouble.MISUSED:
+            if over and self._kind is HealthIssue.MISUSED:
                 self._fatal = self._fatal or self._reason
             healthy = not over and not self._fatal
             if self._tell is None or healthy == self._told:
@@ -98,13 +98,13 @@ class Standing:
         elif not first:
             log.warning("%s is SERVING again", self._role)
 
-    def _set(self, kind: Trouble | None, reason: str) -> None:
+    def _set(self, kind: HealthIssue | None, reason: str) -> None:
         with self._lock:
             before = self._kind
             if before is None:
                 self._since = time.monotonic()
             self._kind, self._reason = kind, reason
-            for each in Trouble:
+            for each in HealthIssue:
                 metrics.TROUBLE.labels(self._role, each).set(int(each is kind))
         if kind is not before:
             if kind is not None:

@@ -37,7 +37,7 @@ from livectr.protos.store import (
 )
 from livectr.serving.errors import RefusedError, foreign_values
 from livectr.serving.version.evictions import EvictionWatch
-from livectr.serving.version.integrity import Trouble
+from livectr.serving.version.integrity import HealthIssue
 
 log = logging.getLogger(__name__)
 
@@ -175,22 +175,25 @@ class Reader:
             return values, True
         return values, None not in values or not self._evicted(serving)
 
-    def loss(self, manifest: VersionManifest) -> tuple[Trouble, str] | None:
+    def loss(self, manifest: VersionManifest) -> tuple[HealthIssue, str] | None:
         """Why the manifest's version is not known to be whole; None: it is. Raises one of REDIS_ERRORS."""
         every = range(BUCKETS)
         names = [*self.keyspace.sentinels(manifest.ns, every), *self.keyspace.sentinels(VALUES, every)]
         held = _mget(self._watch, [self.keyspace.manifest.encode(), *names])
         where = f"in Redis at {self.url}"
         if held.pop(0) is None:
-            return Trouble.MANIFEST, f"the manifest is gone {where}: it was emptied"
+            return HealthIssue.MANIFEST, f"the manifest is gone {where}: it was emptied"
         if not manifest.whole or held[:BUCKETS].count(manifest.whole.encode()) < BUCKETS:
-            return Trouble.ROWS, f"rows of version {manifest.version} are not known to be whole {where}"
+            return HealthIssue.ROWS, f"rows of version {manifest.version} are not known to be whole {where}"
         if held[BUCKETS:].count(self._fingerprint) < BUCKETS:
-            return Trouble.VALUES, f"look-up rows and histories are not known to be whole {where}"
+            return HealthIssue.VALUES, f"look-up rows and histories are not known to be whole {where}"
         self.evictions.look_sometimes(self._watch)
         if self.evictions.lost(manifest):
             policy = self.evictions.policy
-            return Trouble.EVICTED, f"keys were evicted {where} (maxmemory-policy {policy}, not noeviction)"
+            return (
+                HealthIssue.EVICTED,
+                f"keys were evicted {where} (maxmemory-policy {policy}, not noeviction)",
+            )
         return None
 
     def _not_whole(

@@ -24,7 +24,7 @@ def trained() -> table_2.Found:
 
 
 def test_a_batch_is_the_papers_in_small() -> None:
-    """DICM §7.3: 60,000 examples, 32.6 behaviours a sample, 320,000 images and 1.4 million other IDs."""
+    """DICM §7.3: 60,000 examples, 32.6 behaviors a sample, 320,000 images and 1.4 million other IDs."""
     log = table_2.PAPER
     batches = [log.batches(rank, 4, 1)[0] for rank in range(4)]
     fields = log.fields.index(CLICKED_IMAGES), log.fields.index(IMAGE)

@@ -49,15 +49,15 @@ def test_every_size_grows_alone() -> None:
         assert sum(getattr(point, axis) != getattr(BASE, axis) for axis in AXES) <= 1
 
 
-@pytest.mark.parametrize("travel", ["partial", "vectors", "rows"])
-def test_formulas_by_hand(travel: str) -> None:
+@pytest.mark.parametrize("field_exchange", ["partial", "vectors", "rows"])
+def test_formulas_by_hand(field_exchange: str) -> None:
     point = replace(BASE, n=4, b=8, f=3, k=1)
     by_hand = {
         "partial": 8 * 0.75 * 8 * (64 + 2),
         "vectors": 8 * 3 / 16 * 8 * 3 * 2,
         "rows": 8 * 0.75 * 5 * 2,
     }
-    assert point.predicted(travel, 5) == pytest.approx(by_hand[travel])  # type: ignore[arg-type]
+    assert point.predicted(field_exchange, 5) == pytest.approx(by_hand[field_exchange])  # type: ignore[arg-type]
 
 
 def test_page_and_picture_are_of_the_rows() -> None:

@@ -3,7 +3,7 @@
     python -m tests.faults.referee --pipeline FILE --rank HOST:PORT --redis URL --checkpoint DIR --archive DIR
 
 A reply of version v must have the scores of the model that was committed at the step of v, or be marked
-degraded. Look-up rows do not change in the runs that are judged. A behaviour history is not versioned: it is
+degraded. Look-up rows do not change in the runs that are judged. A behavior history is not versioned: it is
 read from Redis before and after each question, and a question whose history changed meanwhile is left out.
 
 Prints a JSON line of counts about every second, and a last one when SIGTERM tells it to stop:
@@ -43,7 +43,7 @@ from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_facts
 from livectr.serving.client import RankClient
-from livectr.serving.request.lookup_rows import fact_columns, recent_items
+from livectr.serving.request.lookup_rows import lookup_columns, recent_items
 from livectr.simulator.records import CONTEXTS
 from livectr.simulator.traffic import TICK_MS
 from livectr.simulator.truth import PAGES, POSITIONS
@@ -218,7 +218,7 @@ class Referee:
             table = lookup.table
             ids = ads if lookup.on == "ad_id" else [context[lookup.on]] * n
             rows = [self._facts[table.topic][id] for id in ids]
-            arrays |= fact_columns(table, rows, pipeline.lookup_roots[table.topic])
+            arrays |= lookup_columns(table, rows, pipeline.lookup_roots[table.topic])
         for root, value in zip(pipeline.history_roots, histories, strict=True):
             assert isinstance(root.ref, RecentRef)
             items = recent_items(root.ref, value, now_ms)

@@ -58,7 +58,7 @@ SETTLED_S = 20.0
 RESTARTS = 1000
 
 
-class Trouble:
+class HealthIssue:
     """The parts, and what can be done to them. Every method of TROUBLES makes one trouble and ends it."""
 
     def __init__(self, work: Path, stack: ExitStack, seconds: float, rate: float, seed: int) -> None:
@@ -356,7 +356,7 @@ def main() -> int:
     with ExitStack() as stack:
         work = given.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="livectr-trouble-")))
         work.mkdir(parents=True, exist_ok=True)
-        trouble = Trouble(work, stack, given.seconds, given.rate, given.seed)
+        trouble = HealthIssue(work, stack, given.seconds, given.rate, given.seed)
         try:
             trouble.start()
             found = trouble.run(given.every, lambda line: console.print(line, markup=False, highlight=False))

@@ -143,7 +143,7 @@ def expected_partition(logs: Logs, partition: int, *, correct_late: bool = False
         seen = history.setdefault(user, [])
         if kind == CLICK and status != DUPLICATE:
             seen.append((ts, row["ad_id"]))
-            seen.sort(key=lambda behaviour: behaviour[0])
+            seen.sort(key=lambda behavior: behavior[0])
             del seen[:-3]
         if kind == CLICK and status == LATE and slot >= 0:
             late.append((place[0], slot))

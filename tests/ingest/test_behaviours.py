@@ -1,4 +1,4 @@
-"""Behaviours: roots that share a table, their changes, and their way through Arrow."""
+"""Behaviors: roots that share a table, their changes, and their way through Arrow."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livectr.ingest.join.histories import Behaviours
+from livectr.ingest.join.histories import BehaviorHistories
 from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream, recent
@@ -27,14 +27,16 @@ EVENTS = st.lists(
 """click or impression, user, time, item"""
 
 
-def advance(behaviours: Behaviours, events: list[tuple[bool, int, int, int]]) -> dict[str, list[list[int]]]:
+def advance(
+    behaviors: BehaviorHistories, events: list[tuple[bool, int, int, int]]
+) -> dict[str, list[list[int]]]:
     is_click = np.array([event[0] for event in events], bool)
     user, ts = (np.array([event[i] for event in events], np.int64) for i in (1, 2))
     items = [event[3] for event in events if event[0]]
     batch = pa.record_batch(
         {"ad": pa.array([f"ad{i}" for i in items], pa.string()), "shop": pa.array(items, pa.int64())}
     )
-    found = behaviours.advance(is_click, user, ts, batch if items else None)
+    found = behaviors.advance(is_click, user, ts, batch if items else None)
     return {name: answers.to_pylist() for name, answers in found.items()}
 
 
@@ -49,7 +51,7 @@ def brute_force(events: list[tuple[bool, int, int, int]]) -> dict[str, list[list
                 if ref.where is not None and item < 2:
                     continue
                 past.append((ts, ad_key[item] if ref.column == "ad" else item))
-                past.sort(key=lambda behaviour: behaviour[0])
+                past.sort(key=lambda behavior: behavior[0])
                 del past[:-kept]
             else:
                 answers[root.name].append([i for t, i in past if 0 <= ts - t <= ref.within_ms][-ref.n :])
@@ -59,9 +61,9 @@ def brute_force(events: list[tuple[bool, int, int, int]]) -> dict[str, list[list
 @settings(max_examples=200, deadline=None)
 @given(EVENTS, st.integers(0, 60))
 def test_equals_a_list_per_user_over_a_restart(events: list[tuple[bool, int, int, int]], cut: int) -> None:
-    first = Behaviours(ROOTS)
+    first = BehaviorHistories(ROOTS)
     answers = advance(first, events[:cut])
-    second = Behaviours(ROOTS)
+    second = BehaviorHistories(ROOTS)
     second.restore(first.export())
     for name, more in advance(second, events[cut:]).items():
         answers[name] += more
@@ -70,17 +72,17 @@ def test_equals_a_list_per_user_over_a_restart(events: list[tuple[bool, int, int
 
 
 def test_changes_are_cut_to_each_root() -> None:
-    behaviours = Behaviours(ROOTS)
-    advance(behaviours, [(True, user, t, t % 6) for t in range(10) for user in (7, 8)])
-    behaviours.mark()
-    advance(behaviours, [(True, 8, 20, 1), (False, 7, 30, 0)])
-    changed = behaviours.changed(1)
+    behaviors = BehaviorHistories(ROOTS)
+    advance(behaviors, [(True, user, t, t % 6) for t in range(10) for user in (7, 8)])
+    behaviors.mark()
+    advance(behaviors, [(True, 8, 20, 1), (False, 7, 30, 0)])
+    changed = behaviors.changed(1)
     assert [histories.users.tolist() for histories in changed.values()] == [[8]] * 3 + [[]]
     assert [histories.lengths.tolist() for histories in changed.values()] == [[4], [2], [3], []]
     assert changed[ROOTS[1].name].ts.tolist() == [9, 20]
     assert changed[ROOTS[2].name].items.tolist() == [2, 3, 1]
-    assert [len(h.users) for h in behaviours.changed(0).values()] == [2] * 4
-    assert Behaviours(()).advance(np.zeros(0, bool), *(np.zeros(0, np.int64),) * 2, None) == {}
+    assert [len(h.users) for h in behaviors.changed(0).values()] == [2] * 4
+    assert BehaviorHistories(()).advance(np.zeros(0, bool), *(np.zeros(0, np.int64),) * 2, None) == {}
 
 
 def test_conditions_are_of_the_clicks() -> None:

@@ -228,7 +228,7 @@ def test_finish_releases_what_waits(tmp_path: Path) -> None:
         world=1,
         until_end=False,
         until_idle_s=0.2,
-        idle_s=0.1,
+        idle_partition_s=0.1,
         dead_letters=DeadLetters(None),
     )
     rows = []

@@ -42,7 +42,13 @@ def test_a_record_from_the_future_is_held_and_said_and_given_up_when_the_log_goe
         file.write_text("".join(json.dumps(row) + "\n" for row in rows[:stop]))
     letters = DeadLetters(None)
     source = ExampleSource(
-        pipeline(), f"file:{tmp_path}", rank=0, world=1, until_end=False, idle_s=0.5, dead_letters=letters
+        pipeline(),
+        f"file:{tmp_path}",
+        rank=0,
+        world=1,
+        until_end=False,
+        idle_partition_s=0.5,
+        dead_letters=letters,
     )
     poll_until(source, lambda: "topic clicks partition 0 has held others back" in caplog.text)
     assert metric("livectr_doubtful_events", "clicks", 0) == 1
@@ -75,7 +81,7 @@ def test_a_topic_that_gives_nothing_later_is_named(
         rank=0,
         world=1,
         until_end=False,
-        idle_s=3600,
+        idle_partition_s=3600,
         dead_letters=DeadLetters(None),
     )
     poll_until(source, lambda: "topic clicks partition 1 has held others back" in caplog.text)

@@ -29,7 +29,7 @@ def test_silence_counts_from_when_the_broker_answers_again(tmp_path: Path) -> No
             world=1,
             until_end=False,
             until_idle_s=3600.0,
-            idle_s=1800.0,
+            idle_partition_s=1800.0,
             dead_letters=DeadLetters(None),
         )
 

@@ -14,7 +14,7 @@ from livectr.ingest.language.expr import ColumnRef, Device, Expr, RecentRef, col
 from livectr.ingest.language.resources import Array, Resource, Statistic
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.memory import Memory, Sizes, memory_of, resident_bytes, result_bytes, working_set
-from livectr.ingest.plan.placement import Placement, place
+from livectr.ingest.plan.placement import DevicePlacement, place
 from livectr.kernels.errors import ConfigError
 
 A, TEXT = column(ColumnRef("t", "a"), "int64"), column(ColumnRef("t", "s"), "string")
@@ -205,7 +205,7 @@ class TestMemory:
 
 
 def test_display_ads_fits_a_small_gpu() -> None:
-    placed: Placement = place(display_ads().plan, budget_bytes=64 << 20, rows=4096)
+    placed: DevicePlacement = place(display_ads().plan, budget_bytes=64 << 20, rows=4096)
     assert not placed.too_big and placed.device_memory.peak < 64 << 20
 
 

@@ -1,4 +1,4 @@
-"""Behaviour histories against a list per user."""
+"""Behavior histories against a list per user."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -176,7 +176,7 @@ def test_a_pipeline_without_such_models_is_refused() -> None:
         runs_of(no_dicm, ("images",))
     with pytest.raises(ConfigError, match=r"prerank=TwoTower"):
         runs_of(no_dicm, ("prerank",))
-    no_pairs = replace(given, rank=replace(given.rank, target=(), behaviours=()))
+    no_pairs = replace(given, rank=replace(given.rank, target=(), behaviors=()))
     with pytest.raises(ConfigError, match="DIN needs pairs"):
         runs_of(no_pairs, ("basic_net",))
 

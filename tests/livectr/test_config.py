@@ -17,9 +17,14 @@ def test_each_source_wins_over_the_one_before(tmp_path: Path) -> None:
         {"batch_size": "4"},
         toml=toml,
         environment={"LIVECTR_BATCH_SIZE": "3", "LIVECTR_IDLE_S": "3"},
-        pipeline={"batch_size": 1, "idle_s": 1, "seed": 1, "window_s": 1},
+        pipeline={"batch_size": 1, "idle_partition_s": 1, "seed": 1, "metrics_window_s": 1},
     )
-    assert (settings.batch_size, settings.idle_s, settings.seed, settings.window_s) == (4, 3.0, 2, 1.0)
+    assert (settings.batch_size, settings.idle_partition_s, settings.seed, settings.metrics_window_s) == (
+        4,
+        3.0,
+        2,
+        1.0,
+    )
 
 
 def test_defaults_are_those_of_the_options() -> None:
@@ -33,9 +38,9 @@ def test_defaults_are_those_of_the_options() -> None:
 @pytest.mark.parametrize(
     ("text", "name", "value"),
     [
-        ("500ms", "idle_s", 0.5),
-        ("2m", "idle_s", 120.0),
-        ("14d", "window_s", 14 * 86400.0),
+        ("500ms", "idle_partition_s", 0.5),
+        ("2m", "idle_partition_s", 120.0),
+        ("14d", "metrics_window_s", 14 * 86400.0),
         ("1.5s", "batch_interval_ms", 1500),
         ("250", "batch_interval_ms", 250),
         ("8GiB", "gpu_budget", 8 << 30),
@@ -60,7 +65,7 @@ def test_values_are_read_in_the_unit_of_their_name(text: str, name: str, value: 
         ({"batch_size": "1.5"}, "must be a whole number"),
         ({"batch_size": "many"}, "must be a number"),
         ({"publish_interval_s": "0"}, "must be more than 0"),
-        ({"idle_s": "3 parsecs"}, "must be a number or a duration"),
+        ({"idle_partition_s": "3 parsecs"}, "must be a number or a duration"),
         ({"source": "kafak://x:1"}, "must begin with kafka:// or file:"),
         ({"gpu_budget": "8 GiBs"}, 'must be bytes or an amount of memory like "512MiB", "8GiB"'),
         ({"gpu_budget": "-1"}, "must be at least 0"),

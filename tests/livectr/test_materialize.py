@@ -1,4 +1,4 @@
-"""`livectr features materialize` and `livectr train --basic`: the same model, out of fewer bytes."""
+"""`livectr features materialize` and `livectr train --materialized`: the same model, out of fewer bytes."""
 
 import json
 import os
@@ -28,14 +28,14 @@ from tests.trainer.ad_logs import ad_pipeline
 pipeline = ad_pipeline()
 """
 ROOT = Path(__file__).parents[2]
-CHOSEN = "hour,age,category,age_x_category,behaviours,tag_pairs,price"
+CHOSEN = "hour,age,category,age_x_category,behaviors,tag_pairs,price"
 FAILING = (100, 2_000)
 """Impressions of which tag_pairs cannot be extracted."""
 
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Logs, a pipeline file, and what training without basic features gives."""
+    """Logs, a pipeline file, and what training without materialized features gives."""
     desk = tmp_path_factory.mktemp("desk")
     write_files(desk / "logs", IMPRESSIONS, failing=FAILING)
     (desk / "p.py").write_text(PIPELINE)
@@ -44,9 +44,9 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def basic(desk: Path) -> Path:
-    assert main([*command(desk), "--out", str(desk / "basic"), "--features", CHOSEN]) == 0
-    return desk / "basic"
+def materialized(desk: Path) -> Path:
+    assert main([*command(desk), "--out", str(desk / "materialized"), "--features", CHOSEN]) == 0
+    return desk / "materialized"
 
 
 def command(desk: Path) -> list[str]:
@@ -62,7 +62,7 @@ def train(desk: Path, name: str, *, world: int = 1, **options: object) -> dict[s
 
 
 def test_it_tells_what_it_wrote(desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "basic"
+    out = tmp_path / "materialized"
     assert main([*command(desk), "--out", str(out)]) == 0
     told = capsys.readouterr()
     summary = json.loads(told.out)
@@ -72,7 +72,7 @@ def test_it_tells_what_it_wrote(desk: Path, tmp_path: Path, capsys: pytest.Captu
     names = [feature.name for feature in choose(load_pipeline(desk / "p.py"), None)]
     assert list(summary["features"]) == names and set(CHOSEN.split(",")) < set(names)
     assert all(size > 0 for size in summary["features"].values())
-    for said in (f"{IMPRESSIONS:,} rows", f"{len(names)} features", f"--basic {out}"):
+    for said in (f"{IMPRESSIONS:,} rows", f"{len(names)} features", f"--materialized {out}"):
         assert said in told.err
     assert main([*command(desk), "--out", str(out)]) == 2
     assert "exists; delete it or name another folder" in capsys.readouterr().err
@@ -89,8 +89,8 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         assert "livectr features materialize --pipeline p.py" in capsys.readouterr().out
 
 
-def test_the_same_model_out_of_fewer_bytes(desk: Path, basic: Path) -> None:
-    report = train(desk, "read", basic=str(basic))
+def test_the_same_model_out_of_fewer_bytes(desk: Path, materialized: Path) -> None:
+    report = train(desk, "read", materialized=str(materialized))
     computed = json.loads((desk / "computed.json").read_text())
     assert_same(Result(desk / "read"), Result(desk / "computed"))
     for told in (report, computed):
@@ -99,17 +99,22 @@ def test_the_same_model_out_of_fewer_bytes(desk: Path, basic: Path) -> None:
     read, before = report["stream"]["bytes_read"], computed["stream"]["bytes_read"]
     assert read["impressions"] == before["impressions"] > 0  # JSON lines are read whole
     assert "users" not in read and before["users"] > 0  # their ages are read from the store
-    assert read["basic features"] > 0 and "basic features" not in before
+    assert read["materialized features"] > 0 and "materialized features" not in before
 
 
-def test_two_ranks(desk: Path, basic: Path) -> None:
-    train(desk, "two", world=2, basic=str(basic))
+def test_two_ranks(desk: Path, materialized: Path) -> None:
+    train(desk, "two", world=2, materialized=str(materialized))
     assert_close(Result(desk / "two"), Result(desk / "computed"))
 
 
-def test_killed_anywhere_it_goes_on(desk: Path, basic: Path) -> None:
+def test_killed_anywhere_it_goes_on(desk: Path, materialized: Path) -> None:
     root = desk / "killed"
-    options = {**OPTIONS, "source": f"file:{desk / 'logs'}", "checkpoint": str(root), "basic": str(basic)}
+    options = {
+        **OPTIONS,
+        "source": f"file:{desk / 'logs'}",
+        "checkpoint": str(root),
+        "materialized": str(materialized),
+    }
     rng = random.Random()
     kills = 0
     while kills < 2 and kill_somewhere(start(1, options), root, rng, kill_group):
@@ -119,8 +124,9 @@ def test_killed_anywhere_it_goes_on(desk: Path, basic: Path) -> None:
     assert_same(Result(root), Result(desk / "computed"))
 
 
-def test_parquet_logs_are_read_by_column(desk: Path, basic: Path, tmp_path: Path) -> None:
-    """The JSON logs as Parquet with 27 columns more: training reads what it uses, with --basic less."""
+def test_parquet_logs_are_read_by_column(desk: Path, materialized: Path, tmp_path: Path) -> None:
+    """The JSON logs as Parquet with 27 columns more: training reads what it uses, with --materialized
+    less."""
     logs = tmp_path / "logs"
     rng = np.random.default_rng(0)
     for path in (file for topic in TOPICS for file in (desk / "logs" / topic).iterdir()):
@@ -133,18 +139,18 @@ def test_parquet_logs_are_read_by_column(desk: Path, basic: Path, tmp_path: Path
         pq.write_table(table, target)
     size = sum(path.stat().st_size for path in (logs / "impressions").iterdir())
     computed = train(tmp_path, "computed")["stream"]["bytes_read"]
-    read = train(tmp_path, "read", basic=str(basic))["stream"]["bytes_read"]
+    read = train(tmp_path, "read", materialized=str(materialized))["stream"]["bytes_read"]
     assert 0 < read["impressions"] <= computed["impressions"] < 0.15 * size
     assert_same(Result(tmp_path / "read"), Result(tmp_path / "computed"))
 
 
-def test_training_refuses(desk: Path, basic: Path, tmp_path: Path) -> None:
+def test_training_refuses(desk: Path, materialized: Path, tmp_path: Path) -> None:
     """Before any state is touched, one sentence and exit code 2."""
     for folder, says in ((tmp_path, "half-made"), (tmp_path / "nowhere", "there is no folder")):
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "livectr", "train", "--pipeline", str(desk / "p.py")),
-                *("--source", f"file:{desk / 'logs'}", "--until-end", "--basic", str(folder)),
+                *("--source", f"file:{desk / 'logs'}", "--until-end", "--materialized", str(folder)),
                 *("--checkpoint", str(tmp_path / "c")),
             ],
             capture_output=True,

@@ -142,7 +142,7 @@ def test_a_look_up_table_with_other_columns(tmp_path: Path, train: Learner) -> N
     )
 
 
-def test_materialising_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_materializing_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_arrow(tmp_path / "logs", "shown", [row(number) for number in range(500)])
     (tmp_path / "p.py").write_text(MISSPELT)
     source, out = f"file:{tmp_path / 'logs'}", str(tmp_path / "out")

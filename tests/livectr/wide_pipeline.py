@@ -17,9 +17,9 @@ pipeline = Pipeline(
         ad=log.ad_id,
         category=ads.category,
         pair=cross(log.user_id, log.ad_id),
-        behaviours=recent(clicks.ad_id, n=5, within="1h"),
+        behaviors=recent(clicks.ad_id, n=5, within="1h"),
     ),
     rank=DeepFM(dim=4, hidden=(8,)),
-    prerank=TwoTower(user=("user", "behaviours"), item=("ad", "category"), dim=4, hidden=(8,), out=4),
+    prerank=TwoTower(user=("user", "behaviors"), item=("ad", "category"), dim=4, hidden=(8,), out=4),
     items=ads,
 )

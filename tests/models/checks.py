@@ -25,7 +25,7 @@ from tests.models.inputs import Inputs, image_dim
 from tests.models.one_rank import OneRank, batch
 
 NOWHERE = "nowhere"
-NAMES = ("ad_image", "behaviors", "ad")
+NAMES = ("ad_image", "behavior_images", "ad")
 """Settings that are the name of one feature."""
 
 

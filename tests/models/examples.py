@@ -43,12 +43,12 @@ EXAMPLES: dict[str, tuple[ModelConfig, bool]] = {
     "xDeepFM": (XDeepFM(dim=4, cin=(3, 2), hidden=(8, 5)), False),
     "AutoInt": (AutoInt(dim=4, layers=2, heads=2, out=3), False),
     "AutoInt+": (AutoInt(dim=4, layers=1, heads=2, out=3, deep=(8, 5)), False),
-    "DIN": (DIN(target=("C2",), behaviours=("C6",), dim=4, hidden=(8, 5), attention=(6,)), True),
+    "DIN": (DIN(target=("C2",), behaviors=("C6",), dim=4, hidden=(8, 5), attention=(6,)), True),
     "DIN, two lists": (
-        DIN(target=("C2", "C1"), behaviours=("C6", "C3"), dim=4, hidden=(8,), attention=(6, 3)),
+        DIN(target=("C2", "C1"), behaviors=("C6", "C3"), dim=4, hidden=(8,), attention=(6, 3)),
         True,
     ),
-    "DIEN": (DIEN(target=("C2",), behaviours=("C6",), dim=4, hidden=(8, 5), state=3), True),
+    "DIEN": (DIEN(target=("C2",), behaviors=("C6",), dim=4, hidden=(8, 5), state=3), True),
     "TwoTower": (
         TwoTower(user=("C1", "C3", "C5", "I1"), item=("C2", "C4", "I3"), dim=4, hidden=(8,), out=6),
         False,
@@ -59,9 +59,9 @@ EXAMPLES: dict[str, tuple[ModelConfig, bool]] = {
 
 def dicm(**settings: Any) -> DICM:
     """C2 is the ad and its image, C6 the clicked ads and theirs."""
-    named: dict[str, Any] = {"target": ("C2",), "behaviours": ("C6",), "concat_length": 2}
+    named: dict[str, Any] = {"target": ("C2",), "behaviors": ("C6",), "concat_length": 2}
     small: dict[str, Any] = {"image_dim": 3, "dim": 4, "hidden": (8, 5), "attention": (6,)}
-    return DICM(ad_image="C2", behaviors="C6", ad="C1", **(named | small | settings))
+    return DICM(ad_image="C2", behavior_images="C6", ad="C1", **(named | small | settings))
 
 
 CONTENT_EXAMPLES: dict[str, tuple[ModelConfig, bool, tuple[str, ...]]] = {

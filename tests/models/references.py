@@ -191,15 +191,15 @@ def autoint(c: AutoInt, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) 
 
 
 def with_interests(c: DIN | DIEN | DICM, p: P, row: Tensor, x: Tensor, interests: list[Tensor]) -> Tensor:
-    """The first layer's product, with interests for the behaviours."""
-    others = [name for name in FIELDS + DENSE if name not in c.behaviours]
+    """The first layer's product, with interests for the behaviors."""
+    others = [name for name in FIELDS + DENSE if name not in c.behaviors]
     return first_layer(p, "first", row, x, others) + torch.cat(interests) @ p["interests"]
 
 
-def attended(p: P, unit: str, behaviours: Tensor, query: Tensor) -> Tensor:
-    """Σ a(b, q) b, behaviour by behaviour and layer by layer."""
+def attended(p: P, unit: str, behaviors: Tensor, query: Tensor) -> Tensor:
+    """Σ a(b, q) b, behavior by behavior and layer by layer."""
     interest = torch.zeros_like(query)
-    for b in behaviours:
+    for b in behaviors:
         x = torch.cat([b, query, b - query, b * query])
         layer = 0
         while f"{unit}.slopes.{layer}" in p:
@@ -213,8 +213,8 @@ def attended(p: P, unit: str, behaviours: Tensor, query: Tensor) -> Tensor:
 def din_interests(c: DIN | DICM, p: P, row: Tensor, lists: dict[str, Tensor]) -> list[Tensor]:
     """Of every pair of fields."""
     return [
-        attended(p, f"units.{i}", lists[behaviours], row[FIELDS.index(target)])
-        for i, (behaviours, target) in enumerate(zip(c.behaviours, c.target, strict=True))
+        attended(p, f"units.{i}", lists[behaviors], row[FIELDS.index(target)])
+        for i, (behaviors, target) in enumerate(zip(c.behaviors, c.target, strict=True))
     ]
 
 
@@ -226,7 +226,7 @@ def din(c: DIN, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tenso
 def aggregate(
     name: str, p: P, prefix: str, images: Tensor, ad_image: Tensor | None, ad: Tensor, length: int
 ) -> Tensor:
-    """One sample's behaviour images f64[n, W], oldest first → f64[width] (DICM §5.2)."""
+    """One sample's behavior images f64[n, W], oldest first → f64[width] (DICM §5.2)."""
     nothing = torch.zeros(images.shape[1], dtype=torch.float64)
     if name == "concat":
         return torch.cat([*reversed(list(images)), *[nothing] * length][:length])
@@ -246,7 +246,7 @@ def dicm(c: DICM, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Ten
         ad_image = sum(lists[f"content.{c.ad_image}"], torch.zeros(c.image_dim, dtype=torch.float64))
         images.append(ad_image)
     if c.images in ("behaviors", "joint"):
-        seen, ad = lists[f"content.{c.behaviors}"], row[FIELDS.index(c.ad)][-c.dim :]
+        seen, ad = lists[f"content.{c.behavior_images}"], row[FIELDS.index(c.ad)][-c.dim :]
         images.append(aggregate(c.aggregator, p, "images.aggregator.", seen, ad_image, ad, c.concat_length))
     of_images = torch.cat(images) @ p["images.weight"] if images else zero()
     if c.basic == "lr":
@@ -271,9 +271,9 @@ def gru(p: P, name: str, x: Tensor, state: Tensor, attention: Tensor | None = No
 
 def dien(c: DIEN, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
     interests = []
-    for i, (behaviours, target) in enumerate(zip(c.behaviours, c.target, strict=True)):
+    for i, (behaviors, target) in enumerate(zip(c.behaviors, c.target, strict=True)):
         state, states = torch.zeros(c.state, dtype=torch.float64), []
-        for b in lists[behaviours]:
+        for b in lists[behaviors]:
             state = gru(p, f"extractors.{i}", b, state)
             states.append(state)
         scores = [h @ p[f"attention.{i}"] @ row[FIELDS.index(target)] for h in states]

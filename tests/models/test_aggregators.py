@@ -1,4 +1,4 @@
-"""Each aggregator against a loop over samples and behaviours, values and gradients; the activation unit."""
+"""Each aggregator against a loop over samples and behaviors, values and gradients; the activation unit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build(name: AggregatorName, *, ad_image: bool = True, widths: tuple[int, ...
 
 
 def inputs(lengths: tuple[int, ...] = LENGTHS) -> tuple[Ragged, Tensor, Tensor]:
-    """Behaviours, two of which are the same picture, ad images and ad IDs: leaves."""
+    """Behaviors, two of which are the same picture, ad images and ad IDs: leaves."""
     source = torch.Generator().manual_seed(sum(lengths))
 
     def normal(*shape: int) -> Tensor:
@@ -96,7 +96,7 @@ def test_gradients_against_finite_differences(name: AggregatorName) -> None:
 
 @pytest.mark.parametrize("name", AGGREGATORS)
 @pytest.mark.parametrize("lengths", [(), (0, 0, 0)])
-def test_no_behaviours_at_all(name: AggregatorName, lengths: tuple[int, ...]) -> None:
+def test_no_behaviors_at_all(name: AggregatorName, lengths: tuple[int, ...]) -> None:
     built = build(name)
     seen, image, ad = inputs(lengths)
     out = built(seen, image, ad)

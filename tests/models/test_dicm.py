@@ -87,13 +87,13 @@ def test_an_unknown_variant_is_told() -> None:
             dicm(**{setting: "vgg"})
     with pytest.raises(ValueError, match="concat_length is 0, but must be a whole number above 0"):
         dicm(concat_length=0)
-    with pytest.raises(ValueError, match="attentive looks at behaviours from the ad's image"):
+    with pytest.raises(ValueError, match="attentive looks at behaviors from the ad's image"):
         dicm(aggregator="attentive", images="behaviors")
     with pytest.raises(ValueError, match="DICM names C1 twice"):
-        DICM(ad_image="C1", behaviors="C1", ad="C2")
+        DICM(ad_image="C1", behavior_images="C1", ad="C2")
     with pytest.raises(ValueError, match=r"DICM: target is \(\), but must be one or more names"):
-        DICM(ad_image="C1", behaviors="C2", ad="C3", basic="din")
-    with pytest.raises(ValueError, match="DICM with basic='din': DIN has 2 target and 1 behaviour fields"):
+        DICM(ad_image="C1", behavior_images="C2", ad="C3", basic="din")
+    with pytest.raises(ValueError, match="DICM with basic='din': DIN has 2 target and 1 behavior fields"):
         dicm(basic="din", target=("C1", "C2"))
 
 

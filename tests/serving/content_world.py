@@ -21,7 +21,7 @@ from livectr.models import DICM, DNN, EmbeddingModel, TwoTower
 from livectr.models.base import Gathered, Ragged, row_segments
 from livectr.models.embedding import SubNetwork
 from livectr.serving.score.scorer import model_configs
-from livectr.trainer.content.sweep import ContentSweep
+from livectr.trainer.content.sweep import ContentPrecompute
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from tests.serving.publication import Publication
@@ -50,7 +50,7 @@ pipeline = Pipeline(
         "clicked": Field(recent(clicks.image_id, n=6, within="14d"), table="image"),
     },
     rank=DICM(
-        ad_image="image", behaviors="clicked", ad="ad", image_dim=4, dim=4, hidden=(8,), attention=(6,)
+        ad_image="image", behavior_images="clicked", ad="ad", image_dim=4, dim=4, hidden=(8,), attention=(6,)
     ),
     prerank=TwoTower(
         user=("user", "clicked"),
@@ -173,7 +173,9 @@ class World:
             {name: (keys, rows[:, :D]) for name, (keys, rows) in exported.items()},
             served,
             self.items(),
-            content={"images": list(ContentSweep("images", self.network, self.store).run(lambda: False))},
+            content={
+                "images": list(ContentPrecompute("images", self.network, self.store).run(lambda: False))
+            },
         )
 
 

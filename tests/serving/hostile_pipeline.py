@@ -49,5 +49,5 @@ pipeline = Pipeline(
         "clicked": Field(recent(clicks.ad_id, n=5, within="14d"), table="ad"),
     },
     dense={"overlap": token_overlap(words, split(log.title, " ")), "length": length(log.query)},
-    rank=DIN(target=("ad",), behaviours=("seen",), dim=4, hidden=(8,), attention=(6,)),
+    rank=DIN(target=("ad",), behaviors=("seen",), dim=4, hidden=(8,), attention=(6,)),
 )

@@ -126,7 +126,7 @@ class Publication:
         self.store.write_values(Values(keys, names, [encode_fact(row) for row in rows.values()]))
 
     def history(self, root: str, user: int, items: list[int], times_ms: list[int]) -> None:
-        """The behaviours of a user."""
+        """The behaviors of a user."""
         keys = np.array([user], np.int64)
         value = encode_history(np.array(items, np.int64), np.array(times_ms, np.int64))
         self.store.write_values(Values(keys, self.store.space.histories(root, keys), [value]))

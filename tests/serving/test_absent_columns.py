@@ -14,7 +14,7 @@ from livectr.protos.store import encode_fact, encode_history
 from livectr.serving.client import column_of
 from livectr.serving.errors import RequestError
 from livectr.serving.request.assemble import Assembler
-from livectr.serving.request.lookup_rows import Facts
+from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.request import RequestSchema, to_arrow
 from livectr.serving.version.reader import Reader
 from livectr.trainer.publish.redis_store import RedisStore, Values
@@ -61,7 +61,7 @@ def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str) -> Non
     optional = {name for name, spec in schema.columns.items() if not spec.required}
     assert optional == {"user_id", "shop", "pos", "ts"}  # n is also used as it is
     rows = schema.parse([], [column_of("n", [1, 2])], 1_000)
-    found, asked = Assembler(pipeline, pipeline.plan, reader, Facts(reader)).columns(rows)
+    found, asked = Assembler(pipeline, pipeline.plan, reader, LookupRows(reader)).columns(rows)
     features = written_out(Extractor(pipeline.plan).shared(found.shared, found.own, found.rows))
     assert asked and [features.field(field)[1].tolist() for field in range(6)] == [
         [9, 9],

@@ -31,7 +31,7 @@ from livectr.protos import livectr_pb2 as pb
 from livectr.serving.client import column_of
 from livectr.serving.request.assemble import Assembler
 from livectr.serving.request.features import RequestFeatures
-from livectr.serving.request.lookup_rows import Facts
+from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.request import RequestSchema
 from livectr.serving.score.scorer import published_statistics
 from livectr.serving.version.reader import Reader
@@ -39,7 +39,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.snapshot import Snapshotter
-from livectr.trainer.publish.version import Snapshot
+from livectr.trainer.publish.version import VersionSnapshot
 from tests.ingest.written_out import written_out
 from tests.serving.every_operator import CASES, clicks, impressions, pipeline, shops, users
 from tests.serving.publication import seal_values
@@ -188,7 +188,7 @@ class Trained(NamedTuple):
     place: dict[int, int]
     statistics: Statistics
     store: RedisStore
-    snapshot: Snapshot
+    snapshot: VersionSnapshot
 
 
 @pytest.fixture(params=range(3), ids="seed {}".format)
@@ -246,7 +246,7 @@ def test_features_of_requests_equal_the_trainers(trained: Trained, redis_url: st
     plan = pipeline.plan
     reader = Reader(redis_url, "livectr", pipeline.fingerprint)
     schema, extract = RequestSchema(pipeline, plan.roots), RequestFeatures(plan)
-    assembler = Assembler(pipeline, plan, reader, Facts(reader))
+    assembler = Assembler(pipeline, plan, reader, LookupRows(reader))
     statistics = published_statistics(pipeline, safetensors.torch.load(trained.snapshot.dense))
     for page in trained.pages:
         asked = message(page)

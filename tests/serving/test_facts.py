@@ -10,7 +10,7 @@ import pytest
 
 from livectr.ingest.language.streams import Table
 from livectr.protos.store import Keyspace, encode_fact
-from livectr.serving.request.lookup_rows import Facts, Wanted, fact_columns
+from livectr.serving.request.lookup_rows import LookupRows, Wanted, lookup_columns
 from livectr.serving.version.reader import DownError, Reader
 
 ADS = Table("ads", key="ad_id", columns={"ad_id": "int64", "title": "string"})
@@ -47,7 +47,7 @@ def wanted(table: Table, *keys: int) -> Wanted:
 @pytest.mark.parametrize("max_rows", [1000, 3])
 def test_the_newest_rows_are_found(max_rows: int) -> None:
     store, rng = Store(), np.random.default_rng(0)
-    facts = Facts(cast(Reader, store), fresh_s=0, max_rows=max_rows)
+    facts = LookupRows(cast(Reader, store), fresh_s=0, max_rows=max_rows)
     rows: dict[int, list[object]] = {}
     store.put(USERS, 1, [1])  # the key of an ad, too
     for time in range(60):
@@ -66,7 +66,7 @@ def test_the_newest_rows_are_found(max_rows: int) -> None:
 
 def test_fresh_rows_are_not_asked_again_and_old_ones_answer_for_a_redis_that_is_away() -> None:
     store = Store()
-    facts = Facts(cast(Reader, store), fresh_s=60)
+    facts = LookupRows(cast(Reader, store), fresh_s=60)
     store.put(ADS, 1, [1, "one"])
     assert facts.find([wanted(ADS, 1, 1, 2)]).rows == [[[1, "one"], [1, "one"], None]]
     store.put(ADS, 2, [2, "two"])
@@ -80,9 +80,9 @@ def test_fresh_rows_are_not_asked_again_and_old_ones_answer_for_a_redis_that_is_
 
 def test_columns_of_rows_that_are_not_there() -> None:
     roots = [ADS.title, ADS.ad_id]
-    found = fact_columns(ADS, [[1, "one"], None, [3, None]], roots)
+    found = lookup_columns(ADS, [[1, "one"], None, [3, None]], roots)
     assert {name: array.to_pylist() for name, array in found.items()} == {
         roots[0].name: ["one", None, None],
         roots[1].name: [1, None, 3],
     }
-    assert [len(array) for array in fact_columns(ADS, [], roots).values()] == [0, 0]
+    assert [len(array) for array in lookup_columns(ADS, [], roots).values()] == [0, 0]

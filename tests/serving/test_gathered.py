@@ -25,9 +25,9 @@ TAGS = [["x", "y"][: i % 3] for i in range(41)]
 CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "Hello Wörld"}
 SEEN = [101, 102, 103, 101]
 CONFIGS: dict[str, ModelConfig] = {
-    "DIN": DIN(target=("ad",), behaviours=("behaviours",), dim=4, hidden=(8,), attention=(6,)),
-    "DIN, two lists": DIN(target=("ad", "words"), behaviours=("behaviours", "tags"), dim=4, hidden=(8,)),
-    "DIEN": DIEN(target=("ad",), behaviours=("behaviours",), dim=4, hidden=(8,), state=3),
+    "DIN": DIN(target=("ad",), behaviors=("behaviors",), dim=4, hidden=(8,), attention=(6,)),
+    "DIN, two lists": DIN(target=("ad", "words"), behaviors=("behaviors", "tags"), dim=4, hidden=(8,)),
+    "DIEN": DIEN(target=("ad",), behaviors=("behaviors",), dim=4, hidden=(8,), state=3),
     "AutoInt": AutoInt(dim=4, layers=2, out=4),
     "xDeepFM": XDeepFM(dim=4, cin=(4, 3), hidden=(8,)),
     "DCN": DCN(dim=4, layers=3, hidden=(8,)),

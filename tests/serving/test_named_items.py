@@ -60,7 +60,7 @@ def test_names_go_in_and_come_out(redis_url: str, serve: Callable[..., App], wit
 def test_names_that_redis_lost_are_marked(redis_url: str, serve: Callable[..., App]) -> None:
     """The best of the catalogue are known by their vectors; what they are called is in Redis alone."""
     published(redis_url, with_vectors=True)
-    app = serve("prerank", pipeline, facts_fresh_s=0.0)
+    app = serve("prerank", pipeline, lookup_ttl_s=0.0)
     redis.Redis.from_url(redis_url).unlink(*Keyspace("livectr").facts("songs", hash_strings(NAMES)))
     client = redis.Redis.from_url(redis_url)
     with PreRankClient(app.server.address) as towers:

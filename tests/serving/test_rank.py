@@ -117,7 +117,7 @@ def test_history_is_as_of_the_request(redis_url: str, world: World, serve: Serve
 def test_a_changed_look_up_row_is_seen(redis_url: str, world: World, serve: Serve) -> None:
     trainer = publication(redis_url)
     world.publish(trainer)
-    with RankClient(serve("rank", facts_fresh_s=0.0).server.address) as client:
+    with RankClient(serve("rank", lookup_ttl_s=0.0).server.address) as client:
         client.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS})
         trainer.facts("users", {3: [3, 99, "elsewhere"]})
         response = client.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS})

@@ -201,7 +201,7 @@ def test_a_row_that_no_trainer_wrote(redis_url: str, serve: Serve, what: str) ->
 @pytest.mark.parametrize("what", ["fact", "history"])
 def test_a_value_that_no_trainer_wrote(redis_url: str, world: World, serve: Serve, what: str) -> None:
     world.publish(display_publication(redis_url))
-    app = serve("rank", facts_fresh_s=0.0)
+    app = serve("rank", lookup_ttl_s=0.0)
     space, user = Keyspace("livectr"), np.array([3])
     name = space.facts("users", user)[0] if what == "fact" else space.histories(HISTORY, user)[0]
     redis.Redis.from_url(redis_url).set(name, b"{no value")

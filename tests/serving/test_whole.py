@@ -29,8 +29,8 @@ from livectr.serving.serve import App
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.version import Snapshot
-from livectr.trainer.publish.watch import Lookout
+from livectr.trainer.publish.version import VersionSnapshot
+from livectr.trainer.publish.watch import PublishedWatch
 from tests.serving.display_world import NOW_MS, World
 from tests.serving.display_world import publication as display_publication
 from tests.serving.publication import Publication
@@ -154,7 +154,7 @@ def test_the_trainer_mends_it_by_itself(redis_url: str, client: redis.Redis, ser
         fingerprint=pipeline.fingerprint,
         segments=SEGMENTS,
         seed=1,
-        lookout=Lookout(store, every_s=0.3),
+        lookout=PublishedWatch(store, every_s=0.3),
     )
     stop = threading.Event()
 
@@ -165,7 +165,7 @@ def test_the_trainer_mends_it_by_itself(redis_url: str, client: redis.Redis, ser
             if publisher.full and not publisher.busy:
                 version = publisher.cursor(0).version
                 weights = safetensors.torch.save(dense(version))
-                publisher.begin(Snapshot(version, rows(version), {"user": 50, "ad": 400}, weights))
+                publisher.begin(VersionSnapshot(version, rows(version), {"user": 50, "ad": 400}, weights))
 
     publisher.start(None, take_over=True)
     running = threading.Thread(target=idle)
@@ -351,7 +351,7 @@ def test_lookups_and_histories_that_are_gone_are_marked(
 ) -> None:
     """The rows are in the near-cache; what has no version is asked from Redis and is gone."""
     world.publish(display_publication(redis_url))
-    app = serve("rank", facts_fresh_s=0.0)
+    app = serve("rank", lookup_ttl_s=0.0)
     ask = {"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100, 101], "position": [0, 1]}
     with RankClient(app.server.address) as rank:
         assert not rank.rank(*ask).degraded
@@ -365,7 +365,7 @@ def test_lookups_of_another_pipeline_are_marked(
 ) -> None:
     """They have no version: from the moment on that another pipeline begins to write, they may be its."""
     world.publish(display_publication(redis_url))
-    app = serve("rank", facts_fresh_s=0.0)
+    app = serve("rank", lookup_ttl_s=0.0)
     ask = {"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100, 101], "position": [0, 1]}
     with RankClient(app.server.address) as rank:
         assert not rank.rank(*ask).degraded
@@ -378,7 +378,7 @@ def test_prerank_of_an_emptied_redis_is_marked(
     redis_url: str, client: redis.Redis, world: World, serve: Serve
 ) -> None:
     world.publish(display_publication(redis_url))
-    app = serve("prerank", facts_fresh_s=0.0)
+    app = serve("prerank", lookup_ttl_s=0.0)
     with PreRankClient(app.server.address) as towers:
         context = {"user_id": 3, "ts": NOW_MS, "tags": []}
         assert not towers.prerank(context, None, 5).degraded

@@ -55,14 +55,14 @@ def ad_pipeline(prefix: str = "") -> Pipeline:
             age=bucketize(users.age, [18, 30, 50]),
             category=ads.category,
             age_x_category=cross(bucketize(users.age, [18, 30, 50]), ads.category),
-            behaviours=recent(clicks.ad_id, n=5, within="1h"),
+            behaviors=recent(clicks.ad_id, n=5, within="1h"),
             price_bin=quantile_bins(ads.price, 4, fit_rows=500),
             tag_pairs=cross(log.tags, log.tags),
         ),
         dense=dict(price=ads.price, price_z=zscore(ads.price), seen=log1p(frequency(log.ad_id))),
         rank=DeepFM(dim=4, hidden=(16, 8)),
         prerank=TwoTower(
-            user=("user", "age", "behaviours"), item=("ad", "category", "price_z"), dim=4, hidden=(8,), out=4
+            user=("user", "age", "behaviors"), item=("ad", "category", "price_z"), dim=4, hidden=(8,), out=4
         ),
         items=ads,
     )

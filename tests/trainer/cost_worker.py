@@ -29,7 +29,7 @@ def main() -> None:
         mine = np.array_split(np.arange(ROWS), shared.world)[shared.rank]
         wires: tuple[Wire, ...] = ("fp32", "bf16")
         for wire in wires:
-            for travel in (*TRAVELS, MIXED, "auto"):
+            for field_exchange in (*TRAVELS, MIXED, "auto"):
                 counted = Collectives(shared.rank, shared.world, wire=wire)
                 des = DesStep(
                     pipeline(CONFIG, fields=FIELDS, dense=DENSE),
@@ -37,7 +37,7 @@ def main() -> None:
                     world=shared.world,
                     seed=1,
                     collectives=counted,
-                    settings=StepSettings("reducescatter", travel),  # type: ignore[arg-type]
+                    settings=StepSettings("reducescatter", field_exchange),  # type: ignore[arg-type]
                 )
                 measured = measure_batch(des.exchange, features.take(mine))
                 counted.bytes.clear()
@@ -47,11 +47,11 @@ def main() -> None:
                 found.append(
                     {
                         "wire": wire,
-                        "travel": travel,
-                        "chosen": des.route.travel,
+                        "field_exchange": field_exchange,
+                        "chosen": des.route.field_exchange,
                         "bytes": dict(counted.bytes),
                         "network": network,
-                        "predicted": des.cost.bytes(measured, des.route.travel),
+                        "predicted": des.cost.bytes(measured, des.route.field_exchange),
                         "ways": [des.cost.bytes(measured, [way] * FIELDS) for way in TRAVELS],
                         "logits": logits.tolist(),
                     }

@@ -19,7 +19,7 @@ from livectr.models import DIN, DeepFM, EmbeddingModel, ModelConfig, TwoTower
 from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
-from livectr.trainer.placement.placement import Placement
+from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.step_settings import StepSettings
 from tests.models.examples import CONTENT_EXAMPLES, EXAMPLES, SHARED
 
@@ -29,7 +29,7 @@ ROLES: dict[str, tuple[ModelConfig, TwoTower | None]] = {
     **{name: (config, None) for name, (config, _) in EXAMPLES.items()},
     "both": (DeepFM(dim=4, hidden=(16, 8)), TOWERS),
     **{name: (config, None) for name, (config, _, _) in CONTENT_EXAMPLES.items()},
-    "both, gathered": (DIN(target=("C2",), behaviours=("C6",), dim=4, hidden=(8,), attention=(6,)), TOWERS),
+    "both, gathered": (DIN(target=("C2",), behaviors=("C6",), dim=4, hidden=(8,), attention=(6,)), TOWERS),
 }
 WAYS = {
     "allreduce": StepSettings("allreduce"),
@@ -91,7 +91,7 @@ class Pictures:
 
 
 def train(
-    name: str, way: str, collectives: Collectives, out: Path, placement: Placement | None = None
+    name: str, way: str, collectives: Collectives, out: Path, placement: FieldPlacement | None = None
 ) -> None:
     """Trains one model in one way and writes logits, tables, dense state and what the collectives sent."""
     rank, world = collectives.rank, collectives.world

@@ -36,7 +36,7 @@ def pipeline_of(case: str) -> Pipeline:
     if case.startswith("grouped"):
         models = common_worker.ROLES["both"]
         if case.endswith("gathered"):
-            din = DIN(target=("ad",), behaviours=("liked",), dim=4, hidden=(8,), attention=(6,))
+            din = DIN(target=("ad",), behaviors=("liked",), dim=4, hidden=(8,), attention=(6,))
             models = (din, models[1])
         return common_worker.pipeline(*models)
     name, _, values = case.partition(" in ")

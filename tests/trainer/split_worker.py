@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from livectr.trainer.comm.collectives import Collectives, connect
-from livectr.trainer.placement.placement import Placement, place
+from livectr.trainer.placement.placement import FieldPlacement, place
 from tests.trainer.des_worker import train
 
 TABLES = ("C1", "C2", "C3", "C4", "C5", "C2")
@@ -28,14 +28,14 @@ CASES = [
 """Model, way, placement."""
 
 
-def placed(kind: str, world: int) -> Placement:
+def placed(kind: str, world: int) -> FieldPlacement:
     """elsewhere: the deal turned round, with other neighbours; split: whole tables on the last ranks, so that
     the first of several has rows of split tables only."""
     if kind == "elsewhere":
         dealt = place(TABLES, world)
-        return Placement(tuple(world - 1 - r for r in dealt.owner), 0, world)
+        return FieldPlacement(tuple(world - 1 - r for r in dealt.owner), 0, world)
     owner = {"C1": world - 1, "C2": 0, "C3": world - 1, "C4": world // 2, "C5": world - 1}
-    return Placement(tuple(owner[table] for table in TABLES), 0, world, SPLIT)
+    return FieldPlacement(tuple(owner[table] for table in TABLES), 0, world, SPLIT)
 
 
 def main() -> None:

@@ -180,7 +180,7 @@ def test_features_take_groups(tmp_path: Path) -> None:
 
 def test_widths_must_fit() -> None:
     """What a model expects of a vector, and what the sub-model makes."""
-    dicm = DICM(ad_image="C2", behaviors="C6", ad="C1", image_dim=5, dim=4)
+    dicm = DICM(ad_image="C2", behavior_images="C6", ad="C1", image_dim=5, dim=4)
     content = {"images": Content(("C2", "C6"), EmbeddingModel(width=6, out=3))}
     built = planted.pipeline(dicm, fields=6, content=content)
     with pytest.raises(

@@ -22,11 +22,11 @@ from livectr.trainer import commits
 from livectr.trainer.checkpoint.checkpoint import Restored
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.comm.collectives import connect
-from livectr.trainer.commits import Commits
+from livectr.trainer.commits import Committer
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish import outcome, snapshot
 from livectr.trainer.publish.snapshot import Boundary, Snapshotter
-from livectr.trainer.publish.version import Snapshot
+from livectr.trainer.publish.version import VersionSnapshot
 from livectr.trainer.run import Training, TrainOptions
 from livectr.trainer.tables import tiered_table, tiers
 from livectr.trainer.tables.tiers import Tiers
@@ -72,10 +72,10 @@ def test_lists_are_bounded(
             checkpoint_interval_s=0.0 if trouble == "Redis is away" else 3600.0,
         )  # fmt: skip
         training = Training(ad_pipeline(), options, collectives, lambda: False, resources)
-        commit, tables = Commits.commit, training.step.tables
+        commit, tables = Committer.commit, training.step.tables
         first: list[str] = []
 
-        def watched(self: Commits, *, checkpoint: bool) -> bool:
+        def watched(self: Committer, *, checkpoint: bool) -> bool:
             began = commit(self, checkpoint=checkpoint)
             longest.append(max(table.listed for table in tables.values()))
             if training.steps == 40 and trouble != "the next checkpoint is far off":
@@ -85,7 +85,7 @@ def test_lists_are_bounded(
                 proxy.away = False
             return began
 
-        monkeypatch.setattr(Commits, "commit", watched)
+        monkeypatch.setattr(Committer, "commit", watched)
         report = training.run()
         assert report.examples_trained == IMPRESSIONS
         # a generation's changes come on top before it is closed
@@ -138,7 +138,7 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
     client.flushall()
     trainer = Trainer(redis_url)
     trainer.publisher._constant |= {"dim": 16, "segments": (("rank.v", 16),)}
-    done = trainer.publish(Snapshot(1, {}, {"ad": rows}, b"", spool=spool))
+    done = trainer.publish(VersionSnapshot(1, {}, {"ad": rows}, b"", spool=spool))
     assert done is not None and done.rows == rows
     served, status = decode_rows(client.mget(Keyspace().rows(done.manifest.ns, "ad", keys)), 1, 16)
     assert not status.any() and (served == table.lookup(keys)).all()
@@ -147,7 +147,7 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
     table.update(keys[:50], np.ones((50, 16), np.float32))
     _, spool = taker._rows(Boundary({"ad": mark}, 0, 0))
     assert spool is not None and spool.rows == 50
-    done = trainer.publish(Snapshot(2, {}, {"ad": rows}, b"", spool=spool))
+    done = trainer.publish(VersionSnapshot(2, {}, {"ad": rows}, b"", spool=spool))
     served, status = decode_rows(client.mget(Keyspace().rows(done.manifest.ns, "ad", keys)), 2, 16)
     assert not status.any() and (served == table.lookup(keys)).all()
     trainer.publisher.close()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from livectr.kernels.errors import CheckpointError, MismatchError, UserError
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
-from livectr.trainer.checkpoint.checkpoint import Checkpointer, Commit, Restored
+from livectr.trainer.checkpoint.checkpoint import Checkpointer, CheckpointState, Restored
 from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.tiers import SLACK, Tiers
@@ -57,7 +57,7 @@ class Run:
 
     def commit(self) -> Manifest:
         return self.checkpoint.commit(
-            Commit(
+            CheckpointState(
                 step=self.step,
                 examples=self.step * 10,
                 predictions=self.step * 10,

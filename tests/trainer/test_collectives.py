@@ -14,7 +14,7 @@ def test_one_rank_sends_nothing() -> None:
     assert alone.all_reduce(x, "sum") is x
     np.testing.assert_array_equal(alone.all_gather(np.arange(3), "sizes"), [[0, 1, 2]])
     words = [np.arange(4)]
-    assert alone.all_to_all(words, [4], {"keys": 0}) == words
+    assert alone.all_to_all_bytes(words, [4], {"keys": 0}) == words
     assert not alone.bytes
 
 

@@ -152,10 +152,10 @@ def test_a_run_in_groups_ends_as_one_without(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(
         "from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline()\n"
     )
-    basic = str(tmp_path / "basic")
+    materialized = str(tmp_path / "materialized")
     materialize = ["features", "materialize", "--pipeline", str(tmp_path / "p.py"), "--source", source]
-    assert main([*materialize, "--out", basic, "--features", "age,behaviours,category,tag_pairs"]) == 0
-    assert_same(run("read", basic=basic), grouped)
+    assert main([*materialize, "--out", materialized, "--features", "age,behaviors,category,tag_pairs"]) == 0
+    assert_same(run("read", materialized=materialized), grouped)
 
 
 def groups_of_first_batch(source: str) -> int:

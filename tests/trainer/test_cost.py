@@ -15,7 +15,7 @@ from livectr.models import Gathers
 from livectr.trainer.des.route import route
 from livectr.trainer.placement.exchange_cost import CostModel, Measured
 from livectr.trainer.placement.placement import place
-from livectr.trainer.step_settings import TRAVELS, parse_travel
+from livectr.trainer.step_settings import TRAVELS, parse_field_exchange
 from tests.trainer.cost_worker import FIELDS, MIXED
 
 ROOT = Path(__file__).parents[2]
@@ -44,17 +44,19 @@ def test_bytes_are_as_predicted(ranks: list[list[dict[str, Any]]]) -> None:
         sent = sum(run["bytes"].get(name, 0) for run in runs for name in names) / 2  # of two steps
         width = 2 if one["wire"] == "bf16" else 4
         sent -= 2 * (world - 1) * width * one["network"]
-        assert sent == pytest.approx(one["predicted"], rel=0.1), (one["wire"], one["travel"])
+        assert sent == pytest.approx(one["predicted"], rel=0.1), (one["wire"], one["field_exchange"])
 
 
 def test_the_cheapest_is_chosen(ranks: list[list[dict[str, Any]]]) -> None:
     for rank in ranks:
         for run in rank:
-            if run["travel"] == "auto":
+            if run["field_exchange"] == "auto":
                 assert run["predicted"] <= min(run["ways"]) * 1.0001
-                same = [r["chosen"] for r in ranks[0] if (r["wire"], r["travel"]) == (run["wire"], "auto")]
+                same = [
+                    r["chosen"] for r in ranks[0] if (r["wire"], r["field_exchange"]) == (run["wire"], "auto")
+                ]
                 assert same == [run["chosen"]]
-            elif run["travel"] == MIXED:
+            elif run["field_exchange"] == MIXED:
                 assert [run["chosen"][f] for f in (0, 1, FIELDS - 1, 2)] == [
                     "rows",
                     "rows",
@@ -62,16 +64,16 @@ def test_the_cheapest_is_chosen(ranks: list[list[dict[str, Any]]]) -> None:
                     "partial",
                 ]
             else:
-                assert set(run["chosen"]) == {run["travel"]}
+                assert set(run["chosen"]) == {run["field_exchange"]}
 
 
 def test_bfloat16_halves_the_bytes_and_rounds(ranks: list[list[dict[str, Any]]]) -> None:
     """Logits after a step over a bfloat16 wire are within 2 % of a standard deviation of the others' mostly:
     8 bits of mantissa, so a relative error of 2⁻⁹ for each number that travels."""
-    by_way = {(run["wire"], json.dumps(run["travel"])): run for run in ranks[0]}
-    for travel in TRAVELS:
-        wide, narrow = by_way["fp32", json.dumps(travel)], by_way["bf16", json.dumps(travel)]
-        name = {"partial": "sum"}.get(travel, travel)
+    by_way = {(run["wire"], json.dumps(run["field_exchange"])): run for run in ranks[0]}
+    for field_exchange in TRAVELS:
+        wide, narrow = by_way["fp32", json.dumps(field_exchange)], by_way["bf16", json.dumps(field_exchange)]
+        name = {"partial": "sum"}.get(field_exchange, field_exchange)
         assert narrow["bytes"][name] * 2 == wide["bytes"][name]
         error = np.subtract(narrow["logits"], wide["logits"])
         assert 0 < np.sqrt(np.mean(error**2)) < 0.02 * np.std(wide["logits"])
@@ -97,14 +99,16 @@ def test_gathered_fields_are_never_partial() -> None:
 
 
 def test_travel_as_text() -> None:
-    assert parse_travel("auto") == "auto"
-    assert parse_travel("rows") == "rows"
-    assert parse_travel("a=rows, b=vectors") == {"a": "rows", "b": "vectors"}
+    assert parse_field_exchange("auto") == "auto"
+    assert parse_field_exchange("rows") == "rows"
+    assert parse_field_exchange("a=rows, b=vectors") == {"a": "rows", "b": "vectors"}
     with pytest.raises(ConfigError, match="travel is 'a=fast'; it must be auto, partial, vectors, rows"):
-        parse_travel("a=fast")
+        parse_field_exchange("a=fast")
 
 
 def test_an_all_reduce_knows_partial_results_only() -> None:
     placement = place(["a", "b"], 2)
     with pytest.raises(ConfigError, match="need aggregate='reducescatter'"):
-        route(placement, ["a", "b"], ["a", "b"], Gathers(), mode="allreduce", travel=["rows", "partial"])
+        route(
+            placement, ["a", "b"], ["a", "b"], Gathers(), mode="allreduce", field_exchange=["rows", "partial"]
+        )

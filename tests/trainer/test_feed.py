@@ -20,7 +20,7 @@ from livectr.ingest.plan.features import Features
 from livectr.trainer.checkpoint.checkpoint import Restored
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.comm.control import Control
-from livectr.trainer.des.step import DesStep, Taken
+from livectr.trainer.des.step import DesStep, PreparedBatch
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.stream.batcher import Batcher, Cut, Flags
@@ -105,7 +105,7 @@ def test_features_know_the_batches_before_and_no_other(
     seen: list[np.ndarray] = []
     take = DesStep.take
 
-    def noting(self: DesStep, features: Features, label: np.ndarray) -> Taken:
+    def noting(self: DesStep, features: Features, label: np.ndarray) -> PreparedBatch:
         seen.append(features.dense[:, 1:])
         return take(self, features, label)
 

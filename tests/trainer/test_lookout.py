@@ -14,7 +14,7 @@ from livectr.protos.store import Keyspace, decode_rows
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher, Push
 from livectr.trainer.publish.redis_store import FencedError, LostError, RedisStore
-from livectr.trainer.publish.watch import Lookout
+from livectr.trainer.publish.watch import PublishedWatch
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import start as start_process
 from tests.trainer.test_publish import DIM, Trainer, rows_at, snapshot
@@ -27,7 +27,7 @@ class Watching(Trainer):
 
     def __init__(self, url: str) -> None:
         self.store = RedisStore(url, "livectr")
-        lookout = Lookout(self.store, every_s=0.02, evicted_again_s=0.0)
+        lookout = PublishedWatch(self.store, every_s=0.02, evicted_again_s=0.0)
         self.publisher = Publisher(
             self.store, Control(), fingerprint="f", segments=(("rank.v", DIM),), seed=1, lookout=lookout
         )

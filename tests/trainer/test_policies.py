@@ -13,7 +13,7 @@ from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable, FieldTables
 from livectr.trainer import telemetry
-from livectr.trainer.checkpoint.checkpoint import Checkpointer, Commit
+from livectr.trainer.checkpoint.checkpoint import Checkpointer, CheckpointState
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.policies import LOOKS, SLICE, Policies
 
@@ -115,7 +115,7 @@ def test_a_resumed_run_keeps_and_learns_the_same(tmp_path: Path, world: int) -> 
             state = {k: v for rank in other.values() for k, v in rank.policies.state().items()}
             tables = {name: rank.table for name, rank in other.items()}
             checkpoint.commit(
-                Commit(
+                CheckpointState(
                     step,
                     0,
                     0,

@@ -11,9 +11,9 @@ STEPS = 20
 FAULTS = f"""
 import resource
 import numpy as np
-from livectr.kernels.process.heap import keep_memory
+from livectr.kernels.process.heap import tune_malloc
 
-keep_memory()
+tune_malloc()
 
 def step():
     arrays = [np.ones(2_000_000, np.float32) for _ in range(6)]

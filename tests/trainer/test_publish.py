@@ -19,7 +19,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import FencedError, LostError, RedisStore, Values
 from livectr.trainer.publish.succession import Cursor
-from livectr.trainer.publish.version import Published, Push, Snapshot
+from livectr.trainer.publish.version import Published, Push, VersionSnapshot
 
 DIM = 3
 
@@ -29,9 +29,9 @@ def rows_at(version: int, keys: np.ndarray) -> np.ndarray:
     return (keys[:, None] * 100 + version + np.zeros(DIM)).astype(np.float32)
 
 
-def snapshot(step: int, keys: np.ndarray, **changes: object) -> Snapshot:
+def snapshot(step: int, keys: np.ndarray, **changes: object) -> VersionSnapshot:
     rows = {"ad": (keys, rows_at(step, keys))}
-    return replace(Snapshot(step, rows, {"ad": len(keys)}, b"dense %d" % step), **changes)
+    return replace(VersionSnapshot(step, rows, {"ad": len(keys)}, b"dense %d" % step), **changes)
 
 
 class Trainer:
@@ -51,7 +51,7 @@ class Trainer:
         )
         self.publisher.start(cursor, take_over=take_over)
 
-    def publish(self, part: Snapshot) -> Published | None:
+    def publish(self, part: VersionSnapshot) -> Published | None:
         self.publisher.begin(part)
         return self.drain()
 
@@ -317,7 +317,7 @@ def test_readers_never_see_a_mixed_version(redis_url: str, trainers: list[Traine
     """All rows of a version hold its number; readers run while versions are pushed and flipped."""
     trainer = start(trainers, redis_url)
     keys = np.arange(3_000)
-    trainer.publish(Snapshot(1, {"ad": (keys, np.full((3_000, DIM), 1, np.float32))}, {}, b""))
+    trainer.publish(VersionSnapshot(1, {"ad": (keys, np.full((3_000, DIM), 1, np.float32))}, {}, b""))
     stop, mixed, reads = threading.Event(), [], []
 
     def reader() -> None:
@@ -337,7 +337,7 @@ def test_readers_never_see_a_mixed_version(redis_url: str, trainers: list[Traine
         thread.start()
     for version in range(2, 30):
         trainer.publish(
-            Snapshot(version, {"ad": (keys, np.full((3_000, DIM), version, np.float32))}, {}, b"")
+            VersionSnapshot(version, {"ad": (keys, np.full((3_000, DIM), version, np.float32))}, {}, b"")
         )
     stop.set()
     for thread in threads:
@@ -345,7 +345,7 @@ def test_readers_never_see_a_mixed_version(redis_url: str, trainers: list[Traine
     assert not mixed and len(set(reads)) > 3
 
 
-def erasing(step: int, written: list[int], erased: list[int]) -> Snapshot:
+def erasing(step: int, written: list[int], erased: list[int]) -> VersionSnapshot:
     """Rows written with the step as their version, and rows erased."""
     return snapshot(step, np.array(written, np.int64), erased={"ad": np.array(erased, np.int64)})
 

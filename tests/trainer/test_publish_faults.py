@@ -24,7 +24,7 @@ from livectr.trainer.publish import outcome
 from livectr.trainer.publish.fence import BEGIN, FLIP
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import ERASE_ROWS, WRITE_ROWS, WRITE_VALUES, RedisStore, Values
-from livectr.trainer.publish.version import Push, Snapshot
+from livectr.trainer.publish.version import Push, VersionSnapshot
 from tests.trainer.redis_proxy import Fault, Proxy
 from tests.trainer.test_publish import DIM, Trainer, read, rows_at, snapshot
 
@@ -49,7 +49,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcome, "ASK_AGAIN_S", 0.02)
 
 
-def part(trainer: Trainer, step: int) -> Snapshot:
+def part(trainer: Trainer, step: int) -> VersionSnapshot:
     """A version in which every kind of write occurs; all rows hold the step."""
     facts = Values(np.array([7]), trainer.store.space.facts("ads", np.array([7])), [b"[7]"])
     return replace(snapshot(step, KEYS), values=[facts], erased={"ad": np.array([1_000])})
@@ -290,7 +290,7 @@ def test_a_rank_whose_push_fails_repeats_it_in_the_epoch_that_rank_0_takes(
                 if number == 1 and step == 2:
                     store.write_rows = Raising(store.write_rows, redis.TimeoutError("slow"), after=True)
                 keys = KEYS + 1_000 * number
-                publisher.begin(Snapshot(step, {"ad": (keys, rows_at(step, keys))}, {"ad": 50}, b""))
+                publisher.begin(VersionSnapshot(step, {"ad": (keys, rows_at(step, keys))}, {"ad": 50}, b""))
                 while publisher.busy:
                     publisher.observe(control.gather(np.array([publisher.state]))[:, 0].tolist())
                     time.sleep(0.001)

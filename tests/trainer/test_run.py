@@ -213,7 +213,7 @@ def test_a_live_run_ends_when_nothing_comes_any_more(tmp_path: Path) -> None:
     source = write_files(tmp_path, 500)
     report = train(
         ad_pipeline(),
-        TrainOptions(source, until_idle_s=0.7, idle_s=0.2, batch_size=64, batch_interval_ms=1_000),
+        TrainOptions(source, until_idle_s=0.7, idle_partition_s=0.2, batch_size=64, batch_interval_ms=1_000),
     )
     assert report.examples_trained == 500
     assert report.steps >= 10  # 10 s of event time, ticks of one second
@@ -278,7 +278,7 @@ def test_prometheus_is_served_while_it_trains(source: str, monkeypatch: pytest.M
     try:
         train(
             ad_pipeline(),
-            TrainOptions(source, metrics_port=port, batch_size=64, until_idle_s=2, idle_s=0.2),
+            TrainOptions(source, metrics_port=port, batch_size=64, until_idle_s=2, idle_partition_s=0.2),
         )
     finally:
         ended.set()

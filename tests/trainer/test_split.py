@@ -16,7 +16,7 @@ from livectr.kernels.errors import ConfigError
 from livectr.models import DeepFM
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.step import WAYS, DesStep
-from livectr.trainer.placement.placement import Placement, owners_by_key
+from livectr.trainer.placement.placement import FieldPlacement, owners_by_key
 from livectr.trainer.step_settings import StepSettings
 from tests.trainer.des_worker import train
 from tests.trainer.split_worker import CASES, SPLIT, placed
@@ -97,7 +97,7 @@ def test_an_all_reduce_refuses_a_split_table() -> None:
             seed=1,
             collectives=Collectives(0, 2),
             settings=StepSettings("allreduce"),
-            placement=Placement((0, 1), 0, 2, frozenset({"C1"})),
+            placement=FieldPlacement((0, 1), 0, 2, frozenset({"C1"})),
         )
 
 

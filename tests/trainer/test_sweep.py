@@ -17,7 +17,7 @@ from livectr.protos.store import decode_vectors
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content import sweep
-from livectr.trainer.content.sweep import ContentSweep, StoppedError
+from livectr.trainer.content.sweep import ContentPrecompute, StoppedError
 from livectr.trainer.publish.version import Push
 from tests.trainer.test_publish import Trainer, snapshot
 
@@ -74,7 +74,7 @@ def whole(parts: Iterator[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, n
 def test_vectors_are_those_of_the_sub_model_when_it_was_copied(
     store: ContentStore, network: SubNetwork
 ) -> None:
-    made = ContentSweep("images", network, store)
+    made = ContentPrecompute("images", network, store)
     expected = recomputed(network, store, store.ids)
     with torch.no_grad():
         network.weights[0].zero_()  # training goes on
@@ -87,7 +87,7 @@ def test_vectors_are_those_of_the_sub_model_when_it_was_copied(
 
 
 def test_ids_that_come_meanwhile_find_place(store: ContentStore, network: SubNetwork) -> None:
-    made = ContentSweep("images", network, store)
+    made = ContentPrecompute("images", network, store)
     store.append(np.arange(10_000, 10_400), np.ones((400, WIDTH)))
     parts = list(made.run(lambda: False))
     assert len(parts) == made.blobs  # as many as the manifest names
@@ -95,7 +95,7 @@ def test_ids_that_come_meanwhile_find_place(store: ContentStore, network: SubNet
 
 
 def test_a_rank_without_content_has_one_empty_blob(tmp_path: Path, network: SubNetwork) -> None:
-    made = ContentSweep(
+    made = ContentPrecompute(
         "images", network, ContentStore.create(tmp_path / "none", width=WIDTH, encoder="test")
     )
     ((ids, vectors),) = made.run(lambda: False)
@@ -105,7 +105,7 @@ def test_a_rank_without_content_has_one_empty_blob(tmp_path: Path, network: SubN
 def test_it_stops_when_it_is_told(store: ContentStore, network: SubNetwork) -> None:
     calls = iter(range(100))
     with pytest.raises(StoppedError):
-        list(ContentSweep("images", network, store).run(lambda: next(calls) > 3))
+        list(ContentPrecompute("images", network, store).run(lambda: next(calls) > 3))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("sweep_")]
 
 
@@ -140,7 +140,7 @@ def test_a_version_has_the_vectors_of_all_ids(
             network.absent.add_(0)
             network.biases[0].add_(0.1)
         expected = recomputed(network, store, np.sort(store.ids))
-        part = snapshot(step, keys, content={"images": ContentSweep("images", network, store)})
+        part = snapshot(step, keys, content={"images": ContentPrecompute("images", network, store)})
         done = trainer.publish(part)
         assert done is not None
         blobs = [client.get(name) for name in done.manifest.content["images"]]
@@ -170,7 +170,7 @@ def test_a_trainer_that_ends_does_not_wait_for_a_sweep(
 
     monkeypatch.setattr(store, "chunks", slow)
     trainer.publisher.begin(
-        snapshot(1, np.arange(3), content={"images": ContentSweep("images", network, store)})
+        snapshot(1, np.arange(3), content={"images": ContentPrecompute("images", network, store)})
     )
     assert begun.wait(30)
     trainer.publisher._closing.set()  # the first thing that close() does
@@ -197,7 +197,7 @@ def test_the_manifest_names_the_blobs_of_all_ranks(
     trainer = Trainer(redis_url)
     trainer.publisher.control = TwoRanks()
     trainer.publisher.begin(
-        replace(snapshot(1, np.arange(3)), content={"images": ContentSweep("images", network, store)})
+        replace(snapshot(1, np.arange(3)), content={"images": ContentPrecompute("images", network, store)})
     )
     assert trainer.publisher._pending is not None
     names = trainer.publisher._pending.manifest.content["images"]

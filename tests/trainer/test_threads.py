@@ -7,7 +7,7 @@ import redis
 
 from livectr.kernels.errors import InternalError
 from livectr.protos.manifest import VersionManifest
-from livectr.trainer.publish.garbage import Tidy
+from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.run import TrainOptions, train
 from tests.trainer.ad_logs import ad_pipeline, write_files
 
@@ -17,7 +17,7 @@ def test_a_thread_that_dies_ends_the_run(
 ) -> None:
     client = redis.Redis.from_url(redis_url)
     client.flushall()
-    monkeypatch.setattr(Tidy, "_sweep", lambda *_: {}["no such key"])
+    monkeypatch.setattr(GarbageCollector, "_sweep", lambda *_: {}["no such key"])
     source = write_files(tmp_path, 500)
     options = TrainOptions(
         source,

@@ -12,9 +12,9 @@ from livectr.kernels.errors import ConfigError, UserError
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment, Values
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable, FieldTables
 from livectr.trainer.des.item_vectors import item_vectors
-from livectr.trainer.des.step import DesStep, Taken
+from livectr.trainer.des.step import DesStep, PreparedBatch
 from livectr.trainer.tables.spill import SpillStore
-from livectr.trainer.tables.tiers import SLACK, Ahead, Tiers
+from livectr.trainer.tables.tiers import SLACK, Prefetched, Tiers
 from tests.trainer import des_worker
 from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED
 
@@ -51,7 +51,7 @@ class Pair:
     def keys(self, batch: np.ndarray) -> dict[str, np.ndarray]:
         return dict(zip(self.tiered, batch, strict=True))
 
-    def step(self, batch: np.ndarray, seed: int, ahead: Ahead | None = None) -> None:
+    def step(self, batch: np.ndarray, seed: int, ahead: Prefetched | None = None) -> None:
         """batch: int64[F, B]."""
         rows = batch.shape[1]
         self.tiers.bring(ahead or self.tiers.prefetch(self.keys(batch)))
@@ -86,7 +86,7 @@ def test_ten_times_the_budget_trains_the_same_table(tiers: Tiers, prefetch: bool
     pair = Pair(tiers, layout=RowLayout(LAYOUT.segments, values))
     rng = np.random.default_rng(1)
     batches = [zipf(rng, 800, (2, 40)) for _ in range(120)]
-    ahead: Ahead | None = None
+    ahead: Prefetched | None = None
     marks: list[dict[str, int]] = []
     for n, batch in enumerate(batches):
         # as the trainer does: batch n + 1 is read ahead before n is brought
@@ -113,7 +113,7 @@ def test_steps_taken_ahead_and_item_vectors_have_the_same_bits(tmp_path: Path) -
         des = DesStep(built, rank=0, world=1, seed=5, tiers=tiers)
         rng = np.random.default_rng(2)
         told: list[np.ndarray] = []
-        held: Taken | None = None
+        held: PreparedBatch | None = None
         for n in range(30):
             features, label = des_worker.batch(rng, 20)
             features = replace(features, keys=rng.integers(0, 900, len(features.keys)))

@@ -33,8 +33,8 @@ def pictured() -> Pipeline:
     """The ad pipeline with a sub-model of the ads' images, and policies that keep the use of rows."""
     return replace(
         ad_pipeline(),
-        rank=Pictured(images=("ad", "behaviours"), texts=()),
-        content={"images": Content(("ad", "behaviours"), IMAGE)},
+        rank=Pictured(images=("ad", "behaviors"), texts=()),
+        content={"images": Content(("ad", "behaviors"), IMAGE)},
         policies=TablePolicy(admit_after=2, max_age="30d", sketch="4KiB"),
     )
 

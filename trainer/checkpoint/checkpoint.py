@@ -88,7 +88,7 @@ class Table(Protocol):
 
 
 @dataclass(frozen=True)
-class Commit:
+class CheckpointState:
     """What a rank puts into a generation; numbers that describe the run are rank 0's."""
 
     step: int
@@ -160,7 +160,7 @@ class Checkpointer:
             _remove_unfinished(root)
         self._next = 1 + int(control.broadcast_json(max(found, default=0)))
 
-    def commit(self, commit: Commit) -> Manifest:
+    def commit(self, commit: CheckpointState) -> Manifest:
         """Write the next generation."""
         generation, self._next = self._next, self._next + 1
         # 2 every rank writes and syncs its files
@@ -246,7 +246,7 @@ class Checkpointer:
         """The place of this rank's files of a generation."""
         return folder_of(self.root, generation) / f"rank-{self.control.rank}"
 
-    def _write_rank(self, generation: int, commit: Commit) -> list[FileEntry]:
+    def _write_rank(self, generation: int, commit: CheckpointState) -> list[FileEntry]:
         """This rank's files of a generation, older ones of its table chain included."""
         folder = self._folder(generation)
         folder.mkdir(parents=True, exist_ok=True)
@@ -274,7 +274,7 @@ class Checkpointer:
         return [*self._chain, *written]
 
     def _write_tables(
-        self, folder: Path, commit: Commit, marks: Mapping[str, int] | None
+        self, folder: Path, commit: CheckpointState, marks: Mapping[str, int] | None
     ) -> Iterator[FileEntry]:
         """Rows changed since the marks, or all (None), in parts of about PART_BYTES; at least one part.
 

@@ -11,14 +11,14 @@ from livectr.trainer.checkpoint.checkpoint import Restored
 from livectr.trainer.configs import model_configs
 from livectr.trainer.placement.balance import balance, loads
 from livectr.trainer.placement.measured import row_bytes, stats_of
-from livectr.trainer.placement.placement import Placement
+from livectr.trainer.placement.placement import FieldPlacement
 
 LOG = logging.getLogger(__name__)
 
 
 def measured_placement(
     pipeline: Pipeline, rank: int, world: int, restored: Restored | None, *, rank_bytes: int | None
-) -> Placement | None:
+) -> FieldPlacement | None:
     """`balance` of the keys and rows of a checkpoint, the same on every rank; None: nothing is measured yet,
     so that fields are dealt in turn. Rank 0 logs which.
 

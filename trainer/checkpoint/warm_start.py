@@ -40,7 +40,7 @@ NAMED = 5
 
 
 @dataclass(frozen=True)
-class Warm:
+class WarmStart:
     """A generation of another run, and the parts of it (trainer.warm_parts) to start from."""
 
     restored: Restored
@@ -48,7 +48,7 @@ class Warm:
     control: Control
 
     @staticmethod
-    def of(options: TrainOptions, control: Control, *, resumed: bool) -> "Warm | None":
+    def of(options: TrainOptions, control: Control, *, resumed: bool) -> "WarmStart | None":
         """The newest whole generation of `warm_start`, which is only read: its run may be going on. None
         where there is nothing to take, or this run goes on from a checkpoint of its own. Collective.
 
@@ -67,7 +67,7 @@ class Warm:
             raise ConfigError(
                 f"warm_start: {root} holds no checkpoint; name what was another run's --checkpoint"
             )
-        return Warm(Restored(root, manifest), parts, control)
+        return WarmStart(Restored(root, manifest), parts, control)
 
     @property
     def examples(self) -> int:

@@ -109,7 +109,7 @@ class Collectives:
         self.count(operator, width * (flat.numel() - mine + (self.world - 1) * mine))
         return tensor
 
-    def swap(
+    def all_to_all(
         self, outgoing: Sequence[Tensor], incoming: Sequence[int], sent: Mapping[str, int]
     ) -> list[Tensor]:
         """With autograd: float32 `outgoing[r]` of any length to rank r → `incoming[r]` numbers from rank r.
@@ -122,8 +122,8 @@ class Collectives:
         width = 2 if self.wire == "bf16" else 4
         for operator, numbers in sent.items():
             self.count(operator, width * numbers)
-        name = next(iter(sent), "swap")
-        flat: Tensor = _Swap.apply(  # type: ignore[no-untyped-call]
+        name = next(iter(sent), "all_to_all")
+        flat: Tensor = _AllToAll.apply(  # type: ignore[no-untyped-call]
             torch.cat([part.reshape(-1) for part in outgoing]),
             [part.numel() for part in outgoing],
             list(incoming),
@@ -145,14 +145,14 @@ class Collectives:
         dist.all_to_all_single(received, flat.to(kind), list(incoming), list(outgoing))
         return received.to(torch.float32)
 
-    def everywhere(self, own: Tensor, sizes: Sequence[int], operator: str) -> list[Tensor]:
+    def all_gather_tensors(self, own: Tensor, sizes: Sequence[int], operator: str) -> list[Tensor]:
         """With autograd: own f32[n] to all ranks → each rank's, sizes[r] numbers, in order of the ranks.
 
         Backward is the identity on the own share: every rank computes the same loss of it.
         """
         if self.world == 1:
             return [own]
-        flat: Tensor = _Everywhere.apply(  # type: ignore[no-untyped-call]
+        flat: Tensor = _AllGather.apply(  # type: ignore[no-untyped-call]
             own,
             sum(sizes[: self.rank]),
             lambda x: self._timed_send(x.repeat(self.world), [x.numel()] * self.world, sizes, operator),
@@ -171,14 +171,15 @@ class Collectives:
         self.count(operator, (self.world - 1) * mine.nbytes)
         return gathered.numpy().view(own.dtype).reshape(self.world, *own.shape)
 
-    def tell(self, own: NDArray[Any], sizes: Sequence[int], operator: str) -> list[NDArray[Any]]:
+    def all_gather_ragged(self, own: NDArray[Any], sizes: Sequence[int], operator: str) -> list[NDArray[Any]]:
         """Own numbers of 4 bytes, [n], to all ranks as they are → each rank's, sizes[r] numbers."""
-        return self.begin_to_tell(own, sizes, operator)()
+        return self.begin_all_gather_ragged(own, sizes, operator)()
 
-    def begin_to_tell(
+    def begin_all_gather_ragged(
         self, own: NDArray[Any], sizes: Sequence[int], operator: str
     ) -> Callable[[], list[NDArray[Any]]]:
-        """As `tell`, while other things are done: the numbers are there when the result is called."""
+        """As `all_gather_ragged`, while other things are done: the numbers are there when the result is
+        called."""
         if self.world == 1:
             return lambda: [own]
         mine = torch.from_numpy(np.tile(own.view(np.int32), self.world))
@@ -193,7 +194,7 @@ class Collectives:
 
         return wait
 
-    def all_to_all(
+    def all_to_all_bytes(
         self, outgoing: Sequence[U8], incoming: Sequence[int], sent: Mapping[str, int]
     ) -> list[U8]:
         """Bytes `outgoing[r]` to rank r → what came: `incoming[r]` bytes from rank r.
@@ -239,7 +240,7 @@ class _Aggregate(torch.autograd.Function):
         return grads[0], None
 
 
-class _Swap(torch.autograd.Function):
+class _AllToAll(torch.autograd.Function):
     """Forward: parts of `flat` to the ranks. Backward: the gradients of what came, back."""
 
     @staticmethod
@@ -259,7 +260,7 @@ class _Swap(torch.autograd.Function):
         return back, None, None, None
 
 
-class _Everywhere(torch.autograd.Function):
+class _AllGather(torch.autograd.Function):
     """Forward: the own share to all. Backward: the gradient of the own share."""
 
     @staticmethod

@@ -76,7 +76,7 @@ class Features16(Protocol):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ContentRequest:
     """One content of a batch.
 
     lists: field → of own rows: lengths of lists i32[b], and of each key the number of its vector i64[nnz].
@@ -155,11 +155,11 @@ class Ams:
 
     # ── a step ──
 
-    def take(self, features: Features | CommonFeatures) -> dict[str, Asked]:
+    def take(self, features: Features | CommonFeatures) -> dict[str, ContentRequest]:
         """The ids of own examples to their owners, and the features that others want of this rank."""
         return {name: self._take(one, features) for name, one in self.contents.items()}
 
-    def _take(self, one: Content, features: Features | CommonFeatures) -> Asked:
+    def _take(self, one: Content, features: Features | CommonFeatures) -> ContentRequest:
         parts = {field: self._cells(number, features) for number, field in one.fields.items()}
         keys = np.concatenate([keys for _, keys, _ in parts.values()])
         unique = unique_segments(keys, np.array([0, len(keys)], np.int64))
@@ -177,7 +177,7 @@ class Ams:
         telemetry.CONTENT_EMBEDDED.labels(one.name).inc(len(held.keys))
         telemetry.CONTENT_ABSENT.labels(one.name).inc(int((~known).sum()))
         wants = np.split(held.index.astype(np.int64), bounds[1:-1])
-        return Asked(_lists(parts, index), tuple(counts.tolist()), wants, raw, known)
+        return ContentRequest(_lists(parts, index), tuple(counts.tolist()), wants, raw, known)
 
     def _cells(self, number: int, features: Features | CommonFeatures) -> tuple[I32, I64, I32 | None]:
         """Offsets of a field's cells, their keys, and the cell of each row (None: its own)."""
@@ -188,7 +188,7 @@ class Ams:
             return (*features.common.field(before), features.index)
         return (*features.own.field(number - before), None)
 
-    def forward(self, asked: Mapping[str, Asked]) -> dict[str, Ragged]:
+    def forward(self, asked: Mapping[str, ContentRequest]) -> dict[str, Ragged]:
         """Field → vectors f32[nnz, out] of the keys of own samples, or of all where a rank finishes all."""
         found: dict[str, Ragged] = {}
         for name, one in asked.items():
@@ -202,7 +202,7 @@ class Ams:
             found |= lists
         return found
 
-    def _own(self, content: Content, asked: Asked) -> Tensor:
+    def _own(self, content: Content, asked: ContentRequest) -> Tensor:
         """Vectors of the own unique ids f32[U, out], in the order of the ranks that hold them."""
         embedded = content.embed(asked.features, asked.known)
         world, rank, out = self._collectives.world, self._collectives.rank, embedded.shape[1]
@@ -212,17 +212,17 @@ class Ams:
         incoming = [count * out for count in asked.mine]
         away = sum(len(index) for r, index in enumerate(asked.wants) if r != rank)
         back = sum(count for r, count in enumerate(asked.mine) if r != rank)
-        came = self._collectives.swap(outgoing, incoming, {"content": (away + back) * out})
+        came = self._collectives.all_to_all(outgoing, incoming, {"content": (away + back) * out})
         return torch.cat(came).view(-1, out)
 
     def _everywhere(self, own: Ragged) -> Ragged:
         """The lists of all ranks' samples, rank-major, out of each rank's own."""
         lengths = own.offsets.diff().cpu().numpy().astype(np.int32)
         rows = np.asarray(self._collectives.all_gather(np.array([len(lengths)], np.int64), "content sizes"))
-        told = self._collectives.tell(lengths, rows[:, 0].tolist(), "content")
+        told = self._collectives.all_gather_ragged(lengths, rows[:, 0].tolist(), "content")
         width = own.values.shape[1]
         sizes = [int(part.sum()) * width for part in told]
-        parts = self._collectives.everywhere(own.values.reshape(-1), sizes, "content")
+        parts = self._collectives.all_gather_tensors(own.values.reshape(-1), sizes, "content")
         whole = torch.cat([part.view(-1, width) for part in parts])
         return Ragged(whole, _offsets(np.concatenate(told), whole.device))
 
@@ -254,7 +254,7 @@ def to_owners(ids: I64, counts: I64, collectives: Collectives) -> tuple[I32, I64
     _, sizes = measure(header, lists.cells)
     outgoing = [coded.payload[a:b] for a, b in itertools.pairwise(coded.bounds)]
     sent = {"content ids": len(coded.payload) - len(outgoing[rank])}
-    messages = collectives.all_to_all(outgoing, sizes.tolist(), sent)
+    messages = collectives.all_to_all_bytes(outgoing, sizes.tolist(), sent)
     return decode(header, lists.cells, messages, np.arange(world), np.zeros(world, np.int64))
 
 

@@ -3,7 +3,7 @@
 A sub-model moves with every step, and with it the vector of every id. So each version has the vectors of all
 of them, by the sub-model of its own step: a commit copies the sub-model, and the publisher's thread runs the
 copy over the features that this rank holds; the version is flipped when all ranks are through. It takes
-(ids of a rank) / (ids a second) seconds, which `livectr_sweep_seconds` and
+(ids of a rank) / (ids a second) seconds, which `livectr_precompute_seconds` and
 `rate(livectr_swept_content_total)` tell.
 
 Each worker multiplies on its own, block by block, as fast as all of them together would and without waiting
@@ -44,7 +44,7 @@ class StoppedError(Exception):
     """The process ends; the version is not needed any more."""
 
 
-class ContentSweep:
+class ContentPrecompute:
     """A content's vectors of one version, by a copy of the sub-model as it is now.
 
     name: the content's. store: the features that this rank holds. blobs: how many `run` gives.

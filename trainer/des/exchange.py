@@ -41,7 +41,7 @@ _NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
-class Near:
+class SampleParallelKeys:
     """Own examples' fields that travel as rows; U unique keys are asked for.
 
     Attributes:
@@ -80,7 +80,7 @@ class GlobalBatch:
     index: I32 | None
     own_index: I32 | None
     asked: list[list[I64]]
-    near: Near
+    near: SampleParallelKeys
     label: F32
     dense: F32 | None
     common: F32 | None
@@ -138,7 +138,7 @@ class Exchange:
         self.collectives = collectives
         self.rank = collectives.rank
         self.dense_width = dense_width
-        self._fields = len(route.travel)
+        self._fields = len(route.field_exchange)
         self._is_common = np.isin(np.arange(self._fields), route.common.fields)
         self._own_dense = [d for d in range(dense_width) if d not in route.common.dense]
         self._owners = [rank for _, rank in route.asks]
@@ -189,7 +189,7 @@ class Exchange:
         halves = [self._halves(self.rank, one) for one in shares]
         measured = [self._measure(one) for one in shares]
         incoming = [4 * n + int(sizes.sum()) for n, (_, _, sizes) in zip(halves, measured, strict=True)]
-        messages = self.collectives.all_to_all(outgoing, incoming, sent)
+        messages = self.collectives.all_to_all_bytes(outgoing, incoming, sent)
         return self._merge(shares, messages, measured, mine, near, label)
 
     # ── the own share ──
@@ -227,11 +227,11 @@ class Exchange:
         segments = Segments.concat(parts).take(np.argsort(order))
         return _Mine(offsets, keys, segments, numbers[1], numbers[0], index)
 
-    def _unique(self, mine: _Mine) -> tuple[Near, list[I64]]:
+    def _unique(self, mine: _Mine) -> tuple[SampleParallelKeys, list[I64]]:
         """What the rows of own examples need, and the unique keys of each of `Route.asks`."""
         fields = self.route.rows
         if not fields:
-            return Near([], np.empty(0, np.int64), (0,) * self.collectives.world), []
+            return SampleParallelKeys([], np.empty(0, np.int64), (0,) * self.collectives.world), []
         keys = np.concatenate([mine.keys[f] for f in fields])
         order, sizes = self._by_ask([mine.keys[f] for f in fields])
         asked = keys if order is None else keys[order]
@@ -249,7 +249,7 @@ class Exchange:
             index[order] = places
         coming = np.bincount(self._owners, counts, minlength=self.collectives.world).astype(int)
         lengths = [np.diff(mine.offsets[f]) for f in fields]
-        return Near(lengths, index, tuple(coming.tolist())), wanted
+        return SampleParallelKeys(lengths, index, tuple(coming.tolist())), wanted
 
     def _by_ask(self, keys: list[I64]) -> tuple[I64 | None, I64]:
         """How the keys of `Route.rows` are put in the order of `Route.asks` (None: they are), and how many
@@ -277,7 +277,7 @@ class Exchange:
             mine.index,
             mine.index,
             [],
-            Near([], np.empty(0, np.int64), (0,)),
+            SampleParallelKeys([], np.empty(0, np.int64), (0,)),
             label,
             mine.dense if self.dense_width else None,
             mine.common if self.route.common.dense else None,
@@ -331,7 +331,7 @@ class Exchange:
         messages: list[U8],
         measured: list[tuple[I64, I64, I64]],
         mine: _Mine,
-        near: Near,
+        near: SampleParallelKeys,
         label: F32,
     ) -> GlobalBatch:
         labels: list[F32] = []

@@ -19,10 +19,18 @@ from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.exchange import GlobalBatch
 from livectr.trainer.des.reading import Leaves
 from livectr.trainer.des.route import Route
-from livectr.trainer.feature_parts import Side, Whole, columns_of, partials, ragged, spread, whole_dense
+from livectr.trainer.feature_parts import (
+    FeaturePart,
+    GatheredInputs,
+    columns_of,
+    partials,
+    ragged,
+    spread,
+    whole_dense,
+)
 
 
-class FarFields:
+class FieldParallel:
     """The own fields of one rank, of all samples.
 
     models: role → network of the own fields that travel as partial results, and of the dense features where
@@ -46,8 +54,12 @@ class FarFields:
         self._any = bool(route.summed(rank)) or (self._dense_here and dense_width > 0)
         sides = [tuple(f for f in self.far if (f in route.common.fields) is side) for side in (True, False)]
         self._side_fields = sides
-        self._partial = [tuple(i for i, f in enumerate(s) if route.travel[f] == "partial") for s in sides]
-        self._vectors = [tuple(i for i, f in enumerate(s) if route.travel[f] == "vectors") for s in sides]
+        self._partial = [
+            tuple(i for i, f in enumerate(s) if route.field_exchange[f] == "partial") for s in sides
+        ]
+        self._vectors = [
+            tuple(i for i, f in enumerate(s) if route.field_exchange[f] == "vectors") for s in sides
+        ]
 
     def partial(self, leaves: Leaves, batch: GlobalBatch) -> list[Tensor] | None:
         """Partial results f32[B, S] of each role; None where this rank has no share in them."""
@@ -57,7 +69,7 @@ class FarFields:
         values = [
             _columns(leaf, at) for leaf, at in zip((leaves.common, leaves.own), self._partial, strict=True)
         ]
-        common, own = (Side(*three) for three in zip(values, dense, self._columns, strict=True))
+        common, own = (FeaturePart(*three) for three in zip(values, dense, self._columns, strict=True))
         return partials(self.models, self.slices, common, own, batch.index)
 
     def vectors(self, leaves: Leaves) -> tuple[Tensor, Tensor]:
@@ -69,21 +81,21 @@ class FarFields:
 
     def finish(
         self, partial: list[Tensor] | None, leaves: Leaves, batch: GlobalBatch
-    ) -> tuple[list[Tensor], Whole]:
+    ) -> tuple[list[Tensor], GatheredInputs]:
         """Aggregated f32[B, S] of each role, and what models gather, of all samples. Collective."""
         widths = [model.partial_size for model in self.models.values()]
         mine = leaves.own.new_zeros(len(batch), sum(widths)) if partial is None else torch.cat(partial, 1)
         total = self.collectives.aggregate(mine, "sum") if sum(widths) else mine
         return list(torch.split(total, widths, dim=1)), self._gathered(leaves, batch)
 
-    def _gathered(self, leaves: Leaves, batch: GlobalBatch) -> Whole:
+    def _gathered(self, leaves: Leaves, batch: GlobalBatch) -> GatheredInputs:
         route = self.route
         dense = None
         if route.dense:
             dense = whole_dense(
                 self._tensor(batch.common), self._tensor(batch.dense), batch.index, route.common
             )
-        return Whole(
+        return GatheredInputs(
             self._pooled(leaves, batch), self._sequences(leaves, batch), dense, self.collectives.device
         )
 
@@ -96,7 +108,7 @@ class FarFields:
         mine = [self._vector(f, leaves, batch) for f in names[self.collectives.rank]]
         flat = torch.cat([self._nothing(), *(v.reshape(-1) for v in mine)])
         sizes = [len(some) * len(batch) * dim for some in names]
-        told = self.collectives.everywhere(flat, sizes, "vectors")
+        told = self.collectives.all_gather_tensors(flat, sizes, "vectors")
         found: dict[int, Tensor] = {}
         for some, part in zip(names, told, strict=True):
             found |= dict(zip(some, part.view(len(some), len(batch), dim), strict=True))
@@ -121,12 +133,12 @@ class FarFields:
             return mine
         names = [[f for f in route.sequences if route.placement.owner[f] == r] for r in range(world)]
         lengths = [np.diff(mine[f].offsets.cpu().numpy()).astype(np.int32) for f in mine]
-        told = self.collectives.tell(
+        told = self.collectives.all_gather_ragged(
             np.concatenate([*lengths, np.empty(0, np.int32)]), [len(some) * rows for some in names], "vectors"
         )
         flat = torch.cat([self._nothing(), *(one.values.reshape(-1) for one in mine.values())])
         dim = leaves.own.shape[-1]
-        parts = self.collectives.everywhere(flat, [int(part.sum()) * dim for part in told], "vectors")
+        parts = self.collectives.all_gather_tensors(flat, [int(part.sum()) * dim for part in told], "vectors")
         found: dict[int, Ragged] = {}
         for some, counts, part in zip(names, told, parts, strict=True):
             each = counts.reshape(len(some), rows)

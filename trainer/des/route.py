@@ -24,8 +24,8 @@ from functools import cached_property
 from livectr.ingest.common_features import Common
 from livectr.kernels.errors import ConfigError
 from livectr.models.base import Gathers, ModelConfig
-from livectr.trainer.placement.placement import Placement
-from livectr.trainer.step_settings import Mode, Travel
+from livectr.trainer.placement.placement import FieldPlacement
+from livectr.trainer.step_settings import FieldExchange, Mode
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Route:
         common: the fields and dense features that groups of samples share
     """
 
-    placement: Placement
+    placement: FieldPlacement
     tables: tuple[str, ...]
-    travel: tuple[Travel, ...]
+    field_exchange: tuple[FieldExchange, ...]
     scatter: bool
     sequences: tuple[int, ...] = ()
     pooled: tuple[int, ...] = ()
@@ -58,20 +58,20 @@ class Route:
 
     def far(self, rank: int) -> tuple[int, ...]:
         """Fields of a rank that it reads for the samples of all ranks, ascending."""
-        return tuple(f for f in self.placement.fields_of(rank) if self.travel[f] != "rows")
+        return tuple(f for f in self.placement.fields_of(rank) if self.field_exchange[f] != "rows")
 
     def summed(self, rank: int) -> tuple[int, ...]:
         """Fields of a rank that travel as partial results."""
-        return tuple(f for f in self.placement.fields_of(rank) if self.travel[f] == "partial")
+        return tuple(f for f in self.placement.fields_of(rank) if self.field_exchange[f] == "partial")
 
     def vectors(self, rank: int) -> tuple[int, ...]:
         """Fields of a rank that travel as vectors."""
-        return tuple(f for f in self.placement.fields_of(rank) if self.travel[f] == "vectors")
+        return tuple(f for f in self.placement.fields_of(rank) if self.field_exchange[f] == "vectors")
 
     @cached_property
     def rows(self) -> tuple[int, ...]:
         """All fields that travel as rows; those of a table follow each other."""
-        found = [f for f, travel in enumerate(self.travel) if travel == "rows"]
+        found = [f for f, field_exchange in enumerate(self.field_exchange) if field_exchange == "rows"]
         order = {table: i for i, table in enumerate(dict.fromkeys(self.tables))}
         return tuple(sorted(found, key=lambda f: (order[self.tables[f]], f)))
 
@@ -116,19 +116,20 @@ def gathered(configs: Mapping[str, ModelConfig], fields: Sequence[str]) -> Gathe
 
 
 def route(
-    placement: Placement,
+    placement: FieldPlacement,
     fields: Sequence[str],
     tables: Sequence[str],
     gathers: Gathers,
     *,
     mode: Mode,
-    travel: Sequence[Travel] | None = None,
+    field_exchange: Sequence[FieldExchange] | None = None,
     common: Common = Common(),  # noqa: B008, frozen
 ) -> Route:
     """The route of a pipeline's fields.
 
     travel: of each field; None: partial wherever that is possible. Fields that are gathered travel as rows
-    where `travel` would make them partial; sequences, and fields of tables that are split by key, always do.
+    where `field_exchange` would make them partial; sequences, and fields of tables that are split by key,
+    always do.
 
     Raises ConfigError for a travel or a placement that the mode does not know.
     """
@@ -136,7 +137,7 @@ def route(
     at = {name: f for f, name in enumerate(fields)}
     sequences = tuple(at[name] for name in gathers.sequences)
     pooled = tuple(at[name] for name in gathers.pooled)
-    chosen: list[Travel] = list(travel or ["partial"] * len(fields))
+    chosen: list[FieldExchange] = list(field_exchange or ["partial"] * len(fields))
     if not scatter and any(one != "partial" for one in chosen) and placement.world > 1:
         raise ConfigError(
             "with aggregate='allreduce' every field travels as partial results; "

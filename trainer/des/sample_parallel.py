@@ -26,8 +26,8 @@ from livectr.trainer.des.exchange import GlobalBatch
 from livectr.trainer.des.reading import Leaves
 from livectr.trainer.des.route import Route
 from livectr.trainer.feature_parts import (
-    Side,
-    Whole,
+    FeaturePart,
+    GatheredInputs,
     columns_of,
     partials,
     ragged,
@@ -40,7 +40,7 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 
 
-class NearSamples:
+class SampleParallel:
     """The own samples of one rank. models: role → network of the near fields and all dense features."""
 
     def __init__(
@@ -66,7 +66,7 @@ class NearSamples:
 
     def finish(
         self, partial: Tensor | None, leaves: Leaves, far: tuple[Tensor, Tensor], batch: GlobalBatch
-    ) -> tuple[list[Tensor], Whole]:
+    ) -> tuple[list[Tensor], GatheredInputs]:
         """Aggregated f32[b, S] of each role, and what models gather of the own samples. Collective.
 
         partial: f32[B, ΣS] of the own fields, None where this rank has none. far: own vectors of all samples,
@@ -114,7 +114,7 @@ class NearSamples:
             ]
             for r in range(world)
         ]
-        came = self.collectives.swap(outgoing, list(map(sum, sizes)), self._sent(sizes, batch))
+        came = self.collectives.all_to_all(outgoing, list(map(sum, sizes)), self._sent(sizes, batch))
         split = [torch.split(flat, parts) for flat, parts in zip(came, sizes, strict=True)]
         total: Tensor | None = None
         for r, parts in enumerate(split):
@@ -150,7 +150,7 @@ class NearSamples:
 
     def _sides(
         self, common: list[Tensor], own: list[Tensor], rows: Tensor, batch: GlobalBatch
-    ) -> tuple[Side, Side]:
+    ) -> tuple[FeaturePart, FeaturePart]:
         """The near fields' pooled vectors: of groups, and of samples."""
         counts = batch.cells[self.rank], batch.rows[self.rank]
         lists: tuple[list[tuple[I32, I64]], list[tuple[I32, I64]]] = [], []
@@ -164,7 +164,7 @@ class NearSamples:
             None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(rows.device)
             for array in (batch.common, batch.dense)
         ]
-        shared, others = (Side(*three) for three in zip(values, numbers, self._columns, strict=True))
+        shared, others = (FeaturePart(*three) for three in zip(values, numbers, self._columns, strict=True))
         return shared, others
 
     def _lists(self, batch: GlobalBatch) -> dict[int, tuple[I32, I64]]:
@@ -174,7 +174,9 @@ class NearSamples:
         parts = [(lengths, batch.near.index[a:b]) for lengths, a, b in bounds]
         return dict(zip(self.route.rows, parts, strict=True))
 
-    def _gathered(self, sides: tuple[Side, Side], rows: Tensor, batch: GlobalBatch) -> Whole:
+    def _gathered(
+        self, sides: tuple[FeaturePart, FeaturePart], rows: Tensor, batch: GlobalBatch
+    ) -> GatheredInputs:
         route, index = self.route, batch.own_index
         pooled, sequences = {}, {}
         for f in route.pooled:
@@ -189,7 +191,7 @@ class NearSamples:
         dense = None
         if route.dense:
             dense = whole_dense(sides[0].dense, sides[1].dense, index, route.common)
-        return Whole(pooled, sequences, dense, self.collectives.device)
+        return GatheredInputs(pooled, sequences, dense, self.collectives.device)
 
 
 def _beside(parts: list[Tensor]) -> Tensor:

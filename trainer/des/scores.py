@@ -13,7 +13,7 @@ from livectr.trainer.comm.collectives import Collectives
 F32 = NDArray[np.float32]
 
 
-def tell_scores(
+def all_gather_scores(
     own: Mapping[str, F32], label: F32, rows: Sequence[int], collectives: Collectives
 ) -> Callable[[], tuple[dict[str, F32], F32]]:
     """Role → logits f32[b] and labels f32[b] in {0, 1} of own samples, to all ranks → those of all, f32[B],
@@ -23,7 +23,7 @@ def tell_scores(
     words.view(np.uint8)[: len(bits)] = bits
     sizes = [len(own) * n + _words(n) for n in rows]
     packed = np.concatenate([*(logits.view(np.int32) for logits in own.values()), words])
-    wait = collectives.begin_to_tell(packed, sizes, "scores")
+    wait = collectives.begin_all_gather_ragged(packed, sizes, "scores")
 
     @functools.cache
     def told() -> tuple[dict[str, F32], F32]:

@@ -50,22 +50,22 @@ from livectr.models.precision import precision, told
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.configs import model_configs
-from livectr.trainer.content.ams import Asked, Features16, ams_of
+from livectr.trainer.content.ams import ContentRequest, Features16, ams_of
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.exchange import Exchange, GlobalBatch
-from livectr.trainer.des.field_parallel import FarFields
+from livectr.trainer.des.field_parallel import FieldParallel
 from livectr.trainer.des.measure import measure_batch
 from livectr.trainer.des.networks import build_networks
 from livectr.trainer.des.reading import Leaves, Reading
 from livectr.trainer.des.result import StepResult, loss_of
 from livectr.trainer.des.route import gathered, route
-from livectr.trainer.des.sample_parallel import NearSamples
-from livectr.trainer.des.scores import tell_scores
+from livectr.trainer.des.sample_parallel import SampleParallel
+from livectr.trainer.des.scores import all_gather_scores
 from livectr.trainer.placement.exchange_cost import CostModel
-from livectr.trainer.placement.placement import Placement, place
-from livectr.trainer.step_settings import TRAVELS, StepSettings, Travel
+from livectr.trainer.placement.placement import FieldPlacement, place
+from livectr.trainer.step_settings import TRAVELS, FieldExchange, StepSettings
 from livectr.trainer.tables.gpu_tables import GpuTables
-from livectr.trainer.tables.tiers import Ahead, Tiers
+from livectr.trainer.tables.tiers import Prefetched, Tiers
 
 F32 = NDArray[np.float32]
 LOG = logging.getLogger(__name__)
@@ -78,13 +78,13 @@ TRAINED = "des.trained"
 
 
 @dataclass(frozen=True)
-class Taken:
+class PreparedBatch:
     """A batch on its way into a step: what this rank has to do with it, its rows that are being read, and the
     content that it asks for."""
 
     batch: GlobalBatch
-    ahead: Ahead | None
-    content: Mapping[str, Asked]
+    ahead: Prefetched | None
+    content: Mapping[str, ContentRequest]
 
 
 class DesStep:
@@ -116,7 +116,7 @@ class DesStep:
         settings: StepSettings = StepSettings(),  # noqa: B008, frozen
         tiers: Tiers | None = None,
         gpu: GpuTables | None = None,
-        placement: Placement | None = None,
+        placement: FieldPlacement | None = None,
         content: Mapping[str, Features16] = {},
     ) -> None:
         if gpu is not None and tiers is not None:
@@ -165,24 +165,24 @@ class DesStep:
                 scatter=settings.aggregate == "reducescatter",
                 common=self._common,
             )
-            travel = settings.travel
-            self._undecided = travel == "auto" and settings.aggregate == "reducescatter" and world > 1
+            field_exchange = settings.field_exchange
+            self._undecided = field_exchange == "auto" and settings.aggregate == "reducescatter" and world > 1
             self._loaded: Mapping[str, Tensor] | None = None
             self._started: Mapping[str, Tensor] = {}
             self._trained = False
-            self._build(None if travel == "auto" else self._travels(travel))
+            self._build(None if field_exchange == "auto" else self._travels(field_exchange))
         except ValueError as error:
             raise ConfigError(f"Pipeline: {error}") from None
 
-    def _travels(self, travel: Travel | Mapping[str, Travel]) -> list[Travel]:
+    def _travels(self, field_exchange: FieldExchange | Mapping[str, FieldExchange]) -> list[FieldExchange]:
         """The forced travel of every field."""
-        if isinstance(travel, str):
-            return [travel] * len(self.fields)
-        if unknown := sorted(set(travel) - set(self.fields)):
+        if isinstance(field_exchange, str):
+            return [field_exchange] * len(self.fields)
+        if unknown := sorted(set(field_exchange) - set(self.fields)):
             raise ConfigError(
                 f"travel names {unknown[0]!r}, which is no field; fields: {', '.join(self.fields)}"
             )
-        return [travel.get(name, "partial") for name in self.fields]
+        return [field_exchange.get(name, "partial") for name in self.fields]
 
     def _choose(self, features: Features | CommonFeatures) -> None:
         """Measures the first batch and takes the cheapest way of every field. Collective."""
@@ -204,7 +204,7 @@ class DesStep:
         width = 2 if self.collectives.wire == "bf16" else 4
         return CostModel(self.placement.world, partial, self.layout.dim, self._parameters, width)
 
-    def _build(self, travel: Sequence[Travel] | None) -> None:
+    def _build(self, field_exchange: Sequence[FieldExchange] | None) -> None:
         """Networks, optimiser and ways of the fields."""
         self.route = route(
             self.placement,
@@ -212,7 +212,7 @@ class DesStep:
             self.table_of,
             self._gathered,
             mode=self.settings.aggregate,
-            travel=travel,
+            field_exchange=field_exchange,
             common=self._common,
         )
         width = len(self.dense_names)
@@ -223,8 +223,8 @@ class DesStep:
         self._parameters = networks.parameters
         self.exchange = Exchange(self.route, width, self.collectives)
         self.reading = Reading(self.tables, self.fields, self.route, self.rank, self.device, self.cache)
-        self._far = FarFields(self.route, self.models, self.slices, width, self.collectives)
-        self._near = NearSamples(
+        self._far = FieldParallel(self.route, self.models, self.slices, width, self.collectives)
+        self._near = SampleParallel(
             self.route, self.near_models, self.slices, width, self.layout.dim, self.collectives
         )
         content = {} if self.ams is None else self.ams.contents
@@ -241,7 +241,7 @@ class DesStep:
         """
         return self.learn(self.take(features, label))
 
-    def take(self, features: Features | CommonFeatures, label: F32) -> Taken:
+    def take(self, features: Features | CommonFeatures, label: F32) -> PreparedBatch:
         """The first half of `step`, which another batch's `learn` may follow: keys go to their ranks, and
         rows that are not in memory begin to be read. Collective."""
         if not ((label == 0) | (label == 1)).all():
@@ -251,9 +251,9 @@ class DesStep:
             self._choose(features)
         batch = self.exchange(features, label)
         ahead = None if self.tiers is None else self.tiers.prefetch(self.reading.keys(batch))
-        return Taken(batch, ahead, {} if self.ams is None else self.ams.take(features))
+        return PreparedBatch(batch, ahead, {} if self.ams is None else self.ams.take(features))
 
-    def learn(self, taken: Taken) -> StepResult:
+    def learn(self, taken: PreparedBatch) -> StepResult:
         """The second half of `step`, in the order of `take`. Collective."""
         if not len(taken.batch):
             none = np.empty(0, np.float32)
@@ -277,7 +277,7 @@ class DesStep:
         """Forgets keys of an own table wherever they lie; returns how many were there."""
         return self.tables[table].erase(keys) if self.cache is None else self.cache.erase(table, keys)
 
-    def _learn(self, batch: GlobalBatch, content: Mapping[str, Asked]) -> StepResult:
+    def _learn(self, batch: GlobalBatch, content: Mapping[str, ContentRequest]) -> StepResult:
         self._set_rates()
         # 1 forward: rows → sub-operators → ⊕ → the rest, of all samples or of the own ones
         leaves = self.reading.forward(batch)
@@ -311,7 +311,9 @@ class DesStep:
         for name, one in ({} if self.ams is None else self.ams.contents).items():
             self.dense.set_rate(f"content.{name}", one.config.schedule.factor(self.dense.steps))
 
-    def _forward(self, leaves: Leaves, batch: GlobalBatch, content: Mapping[str, Asked]) -> dict[str, Tensor]:
+    def _forward(
+        self, leaves: Leaves, batch: GlobalBatch, content: Mapping[str, ContentRequest]
+    ) -> dict[str, Tensor]:
         """Role → logits of all samples f32[B], or of the own ones f32[b]."""
         vectors = {} if self.ams is None else self.ams.forward(content)
         partial = self._far.partial(leaves, batch)
@@ -340,7 +342,7 @@ class DesStep:
         own = {role: z.detach().cpu().numpy() for role, z in logits.items()}
         if not self.route.scatter:
             return lambda: (own, batch.label)
-        return tell_scores(own, batch.label, batch.rows, self.collectives)
+        return all_gather_scores(own, batch.label, batch.rows, self.collectives)
 
     def _first_shift(self, label: F32) -> float:
         """Moves every bias by what the first batch's CTR says, and returns by how much."""
@@ -386,7 +388,7 @@ class DesStep:
         restore any number of ranks."""
         state = {n: t.cpu().clone() for n, t in self.dense.state(shared=self.rank == 0).items()}
         if self.rank == 0 and self.route.scatter and not self._undecided:
-            ways = [self.placement.world, *(TRAVELS.index(way) for way in self.route.travel)]
+            ways = [self.placement.world, *(TRAVELS.index(way) for way in self.route.field_exchange)]
             state[WAYS] = torch.tensor(ways, dtype=torch.int16)
         if self.rank == 0 and self._trained and not self.dense.steps:
             state[TRAINED] = torch.tensor(1)

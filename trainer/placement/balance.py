@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from livectr.ingest.language.byte_units import show_bytes
 from livectr.kernels.errors import ConfigError
-from livectr.trainer.placement.placement import Placement
+from livectr.trainer.placement.placement import FieldPlacement
 
 SLACK = 0.01
 """Of the mean keys of a rank: what keys may differ for the sake of bytes."""
@@ -72,7 +72,7 @@ class _Rank:
         self.tables += 1
 
 
-def balance(stats: Sequence[FieldStats], world: int, *, rank_bytes: float | None = None) -> Placement:
+def balance(stats: Sequence[FieldStats], world: int, *, rank_bytes: float | None = None) -> FieldPlacement:
     """Places the fields of `stats` on `world` ranks, of which each may hold `rank_bytes` (None: no limit).
 
     Raises ConfigError when the ranks cannot hold the tables, or a rank would hold nothing.
@@ -104,10 +104,10 @@ def balance(stats: Sequence[FieldStats], world: int, *, rank_bytes: float | None
         owner[item.table] = home
         ranks[home].tables += 1
     dense_owner = min(range(world), key=lambda r: (ranks[r].keys, ranks[r].tables, r))
-    return Placement(tuple(owner[field.table] for field in stats), dense_owner, world, frozenset(split))
+    return FieldPlacement(tuple(owner[field.table] for field in stats), dense_owner, world, frozenset(split))
 
 
-def loads(placement: Placement, stats: Sequence[FieldStats]) -> list[Load]:
+def loads(placement: FieldPlacement, stats: Sequence[FieldStats]) -> list[Load]:
     """What each rank has under a placement of these fields; a split table counts on all ranks alike."""
     items = {item.table: item for item in _items(stats)}
     owner = {field.table: rank for field, rank in zip(stats, placement.owner, strict=True)}

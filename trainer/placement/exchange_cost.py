@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from livectr.trainer.step_settings import Travel
+from livectr.trainer.step_settings import FieldExchange
 
 I64 = NDArray[np.int64]
 
@@ -50,7 +50,7 @@ class CostModel:
     parameters: Sequence[int]
     width: int = 4
 
-    def near(self, measured: Measured) -> dict[Travel, NDArray[np.float64]]:
+    def near(self, measured: Measured) -> dict[FieldExchange, NDArray[np.float64]]:
         """Bytes f64[F] of each field as vectors, and as rows."""
         n, w = self.world, self.width
         share = (n - 1) / n
@@ -64,10 +64,10 @@ class CostModel:
         """Bytes of the partial results, whatever the number of partial fields."""
         return 2.0 * self.width * (self.world - 1) * measured.samples * self.partial
 
-    def cheapest(self, measured: Measured, near: Collection[int] = ()) -> list[Travel]:
+    def cheapest(self, measured: Measured, near: Collection[int] = ()) -> list[FieldExchange]:
         """The way of each field that sends fewest bytes; fields of `near` cannot be partial."""
         found = self.near(measured)
-        best: list[Travel] = [
+        best: list[FieldExchange] = [
             "vectors" if v < r else "rows" for v, r in zip(found["vectors"], found["rows"], strict=True)
         ]
         cost = np.minimum(found["vectors"], found["rows"])
@@ -78,11 +78,11 @@ class CostModel:
                 best[f] = "partial"
         return best
 
-    def bytes(self, measured: Measured, travel: Sequence[Travel]) -> float:
+    def bytes(self, measured: Measured, field_exchange: Sequence[FieldExchange]) -> float:
         """Bytes that these ways send, without what any way sends: sizes, scores, the rest of the networks."""
         found = self.near(measured)
-        total = self.fixed(measured) if "partial" in travel else 0.0
-        for f, way in enumerate(travel):
+        total = self.fixed(measured) if "partial" in field_exchange else 0.0
+        for f, way in enumerate(field_exchange):
             if way == "partial":
                 total += measured.keys[f] * (self.world - 1) / self.world
             else:

@@ -17,7 +17,7 @@ from livectr.kernels.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Placement:
+class FieldPlacement:
     """`owner[f]` is the rank of field f, `dense_owner` that of the dense features.
 
     The rows of a table in `split` are on all ranks, that of a key on the one that
@@ -42,7 +42,7 @@ class Placement:
         return tuple(sorted({*self.fields_of(rank), *self.split_fields(tables)}))
 
 
-def place(tables: Sequence[str], world: int) -> Placement:
+def place(tables: Sequence[str], world: int) -> FieldPlacement:
     """Deals the fields, given each one's table name, to `world` ranks.
 
     Raises ConfigError when a rank would hold no field.
@@ -53,7 +53,7 @@ def place(tables: Sequence[str], world: int) -> Placement:
             f"The pipeline has {len(order)} embedding tables, which {world} ranks cannot share; "
             f"start at most {len(order)} ranks."
         )
-    return Placement(tuple(order[table] % world for table in tables), len(order) % world, world)
+    return FieldPlacement(tuple(order[table] % world for table in tables), len(order) % world, world)
 
 
 def owners_by_key(keys: NDArray[np.int64], world: int) -> NDArray[np.int64]:

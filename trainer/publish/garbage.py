@@ -15,7 +15,7 @@ SWEEP_DEADLINE_S = 5.0
 """A process that ends waits so long for a sweep."""
 
 
-class Tidy:
+class GarbageCollector:
     """Rank 0's; sweeps in a thread, `after_s` seconds after a flip, for requests that began under it."""
 
     def __init__(self, store: RedisStore, after_s: float, closing: Event) -> None:

@@ -41,12 +41,12 @@ from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.sweep import StoppedError
 from livectr.trainer.options import summed
-from livectr.trainer.publish.garbage import Tidy
+from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.outcome import outcome_of
 from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, LostError, RedisStore, name_space
 from livectr.trainer.publish.succession import LOST_NUMBERS, Cursor, refusal
-from livectr.trainer.publish.version import Pending, Published, Push, Snapshot, earlier_blobs
-from livectr.trainer.publish.watch import Lookout
+from livectr.trainer.publish.version import Pending, Published, Push, VersionSnapshot, earlier_blobs
+from livectr.trainer.publish.watch import PublishedWatch
 
 LOG = logging.getLogger(__name__)
 SWEEP_AFTER_S = 5.0
@@ -77,7 +77,7 @@ class Publisher:
         seed: int,
         min_examples: int = 0,
         sweep_after_s: float = SWEEP_AFTER_S,
-        lookout: Lookout | None = None,
+        lookout: PublishedWatch | None = None,
     ) -> None:
         self.store = store
         self.control = control
@@ -103,8 +103,8 @@ class Publisher:
         self._unpublished = Freshness()
         self._since_begin = Freshness()
         self._closing = Event()
-        self._tidy = Tidy(store, sweep_after_s, self._closing)
-        self._lookout = (lookout or Lookout(store)) if control.rank == 0 else None
+        self._tidy = GarbageCollector(store, sweep_after_s, self._closing)
+        self._lookout = (lookout or PublishedWatch(store)) if control.rank == 0 else None
 
     def start(self, cursor: Cursor | None, *, learned: int = 0, take_over: bool = False) -> None:
         """Fence out every earlier trainer; go on with deltas if Redis holds exactly `cursor`. Collective.
@@ -201,7 +201,7 @@ class Publisher:
             return Cursor(self._version + self.busy, self.store.epoch, "", step, run)
         return Cursor(self._version + 1, self.store.epoch, self._next_ns(), step, run)
 
-    def begin(self, snapshot: Snapshot, *, learned: int = 0, committed: int = 0) -> None:
+    def begin(self, snapshot: VersionSnapshot, *, learned: int = 0, committed: int = 0) -> None:
         """5: push this rank's share of the next version in the background. Collective; not while busy.
 
         learned, committed: examples of the model, and of the oldest checkpoint that is kept.
@@ -335,7 +335,11 @@ class Publisher:
         return name_space(self.store.epoch, self._number) if self.full else self._ns
 
     def _push(
-        self, snapshot: Snapshot, manifest: VersionManifest, content: Mapping[str, list[str]], full: bool
+        self,
+        snapshot: VersionSnapshot,
+        manifest: VersionManifest,
+        content: Mapping[str, list[str]],
+        full: bool,
     ) -> None:
         """The background part of step 5, on this rank's share; content: its blobs of content vectors."""
         if full:

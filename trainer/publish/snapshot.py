@@ -22,12 +22,12 @@ from livectr.kernels.table.layout import Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.protos.store import CONTENT, FEATURES, Keyspace, buckets_of, encode_fact, encode_history
 from livectr.trainer.comm.control import Control
-from livectr.trainer.content.sweep import ContentSweep
+from livectr.trainer.content.sweep import ContentPrecompute
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.redis_store import Values
 from livectr.trainer.publish.spool import Spool
-from livectr.trainer.publish.version import Snapshot
+from livectr.trainer.publish.version import VersionSnapshot
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -79,7 +79,7 @@ class Snapshotter:
     control: Control
     space: Keyspace
 
-    def take(self, steps: int, since: Boundary | None) -> Snapshot:
+    def take(self, steps: int, since: Boundary | None) -> VersionSnapshot:
         """What changed after `since`, or everything (None), as it is after `steps` steps. Collective."""
         self.step.flush()
         rows, spool = self._rows(since)
@@ -89,7 +89,7 @@ class Snapshotter:
             else {}
         )
         facts, histories = (since.facts, since.histories) if since else (0, 0)
-        return Snapshot(
+        return VersionSnapshot(
             step=steps,
             rows=rows,
             table_rows={name: len(table) for name, table in self.step.tables.items()},
@@ -132,12 +132,14 @@ class Snapshotter:
         ]
         return content_of(self.pipeline.content, wanted)
 
-    def _content(self) -> dict[str, ContentSweep]:
+    def _content(self) -> dict[str, ContentPrecompute]:
         """What computes the vectors of the content whose features are on this rank."""
         ams = self.step.ams
         if ams is None:
             return {}
-        return {name: ContentSweep(name, ams.networks[name], ams.stores[name]) for name in self._contents}
+        return {
+            name: ContentPrecompute(name, ams.networks[name], ams.stores[name]) for name in self._contents
+        }
 
     def _statistics(self) -> dict[str, torch.Tensor]:
         """Running statistics of features, beside rank 0's weights and under their own prefix."""
@@ -155,7 +157,7 @@ class Snapshotter:
             yield Values(keys[own], self.space.facts(topic, keys[own]), values)
 
     def _histories(self, since: int) -> Iterator[Values]:
-        """Changed behaviour histories of this rank's users."""
+        """Changed behavior histories of this rank's users."""
         for name, (users, lengths, items, times) in self.source.history_changes(since).items():
             ends = np.cumsum(lengths).tolist()
             values: list[bytes | None] = [

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import KEPT_VERSIONS
-from livectr.trainer.content.sweep import ContentSweep
+from livectr.trainer.content.sweep import ContentPrecompute
 from livectr.trainer.publish.redis_store import Values
 from livectr.trainer.publish.spool import Spool
 
@@ -37,7 +37,7 @@ class Push(IntEnum):
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class VersionSnapshot:
     """A rank's share of a version: copies, taken at a step boundary.
 
     rows: table → (keys i64[m], serving values f32[m, D]) that changed, or all of them.
@@ -57,7 +57,7 @@ class Snapshot:
     values: Sequence[Values] = ()
     items: tuple[I64, F32] | None = None
     erased: Mapping[str, I64] = field(default_factory=dict)
-    content: Mapping[str, ContentSweep] = field(default_factory=dict)
+    content: Mapping[str, ContentPrecompute] = field(default_factory=dict)
     spool: Spool | None = None
 
     @property

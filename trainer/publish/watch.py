@@ -34,7 +34,7 @@ class _Watched:
     text: bytes
 
 
-class Lookout:
+class PublishedWatch:
     """Looks at one namespace from a thread. Rank 0 only.
 
     Attributes:

@@ -69,7 +69,7 @@ class _Flight:
 class Feed:
     """Makes batches of one rank's source; `begin` and `settle` run alike on every rank.
 
-    extract: features of examples (ingest.materialized.track.Track, ingest.common_features), called by one
+    extract: features of examples (ingest.materialized.features.Track, ingest.common_features), called by one
     thread in training order.
 
     Attributes:

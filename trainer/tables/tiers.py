@@ -39,7 +39,7 @@ SLACK = 32
 _NONE = np.empty(0, np.int64)
 
 
-class Ahead:
+class Prefetched:
     """A batch's keys by table, each once, and the rows of those not in DRAM, which a thread is reading."""
 
     def __init__(self, keys: Mapping[str, Keys]) -> None:
@@ -78,7 +78,7 @@ class Tiers:
         )  # in order: a read sees earlier writes
         self._writing: list[Future[None]] = []
         self._failure: UserError | None = None
-        self._open: weakref.WeakSet[Ahead] = weakref.WeakSet()
+        self._open: weakref.WeakSet[Prefetched] = weakref.WeakSet()
 
     def table(self, layout: RowLayout, *, name: str, seed: int) -> TieredTable:
         """A new table; all of a rank's have one layout. Raises ConfigError where the budget is too small."""
@@ -92,12 +92,12 @@ class Tiers:
         self.tables[name] = table
         return table
 
-    def prefetch(self, keys: Mapping[str, Keys]) -> Ahead:
+    def prefetch(self, keys: Mapping[str, Keys]) -> Prefetched:
         """Start to read what DRAM has not of a batch's rows, int64[n] keys by table, for `bring`."""
         names = list(keys)
         sizes = [len(keys[name]) for name in names]
         unique = unique_segments(np.concatenate([_NONE, *keys.values()]), np.cumsum([0, *sizes]))
-        ahead = Ahead(
+        ahead = Prefetched(
             dict(zip(names, np.split(unique.keys, unique.bounds[1:-1]), strict=True)) if names else {}
         )
         for name, wanted in ahead.keys.items():
@@ -110,7 +110,7 @@ class Tiers:
         self._open.add(ahead)
         return ahead
 
-    def bring(self, ahead: Ahead) -> None:
+    def bring(self, ahead: Prefetched) -> None:
         """Put all rows of a batch that the store has into DRAM, before the tables are read."""
         self._stamp += 1
         for name, keys in ahead.keys.items():
@@ -185,7 +185,7 @@ class Tiers:
         telemetry.TIER_ROWS.labels("ssd").set(sum(table.below for table in self.tables.values()))
         return above
 
-    def _take(self, table: TieredTable, missing: Keys, ahead: Ahead) -> Keys:
+    def _take(self, table: TieredTable, missing: Keys, ahead: Prefetched) -> Keys:
         """Put what was read ahead and still counts into DRAM; returns the missing keys that remain."""
         asked, gone = ahead.asked[table.name], ahead.gone.get(table.name, [])
         with telemetry.TIER_WAIT_SECONDS.time():

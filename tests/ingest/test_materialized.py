@@ -1,4 +1,5 @@
-"""Basic features: what is materialised and merged by instance id equals what is computed, bit for bit."""
+"""Materialized features: what is materialized and merged by instance id equals what is computed, bit for
+bit."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from livectr.ingest.join.state import SourceState
 from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
 from livectr.ingest.materialized import reader as basic_reader
 from livectr.ingest.materialized import writer as materialize
+from livectr.ingest.materialized.features import BYTES_TOPIC, ExampleFeatures, MaterializedFeatures
 from livectr.ingest.materialized.store import MANIFEST, Manifest
-from livectr.ingest.materialized.track import BYTES_TOPIC, BasicFeatures, Track
 from livectr.ingest.operators import cross, length, log1p, lower, split
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
@@ -31,7 +32,8 @@ ROWS = 400
 
 
 def pipeline(*, correct_late: bool = False, window: str = "1m", fold: bool = True) -> Pipeline:
-    """Scalar and list fields, of impressions, of a look-up and of a history; two dense numbers are basic."""
+    """Scalar and list fields, of impressions, of a look-up and of a history; two dense numbers are
+    materialized."""
     impressions = Stream(
         "impressions",
         key="user_id",
@@ -84,12 +86,12 @@ def make(pipe: Pipeline, url: str, target: Path, names: tuple[str, ...] | None =
 
 @pytest.fixture
 def store(url: str, tmp_path: Path) -> Path:
-    make(pipeline(), url, tmp_path / "basic")
-    return tmp_path / "basic"
+    make(pipeline(), url, tmp_path / "materialized")
+    return tmp_path / "materialized"
 
 
 def examples(
-    track: Track,
+    track: ExampleFeatures,
     url: str,
     *,
     rank: int = 0,
@@ -125,7 +127,7 @@ def examples(
         source.close()
 
 
-def features(track: Track, url: str, **options: object) -> list[Features]:
+def features(track: ExampleFeatures, url: str, **options: object) -> list[Features]:
     try:
         return [track.features(batch) for batch in examples(track, url, **options)]  # type: ignore[arg-type]
     finally:
@@ -149,11 +151,13 @@ def test_read_features_equal_computed_ones(
     url: str, tmp_path: Path, names: tuple[str, ...] | None, correct_late: bool, world: int
 ) -> None:
     pipe = pipeline(correct_late=correct_late)
-    manifest = make(pipe, url, tmp_path / "basic", names)
+    manifest = make(pipe, url, tmp_path / "materialized", names)
     total = 0
     for rank in range(world):
-        want = features(Track(pipe), url, rank=rank, world=world)
-        got = features(Track.open(pipe, str(tmp_path / "basic")), url, rank=rank, world=world)
+        want = features(ExampleFeatures(pipe), url, rank=rank, world=world)
+        got = features(
+            ExampleFeatures.open(pipe, str(tmp_path / "materialized")), url, rank=rank, world=world
+        )
         assert_same(got, want)
         total += sum(batch.rows for batch in want)
     assert manifest.rows == total == sum(file.rows for file in manifest.files)
@@ -180,7 +184,7 @@ def test_the_files_are_as_they_are_described(store: Path) -> None:
 
 def test_only_the_columns_that_are_needed_are_read(url: str, store: Path) -> None:
     pipe = pipeline()
-    track = Track.open(pipe, str(store))
+    track = ExampleFeatures.open(pipe, str(store))
     assert {root.name for root in track.pipeline.plan.roots} == {
         "impressions.ad_id",
         "impressions.user_id",
@@ -194,7 +198,7 @@ def test_only_the_columns_that_are_needed_are_read(url: str, store: Path) -> Non
     # A pipeline with one of the stored features reads that column alone.
     log = pipe.log
     small = Pipeline(log, sparse=dict(ad=log.ad_id, query=lower(log.query)), rank=None)
-    other = Track.open(small, str(store))
+    other = ExampleFeatures.open(small, str(store))
     features(other, url)
     assert 0 < other.bytes_read[BYTES_TOPIC] < 0.7 * track.bytes_read[BYTES_TOPIC]
 
@@ -202,12 +206,12 @@ def test_only_the_columns_that_are_needed_are_read(url: str, store: Path) -> Non
 def test_a_resumed_run_reads_from_where_it_goes_on(url: str, store: Path) -> None:
     pipe = pipeline()
     states: dict[int, SourceState] = {}
-    want = features(Track(pipe), url)
-    track = Track.open(pipe, str(store))
+    want = features(ExampleFeatures(pipe), url)
+    track = ExampleFeatures.open(pipe, str(store))
     assert_same(features(track, url, states=states), want)
     half = len(want) // 2
     state = SourceState.from_parts(states[half].parts())
-    resumed = Track.open(pipe, str(store))
+    resumed = ExampleFeatures.open(pipe, str(store))
     assert_same(features(resumed, url, state=state), want[half:])
     assert resumed.bytes_read[BYTES_TOPIC] < 0.75 * track.bytes_read[BYTES_TOPIC]
 
@@ -216,12 +220,12 @@ def test_a_run_may_go_on_with_more_basic_features_but_not_with_fewer(url: str, s
     pipe = pipeline()
     computed: dict[int, SourceState] = {}
     read: dict[int, SourceState] = {}
-    want = features(Track(pipe), url, states=computed)
-    features(Track.open(pipe, str(store)), url, states=read)
+    want = features(ExampleFeatures(pipe), url, states=computed)
+    features(ExampleFeatures.open(pipe, str(store)), url, states=read)
     half = len(want) // 2
-    assert_same(features(Track.open(pipe, str(store)), url, state=computed[half]), want[half:])
-    with pytest.raises(MismatchError, match=r"wait in the checkpoint lack .*go on with the --basic"):
-        features(Track(pipe), url, state=read[half])
+    assert_same(features(ExampleFeatures.open(pipe, str(store)), url, state=computed[half]), want[half:])
+    with pytest.raises(MismatchError, match=r"wait in the checkpoint lack .*go on with the --materialized"):
+        features(ExampleFeatures(pipe), url, state=read[half])
 
 
 @pytest.fixture
@@ -234,8 +238,8 @@ def unique(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
         for number, row in enumerate(log):
             row["request_id"] = f"{partition}-{number}"
     url = write_logs(tmp_path / "logs", logs)
-    make(pipeline(), url, tmp_path / "basic", ("query", "words", "name", "age"))
-    return url, tmp_path / "basic"
+    make(pipeline(), url, tmp_path / "materialized", ("query", "words", "name", "age"))
+    return url, tmp_path / "materialized"
 
 
 def test_rows_that_the_logs_no_longer_have_are_passed_over(unique: tuple[str, Path], tmp_path: Path) -> None:
@@ -247,14 +251,14 @@ def test_rows_that_the_logs_no_longer_have_are_passed_over(unique: tuple[str, Pa
         gone = range(len(lines) // 4, len(lines) // 2)  # more than the window holds
         path.write_text("".join(f"{line}\n" for i, line in enumerate(lines) if i not in gone and i % 9))
     pipe, less = pipeline(), f"file:{root}"
-    assert_same(features(Track.open(pipe, str(store)), less), features(Track(pipe), less))
+    assert_same(features(ExampleFeatures.open(pipe, str(store)), less), features(ExampleFeatures(pipe), less))
 
 
 @pytest.mark.parametrize("window", ["30s", "30m"])
 def test_another_label_window_needs_no_other_store(unique: tuple[str, Path], window: str) -> None:
     url, store = unique
     pipe = pipeline(window=window)
-    assert_same(features(Track.open(pipe, str(store)), url), features(Track(pipe), url))
+    assert_same(features(ExampleFeatures.open(pipe, str(store)), url), features(ExampleFeatures(pipe), url))
 
 
 def test_an_instance_that_the_store_lacks_is_named(url: str, store: Path) -> None:
@@ -263,7 +267,7 @@ def test_an_instance_that_the_store_lacks_is_named(url: str, store: Path) -> Non
     gone = whole["instance"][40].as_py()
     pq.write_table(whole.filter(pa.compute.not_equal(whole["instance"], gone)), path, row_group_size=32)
     _resize(store, path)
-    track = Track.open(pipeline(), str(store))
+    track = ExampleFeatures.open(pipeline(), str(store))
     with pytest.raises(
         UserError, match=rf"no instance {gone} of partition 1 .*; make it anew .*livectr features materialize"
     ):
@@ -275,7 +279,7 @@ def test_a_partition_that_the_store_lacks_is_named(url: str, store: Path) -> Non
     values["files"] = [file for file in values["files"] if file["partition"] != 2]
     (store / MANIFEST).write_text(json.dumps(values))
     with pytest.raises(UserError, match=r"no instance -?\d+ of partition 2"):
-        features(Track.open(pipeline(), str(store)), url)
+        features(ExampleFeatures.open(pipeline(), str(store)), url)
 
 
 def test_rows_of_other_events_under_the_same_ids_are_no_match(url: str, store: Path) -> None:
@@ -285,18 +289,18 @@ def test_rows_of_other_events_under_the_same_ids_are_no_match(url: str, store: P
     pq.write_table(whole.set_column(2, whole.schema.field(2), later), path, row_group_size=32)
     _resize(store, path)
     with pytest.raises(UserError, match="another event time"):
-        features(Track.open(pipeline(), str(store)), url)
+        features(ExampleFeatures.open(pipeline(), str(store)), url)
 
 
 def test_a_changed_expression_is_refused(store: Path) -> None:
     with pytest.raises(ConfigError, match=r"'query' has changed .*key\(lower\(impressions.query\)\) became"):
-        BasicFeatures.open(store, pipeline(fold=False))
+        MaterializedFeatures.open(store, pipeline(fold=False))
 
 
 def test_histories_depend_on_how_long_a_click_is_known(store: Path) -> None:
-    BasicFeatures.open(store, pipeline(window="10m"))
+    MaterializedFeatures.open(store, pipeline(window="10m"))
     with pytest.raises(ConfigError, match=r"'long' has changed .*another one"):
-        BasicFeatures.open(store, pipeline(window="11m"))
+        MaterializedFeatures.open(store, pipeline(window="11m"))
 
 
 def test_another_json_path_or_look_up_is_a_change() -> None:
@@ -315,18 +319,18 @@ def test_another_json_path_or_look_up_is_a_change() -> None:
 
 def test_what_is_half_made_or_cut_short_is_refused(url: str, store: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no folder"):
-        BasicFeatures.open(tmp_path / "nowhere", pipeline())
+        MaterializedFeatures.open(tmp_path / "nowhere", pipeline())
     (store / MANIFEST).rename(tmp_path / "manifest")
     with pytest.raises(ConfigError, match=f"has no {MANIFEST}: it is half-made"):
-        BasicFeatures.open(store, pipeline())
+        MaterializedFeatures.open(store, pipeline())
     (tmp_path / "manifest").rename(store / MANIFEST)
     part = store / "partition=0" / "part-00000.parquet"
     part.write_bytes(part.read_bytes()[:-9])
     with pytest.raises(ConfigError, match="missing or cut short"):
-        BasicFeatures.open(store, pipeline())
+        MaterializedFeatures.open(store, pipeline())
     (store / MANIFEST).write_text("{}")
     with pytest.raises(ConfigError, match="not of this version's form"):
-        BasicFeatures.open(store, pipeline())
+        MaterializedFeatures.open(store, pipeline())
 
 
 def test_a_run_that_fails_leaves_nothing(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,12 +339,12 @@ def test_a_run_that_fails_leaves_nothing(url: str, tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(Manifest, "write", fail)
     with pytest.raises(OSError, match="disk full"):
-        make(pipeline(), url, tmp_path / "out" / "basic")
+        make(pipeline(), url, tmp_path / "out" / "materialized")
     assert list((tmp_path / "out").iterdir()) == []
     monkeypatch.undo()
-    (tmp_path / "out" / "basic").mkdir()
+    (tmp_path / "out" / "materialized").mkdir()
     with pytest.raises(ConfigError, match="exists; delete it or name another folder"):
-        make(pipeline(), url, tmp_path / "out" / "basic")
+        make(pipeline(), url, tmp_path / "out" / "materialized")
 
 
 def test_features_that_cannot_be_chosen() -> None:
@@ -355,15 +359,15 @@ def test_features_that_cannot_be_chosen() -> None:
 def test_a_store_of_other_features_is_of_no_use(store: Path) -> None:
     log = pipeline().log
     with pytest.raises(ConfigError, match="has no feature of this pipeline; its features are query, words"):
-        BasicFeatures.open(store, Pipeline(log, sparse=dict(ad=log.ad_id), rank=None))
+        MaterializedFeatures.open(store, Pipeline(log, sparse=dict(ad=log.ad_id), rank=None))
 
 
 def test_little_is_kept_in_memory(url: str, store: Path) -> None:
-    track = Track.open(pipeline(), str(store))
-    assert track.basic is not None
+    track = ExampleFeatures.open(pipeline(), str(store))
+    assert track.materialized is not None
     for batch in examples(track, url):
         track.features(batch)
-        for reader in track.basic._partitions.values():
+        for reader in track.materialized._partitions.values():
             assert len(reader._window) <= basic_reader.WINDOW_GROUPS
             assert reader._prefetch is not None
             assert len(reader._prefetch._ready) <= basic_reader.AHEAD_GROUPS

@@ -1,5 +1,5 @@
-"""The second track of FeatureBox §3: basic features, materialised once, are read beside the logs and merged
-with the features that are computed.
+"""The second track of FeatureBox §3: materialized features, materialized once, are read beside the logs and
+merged with the features that are computed.
 
     logs  ─► source ─► join ─► extract (the remaining features) ─┐
     DIR   ─► a reader thread per partition ─► take(instances) ───┴─► Features, as if all had been computed
@@ -29,14 +29,14 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
 
-BYTES_TOPIC = "basic features"
+BYTES_TOPIC = "materialized features"
 """The name of these bytes among those of the topics."""
 
 I64 = npt.NDArray[np.int64]
 
 
-class BasicFeatures:
-    """The materialised features of a folder that a pipeline uses. Open it with `open`.
+class MaterializedFeatures:
+    """The materialized features of a folder that a pipeline uses. Open it with `open`.
 
     names: the features, sparse ones first, in the order of `features` of `take`.
     """
@@ -56,7 +56,7 @@ class BasicFeatures:
         """Compressed bytes of the column chunks read so far."""
 
     @staticmethod
-    def open(folder: str | Path, pipeline: Pipeline) -> BasicFeatures:
+    def open(folder: str | Path, pipeline: Pipeline) -> MaterializedFeatures:
         """The features of a folder that the pipeline has; others are not read.
 
         Raises ConfigError, one sentence, for a folder that is not whole, has none of the pipeline's features,
@@ -74,16 +74,16 @@ class BasicFeatures:
                     f"feature {feature.name!r} has changed since {root} was made ({became}); "
                     f"run `{AGAIN}` again, or leave the folder out"
                 )
-        basic = BasicFeatures(root, manifest, pipeline)
-        if not basic.names:
+        materialized = MaterializedFeatures(root, manifest, pipeline)
+        if not materialized.names:
             held = ", ".join(feature.name for feature in manifest.features)
             raise ConfigError(f"{root} has no feature of this pipeline; its features are {held}")
         if manifest.labelled != (pipeline.log.clicks is None):
             raise ConfigError(f"{root} was made from a log that is labelled otherwise; run `{AGAIN}` again")
-        return basic
+        return materialized
 
     def take(self, examples: Examples) -> Features:
-        """The basic features of b examples, in their order; call it in training order.
+        """The materialized features of b examples, in their order; call it in training order.
 
         Raises UserError when the folder lacks an instance, with the command that makes it anew.
         """
@@ -156,8 +156,9 @@ def _ragged(rows: int, hits: Sequence[Hit], index: int) -> tuple[I64, I64]:
     return lengths, np.concatenate(values)[gather] if values else np.empty(0, np.int64)
 
 
-class Track:
-    """Features of examples: basic ones read, the rest computed; without basic ones, all of them computed.
+class ExampleFeatures:
+    """Features of examples: materialized ones read, the rest computed; without materialized ones, all of
+    them computed.
 
     pipeline: what the example source is opened with: its plan has the computed features only, so that no
     other columns are read. extractor: makes what computes a plan's features.
@@ -166,18 +167,18 @@ class Track:
     def __init__(
         self,
         pipeline: Pipeline,
-        basic: BasicFeatures | None = None,
+        materialized: MaterializedFeatures | None = None,
         extractor: Callable[[FeaturePlan], Extract] = Extractor,
     ) -> None:
-        self.basic = basic
-        self.pipeline = pipeline if basic is None else pipeline.computed(basic.names)
+        self.materialized = materialized
+        self.pipeline = pipeline if materialized is None else pipeline.computed(materialized.names)
         plan, rest = pipeline.plan, self.pipeline.plan
         self._extract = extractor(rest) if rest.outputs else None
-        if basic is not None:
-            sparse = [feature.name for feature in basic.features if feature.kind != "dense"]
+        if materialized is not None:
+            sparse = [feature.name for feature in materialized.features if feature.kind != "dense"]
             dense = [
                 (feature.name, part)
-                for feature in basic.features
+                for feature in materialized.features
                 if feature.kind == "dense"
                 for part in range(feature.width)
             ]
@@ -191,34 +192,35 @@ class Track:
         pipeline: Pipeline,
         folder: str | None,
         extractor: Callable[[FeaturePlan], Extract] = Extractor,
-    ) -> Track:
-        """With the basic features of a folder, or without (None). Raises ConfigError for an unfit folder."""
-        basic = BasicFeatures.open(folder, pipeline) if folder is not None else None
-        return Track(pipeline, basic, extractor)
+    ) -> ExampleFeatures:
+        """With the materialized features of a folder, or without (None). Raises ConfigError for an unfit
+        folder."""
+        materialized = MaterializedFeatures.open(folder, pipeline) if folder is not None else None
+        return ExampleFeatures(pipeline, materialized, extractor)
 
     @property
     def bytes_read(self) -> dict[str, int]:
-        """Bytes of basic features read so far, named as in `SourceStats.bytes_read`."""
-        return {BYTES_TOPIC: self.basic.bytes_read} if self.basic is not None else {}
+        """Bytes of materialized features read so far, named as in `SourceStats.bytes_read`."""
+        return {BYTES_TOPIC: self.materialized.bytes_read} if self.materialized is not None else {}
 
     def features(self, examples: Examples, statistics: Statistics | None = None) -> Features:
         """Features of the whole pipeline, in its field order; call it in training order.
 
-        statistics: of the whole pipeline; no feature that depends on them is a basic one.
+        statistics: of the whole pipeline; no feature that depends on them is a materialized one.
         """
         computed = _none(len(examples))
         if self._extract is not None:
             computed = self._extract(examples.columns, statistics)
-        if self.basic is None:
+        if self.materialized is None:
             return computed
-        read = self.basic.take(examples)
+        read = self.materialized.take(examples)
         merged = computed.merge(read, self._fields, self._dense)
         return replace(merged, failed=merged.failed | read.failed)
 
     def close(self) -> None:
         """Stop the reading threads."""
-        if self.basic is not None:
-            self.basic.close()
+        if self.materialized is not None:
+            self.materialized.close()
 
 
 def _number(name: str, part: int, names: Sequence[str]) -> str:

@@ -12,11 +12,11 @@ from livectr.trainer.options import TrainOptions
 
 def test_each_source_wins_over_the_one_before(tmp_path: Path) -> None:
     toml = tmp_path / "livectr.toml"
-    toml.write_text("batch_size = 2\nidle_s = 2\nseed = 2\n")
+    toml.write_text("batch_size = 2\nidle_partition_s = 2\nseed = 2\n")
     settings = resolve(
         {"batch_size": "4"},
         toml=toml,
-        environment={"LIVECTR_BATCH_SIZE": "3", "LIVECTR_IDLE_S": "3"},
+        environment={"LIVECTR_BATCH_SIZE": "3", "LIVECTR_IDLE_PARTITION_S": "3"},
         pipeline={"batch_size": 1, "idle_partition_s": 1, "seed": 1, "metrics_window_s": 1},
     )
     assert (settings.batch_size, settings.idle_partition_s, settings.seed, settings.metrics_window_s) == (

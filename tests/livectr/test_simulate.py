@@ -151,7 +151,7 @@ def test_a_users_own_eye_is_not_the_segments() -> None:
 
 @pytest.mark.parametrize("spreads", ["0.4,0.6", "a,b,c", "0,0,-1", "nan,0,0"])
 def test_tastes_in_pictures_are_three_numbers(spreads: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "--to", "file:x", "--eye", spreads]) == 2
+    assert main(["simulate", "--to", "file:x", "--image-effect", spreads]) == 2
     assert "must be three numbers from 0 to 10" in capsys.readouterr().err
 
 

@@ -1,1 +1,89 @@
-"""LiveCTR: learn click-through rates from a live log stream, and serve them while they are learned."""
+"""LiveCTR: learn click-through rates from a live log stream, and serve them while they are learned.
+
+The public API. Names are imported when they are first used (PEP 562), so that `import livectr` is quick and
+loads neither torch nor pyarrow.
+
+    from livectr import Pipeline, Stream, labelled, ops
+    from livectr.models import DeepFM
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from livectr import evaluation, models, ops
+    from livectr.ingest.content.store import ContentStore
+    from livectr.ingest.language.content import Content
+    from livectr.ingest.language.policies import TablePolicy
+    from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
+    from livectr.ingest.operators.user import operator
+    from livectr.ingest.pipeline import Field, Pipeline, load_pipeline
+    from livectr.kernels.errors import ConfigError, DataError, LiveCTRError, UserError
+    from livectr.serving.client import PreRankClient, RankClient
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ConfigError": "livectr.kernels.errors",
+    "Content": "livectr.ingest.language.content",
+    "ContentStore": "livectr.ingest.content.store",
+    "DataError": "livectr.kernels.errors",
+    "Field": "livectr.ingest.pipeline",
+    "LiveCTRError": "livectr.kernels.errors",
+    "Pipeline": "livectr.ingest.pipeline",
+    "PreRankClient": "livectr.serving.client",
+    "RankClient": "livectr.serving.client",
+    "Stream": "livectr.ingest.language.streams",
+    "Table": "livectr.ingest.language.streams",
+    "TablePolicy": "livectr.ingest.language.policies",
+    "UserError": "livectr.kernels.errors",
+    "label_join": "livectr.ingest.language.streams",
+    "labelled": "livectr.ingest.language.streams",
+    "load_pipeline": "livectr.ingest.pipeline",
+    "operator": "livectr.ingest.operators.user",
+    "recent": "livectr.ingest.language.streams",
+}
+"""Public name → the module that defines it."""
+
+_MODULES = ("evaluation", "models", "ops")
+"""Public modules."""
+
+__all__ = [
+    "ConfigError",
+    "Content",
+    "ContentStore",
+    "DataError",
+    "Field",
+    "LiveCTRError",
+    "Pipeline",
+    "PreRankClient",
+    "RankClient",
+    "Stream",
+    "Table",
+    "TablePolicy",
+    "UserError",
+    "__version__",
+    "evaluation",
+    "label_join",
+    "labelled",
+    "load_pipeline",
+    "models",
+    "operator",
+    "ops",
+    "recent",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for, and keep it."""
+    if name in _MODULES:
+        return import_module(f"livectr.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'livectr' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    """Public names, for tab completion."""
+    return sorted({*globals(), *__all__})

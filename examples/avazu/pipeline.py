@@ -3,10 +3,8 @@
 `livectr replay train.csv --format avazu` turns `hour` (YYMMDDHH) into epoch milliseconds.
 """
 
-from livectr.ingest.language.streams import Stream, labelled
-from livectr.ingest.operators import cross, hour, weekday
-from livectr.ingest.pipeline import Pipeline
-from livectr.models.deepfm import DeepFM
+from livectr import Pipeline, Stream, labelled, ops
+from livectr.models import DeepFM
 
 texts = [
     *(f"{of}_{part}" for of in ("site", "app") for part in ("id", "domain", "category")),
@@ -32,9 +30,9 @@ pipeline = Pipeline(
     log,
     sparse={
         **{name: log[name] for name in (*texts, *numbers)},
-        "hour_of_day": hour(log.hour),
-        "weekday": weekday(log.hour),
-        "device": cross(log.device_ip, log.device_model),
+        "hour_of_day": ops.hour(log.hour),
+        "weekday": ops.weekday(log.hour),
+        "device": ops.cross(log.device_ip, log.device_model),
     },
     rank=DeepFM(dim=16, hidden=(256, 128)),
 )

@@ -3,10 +3,8 @@
 `livectr replay train.txt --format criteo` numbers the rows and leaves the names of the data set.
 """
 
-from livectr.ingest.language.streams import Stream, labelled
-from livectr.ingest.operators import clip, log1p
-from livectr.ingest.pipeline import Pipeline
-from livectr.models.deepfm import DeepFM
+from livectr import Pipeline, Stream, labelled, ops
+from livectr.models import DeepFM
 
 counts = [f"I{i}" for i in range(1, 14)]
 categories = [f"C{i}" for i in range(1, 27)]
@@ -26,6 +24,6 @@ log = labelled(criteo, label="label")
 pipeline = Pipeline(
     log,
     sparse={name: log[name] for name in categories},
-    dense={name: log1p(clip(log[name], 0, None)) for name in counts},
+    dense={name: ops.log1p(ops.clip(log[name], 0, None)) for name in counts},
     rank=DeepFM(dim=16, hidden=(256, 128)),
 )

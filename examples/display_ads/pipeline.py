@@ -7,35 +7,7 @@ stands for hours. For real logs take a window like "30m".
 
 from dataclasses import replace
 
-from livectr.ingest.language.content import Content
-from livectr.ingest.language.streams import Stream, Table, label_join, recent
-from livectr.ingest.operators import (
-    age,
-    bucketize,
-    clip,
-    count_of,
-    cross,
-    edit_distance,
-    frequency,
-    hour,
-    item,
-    json_field,
-    keywords,
-    length,
-    log1p,
-    lookup,
-    lower,
-    mean,
-    smallest,
-    split,
-    substring,
-    token_overlap,
-    trim,
-    unique,
-    weekday,
-    zscore,
-)
-from livectr.ingest.pipeline import Field, Pipeline
+from livectr import Content, Field, Pipeline, Stream, Table, label_join, ops, recent
 from livectr.models import DICM, EmbeddingModel, TwoTower, adagrad
 
 impressions = Stream(
@@ -88,32 +60,32 @@ pictures = Table("ad_images", key="image_id", columns={"image_id": "int64", "ima
 log = label_join(impressions, clicks, on="request_id", window="2s").lookup(users).lookup(ads)
 
 # Who
-years = bucketize(users.age, [18, 25, 35, 45, 60])
-segment = cross(years, users.gender)
+years = ops.bucketize(users.age, [18, 25, 35, 45, 60])
+segment = ops.cross(years, users.gender)
 clicked = recent(clicks.ad_id, n=20, within="14d")
 clicked_images = recent(clicks.image_id, n=20, within="14d")
 clicked_at = recent(clicks.ts, n=20, within="14d")
 dwell_ms = recent(clicks.dwell_ms, n=20, within="14d")
-since_click_s = age(log.ts, item(clicked_at, -1), unit="s")
+since_click_s = ops.age(log.ts, ops.item(clicked_at, -1), unit="s")
 
 # What
-title = lower(ads.title)
-title_words = split(title, " ")
+title = ops.lower(ads.title)
+title_words = ops.split(title, " ")
 DEPARTMENTS = {
     "books": "media", "games": "media", "electronics": "media", "cars": "mobility", "travel": "mobility",
     "cosmetics": "style", "fashion": "style", "food": "home", "garden": "home", "toys": "home",
 }  # fmt: skip
-department = lookup(ads.category, DEPARTMENTS, default="other")
+department = ops.lookup(ads.category, DEPARTMENTS, default="other")
 OFFERS = ("sale", "free", "new", "best", "mini", "mega")
 
 # Where
-device = json_field(log.context, "device.os", "string")
-app = json_field(log.context, "app", "string")
+device = ops.json_field(log.context, "device.os", "string")
+app = ops.json_field(log.context, "app", "string")
 
 # What was asked for
-query = lower(trim(log.query))
-query_words = split(query, " ")
-nearest_word = smallest(edit_distance(title_words, item(query_words, 0)))
+query = ops.lower(ops.trim(log.query))
+query_words = ops.split(query, " ")
+nearest_word = ops.smallest(ops.edit_distance(title_words, ops.item(query_words, 0)))
 
 # What it looks like: 128 numbers of each picture, which a small network turns into 12 (DICM §5.1).
 images = Content(
@@ -147,43 +119,43 @@ pipeline = Pipeline(
         "category": ads.category,
         "department": department,
         "advertiser": ads.advertiser,
-        "price_band": bucketize(ads.price, [2, 5, 10, 20, 50, 100, 200]),
+        "price_band": ops.bucketize(ads.price, [2, 5, 10, 20, 50, 100, 200]),
         "title_words": title_words,
-        "offers": keywords(title, OFFERS),
+        "offers": ops.keywords(title, OFFERS),
         "device": device,
         "app": app,
-        "app_major": substring(app, 0, 1),
+        "app_major": ops.substring(app, 0, 1),
         "position": log.position,
         "page": log.page,
-        "hour": hour(log.ts),
-        "weekday": weekday(log.ts),
+        "hour": ops.hour(log.ts),
+        "weekday": ops.weekday(log.ts),
         "query_words": query_words,
-        "query_x_title": cross(query_words, title_words),
+        "query_x_title": ops.cross(query_words, title_words),
         "clicked": clicked,
         "clicked_images": Field(clicked_images, table="image"),
-        "gender_x_category": cross(users.gender, ads.category),
-        "age_x_category": cross(years, ads.category),
-        "segment_x_category": cross(years, users.gender, ads.category),
-        "segment_x_ad": cross(segment, log.ad_id),
-        "segment_x_advertiser": cross(segment, ads.advertiser),
-        "gender_x_ad": cross(users.gender, log.ad_id),
-        "age_x_ad": cross(years, log.ad_id),
-        "user_x_category": cross(log.user_id, ads.category),
-        "place": cross(device, log.page, log.position),
+        "gender_x_category": ops.cross(users.gender, ads.category),
+        "age_x_category": ops.cross(years, ads.category),
+        "segment_x_category": ops.cross(years, users.gender, ads.category),
+        "segment_x_ad": ops.cross(segment, log.ad_id),
+        "segment_x_advertiser": ops.cross(segment, ads.advertiser),
+        "gender_x_ad": ops.cross(users.gender, log.ad_id),
+        "age_x_ad": ops.cross(years, log.ad_id),
+        "user_x_category": ops.cross(log.user_id, ads.category),
+        "place": ops.cross(device, log.page, log.position),
     },
     dense={
-        "price": zscore(log1p(ads.price)),
-        "activity": log1p(length(clicked)),
-        "variety": log1p(length(unique(clicked))),
-        "since_click": zscore(log1p(clip(since_click_s, 0, 3600))),
-        "dwell": zscore(log1p(mean(dwell_ms))),
-        "clicked_before": count_of(clicked, log.ad_id),
-        "title_length": zscore(length(title)),
-        "query_length": length(query_words),
+        "price": ops.zscore(ops.log1p(ads.price)),
+        "activity": ops.log1p(ops.length(clicked)),
+        "variety": ops.log1p(ops.length(ops.unique(clicked))),
+        "since_click": ops.zscore(ops.log1p(ops.clip(since_click_s, 0, 3600))),
+        "dwell": ops.zscore(ops.log1p(ops.mean(dwell_ms))),
+        "clicked_before": ops.count_of(clicked, log.ad_id),
+        "title_length": ops.zscore(ops.length(title)),
+        "query_length": ops.length(query_words),
         "nearest_word": nearest_word,
-        "relevance": token_overlap(query_words, title_words),
-        "ad_seen": zscore(log1p(frequency(log.ad_id, width=1 << 13))),
-        "user_seen": zscore(log1p(frequency(log.user_id, width=1 << 13))),
+        "relevance": ops.token_overlap(query_words, title_words),
+        "ad_seen": ops.zscore(ops.log1p(ops.frequency(log.ad_id, width=1 << 13))),
+        "user_seen": ops.zscore(ops.log1p(ops.frequency(log.user_id, width=1 << 13))),
     },
     content={"images": images},
     rank=dicm,

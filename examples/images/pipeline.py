@@ -3,14 +3,8 @@
 The logs are those of README.md. `livectr ablate` trains the variants of the model below.
 """
 
-from livectr.ingest.language.content import Content
-from livectr.ingest.language.streams import Stream, Table, label_join, recent
-from livectr.ingest.operators import bucketize
-from livectr.ingest.pipeline import Field, Pipeline
-from livectr.models.base import adagrad
-from livectr.models.dicm import DICM
-from livectr.models.embedding import EmbeddingModel
-from livectr.models.two_tower import TwoTower
+from livectr import Content, Field, Pipeline, Stream, Table, label_join, ops, recent
+from livectr.models import DICM, EmbeddingModel, TwoTower, adagrad
 
 impressions = Stream(
     "impressions",
@@ -49,7 +43,7 @@ pipeline = Pipeline(
     log,
     sparse={
         "user": log.user_id,
-        "age": bucketize(users.age, [18, 25, 35, 45, 60]),
+        "age": ops.bucketize(users.age, [18, 25, 35, 45, 60]),
         "gender": users.gender,
         "ad": log.ad_id,
         "image": ads.image_id,

@@ -7,12 +7,8 @@ four together (column `user`) stand for the user in GAUC.
 With 287 clicks the ranker is a logistic regression on few fields, at a high rate: see README.md.
 """
 
-from livectr.ingest.language.streams import Stream, Table, labelled
-from livectr.ingest.operators import bucketize
-from livectr.ingest.pipeline import Pipeline
-from livectr.models.base import ftrl
-from livectr.models.lr import LR
-from livectr.models.two_tower import TwoTower
+from livectr import Pipeline, Stream, Table, labelled, ops
+from livectr.models import LR, TwoTower, ftrl
 
 features = [f"user_feature_{i}" for i in range(4)]
 kinds = [f"item_feature_{i}" for i in range(1, 4)]
@@ -49,7 +45,7 @@ pipeline = Pipeline(
         **{name: items[name] for name in kinds},
         "campaign": log.campaign,
         "position": log.position,
-        "clicked_before": bucketize(log.affinity, [0.5]),
+        "clicked_before": ops.bucketize(log.affinity, [0.5]),
     },
     rank=LR(ftrl(alpha=0.2)),
     prerank=TwoTower(

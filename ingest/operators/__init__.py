@@ -1,6 +1,6 @@
 """The operators of the feature language. An operator is a function from expressions to an expression.
 
-`from ingest.operators import *` gives all of them; `operator` makes new ones from C++.
+Users write `livectr.ops.cross(…)`; `livectr.operator` makes new ones from C++.
 """
 
 from livectr.ingest.operators.bucketize import bucketize

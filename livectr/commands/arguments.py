@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+from livectr import __version__
 from livectr.commands.ablate_arguments import add_ablate
 from livectr.commands.evaluate_arguments import add_evaluate
 from livectr.commands.flags import Parser as _Parser
@@ -46,6 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"livectr {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
     first = (_demo, _simulate, _replay, _train, _features, add_images, _serve)
     for add in (*first, _query, _kafka, _redis, _inspect, add_evaluate, _compare, add_ablate, _bench):

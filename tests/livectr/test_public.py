@@ -1,0 +1,59 @@
+"""The public API: `import livectr` is quick, gives every public name, and loads nothing before it is used."""
+
+import subprocess
+import sys
+
+import pytest
+
+import livectr
+from livectr.cli import main
+from livectr.ingest import operators
+
+QUICK_S = 0.3
+QUICK = """
+import sys, time
+before = time.perf_counter()
+import livectr
+seconds = time.perf_counter() - before
+print(seconds, *sorted({"torch", "pyarrow", "numpy", "grpc", "redis"} & set(sys.modules)))
+"""
+
+
+def test_importing_is_quick_and_loads_nothing_heavy() -> None:
+    """The quickest of three: another process may hold the CPU."""
+    seconds = []
+    for _ in range(3):
+        said = subprocess.run([sys.executable, "-c", QUICK], capture_output=True, text=True, check=True)
+        took, *loaded = said.stdout.split()
+        assert not loaded
+        seconds.append(float(took))
+    assert min(seconds) < QUICK_S
+
+
+@pytest.mark.parametrize("name", livectr.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(livectr, name) is not None
+    assert name in dir(livectr)
+
+
+def test_operators_are_under_ops() -> None:
+    assert set(livectr.ops.__all__) == set(operators.__all__)
+    assert all(getattr(livectr.ops, name) is getattr(operators, name) for name in operators.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'livectr' has no attribute 'Streem'"):
+        _ = livectr.Streem
+
+
+def test_submodules_can_still_be_imported() -> None:
+    from livectr import config
+
+    assert config.__name__ == "livectr.config"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"livectr {livectr.__version__}\n"

@@ -35,6 +35,6 @@ def products(precision: Precision) -> str:
     """The end of a workload's text: the arithmetic that a precision other than fp32 gives on this CPU."""
     import torch
 
-    from livectr.models.precision import told
+    from livectr.models.precision import arithmetic_name
 
-    return "" if precision == "fp32" else f", products in {told(precision, torch.device('cpu'))}"
+    return "" if precision == "fp32" else f", products in {arithmetic_name(precision, torch.device('cpu'))}"

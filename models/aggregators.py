@@ -96,13 +96,13 @@ class Attentive(Aggregator):
         """See `Aggregator.forward`."""
         channels = []
         if self.image is not None:
-            channels.append(self.image(behaviors, _given(ad_image, "the ad's image")))
+            channels.append(self.image(behaviors, _required(ad_image, "the ad's image")))
         if self.id is not None and self.project is not None:
-            channels.append(self.id(behaviors, product(_given(ad, "the ad's ID vector"), self.project)))
+            channels.append(self.id(behaviors, product(_required(ad, "the ad's ID vector"), self.project)))
         return torch.cat(channels, dim=1)
 
 
-def _given(query: Tensor | None, what: str) -> Tensor:
+def _required(query: Tensor | None, what: str) -> Tensor:
     if query is None:
         raise ValueError(f"this aggregator looks at behaviors from {what}; give it")
     return query

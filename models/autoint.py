@@ -34,7 +34,7 @@ from livectr.models.base import (
     Part,
     SegmentSpec,
     adagrad,
-    whole,
+    require_gathered,
 )
 from livectr.models.layers import MLP, FieldLinear, generator, matrix
 from livectr.models.products import product
@@ -104,7 +104,7 @@ class AutoIntModel(CTRModel):
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, S] → logits f32[B]."""
-        seen = whole(gathered)
+        seen = require_gathered(gathered)
         x = seen.pooled
         if len(self.tokens):
             assert seen.dense is not None, "its configuration asks for the dense features"

@@ -268,7 +268,7 @@ class ModelConfig(ABC):
         return sum(segment.dim for segment in self.segments())
 
 
-def whole(gathered: Gathered | None) -> Gathered:
+def require_gathered(gathered: Gathered | None) -> Gathered:
     """What `finish` cannot do without; raises ValueError where it was not gathered."""
     if gathered is None:
         raise ValueError("this model's finish needs the vectors that its configuration's gathers() names")

@@ -35,7 +35,7 @@ from livectr.models.base import (
     SegmentSpec,
     adagrad,
 )
-from livectr.models.layers import MLP, FieldLinear, local_stack, some
+from livectr.models.layers import MLP, FieldLinear, local_stack, select
 from livectr.models.products import affine, product
 
 
@@ -118,16 +118,16 @@ class Cross(nn.Module):
 
     def forward(self, values: Tensor, dense: Tensor | None, columns: Columns | None) -> tuple[Tensor, Tensor]:
         """Values f32[B, F_local, K], dense f32[B, Dd] → c f32[B, L + 1], d f32[L]."""
-        weight, bias = _some(self.weight, self.bias, None if columns is None else columns.fields)
+        weight, bias = _select(self.weight, self.bias, None if columns is None else columns.fields)
         c, d = product(values.flatten(1), weight.flatten(0, 1)), _constants(weight, bias)
         if self.dense_weight is None or self.dense_bias is None or dense is None:
             return c, d
-        weight, bias = _some(self.dense_weight, self.dense_bias, None if columns is None else columns.dense)
+        weight, bias = _select(self.dense_weight, self.dense_bias, None if columns is None else columns.dense)
         return affine(c, dense, weight.flatten(0, 1)), d + _constants(weight, bias)
 
 
-def _some(weight: Tensor, bias: Tensor, index: tuple[int, ...] | None) -> tuple[Tensor, Tensor]:
-    return (weight, bias) if index is None else (some(weight, index), some(bias, index))
+def _select(weight: Tensor, bias: Tensor, index: tuple[int, ...] | None) -> tuple[Tensor, Tensor]:
+    return (weight, bias) if index is None else (select(weight, index), select(bias, index))
 
 
 def _constants(weight: Tensor, bias: Tensor) -> Tensor:

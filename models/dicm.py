@@ -38,11 +38,11 @@ from livectr.models.base import (
     SegmentSpec,
     adagrad,
     ftrl,
-    whole,
+    require_gathered,
 )
 from livectr.models.din import DIN, DINModel
 from livectr.models.dnn import DNN, DNNModel
-from livectr.models.layers import QUIET, generator, glorot
+from livectr.models.layers import IMAGE_SCALE, generator, glorot
 from livectr.models.lr import LRModel
 from livectr.models.products import affine
 from livectr.models.ragged import content, pooled_content
@@ -186,7 +186,7 @@ class ImageLayer(nn.Module):
             width += self.aggregator.width
         fan_in = width + len(part.fields) * config.dim + len(part.dense_names)
         weight = glorot((width, hidden), fan_in, hidden, generator(part.seed, "images"))
-        self.weight = nn.Parameter(QUIET * weight)
+        self.weight = nn.Parameter(IMAGE_SCALE * weight)
 
     def forward(self, aggregated: Tensor, seen: Gathered) -> Tensor:
         """The first layer's product f32[B, H] without images → with them."""
@@ -208,7 +208,7 @@ class _WithImages(CTRModel):
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """See `CTRModel.finish`."""
         if self.images is not None:
-            aggregated = self.images(aggregated, whole(gathered))
+            aggregated = self.images(aggregated, require_gathered(gathered))
         return super().finish(aggregated, gathered)
 
 

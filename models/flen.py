@@ -114,11 +114,11 @@ class FLENModel(CTRModel):
         if self.linear is not None and dense is not None:
             wide = wide + first_order_sum(dense, self.linear, columns)
         deep = self.first(vectors, dense, columns)
-        groups = [self._of(group, vectors, columns) for group in self._members]
+        groups = [self._group_vectors(group, vectors, columns) for group in self._members]
         sums = [group.sum(dim=1) for group in groups]
         return torch.cat([deep, wide, *sums, *(group.square().sum(dim=1) for group in groups)], dim=1)
 
-    def _of(self, group: frozenset[int], vectors: Tensor, columns: Columns | None) -> Tensor:
+    def _group_vectors(self, group: frozenset[int], vectors: Tensor, columns: Columns | None) -> Tensor:
         """The vectors of a group's own fields: products with 0 and 1 would round them in bf16."""
         fields = range(vectors.shape[1]) if columns is None else columns.fields
         places = [place for place, field in enumerate(fields) if field in group]

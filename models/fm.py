@@ -28,7 +28,7 @@ from livectr.models.base import (
     ftrl,
 )
 from livectr.models.fused import field_sums
-from livectr.models.layers import FieldLinear, first_order, some
+from livectr.models.layers import FieldLinear, first_order, select
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def fm_partial(
     if linear is None or dense is None:
         dense = linear = None
     elif columns is not None:
-        linear = some(linear, columns.dense)
+        linear = select(linear, columns.dense)
     if layer is None:
         weight = values.new_empty(values.shape[1], values.shape[2] - 1, 0)
         of_dense = None if linear is None else linear.new_empty(len(linear), 0)

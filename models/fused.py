@@ -61,21 +61,21 @@ class _FieldSums(torch.autograd.Function):
         values, padded, x, x_weight, u = ctx.saved_tensors
         fields, width = values.shape[1:]
         hidden = padded.shape[1]
-        of_products, of_sums, of_first = grad[:, :hidden], grad[:, hidden:], grad[:, hidden, None]
-        grad_values = of_weight = of_x = of_x_weight = of_u = None
+        grad_products, grad_sums, grad_first = grad[:, :hidden], grad[:, hidden:], grad[:, hidden, None]
+        grad_values = grad_weight = grad_x = grad_x_weight = grad_u = None
         if ctx.needs_input_grad[0]:
-            slope = -of_first.repeat(1, width)
+            slope = -grad_first.repeat(1, width)
             slope[:, 0] = 0.0
-            grad_values = torch.addcmul(of_sums.unsqueeze(1), slope.unsqueeze(1), values)
-            addmm_into(grad_values.view(len(values), fields * width), of_products, padded.t())
+            grad_values = torch.addcmul(grad_sums.unsqueeze(1), slope.unsqueeze(1), values)
+            addmm_into(grad_values.view(len(values), fields * width), grad_products, padded.t())
         if ctx.needs_input_grad[1]:
-            of_weight = mm(values.flatten(1).t(), of_products).view(fields, width, hidden)[:, 1:]
+            grad_weight = mm(values.flatten(1).t(), grad_products).view(fields, width, hidden)[:, 1:]
         if x is not None:
             if ctx.needs_input_grad[2]:
-                of_x = addmm(of_first * u, of_products, x_weight.t())
-            of_x_weight = mm(x.t(), of_products)
-            of_u = (of_first * x).sum(0)
-        return grad_values, of_weight, of_x, of_x_weight, of_u
+                grad_x = addmm(grad_first * u, grad_products, x_weight.t())
+            grad_x_weight = mm(x.t(), grad_products)
+            grad_u = (grad_first * x).sum(0)
+        return grad_values, grad_weight, grad_x, grad_x_weight, grad_u
 
 
 def perceptron(x: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:
@@ -105,9 +105,9 @@ class _Perceptron(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         count = len(ctx.saved_tensors) // 2
         inputs, weights = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-        of_layers: list[Tensor] = []
+        grad_layers: list[Tensor] = []
         for x, weight in zip(reversed(inputs), reversed(weights), strict=True):
-            of_layers[:0] = [mm(x.t(), grad), grad.sum(0)]
+            grad_layers[:0] = [mm(x.t(), grad), grad.sum(0)]
             grad = mm(grad, weight.t())
             torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
-        return grad, grad.sum(0), *of_layers
+        return grad, grad.sum(0), *grad_layers

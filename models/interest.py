@@ -32,9 +32,9 @@ from livectr.models.base import (
     Ragged,
     SegmentSpec,
     adagrad,
-    whole,
+    require_gathered,
 )
-from livectr.models.layers import MLP, Activation, SomeFieldsLinear, generator, glorot
+from livectr.models.layers import MLP, Activation, SubsetLinear, generator, glorot
 from livectr.models.products import affine
 from livectr.models.settings import check_choice, check_names
 
@@ -89,7 +89,7 @@ class InterestModel(CTRModel):
             return tuple(name for name in names if name not in config.behaviors)
 
         rest = replace(part, fields=others(part.fields), local=others(part.local))
-        self.first = SomeFieldsLinear("first", part, rest, dim=config.dim, hidden=hidden)
+        self.first = SubsetLinear("first", part, rest, dim=config.dim, hidden=hidden)
         self.local_axes = self.first.local_axes
         inputs = len(self._pairs) * width
         fan_in = len(rest.fields) * config.dim + len(part.dense_names) + inputs
@@ -109,7 +109,7 @@ class InterestModel(CTRModel):
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, H₁] → logits f32[B]."""
-        seen = whole(gathered)
+        seen = require_gathered(gathered)
         interests = [
             self.interest(i, seen.sequences[behaviors], seen.pooled[:, self._pooled.index(target)])
             for i, (behaviors, target) in enumerate(self._pairs)

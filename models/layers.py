@@ -24,7 +24,7 @@ def generator(seed: int, name: str, part: str = "") -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
-QUIET = 0.1
+IMAGE_SCALE = 0.1
 """What vectors of images are multiplied by before a first layer has learned anything of them. An untrained
 sub-model gives noise, an order of magnitude larger than the vectors of ids are at first; it would drown
 these, and AdaGrad, which forgets nothing, would hold the first large gradients against the ids for good."""
@@ -87,12 +87,12 @@ class FieldLinear(nn.Module):
         """The parameters `weight` and `dense`, or their `columns`."""
         if columns is None:
             return self.weight, self.dense
-        return some(self.weight, columns.fields), None if self.dense is None else some(
+        return select(self.weight, columns.fields), None if self.dense is None else select(
             self.dense, columns.dense
         )
 
 
-class SomeFieldsLinear(FieldLinear):
+class SubsetLinear(FieldLinear):
     """`FieldLinear` of some fields and dense features only; it gets all of the rank's and picks its own.
 
     chosen: those of `part`, in its order.
@@ -158,7 +158,7 @@ class MLP(nn.Module):
         return perceptron(first, self.first_bias, *layers)
 
 
-def some(tensor: Tensor, index: Sequence[int]) -> Tensor:
+def select(tensor: Tensor, index: Sequence[int]) -> Tensor:
     """Entries of axis 0, ascending; a view where they follow each other."""
     first = index[0] if index else 0
     if tuple(index) == tuple(range(first, first + len(index))):
@@ -168,7 +168,7 @@ def some(tensor: Tensor, index: Sequence[int]) -> Tensor:
 
 def first_order_sum(dense: Tensor, linear: Tensor, columns: Columns | None) -> Tensor:
     """Dense features f32[B, Dd], or only `columns` of them, with first-order weights f32[Dd] → f32[B, 1]."""
-    return (dense @ (linear if columns is None else some(linear, columns.dense))).unsqueeze(1)
+    return (dense @ (linear if columns is None else select(linear, columns.dense))).unsqueeze(1)
 
 
 def first_order(part: Part) -> nn.Parameter | None:

@@ -31,7 +31,7 @@ from livectr.models.base import (
     SegmentSpec,
     adagrad,
 )
-from livectr.models.layers import MLP, FieldLinear, local_stack, matrix, some
+from livectr.models.layers import MLP, FieldLinear, local_stack, matrix, select
 from livectr.models.products import product
 
 PRODUCTS = ("inner", "outer")
@@ -105,7 +105,7 @@ class Inner(nn.Module):
 
     def partial(self, values: Tensor, fields: Sequence[int] | None) -> Tensor:
         """Values f32[B, F_local, K] → δ f32[B, H₁·K]."""
-        theta = self.theta if fields is None else some(self.theta, fields)
+        theta = self.theta if fields is None else select(self.theta, fields)
         return (theta.T @ values).flatten(1)
 
     def units(self, delta: Tensor) -> Tensor:

@@ -49,11 +49,11 @@ class _Affine(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        of_bias, of_x, of_weight = ctx.needs_input_grad
+        needs_bias, needs_x, needs_weight = ctx.needs_input_grad
         return (
-            (grad.sum(0) if ctx.summed else grad) if of_bias else None,
-            mm(grad, weight.t()) if of_x else None,
-            mm(x.t(), grad) if of_weight else None,
+            (grad.sum(0) if ctx.summed else grad) if needs_bias else None,
+            mm(grad, weight.t()) if needs_x else None,
+            mm(x.t(), grad) if needs_weight else None,
         )
 
 

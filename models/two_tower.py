@@ -6,7 +6,7 @@
 Sub-operators: each tower's first-layer block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ + H₁ float32 a sample.
 What images add to a first layer has shared weights; every image's vector is gathered besides.
 Serving keeps y_item / ‖y_item‖ of every item as one matrix; a request is one user vector γ y_user / ‖y_user‖
-and one matrix product. Here ‖y‖ is soft, √(Σ y² + SOFT²).
+and one matrix product. Here ‖y‖ is soft, √(Σ y² + SOFT_NORM²).
 
 Deviations from DSSM: sparse keys with learned vectors in place of letter n-grams; cross entropy on every
 impression in place of a softmax over sampled documents; γ is learned; relu in place of tanh; the soft norm.
@@ -30,14 +30,14 @@ from livectr.models.base import (
     Part,
     SegmentSpec,
     adagrad,
-    whole,
+    require_gathered,
 )
-from livectr.models.layers import MLP, QUIET, SomeFieldsLinear, generator, glorot
+from livectr.models.layers import IMAGE_SCALE, MLP, SubsetLinear, generator, glorot
 from livectr.models.products import affine
 from livectr.models.ragged import pooled_content
 from livectr.models.settings import check_fields, check_names
 
-SOFT = 0.1
+SOFT_NORM = 0.1
 """Length at which a tower's output begins to count as a direction. A plain ‖y‖ has gradients of γ / ‖y‖,
 without bound where a tower's output starts near zero: they spoil AdaGrad's sums and magnify rounding."""
 
@@ -119,7 +119,7 @@ class Tower(nn.Module):
             local=tuple(f for f in part.local if f in names),
             dense_names=tuple(d for d in part.dense_names if is_named(d, names)),
         )
-        self.first = SomeFieldsLinear(f"{name}.first", part, own, dim=config.dim, hidden=config.hidden[0])
+        self.first = SubsetLinear(f"{name}.first", part, own, dim=config.dim, hidden=config.hidden[0])
         self.mlp = MLP(f"{name}.mlp", (*config.hidden, config.out), part.seed)
         self.local_axes = self.first.local_axes
         self.image_fields = image_fields
@@ -127,7 +127,7 @@ class Tower(nn.Module):
         if width := len(image_fields) * config.image_dim:
             hidden, fan_in = config.hidden[0], len(own.fields) * config.dim + len(own.dense_names) + width
             source = generator(part.seed, f"{name}.images")
-            self.images = nn.Parameter(QUIET * glorot((width, hidden), fan_in, hidden, source))
+            self.images = nn.Parameter(IMAGE_SCALE * glorot((width, hidden), fan_in, hidden, source))
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, K] → Σ v W f32[B, H₁]."""
@@ -138,11 +138,11 @@ class Tower(nn.Module):
         """Sums of the gathered images f32[B, image_fields · image_dim]; None for a tower without images."""
         if self.images is None:
             return None
-        seen = whole(gathered)
+        seen = require_gathered(gathered)
         return torch.cat([pooled_content(seen, name) for name in self.image_fields], dim=1)
 
     def vector(self, aggregated: Tensor, images: Tensor | None = None) -> Tensor:
-        """Aggregated f32[B, H₁] → x / √(‖x‖² + SOFT²) f32[B, out]: unit vectors but for tiny x.
+        """Aggregated f32[B, H₁] → x / √(‖x‖² + SOFT_NORM²) f32[B, out]: unit vectors but for tiny x.
 
         images: as `pooled_images` gives them. Raises ValueError where a tower with images gets none.
         """
@@ -151,7 +151,7 @@ class Tower(nn.Module):
                 raise ValueError(f"this tower sees images of {', '.join(self.image_fields)}; give their sums")
             aggregated = affine(aggregated, images, self.images)
         x: Tensor = self.mlp(aggregated)
-        return x * torch.rsqrt(x.square().sum(dim=1, keepdim=True) + SOFT**2)
+        return x * torch.rsqrt(x.square().sum(dim=1, keepdim=True) + SOFT_NORM**2)
 
 
 class TwoTowerModel(CTRModel):

@@ -32,7 +32,7 @@ from livectr.models.base import (
     SegmentSpec,
     adagrad,
     ftrl,
-    whole,
+    require_gathered,
 )
 from livectr.models.layers import MLP, FieldLinear, first_order, first_order_sum, matrix
 from livectr.models.products import product
@@ -100,7 +100,7 @@ class XDeepFMModel(CTRModel):
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, 1 + H₁] → logits f32[B]."""
-        x_0 = whole(gathered).pooled[..., 1:].transpose(1, 2).contiguous()  # f32[B, K, m]
+        x_0 = require_gathered(gathered).pooled[..., 1:].transpose(1, 2).contiguous()  # f32[B, K, m]
         x, sums = x_0, []
         for weight in self.cin:  # one product of B·K rows, in place of B small ones
             products = (x.unsqueeze(3) * x_0.unsqueeze(2)).flatten(2)

@@ -217,7 +217,7 @@ class Report:
     published_versions: int
     published_rows: int
     precision: str = "fp32"
-    """Arithmetic of the networks' products, as measured (models.precision.told), of all ranks."""
+    """Arithmetic of the networks' products, as measured (models.precision.arithmetic_name), of all ranks."""
     auc: float | None = None
     gauc: float | None = None
     logloss: float | None = None

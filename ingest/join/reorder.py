@@ -24,12 +24,12 @@ from livectr.ingest.language.streams import Stream
 from livectr.kernels.errors import CheckpointError
 from livectr.kernels.stream.clock import (
     AHEAD,
+    BELIEVED,
     DOUBTED,
     FIRST,
     LAST,
     LATE,
     NO_TIME,
-    TAKEN,
     follow,
     judge,
     new_clock,
@@ -223,7 +223,7 @@ class Topic:
             done += len(piece)
 
     def _judged(self, piece: Piece, marks: I64, verdict: U8, before: I64) -> None:
-        if verdict.max() > TAKEN:
+        if verdict.max() > BELIEVED:
             self.late += int(np.count_nonzero(verdict == LATE))
             used = verdict <= (AHEAD if self._keeps_all else DOUBTED)
             for row in np.flatnonzero(~used).tolist():

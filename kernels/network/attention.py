@@ -56,13 +56,13 @@ class AttentionKernel:
         return out
 
     def backward(
-        self, parameters: Reals, values: Reals, offsets: I64, query: Reals, of_out: Reals
+        self, parameters: Reals, values: Reals, offsets: I64, query: Reals, grad_out: Reals
     ) -> tuple[Reals, Reals, Reals]:
         """The gradient of what `forward` gave → those of values, query and parameters."""
         p, values, offsets, query = self._checked(parameters, values, offsets, query)
-        of_out = contiguous(of_out, self.dtype, query.shape)
+        grad_out = contiguous(grad_out, self.dtype, query.shape)
         grad_values, grad_query, grad_p = np.zeros_like(values), np.empty_like(query), np.empty_like(p)
-        given = map(address, (p, values, offsets, query, of_out))
+        given = map(address, (p, values, offsets, query, grad_out))
         if not self._library.attention_backward(
             *given, len(query), *map(address, (grad_values, grad_query, grad_p))
         ):

@@ -18,7 +18,7 @@ FIRST = int(np.iinfo(np.int64).min)
 """The mark before anything was read."""
 LAST = int(np.iinfo(np.int64).max)
 """A bound that nothing holds back."""
-TAKEN, LATE, DOUBTED, AHEAD, NO_TIME = 0, 1, 2, 3, 4
+BELIEVED, LATE, DOUBTED, AHEAD, NO_TIME = 0, 1, 2, 3, 4
 VOICES = 256
 """Records after a doubtful one that are asked at most, so that no more of them ever wait."""
 
@@ -28,7 +28,7 @@ class Judged(NamedTuple):
 
     mark: int64[m], the place of each in event time
     verdict: uint8[m]
-        TAKEN     its time is believed
+        BELIEVED  its time is believed
         LATE      so, too, but it lies more than max_ahead behind what a record may
         DOUBTED   some of the log went on without it, too little to refuse it: it is before all of that
         AHEAD     the log went on without it: its time is wrong and moved nothing

@@ -141,13 +141,13 @@ class DynamicTable(Tracked, Admission):
         rows = contiguous(rows, np.float32, (len(keys), self.layout.stride))
         checked(self.library.table_restore(self.handle, address(keys), len(keys), address(rows)))
 
-    def erase(self, keys: npt.ArrayLike, *, told: bool = True) -> int:
+    def erase(self, keys: npt.ArrayLike, *, announce: bool = True) -> int:
         """Forget keys; returns how many were there. Their memory is used again by later keys.
 
-        told: `erased` tells them; False for rows that live on elsewhere.
+        announce: `erased` lists the keys; False for rows that live on elsewhere.
         """
         keys = contiguous(keys, np.int64, (None,))
-        return checked(self.library.table_erase(self.handle, address(keys), len(keys), told))
+        return checked(self.library.table_erase(self.handle, address(keys), len(keys), announce))
 
     def clear(self) -> None:
         """Forget all keys and give the memory back. Marks go on counting; older ones are forgotten."""

@@ -100,7 +100,7 @@ def hardware() -> dict[str, Any]:
     """What the figures were measured on."""
     import torch
 
-    from livectr.models.precision import told
+    from livectr.models.precision import arithmetic_name
 
     processor = platform.processor() or platform.machine()
     memory = 0
@@ -117,7 +117,7 @@ def hardware() -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "python": platform.python_version(),
         "torch": version("torch"),
-        "bf16": told("bf16", torch.device("cpu")),
+        "bf16": arithmetic_name("bf16", torch.device("cpu")),
     }
 
 

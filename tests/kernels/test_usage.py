@@ -80,11 +80,11 @@ class UseIsADict(RuleBasedStateMachine):
         for key in keys:
             self.use.setdefault(key, (self.stamp, 0))
 
-    @rule(keys=KEYS, told=st.booleans())
-    def erase(self, keys: list[int], told: bool) -> None:
+    @rule(keys=KEYS, announce=st.booleans())
+    def erase(self, keys: list[int], announce: bool) -> None:
         there = {key for key in keys if self.use.pop(key, None) is not None}
-        assert self.table.erase(np.array(keys, np.int64), told=told) == len(there)
-        if told:
+        assert self.table.erase(np.array(keys, np.int64), announce=announce) == len(there)
+        if announce:
             self.gone |= dict.fromkeys(there, self.generation)
 
     @rule(keys=KEYS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -82,16 +82,6 @@ class Inputs:
         """The model's f64[B]."""
         return model(self.values, self.dense, self.gathered(config))
 
-    def take(self, rows: Tensor) -> Inputs:
-        """The given rows, in the given order."""
-        return replace(
-            self,
-            values=self.values[rows],
-            dense=self.dense[rows],
-            sequences={name: taken(ragged, rows) for name, ragged in self.sequences.items()},
-            content={name: taken(ragged, rows) for name, ragged in self.content.items()},
-        )
-
     def leaves(self) -> Inputs:
         """The same as leaves of a graph of their own."""
         return self.moved([x.detach().clone().requires_grad_() for x in self.tensors().values()])
@@ -124,11 +114,3 @@ def lists(ragged: Ragged) -> list[Tensor]:
     """Each sample's vectors f64[n, D_model]."""
     ends = ragged.offsets.tolist()
     return [ragged.values[a:b] for a, b in itertools.pairwise(ends)]
-
-
-def taken(ragged: Ragged, rows: Tensor) -> Ragged:
-    """The lists of the given samples."""
-    parts = [lists(ragged)[i] for i in rows.tolist()]
-    lengths = torch.tensor([0, *map(len, parts)], dtype=torch.int64)
-    values = torch.cat(parts) if parts else ragged.values[:0]
-    return Ragged(values, lengths.cumsum(0))

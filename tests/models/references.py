@@ -26,7 +26,7 @@ from livectr.models import (
     WideDeep,
     XDeepFM,
 )
-from livectr.models.two_tower import SOFT
+from livectr.models.two_tower import SOFT_NORM
 from tests.models.examples import DENSE, FIELDS
 from tests.models.inputs import Inputs, build, lists
 
@@ -151,7 +151,7 @@ def two_tower(c: TwoTower, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor
     user, item = tower("user", c.user, c.user_images), tower("item", c.item, c.item_images)
 
     def norm(y: Tensor) -> Tensor:
-        return (y.square().sum() + SOFT**2).sqrt()
+        return (y.square().sum() + SOFT_NORM**2).sqrt()
 
     return p["gamma"] * (user @ item) / (norm(user) * norm(item))
 

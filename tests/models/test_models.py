@@ -6,7 +6,7 @@ from torch import Tensor
 
 from livectr.models import FM, LR, CTRModel, DeepFM, ModelConfig, TwoTower
 from livectr.models.base import role_slices, row_segments
-from livectr.models.two_tower import SOFT, TwoTowerModel
+from livectr.models.two_tower import SOFT_NORM, TwoTowerModel
 
 FIELDS = ("user", "ad", "hour", "words")
 DENSE = ("price", "age")
@@ -92,7 +92,7 @@ def test_a_tower_that_says_nothing_has_bounded_gradients() -> None:
     values.requires_grad_()
     model(values, dense).sum().backward()  # type: ignore[no-untyped-call]
     assert values.grad is not None
-    assert values.grad.abs().max() < 4 / SOFT**2 * 1e-3
+    assert values.grad.abs().max() < 4 / SOFT_NORM**2 * 1e-3
 
 
 def test_a_tower_of_an_unknown_field_is_named() -> None:

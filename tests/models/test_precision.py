@@ -14,7 +14,7 @@ from livectr.kernels.network.bf16 import native
 from livectr.models import DeepFM
 from livectr.models.deepfm import DeepFMModel
 from livectr.models.half import half_linear
-from livectr.models.precision import Precision, Way, measured, precision, told
+from livectr.models.precision import Precision, ProductMethod, arithmetic_name, measured_method, precision
 from livectr.models.products import affine, product
 
 EPSILON = 2.0**-8
@@ -24,7 +24,7 @@ FIELDS = tuple(f"f{i}" for i in range(26))
 DENSE = tuple(f"d{i}" for i in range(13))
 B = 512
 
-WAYS: tuple[Way, ...] = ("fp32", "onednn", "operands")
+METHODS: tuple[ProductMethod, ...] = ("fp32", "onednn", "operands")
 CPU = torch.device("cpu")
 
 
@@ -41,10 +41,10 @@ def settings_are_restored() -> Iterator[None]:
     assert torch.equal(a @ b, before)
 
 
-def is_rounded(way: Way | None) -> bool:
+def is_rounded(method: ProductMethod | None) -> bool:
     """A product of 256 x 512 numbers: its factors are rounded to bf16, or it is fp32's; nothing between."""
     a, b = random(256, 512), random(512, 128, seed=1)
-    with precision("bf16", way=way):
+    with precision("bf16", method=method):
         out = product(a, b)
     assert out.dtype == torch.float32
     if torch.equal(out, a @ b):
@@ -59,17 +59,17 @@ def is_rounded(way: Way | None) -> bool:
 
 
 def test_factors_are_rounded_and_sums_are_not() -> None:
-    """By operands on any CPU, by oneDNN where it has an effect, and by default as `told` says."""
+    """By operands on any CPU, by oneDNN where it has an effect, and by default as `arithmetic_name` says."""
     assert is_rounded("operands") and not is_rounded("fp32")
-    assert is_rounded("onednn") is (measured() == "onednn")
-    assert is_rounded(None) is (told("bf16", CPU) != "fp32")
+    assert is_rounded("onednn") is (measured_method() == "onednn")
+    assert is_rounded(None) is (arithmetic_name("bf16", CPU) != "fp32")
 
 
 def test_each_way_has_a_name() -> None:
-    assert told("fp32", CPU) == "fp32" and told("bf16", torch.device("cuda")) == "tf32"
+    assert arithmetic_name("fp32", CPU) == "fp32" and arithmetic_name("bf16", torch.device("cuda")) == "tf32"
     names = {"fp32": "fp32", "onednn": "bf16 (oneDNN)", "operands": "bf16 operands"}
-    assert told("bf16", CPU) == names[measured()]
-    assert measured() != "fp32" or not native()
+    assert arithmetic_name("bf16", CPU) == names[measured_method()]
+    assert measured_method() != "fp32" or not native()
 
 
 def test_a_cpu_without_bf16_says_so(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_a_cpu_without_bf16_says_so(tmp_path: Path) -> None:
     compiler.chmod(0o755)
     program = (
         "import torch; from tests.models.test_precision import is_rounded;"
-        "from livectr.models.precision import told;"
-        "print(told('bf16', torch.device('cpu')), is_rounded(None), is_rounded('operands'))"
+        "from livectr.models.precision import arithmetic_name;"
+        "print(arithmetic_name('bf16', torch.device('cpu')), is_rounded(None), is_rounded('operands'))"
     )
     old = {"CXX": str(compiler), "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
     done = subprocess.run(
@@ -89,11 +89,11 @@ def test_a_cpu_without_bf16_says_so(tmp_path: Path) -> None:
     assert done.stdout.split() == ["fp32", "False", "True"]
 
 
-@pytest.mark.parametrize("way", [None, *WAYS])
-def test_precisions_nest(way: Way | None) -> None:
+@pytest.mark.parametrize("method", [None, *METHODS])
+def test_precisions_nest(method: ProductMethod | None) -> None:
     a, b = random(64, 64), random(64, 64, seed=1)
     exact = product(a, b)
-    with precision("bf16", way=way):
+    with precision("bf16", method=method):
         out = product(a, b)
         with precision("fp32"):
             assert torch.equal(product(a, b), exact)
@@ -107,9 +107,9 @@ def test_layers_have_gradients(rows: int) -> None:
     weight, x, towards = random(24, 32, seed=1), random(3, rows, 24), random(3, rows, 32, seed=2)
     bias = random(32, seed=3)
     found = []
-    for way in ("fp32", "operands"):
+    for method in ("fp32", "operands"):
         leaves = [t.clone().requires_grad_() for t in (weight, x, bias)]
-        with precision("bf16", way=way):
+        with precision("bf16", method=method):
             out = product(leaves[1], leaves[0]).flatten(0, 1)
             out = out + affine(leaves[2], leaves[1].flatten(0, 1), leaves[0])
             found.append([out.detach(), *torch.autograd.grad((out * towards.flatten(0, 1)).sum(), leaves)])
@@ -122,7 +122,7 @@ def test_stored_halves_are_rounded() -> None:
     """A first layer on float16 features, by operands: near that of float64, gradients too."""
     x, towards = random(200, 64).half(), random(200, 32, seed=2)
     weight, bias = random(64, 32, seed=1).requires_grad_(), random(32, seed=3).requires_grad_()
-    with precision("bf16", way="operands"):
+    with precision("bf16", method="operands"):
         out = half_linear(x, weight, bias)
         of_weight, of_bias = torch.autograd.grad((out * towards).sum(), (weight, bias))
     rounded = x.bfloat16().double()
@@ -153,11 +153,13 @@ def network(*, bias: float = 0.0) -> DeepFMModel:
     return model
 
 
-def learn(name: Precision, *, bias: float = 0.0, way: Way | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+def learn(
+    name: Precision, *, bias: float = 0.0, method: ProductMethod | None = None
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Logits, and by name the gradients of their mean with random weights."""
     model = network(bias=bias)
     values = (0.2 * random(B, len(FIELDS), 17, seed=2)).requires_grad_()
-    with precision(name, way=way):
+    with precision(name, method=method):
         logits = model(values, random(B, len(DENSE), seed=3))
         (logits @ random(B, seed=4)).div(B).backward()
     assert values.grad is not None
@@ -170,12 +172,12 @@ def distance(one: Tensor, other: Tensor) -> float:
     return float((one - other).norm() / other.norm())
 
 
-@pytest.mark.parametrize("way", [None, *WAYS])
+@pytest.mark.parametrize("method", [None, *METHODS])
 @pytest.mark.parametrize(("bias", "bound"), [(2.0, EPSILON), (0.0, 2 * EPSILON**0.5)])
-def test_a_step_in_bf16_is_near_one_in_fp32(bias: float, bound: float, way: Way | None) -> None:
+def test_a_step_in_bf16_is_near_one_in_fp32(bias: float, bound: float, method: ProductMethod | None) -> None:
     """Where a relu is near its kink, one in about 1 / EPSILON passes what the other stops, and gradients
     are √EPSILON apart; with all relus open they are as near as products are."""
-    (logits, grads), (exact, exact_grads) = learn("bf16", bias=bias, way=way), learn("fp32", bias=bias)
+    (logits, grads), (exact, exact_grads) = learn("bf16", bias=bias, method=method), learn("fp32", bias=bias)
     assert distance(logits, exact) < EPSILON
     assert grads.keys() == exact_grads.keys()
     for name, grad in grads.items():
@@ -192,14 +194,14 @@ def test_fm_and_first_order_stay_fp32() -> None:
         model.linear.copy_(random(len(DENSE), seed=5))
     values, dense = random(B, len(FIELDS), 17, seed=2), random(B, len(DENSE), seed=3)
     exact = model(values, dense)
-    for way in WAYS:
-        with precision("bf16", way=way):
+    for method in METHODS:
+        with precision("bf16", method=method):
             assert torch.equal(model(values, dense), exact)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_same_bits_again(way: Way) -> None:
-    (logits, grads), (again, grads_again) = learn("bf16", way=way), learn("bf16", way=way)
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_bits_again(method: ProductMethod) -> None:
+    (logits, grads), (again, grads_again) = learn("bf16", method=method), learn("bf16", method=method)
     assert torch.equal(logits, again)
     for name, grad in grads.items():
         assert torch.equal(grad, grads_again[name]), name

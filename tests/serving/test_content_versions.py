@@ -21,7 +21,7 @@ from livectr.ingest.language.content import Content
 from livectr.ingest.language.streams import Stream, labelled
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import Gathered, Gathers, ModelConfig, SegmentSpec, TextProjection, sgd
-from livectr.models.base import Columns, CTRModel, Part, whole
+from livectr.models.base import Columns, CTRModel, Part, require_gathered
 from livectr.models.ragged import list_sum
 from livectr.serving.client import RankClient
 from livectr.serving.serve import App
@@ -50,7 +50,7 @@ class OfImagesModel(CTRModel):
         return values.sum(dim=1) * 0
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
-        images = whole(gathered).content["image"]
+        images = require_gathered(gathered).content["image"]
         return (aggregated + list_sum(images.values, images.offsets))[:, 0] + self.bias
 
 

@@ -30,7 +30,7 @@ from livectr.models import (
     TextProjection,
     adagrad,
 )
-from livectr.models.base import Columns, CTRModel, Part, whole
+from livectr.models.base import Columns, CTRModel, Part, require_gathered
 from livectr.models.layers import matrix
 from livectr.models.ragged import list_sum
 from livectr.trainer.comm.collectives import Collectives, connect
@@ -79,7 +79,7 @@ class PicturedModel(CTRModel):
         return values.sum(dim=1)
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
-        content = whole(gathered).content
+        content = require_gathered(gathered).content
         parts = [
             (list_sum(content[name].values, content[name].offsets) ** 2 @ weight)[:, 0]
             for name, weight in self.weights.items()

@@ -19,7 +19,7 @@ import torch
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.models import LR
-from livectr.models.precision import Precision, told
+from livectr.models.precision import Precision, arithmetic_name
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_facts, decode_history, decode_rows, decode_vectors
 from livectr.trainer.publish.publisher import Publisher
@@ -94,7 +94,7 @@ def test_the_arithmetic_is_told(
     options = TrainOptions(source, until_end=True, max_steps=2, precision=asked, report=str(file))
     with caplog.at_level("INFO"):
         train(ad_pipeline(), options)
-    found = told(asked, torch.device("cpu"))
+    found = arithmetic_name(asked, torch.device("cpu"))
     assert json.loads(file.read_text())["precision"] == found
     assert f"networks multiply in {found}" in caplog.messages
     warned = any("precision is bf16, but this CPU has no products of bf16" in m for m in caplog.messages)

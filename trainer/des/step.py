@@ -46,7 +46,7 @@ from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.rows import row_layout
 from livectr.kernels.table.table import DynamicTable, FieldTables
 from livectr.models.base import CTRModel, Gathered, prior_log_odds, role_slices, row_segments
-from livectr.models.precision import precision, told
+from livectr.models.precision import arithmetic_name, precision
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.configs import model_configs
@@ -93,7 +93,7 @@ class DesStep:
     Attributes:
         tables: table name → this rank's tables, those of the host; read them after a `flush`. Of one that is
             split by key, this rank's keys
-        precision: the arithmetic of its networks' products here, as `models.precision.told` names it
+        precision: arithmetic of the networks' products, a name of `models.precision.arithmetic_name`
         cache: their rows on the GPU; None where tables are in host memory, or this rank has none
         models: role → network of this rank's fields, with `finish`
         placement: which rank holds which field
@@ -128,7 +128,7 @@ class DesStep:
         self.settings, self.seed, self.rank = settings, seed, rank
         self.collectives = collectives or Collectives(rank, world)
         self.device = self.collectives.device
-        self.precision = told(settings.precision, self.device)
+        self.precision = arithmetic_name(settings.precision, self.device)
         self.fields = tuple(spec.name for spec in pipeline.fields)
         self.table_of = tuple(spec.table for spec in pipeline.fields)
         self.dense_names = tuple(pipeline.plan.dense_names)

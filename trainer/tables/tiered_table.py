@@ -112,7 +112,7 @@ class TieredTable(DynamicTable):
         fresh = generations > 0  # the store still has those that have not changed
         if fresh.any():
             self._tiers.write(self._number, keys[fresh], packed[fresh])
-        super().erase(keys, told=False)
+        super().erase(keys, announce=False)
         self.below += len(keys)
         self._tiers.strike(self.name, keys)
 
@@ -158,10 +158,10 @@ class TieredTable(DynamicTable):
             self._tiers.settle()
         return unique
 
-    def erase(self, keys: npt.ArrayLike, *, told: bool = True) -> int:
+    def erase(self, keys: npt.ArrayLike, *, announce: bool = True) -> int:
         given = np.asarray(keys)
         self.bring(given)
-        erased = super().erase(given, told=told)
+        erased = super().erase(given, announce=announce)
         self._tiers.run(lambda store: store.erase(self._number, given)).result()
         self._tiers.strike(self.name, given)
         return erased

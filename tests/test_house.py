@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "ingest": {"kernels"},
     "trainer": {"ingest", "models", "kernels", "protos"},
     "serving": {"ingest", "models", "kernels", "protos"},
-    "livectr": {"ingest", "models", "kernels", "protos", "trainer", "serving", "bench"},
+    "livectr": {"ingest", "models", "kernels", "protos", "trainer", "serving"},
 }
 
 ORDER = {
@@ -116,6 +116,17 @@ def test_rooms_import_downwards(folder: str) -> None:
         if other.startswith(f"livectr.{folder}.") and order.index(room_of(other)) > order.index(room)
     ]
     assert not upward, upward
+
+
+def test_benchmarks_do_not_import_commands() -> None:
+    """`livectr bench` imports the benchmarks of a checkout; the other direction would be a cycle."""
+    wrong = [
+        f"{name_of(source)} imports {name}"
+        for source in sources("bench")
+        for name in imports(source)
+        if name.startswith(("livectr.commands", "livectr.cli"))
+    ]
+    assert not wrong, wrong
 
 
 def test_no_import_cycles() -> None:

@@ -17,7 +17,7 @@ from bench.ablation.jobs import Job, run_jobs
 from bench.ablation.measures import TRUTH
 from bench.ablation.span import TEST, Span, span_of
 from bench.ablation.tables import NAMES, Results, markdown, tables_of, values
-from livectr.commands.bench import commit, hardware
+from bench.machine import commit, hardware
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.kernels.errors import ConfigError
 from livectr.trainer.quality.seen import COLD

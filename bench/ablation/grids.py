@@ -3,16 +3,16 @@
     variant            fields of ids, and …
     ids                nothing: the baseline, Embedding&MLP
     ad_image           the ad's image
-    behavior_images   the images that the user clicked, multi-query attentive pooling
+    behaviour_images   the images that the user clicked, multi-query attentive pooling
     joint              both, multi-query attentive pooling
     concat, max, sum, attentive   both, with that aggregator
     lr, din            both, with another basic net; lr_ids, din_ids: without images
     partial, full      joint, from a checkpoint of the earlier part of the log
     towers             the pre-rank model with images; towers_ids: without
 
-Variants without images touch no sub-model, so that they are trained together: one as the ranking model, the
-others as shadows, with rows of their own. Each variant with images is a run of its own, for a run has one
-sub-model, which all its models would train.
+Variants without images touch no sub-model, so that they are trained together: the first is the ranking model,
+the others are its shadows, with rows of their own. Each variant with images is a run of its own: a run has a
+single sub-model, which all its models would train. Names of variants are keys of ablation.json.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _rank(pipeline: Pipeline, grid: str) -> dict[str, ModelConfig]:
     if grid in ("images", "aggregator"):
         found["ad_image"] = replace(best, images="ad")
     if grid == "images":
-        found["behavior_images"] = replace(best, images="behaviors")
+        found["behaviour_images"] = replace(best, images="behaviors")
     if grid == "aggregator":
         found |= {name: replace(best, aggregator=name) for name in AGGREGATORS}
     if grid == "basic_net":

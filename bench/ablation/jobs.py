@@ -7,6 +7,7 @@ ablation that was broken off goes on. Prediction logs and checkpoints are in DIR
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.ablation.span import Span
+from bench.environment import ROOT
 from livectr.kernels.errors import ConfigError
 from livectr.local.parts import Part, PartError
 
@@ -115,7 +117,10 @@ def _start(job: Job) -> Part:
     log = work / "log.txt"
     log.unlink(missing_ok=True)
     command = [sys.executable, "-m", "bench.ablation.child", str(work / "job.json")]
-    return Part(f"training of {job.name}", command, log, environment={"LIVECTR_THREADS": str(job.threads)})
+    # The user's folder is kept: paths of the job are relative to it.
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {"LIVECTR_THREADS": str(job.threads), "PYTHONPATH": path}
+    return Part(f"training of {job.name}", command, log, environment=environment)
 
 
 def _check(job: Job, part: Part) -> None:

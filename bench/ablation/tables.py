@@ -45,7 +45,7 @@ IMAGES = Table(
     (
         Row("baseline", "ids"),
         Row("ad image", "ad_image", "ids", 0.0030),
-        Row("behavior images", "behavior_images", "ids", 0.0014),
+        Row("behavior images", "behaviour_images", "ids", 0.0014),
         Row("joint", "joint", "ids", 0.0055),
     ),
 )

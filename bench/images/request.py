@@ -17,7 +17,7 @@ import pyarrow as pa
 import safetensors.torch
 
 from bench.images.store import random_store
-from bench.images.view import BEHAVIOURS, WIDTH, view
+from bench.images.view import BEHAVIORS, WIDTH, view
 from bench.rows import row
 from bench.serving import F64, NOW_MS, push, serving
 from livectr.ingest.content.store import ContentStore
@@ -39,7 +39,7 @@ def rows(quick: bool) -> list[dict[str, object]]:
     """Medians of both, and their 99th percentiles."""
     requests, users, ads = (20, 100, 1000) if quick else (2000, 20_000, 20_000)
     times = latencies_ms(requests, users, ads)
-    workload = f"{CANDIDATES} candidates of {ads:,} ads, {BEHAVIOURS} clicked images, one client"
+    workload = f"{CANDIDATES} candidates of {ads:,} ads, {BEHAVIORS} clicked images, one client"
     added = np.median(times, axis=0)
     made = [
         row(f"rank request with images, p{percent}", workload, "ms", ours, peer_name="ID-only", peer=peer,
@@ -115,14 +115,14 @@ def publish(url: str, users: int, ads: int, store: ContentStore | None) -> None:
 def side_values(
     redis: RedisStore, histories: Any, users: int, items: pa.RecordBatch, rng: np.random.Generator
 ) -> list[Values]:
-    """Look-up rows, and of each user BEHAVIOURS clicks, whose images have the ads' numbers."""
+    """Look-up rows, and of each user BEHAVIORS clicks, whose images have the ads' numbers."""
     people, ads = np.arange(users), np.arange(items.num_rows)
     profiles: list[bytes | None] = [
         encode_fact([u, int(age), f"city{u % 40}"]) for u, age in enumerate(rng.integers(15, 80, users))
     ]
     articles: list[bytes | None] = [encode_fact(list(item.values())) for item in items.to_pylist()]
-    times = NOW_MS - np.arange(BEHAVIOURS, 0, -1) * 1000
-    clicked = rng.integers(0, items.num_rows, (users, BEHAVIOURS))
+    times = NOW_MS - np.arange(BEHAVIORS, 0, -1) * 1000
+    clicked = rng.integers(0, items.num_rows, (users, BEHAVIORS))
     lists: list[bytes | None] = [encode_history(clicked[u], times) for u in range(users)]
     return [
         Values(people, redis.space.facts("users", people), profiles),

@@ -9,11 +9,11 @@ from livectr.ingest.operators import bucketize, clip, cross, hour, log1p, weekda
 from livectr.ingest.pipeline import Field, Pipeline
 from livectr.models.embedding import EmbeddingModel
 
-BEHAVIOURS, WIDTH = 32, 4096
+BEHAVIORS, WIDTH = 32, 4096
 
 
 def view(*, images: bool) -> Pipeline:
-    """15 sparse fields, of which two are histories of BEHAVIOURS ads and their images."""
+    """15 sparse fields, of which two are histories of BEHAVIORS ads and their images."""
     event = dict(request_id="string", user_id="int64", ad_id="int64", ts="int64")
     impressions = Stream(
         "impressions",
@@ -45,9 +45,9 @@ def view(*, images: bool) -> Pipeline:
             hour=hour(log.ts),
             weekday=weekday(log.ts),
             age_x_category=cross(age, ads.category),
-            behaviors=Field(recent(clicks.ad_id, n=BEHAVIOURS, within="14d"), table="ad"),
+            behaviors=Field(recent(clicks.ad_id, n=BEHAVIORS, within="14d"), table="ad"),
             image=ads.image_id,
-            clicked_images=Field(recent(clicks.image_id, n=BEHAVIOURS, within="14d"), table="image"),
+            clicked_images=Field(recent(clicks.image_id, n=BEHAVIORS, within="14d"), table="image"),
         ),
         dense=dict(price=log1p(clip(ads.price, 0, None))),
         rank=model("ad", images=images),

@@ -365,15 +365,15 @@ def ablate(given: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from bench.ablation.ablate import AblateOptions, grids_named
-    from bench.ablation.ablate import ablate as run
+    from livectr.commands.checkout import import_from_checkout
 
+    ablation = import_from_checkout("bench.ablation.ablate", "ablate")
     cores = len(os.sched_getaffinity(0))
     at_once = given.jobs or cores
-    options = AblateOptions(
+    options = ablation.AblateOptions(
         pipeline=given.pipeline,
         source=given.source,
-        grids=grids_named(given.grid),
+        grids=ablation.grids_named(given.grid),
         out=Path(given.out),
         content=given.content,
         ledger=given.ledger,
@@ -391,7 +391,7 @@ def ablate(given: argparse.Namespace) -> int:
             if name and not console.is_terminal:
                 print(f"{done} of {total}: {name}", file=sys.stderr, flush=True)
 
-        tables = run(options, progress=progress)
+        tables = ablation.ablate(options, progress=progress)
     print(tables)
     return 0
 
@@ -426,4 +426,4 @@ def bench(given: argparse.Namespace) -> int:
     """`livectr bench NAME`."""
     from livectr.commands.bench import bench as run
 
-    return run(given.name, json_file=Path(given.json) if given.json else None, quick=given.quick)
+    return run(given)

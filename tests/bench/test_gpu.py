@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench import gpu, gpu_tables
-from livectr.commands.bench import ROW
+from bench.run import ROW
 from livectr.ingest.extract.codegen import device_source
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.gpu_table.device_store import table_source

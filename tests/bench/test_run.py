@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.machine import hardware
+from bench.run import ROW, _complete
 from livectr.cli import main
-from livectr.commands.bench import NAMES, ROW, _complete, hardware
+from livectr.commands.bench import NAMES
 from livectr.kernels.errors import InternalError
 
 

@@ -94,7 +94,7 @@ def _steps(
             if ahead and n + 1 < len(batches):
                 held = tiers.prefetch(batches[n + 1])
             missing.append(sum(map(len, now.asked.values())) / sum(map(len, now.keys.values())))
-            tiers.bring(now)
+            tiers.promote(now)
         (values,) = front.forward(offsets, np.concatenate(list(batch.values())), BATCH)
         leaf = torch.from_numpy(values).requires_grad_()
         torch.nn.functional.softplus(mlp(leaf.flatten(1))).sum().backward()  # type: ignore[no-untyped-call]
@@ -102,7 +102,7 @@ def _steps(
         front.backward(leaf.grad.numpy())
         mlp.zero_grad()
         if tiers is not None:
-            tiers.settle()
+            tiers.evict()
         seconds.append(time.perf_counter() - started)
     settled = len(seconds) // 2  # by then the rows in memory are those that are used most
     return statistics.median(seconds[settled:]), statistics.fmean(missing[settled:] or [0.0])

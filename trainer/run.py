@@ -346,7 +346,7 @@ class Training:
             self.feed.begin(cut)
             self.commits.dirty = True
         started = time.perf_counter()
-        next_ = None if batch is None else (batch, self.step.take(batch.features, batch.label))
+        next_ = None if batch is None else (batch, self.step.prepare(batch.features, batch.label))
         if self.tiers is not None:
             next_, self._held = self._held, next_
         if next_ is not None:

@@ -23,7 +23,7 @@ from livectr.ingest.common_features import Common, CommonFeatures
 from livectr.ingest.plan.features import Features
 from livectr.kernels.keys.unique import unique_segments
 from livectr.trainer.comm.collectives import Collectives
-from livectr.trainer.content.ams import Ams, Content, ContentRequest, Features16, to_owners
+from livectr.trainer.content.ams import Ams, Content, ContentRequest, Features16, send_to_owners
 from livectr.trainer.content.ams import _lists as lists_of
 
 I64 = NDArray[np.int64]
@@ -41,7 +41,7 @@ class OnWorkers(Ams):
 
     dtype: np.dtype[Any]
 
-    def _take(self, one: Content, features: Features | CommonFeatures) -> ContentRequest:
+    def _request(self, one: Content, features: Features | CommonFeatures) -> ContentRequest:
         parts = {field: self._cells(number, features) for number, field in one.fields.items()}
         keys = np.concatenate([keys for _, keys, _ in parts.values()])
         unique = unique_segments(keys, np.array([0, len(keys)], np.int64))
@@ -54,7 +54,7 @@ class OnWorkers(Ams):
         """Features [U, width] of the own unique ids; index i64[nnz]: the one that each reference means."""
         raise NotImplementedError
 
-    def _own(self, content: Content, asked: ContentRequest) -> Tensor:
+    def _own_vectors(self, content: Content, asked: ContentRequest) -> Tensor:
         return content.embed(asked.features, asked.known)
 
 
@@ -68,7 +68,7 @@ class StoreInServer(OnWorkers):
         owner = one.owners(ids, world)
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=world)
-        bounds, asked = to_owners(ids[order], counts, shared)
+        bounds, asked = send_to_owners(ids[order], counts, shared)
         found = np.split(one.store.read(asked)[0].astype(self.dtype, copy=False), bounds[1:-1])
         each = width * self.dtype.itemsize
         away = sum(part.nbytes for r, part in enumerate(found) if r != rank)

@@ -204,7 +204,7 @@ def parts(des: DesStep, batches: list[Batch], rounds: int) -> tuple[dict[str, fl
     waited = des.collectives.seconds.copy()
     for batch in batches * rounds:
         times = [time.perf_counter()]
-        asked = ams.take(batch.features)["images"]
+        asked = ams.prepare(batch.features)["images"]
         times.append(time.perf_counter())
         vectors = content.embed(asked.features, asked.known)
         times.append(time.perf_counter())

@@ -25,7 +25,7 @@ def test_rows_never_pass_the_host() -> None:
     step = checks.step_of("both", "cuda:0", GpuTables())
     assert step.cache is not None and step.cache.budget_rows > 1_000_000
     features, label = next(checks.batches("both", 0))
-    leaves = step.reading.forward(step.take(features, label).batch)
+    leaves = step.reading.forward(step.prepare(features, label).batch)
     assert all(leaf.is_cuda and leaf.is_leaf for leaf in leaves)
     for leaf in leaves:
         leaf.sum().backward()

@@ -34,7 +34,7 @@ from livectr.models.base import Columns, CTRModel, Part, require_gathered
 from livectr.models.layers import matrix
 from livectr.models.ragged import list_sum
 from livectr.trainer.comm.collectives import Collectives, connect
-from livectr.trainer.content.ams import I64, to_owners
+from livectr.trainer.content.ams import I64, send_to_owners
 from livectr.trainer.des.step import DesStep
 from tests.trainer.common_worker import SETTINGS, SIZE, STEPS, batch
 from tests.trainer.common_worker import pipeline as common_pipeline
@@ -158,7 +158,7 @@ def tell(kind: str, shared: Collectives, out: Path) -> None:
     """Writes what every rank asks this one for, as it comes, and the bytes that asking sent."""
     own = asks(kind, shared.rank, shared.world)
     counted = Collectives(shared.rank, shared.world)
-    bounds, came = to_owners(np.concatenate(own), np.array([len(part) for part in own]), counted)
+    bounds, came = send_to_owners(np.concatenate(own), np.array([len(part) for part in own]), counted)
     lists = [part.tolist() for part in np.split(came, bounds[1:-1])]
     told = {"came": lists, "bytes": counted.bytes.get("content ids", 0)}
     (out / f"{kind}.rank{shared.rank}.json").write_text(json.dumps(told))

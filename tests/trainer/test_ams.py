@@ -18,8 +18,7 @@ from livectr.kernels.errors import ConfigError
 from livectr.models import DICM, EmbeddingModel
 from livectr.models.base import prior_log_odds
 from livectr.trainer.configs import model_configs
-from livectr.trainer.des.step import WAYS as TRAVEL
-from livectr.trainer.des.step import DesStep
+from livectr.trainer.des.step import FIELD_EXCHANGE_KEY, DesStep
 from tests.trainer.common_worker import SIZE, STEPS, batch
 from tests.trainer.content_worker import IDS, IMAGE, TEXT, WAYS, asks, make_stores, pipeline
 from tests.trainer.test_keycode import best_bytes
@@ -53,7 +52,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 def test_n_ranks_equal_one(runs: dict[int, Path], way: tuple[str, str], world: int) -> None:
     """Logits, vectors, weights of the sub-models, and Adam's first moments, which are sums of gradients."""
     one, many = merged(runs[1], "plain.partial"), merged(runs[world], ".".join(way))
-    many.pop(f"dense.{TRAVEL}", None)
+    many.pop(f"dense.{FIELD_EXCHANGE_KEY}", None)
     assert one.keys() == many.keys()
     assert "dense.adam.exp_avg.content.images.weights.0" in one and "dense.content.texts.absent" in one
     for key, tensor in one.items():

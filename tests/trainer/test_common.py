@@ -15,8 +15,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.examples import ExampleSource
 from livectr.trainer.comm.collectives import Collectives
-from livectr.trainer.des.step import WAYS as TRAVEL
-from livectr.trainer.des.step import DesStep
+from livectr.trainer.des.step import FIELD_EXCHANGE_KEY, DesStep
 from livectr.trainer.groups import Groups
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.common_worker import ROLES, SETTINGS, STEPS, WAYS, batch, pipeline
@@ -56,7 +55,7 @@ def test_groups_change_nothing(runs: dict[int, Path], name: str, way: tuple[str,
     """Every way, on any number of ranks, ends as rows written out on one rank: up to the order of sums."""
     plain = merged(runs[1], f"{name}.plain.partial")
     other = merged(runs[world], f"{name}.{'.'.join(way)}")
-    other.pop(f"dense.{TRAVEL}", None)
+    other.pop(f"dense.{FIELD_EXCHANGE_KEY}", None)
     assert plain.keys() == other.keys()
     for key, tensor in plain.items():
         if key.startswith("keys."):

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from livectr.trainer.des.step import WAYS
+from livectr.trainer.des.step import FIELD_EXCHANGE_KEY
 from tests.trainer.des_worker import ADDITIVE, CASES, STEPS
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def facts(folder: Path, name: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("name", "way"), CASES)
 def test_n_ranks_equal_one(runs: dict[int, Path], name: str, way: str, world: int) -> None:
     one, many = merged(runs[1], f"{name}.auto"), merged(runs[world], f"{name}.{way}")
-    assert (many.pop(f"dense.{WAYS}", None) is None) is (way == "allreduce")
+    assert (many.pop(f"dense.{FIELD_EXCHANGE_KEY}", None) is None) is (way == "allreduce")
     assert one.keys() == many.keys()
     for key, tensor in one.items():
         if key.startswith("keys."):

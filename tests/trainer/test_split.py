@@ -15,7 +15,7 @@ from bench.planted import pipeline
 from livectr.kernels.errors import ConfigError
 from livectr.models import DeepFM
 from livectr.trainer.comm.collectives import Collectives
-from livectr.trainer.des.step import WAYS, DesStep
+from livectr.trainer.des.step import FIELD_EXCHANGE_KEY, DesStep
 from livectr.trainer.placement.placement import FieldPlacement, owners_by_key
 from livectr.trainer.step_settings import StepSettings
 from tests.trainer.des_worker import train
@@ -73,7 +73,7 @@ def test_ranks_equal_one(runs: tuple[int, Path], one: Path, name: str, way: str,
     assert len(files) == world
     many = merged(files, SPLIT if kind == "split" else frozenset())
     want = load_file(one / f"{name}.auto.rank0.safetensors")
-    many.pop(f"dense.{WAYS}", None)
+    many.pop(f"dense.{FIELD_EXCHANGE_KEY}", None)
     assert want.keys() == many.keys()
     for key, tensor in want.items():
         if key.startswith("keys."):

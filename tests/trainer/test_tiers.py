@@ -54,15 +54,15 @@ class Pair:
     def step(self, batch: np.ndarray, seed: int, ahead: Prefetched | None = None) -> None:
         """batch: int64[F, B]."""
         rows = batch.shape[1]
-        self.tiers.bring(ahead or self.tiers.prefetch(self.keys(batch)))
+        self.tiers.promote(ahead or self.tiers.prefetch(self.keys(batch)))
         offsets = np.arange(batch.size + 1, dtype=np.int32)
         out = [front.forward(offsets, batch.ravel(), rows)[0] for front in self.fronts]
         np.testing.assert_array_equal(*out)
         grads = np.random.default_rng(seed).normal(size=out[0].shape).astype(np.float32)
         for front in self.fronts:
             front.backward(grads)
-        self.tiers.settle()
-        assert sum(table.above for table in self.tiered.values()) <= self.tiers.budget_rows + batch.size
+        self.tiers.evict()
+        assert sum(table.dram_rows for table in self.tiered.values()) <= self.tiers.budget_rows + batch.size
 
     def check(self, since: dict[str, int] | None = None) -> None:
         for name, table in self.tiered.items():
@@ -104,7 +104,7 @@ def test_ten_times_the_budget_trains_the_same_table(tiers: Tiers, prefetch: bool
     pair.check()
     total = sum(map(len, pair.tiered.values()))
     assert total > 10 * tiers.budget_rows
-    assert sum(table.above for table in pair.tiered.values()) <= tiers.budget_rows
+    assert sum(table.dram_rows for table in pair.tiered.values()) <= tiers.budget_rows
 
 
 def test_steps_taken_ahead_and_item_vectors_have_the_same_bits(tmp_path: Path) -> None:
@@ -117,15 +117,15 @@ def test_steps_taken_ahead_and_item_vectors_have_the_same_bits(tmp_path: Path) -
         for n in range(30):
             features, label = des_worker.batch(rng, 20)
             features = replace(features, keys=rng.integers(0, 900, len(features.keys)))
-            taken = des.take(features, label)
+            prepared = des.prepare(features, label)
             if held is not None:
                 told += des.learn(held).logits.values()
-            held = taken
+            held = prepared
             if n % 10 == 9:
                 items = des_worker.batch(rng, 60)[0]
                 told.append(item_vectors(des, replace(items, keys=rng.integers(0, 900, len(items.keys)))))
         if tiers is not None:
-            assert sum(table.below for table in tiers.tables.values()) > 5 * tiers.budget_rows
+            assert sum(table.spilled_rows for table in tiers.tables.values()) > 5 * tiers.budget_rows
         return told, {name: rows_of(table) for name, table in des.tables.items()}
 
     tiers = Tiers(tmp_path, 60_000, 0)
@@ -176,7 +176,7 @@ def test_every_call_of_a_table_finds_both_tiers(tiers: Tiers) -> None:
     rows = rng.random((1000, LAYOUT.stride), np.float32)
     for t in both:
         assert t.assign(keys, rows) == 1000
-    assert table.above <= tiers.budget_rows and len(table) == 1000
+    assert table.dram_rows <= tiers.budget_rows and len(table) == 1000
     marks = [t.mark() for t in both]
     some = rng.permutation(1200)[:300]
     np.testing.assert_array_equal(table.lookup(some), whole.lookup(some))
@@ -186,17 +186,17 @@ def test_every_call_of_a_table_finds_both_tiers(tiers: Tiers) -> None:
         assert t.update(some, grads) == 300
         t.assign(some[:9], rows[:9])
         t.find_or_insert(np.arange(1195, 1205))
-    tiers.settle()
+    tiers.evict()
     assert rows_of(table, marks[0]) == rows_of(whole, marks[1])
     assert [t.erase(some[100:200]) for t in both] == [100, 100]
-    tiers.settle()
+    tiers.evict()
     assert rows_of(table) == rows_of(whole) and len(table) == len(whole)
     assert rows_of(table, marks[0]) == rows_of(whole, marks[1])
     assert table.erased(marks[0]).tolist() == sorted(some[100:200].tolist())
     table.find_or_insert(some[100:150])
     for _ in range(3):
         table.find_or_insert(rng.integers(2000, 3000, 100))
-        tiers.settle()
+        tiers.evict()
     assert table.erased(marks[0]).tolist() == sorted(some[150:200].tolist())  # others are back, some below
     table.clear()
     assert len(table) == 0 and not rows_of(table)
@@ -206,11 +206,11 @@ def test_every_call_of_a_table_finds_both_tiers(tiers: Tiers) -> None:
 def test_moving_rows_changes_nothing_that_is_exported(tiers: Tiers) -> None:
     table = tiers.table(LAYOUT, name="t", seed=5)
     table.find_or_insert(np.arange(500))
-    tiers.settle()
+    tiers.evict()
     mark = table.mark()
     for start in range(0, 500, 50):  # every row goes up and down, unused
-        tiers.bring(tiers.prefetch({"t": np.arange(start, start + 50)}))
-        tiers.settle()
+        tiers.promote(tiers.prefetch({"t": np.arange(start, start + 50)}))
+        tiers.evict()
     assert not rows_of(table, mark) and not len(table.erased(mark)) and len(table) == 500
 
 
@@ -224,7 +224,7 @@ def test_chunks_bound_what_is_held_at_once(tiers: Tiers, monkeypatch: pytest.Mon
     table = tiers.table(LAYOUT, name="t", seed=5)
     for start in range(0, 1000, 50):
         table.find_or_insert(np.arange(start, start + 50))
-        tiers.settle()
+        tiers.evict()
     sizes = [len(keys) for keys, rows in table.chunks()]
     assert sum(sizes) == 1000 and max(sizes) <= 64
 
@@ -266,9 +266,9 @@ def test_a_store_that_fails_stops_training(tiers: Tiers, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(SpillStore, "put", full)
     table.find_or_insert(np.arange(200))
-    tiers.settle()
+    tiers.evict()
     with pytest.raises(UserError, match="No space left"):
-        tiers.bring(tiers.prefetch({"t": np.arange(200)}))
+        tiers.promote(tiers.prefetch({"t": np.arange(200)}))
 
 
 @pytest.mark.parametrize("where", ["a file", "a folder that cannot be made"])

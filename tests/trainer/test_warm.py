@@ -16,7 +16,7 @@ from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError
 from livectr.models import LR, DeepFM, adagrad
 from livectr.trainer.checkpoint.checkpoint import Restored
 from livectr.trainer.checkpoint.manifest import MANIFEST, newest_manifest
-from livectr.trainer.des.step import TRAINED
+from livectr.trainer.des.step import BIASES_TRAINED_KEY
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.warm_parts import PARTS, parse_warm_parts
@@ -197,12 +197,12 @@ def test_the_first_batch_moves_new_biases_and_no_trained_ones(
     for parts, before in (("network", old), ("embeddings", new)):
         root, warm = tmp_path / parts, dict(warm_start=str(plain), warm_parts=parts)
         begun = run(pipeline, source, root, max_steps=0, **warm)
-        assert bias(begun) == before and (TRAINED in begun.dense) == (parts == "network")
+        assert bias(begun) == before and (BIASES_TRAINED_KEY in begun.dense) == (parts == "network")
         after = run(pipeline, source, root, max_steps=1, **warm)
         # a step of Adam, or from a CTR of 5 % to that of the batch
         moved = bias(after) - before
         assert abs(moved) < 0.1 if parts == "network" else moved > 0.5
-        assert TRAINED not in after.dense
+        assert BIASES_TRAINED_KEY not in after.dense
         # the log is read from its beginning
         learned, first = (read_predictions(at / "predictions")["instance"] for at in (root, plain))
         np.testing.assert_array_equal(learned, first[:64])

@@ -10,7 +10,7 @@ of `finish`, so that its gradients are summed over the ranks and its weights sta
 
 Where every rank finishes every sample (⊕ as an all-reduce), the own samples' vectors go on to all ranks.
 
-`take` runs a batch ahead: ids travel and features are read while the batch before is learned.
+`prepare` runs a batch ahead: ids travel and features are read while the batch before is learned.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Content:
 
 
 class Ams:
-    """The content of a pipeline's models on one rank; `take`, `forward` and `vectors` are collective.
+    """The content of a pipeline's models on one rank; `prepare`, `forward` and `vectors` are collective.
 
     scatter: whether a rank finishes its own samples only. common: what examples of a user share.
     """
@@ -155,11 +155,11 @@ class Ams:
 
     # ── a step ──
 
-    def take(self, features: Features | CommonFeatures) -> dict[str, ContentRequest]:
+    def prepare(self, features: Features | CommonFeatures) -> dict[str, ContentRequest]:
         """The ids of own examples to their owners, and the features that others want of this rank."""
-        return {name: self._take(one, features) for name, one in self.contents.items()}
+        return {name: self._request(one, features) for name, one in self.contents.items()}
 
-    def _take(self, one: Content, features: Features | CommonFeatures) -> ContentRequest:
+    def _request(self, one: Content, features: Features | CommonFeatures) -> ContentRequest:
         parts = {field: self._cells(number, features) for number, field in one.fields.items()}
         keys = np.concatenate([keys for _, keys, _ in parts.values()])
         unique = unique_segments(keys, np.array([0, len(keys)], np.int64))
@@ -169,7 +169,7 @@ class Ams:
         place[order] = np.arange(len(order))
         index = place[unique.index.astype(np.int64)]
         counts = np.bincount(owner, minlength=self._collectives.world)
-        bounds, asked = to_owners(unique.keys[order], counts, self._collectives)
+        bounds, asked = send_to_owners(unique.keys[order], counts, self._collectives)
         held = unique_segments(asked, np.array([0, len(asked)], np.int64))
         started = time.perf_counter()
         raw, known = one.read(held.keys)
@@ -192,7 +192,7 @@ class Ams:
         """Field → vectors f32[nnz, out] of the keys of own samples, or of all where a rank finishes all."""
         found: dict[str, Ragged] = {}
         for name, one in asked.items():
-            vectors = self._own(self.contents[name], one)
+            vectors = self._own_vectors(self.contents[name], one)
             lists = {
                 field: Ragged(rows_at(vectors, index), _offsets(lengths, vectors.device))
                 for field, (lengths, index) in one.lists.items()
@@ -202,7 +202,7 @@ class Ams:
             found |= lists
         return found
 
-    def _own(self, content: Content, asked: ContentRequest) -> Tensor:
+    def _own_vectors(self, content: Content, asked: ContentRequest) -> Tensor:
         """Vectors of the own unique ids f32[U, out], in the order of the ranks that hold them."""
         embedded = content.embed(asked.features, asked.known)
         world, rank, out = self._collectives.world, self._collectives.rank, embedded.shape[1]
@@ -240,7 +240,7 @@ class Ams:
         return np.asarray(self._collectives.all_reduce(out, "content").cpu().numpy())
 
 
-def to_owners(ids: I64, counts: I64, collectives: Collectives) -> tuple[I32, I64]:
+def send_to_owners(ids: I64, counts: I64, collectives: Collectives) -> tuple[I32, I64]:
     """The own unique ids, i64[U], counts[r] of them to rank r → what came: i32[N + 1] bounds, by rank, of
     ids i64[n]. Collective.
 

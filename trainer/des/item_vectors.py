@@ -51,7 +51,7 @@ def _item_partial(step: DesStep, model: TwoTowerModel, items: Features) -> Tenso
         _bring_items(step, step.tiers, own)
     (rows,) = step.front.infer(own.offsets, own.keys, own.rows)
     if step.tiers is not None:
-        step.tiers.settle()
+        step.tiers.evict()
     values = torch.from_numpy(rows).to(step.device)[..., step.slices["prerank"]]
     dense = torch.from_numpy(own.dense).to(step.device)
     here = step.placement.dense_owner == step.rank
@@ -100,4 +100,4 @@ def _bring_items(step: DesStep, tiers: Tiers, own: Features) -> None:
     parts: dict[str, list[NDArray[np.int64]]] = {}
     for i, f in enumerate(step.held):
         parts.setdefault(step.table_of[f], []).append(own.field(i)[1])
-    tiers.bring(tiers.prefetch({table: np.concatenate(keys) for table, keys in parts.items()}))
+    tiers.promote(tiers.prefetch({table: np.concatenate(keys) for table, keys in parts.items()}))

@@ -70,9 +70,9 @@ from livectr.trainer.tables.tiers import Prefetched, Tiers
 F32 = NDArray[np.float32]
 LOG = logging.getLogger(__name__)
 
-WAYS = "des.travel"
+FIELD_EXCHANGE_KEY = "des.travel"
 """Name, in a checkpoint, of the number of ranks and every field's travel."""
-TRAINED = "des.trained"
+BIASES_TRAINED_KEY = "des.trained"
 """Name, in a checkpoint before the first step, of that biases come from another run
 (trainer.checkpoint.warm_start)."""
 
@@ -83,7 +83,7 @@ class PreparedBatch:
     content that it asks for."""
 
     batch: GlobalBatch
-    ahead: Prefetched | None
+    prefetched: Prefetched | None
     content: Mapping[str, ContentRequest]
 
 
@@ -239,9 +239,9 @@ class DesStep:
                 calls.
             label: f32[b] in {0, 1}.
         """
-        return self.learn(self.take(features, label))
+        return self.learn(self.prepare(features, label))
 
-    def take(self, features: Features | CommonFeatures, label: F32) -> PreparedBatch:
+    def prepare(self, features: Features | CommonFeatures, label: F32) -> PreparedBatch:
         """The first half of `step`, which another batch's `learn` may follow: keys go to their ranks, and
         rows that are not in memory begin to be read. Collective."""
         if not ((label == 0) | (label == 1)).all():
@@ -250,18 +250,18 @@ class DesStep:
         if self._undecided:
             self._choose(features)
         batch = self.exchange(features, label)
-        ahead = None if self.tiers is None else self.tiers.prefetch(self.reading.keys(batch))
-        return PreparedBatch(batch, ahead, {} if self.ams is None else self.ams.take(features))
+        prefetched = None if self.tiers is None else self.tiers.prefetch(self.reading.keys(batch))
+        return PreparedBatch(batch, prefetched, {} if self.ams is None else self.ams.prepare(features))
 
-    def learn(self, taken: PreparedBatch) -> StepResult:
-        """The second half of `step`, in the order of `take`. Collective."""
-        if not len(taken.batch):
+    def learn(self, prepared: PreparedBatch) -> StepResult:
+        """The second half of `step`, in the order of `prepare`. Collective."""
+        if not len(prepared.batch):
             none = np.empty(0, np.float32)
-            return StepResult(dict.fromkeys(self.models, none), none, 0.0, taken.batch.rows)
-        if self.tiers is not None and taken.ahead is not None:
-            self.tiers.bring(taken.ahead)
+            return StepResult(dict.fromkeys(self.models, none), none, 0.0, prepared.batch.rows)
+        if self.tiers is not None and prepared.prefetched is not None:
+            self.tiers.promote(prepared.prefetched)
         with precision(self.settings.precision):
-            return self._learn(taken.batch, taken.content)
+            return self._learn(prepared.batch, prepared.content)
 
     def flush(self) -> None:
         """Brings the host's tables up to date, before they are marked or read."""
@@ -297,7 +297,7 @@ class DesStep:
         else:
             self._skip(shift)
         if self.tiers is not None:
-            self.tiers.settle()
+            self.tiers.evict()
         told, labels = scores()
         return StepResult(told, labels, loss_of(told, labels, shift), batch.rows)
 
@@ -389,9 +389,9 @@ class DesStep:
         state = {n: t.cpu().clone() for n, t in self.dense.state(shared=self.rank == 0).items()}
         if self.rank == 0 and self.route.scatter and not self._undecided:
             ways = [self.placement.world, *(TRAVELS.index(way) for way in self.route.field_exchange)]
-            state[WAYS] = torch.tensor(ways, dtype=torch.int16)
+            state[FIELD_EXCHANGE_KEY] = torch.tensor(ways, dtype=torch.int16)
         if self.rank == 0 and self._trained and not self.dense.steps:
-            state[TRAINED] = torch.tensor(1)
+            state[BIASES_TRAINED_KEY] = torch.tensor(1)
         return state
 
     def load_dense(self, state: Mapping[str, Tensor]) -> None:
@@ -399,12 +399,12 @@ class DesStep:
 
         With as many ranks as before, fields travel as they did, so that a resumed run has the same bits.
         """
-        ways = state[WAYS].tolist() if WAYS in state else []
+        ways = state[FIELD_EXCHANGE_KEY].tolist() if FIELD_EXCHANGE_KEY in state else []
         if self._undecided and ways and ways[0] == self.placement.world:
             self._build([TRAVELS[way] for way in ways[1:]])
             self._undecided = False
         self._loaded = state if self._undecided else None
-        self._trained = TRAINED in state
+        self._trained = BIASES_TRAINED_KEY in state
         self.dense.load(state)
 
     def start_from(self, weights: Mapping[str, Tensor], *, trained: bool) -> None:

@@ -27,9 +27,9 @@ class Owner(Protocol):
 
     def scan(self, number: int, width: int) -> Iterator[tuple[Keys, Bytes]]: ...
 
-    def strike(self, name: str, keys: Keys) -> None: ...
+    def invalidate(self, name: str, keys: Keys) -> None: ...
 
-    def settle(self) -> None: ...
+    def evict(self) -> None: ...
 
 
 class TieredTable(DynamicTable):
@@ -44,7 +44,7 @@ class TieredTable(DynamicTable):
 
     def __init__(self, tiers: Owner, number: int, layout: RowLayout, *, name: str, seed: int) -> None:
         super().__init__(layout, name=name, seed=seed, track=True)
-        self.below = 0
+        self.spilled_rows = 0
         self._tiers = tiers
         self._number = number
         self._width = 4 * layout.stride + 8
@@ -53,10 +53,10 @@ class TieredTable(DynamicTable):
         self._forgotten = 1  # no mark is below 1, so nobody asks what changed in the first generation
 
     def __len__(self) -> int:
-        return super().__len__() + self.below
+        return super().__len__() + self.spilled_rows
 
     @property
-    def above(self) -> int:
+    def dram_rows(self) -> int:
         """Rows in DRAM."""
         return super().__len__()
 
@@ -83,25 +83,25 @@ class TieredTable(DynamicTable):
         reading: Future[tuple[Found, Bytes]] = self._tiers.run(get)
         return reading
 
-    def raise_rows(self, keys: Keys, packed: Bytes) -> None:
+    def promote_rows(self, keys: Keys, packed: Bytes) -> None:
         """Put rows of the store, none of which is in DRAM, into DRAM."""
         if not len(keys):
             return
         rows, stamps, counts = self._unpack(packed)
         self.restore(keys, rows)
         self.set_usage(keys, stamps, counts)
-        self.below -= len(keys)
+        self.spilled_rows -= len(keys)
 
-    def bring(self, keys: Keys) -> int:
+    def promote(self, keys: Keys) -> int:
         """Put the rows of int64[n] keys that only the store has into DRAM; returns how many."""
-        missing = np.unique(self.missing(keys)) if self.below else keys[:0]
+        missing = np.unique(self.missing(keys)) if self.spilled_rows else keys[:0]
         if not len(missing):
             return 0
         found, packed = self.fetch(missing).result()
-        self.raise_rows(missing[found], packed)
+        self.promote_rows(missing[found], packed)
         return int(found.sum())
 
-    def lower(self, keys: Keys) -> None:
+    def evict(self, keys: Keys) -> None:
         """Move the rows of int64[n] keys, all in DRAM and each named once, to the store."""
         numbers = self.find(keys)
         generations = self.generations(numbers)
@@ -113,8 +113,8 @@ class TieredTable(DynamicTable):
         if fresh.any():
             self._tiers.write(self._number, keys[fresh], packed[fresh])
         super().erase(keys, announce=False)
-        self.below += len(keys)
-        self._tiers.strike(self.name, keys)
+        self.spilled_rows += len(keys)
+        self._tiers.invalidate(self.name, keys)
 
     def _pack(self, rows: Floats, stamps: U32, counts: U32) -> Bytes:
         """uint8[n, width]: what the store keeps of a row."""
@@ -131,20 +131,22 @@ class TieredTable(DynamicTable):
     # ── a table, whichever tier its rows are in ──
 
     def find_or_insert(self, keys: npt.ArrayLike) -> U32:
-        self.bring(np.asarray(keys))
+        self.promote(np.asarray(keys))
         return super().find_or_insert(keys)
 
     def lookup(self, keys: npt.ArrayLike, *, missing: Missing = "initial") -> Floats:
         out = super().lookup(keys, missing=missing)
         asked = np.asarray(keys)
-        places = np.flatnonzero(self.find(asked) == MISSING_ROW) if self.below else np.empty(0, np.int64)
+        places = (
+            np.flatnonzero(self.find(asked) == MISSING_ROW) if self.spilled_rows else np.empty(0, np.int64)
+        )
         if len(places):
             found, packed = self.fetch(asked[places]).result()
             out[places[found]] = self._unpack(packed)[0][:, : self.layout.dim]
         return out
 
     def update(self, keys: npt.ArrayLike, grads: npt.ArrayLike) -> int:
-        self.bring(np.asarray(keys))
+        self.promote(np.asarray(keys))
         return super().update(keys, grads)
 
     def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> int:
@@ -153,23 +155,23 @@ class TieredTable(DynamicTable):
         unique = 0
         for start in range(0, len(given), CHUNK):
             part = given[start : start + CHUNK]
-            self.bring(part)
+            self.promote(part)
             unique += super().assign(part, values[start : start + CHUNK])
-            self._tiers.settle()
+            self._tiers.evict()
         return unique
 
     def erase(self, keys: npt.ArrayLike, *, announce: bool = True) -> int:
         given = np.asarray(keys)
-        self.bring(given)
+        self.promote(given)
         erased = super().erase(given, announce=announce)
         self._tiers.run(lambda store: store.erase(self._number, given)).result()
-        self._tiers.strike(self.name, given)
+        self._tiers.invalidate(self.name, given)
         return erased
 
     def clear(self) -> None:
         super().clear()
         self._tiers.run(lambda store: store.clear(self._number)).result()
-        self.below = 0
+        self.spilled_rows = 0
         self._down.clear()
 
     def export(self, since: int = 0, *, state: bool = True) -> tuple[Keys, Floats]:
@@ -188,7 +190,7 @@ class TieredTable(DynamicTable):
             went = [keys for g, parts in self._down.items() if g > since for keys in parts]
             if went:
                 yield from self._went_down(np.unique(np.concatenate(went)), since, state)
-        elif self.below:
+        elif self.spilled_rows:
             for keys, packed in self._tiers.scan(self._number, self._width):
                 only = self.find(keys) == MISSING_ROW
                 if only.any():
@@ -211,7 +213,7 @@ class TieredTable(DynamicTable):
 
     def erased(self, since: int) -> Keys:
         keys = super().erased(since)
-        if not self.below or not len(keys):
+        if not self.spilled_rows or not len(keys):
             return keys
         return keys[~self.fetch(keys).result()[0]]
 

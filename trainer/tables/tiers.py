@@ -1,16 +1,16 @@
 """Tables larger than memory: frequent rows in DRAM, the rest on SSD, the next batch's rows read ahead.
 
     prefetch(n + 1)   which rows are not in DRAM? a thread reads those that the store has
-    bring(n)          what was read for batch n, and what has left DRAM since, goes up: forward finds all
+    promote(n)          what was read for batch n, and what has left DRAM since, goes up: forward finds all
     …                 forward, backward of batch n
-    settle()          over the budget: the least recently used rows go down, but not those of batch n + 1
+    evict()          over the budget: the least recently used rows go down, but not those of batch n + 1
 
 The two lower levels of the parameter hierarchy that FeatureBox builds on (Zhao et al., §2). A row is in DRAM
 or, failing that, in the store; a copy that a row in DRAM still has below is never read. Rows move as they
 are, and initial values depend on the key alone: a model has the same bits however small its DRAM is.
 
 What is read ahead for batch n + 1 is used only for rows that nothing happened to since: each row that goes
-down or is erased in between is struck off, and `bring` reads it anew. Moving a row is no change:
+down or is erased in between is struck off, and `promote` reads it anew. Moving a row is no change:
 `export(since)` tells the rows that did change, wherever they are.
 
 The store is emptied at every start; a checkpoint holds both tiers and fills it again.
@@ -93,7 +93,7 @@ class Tiers:
         return table
 
     def prefetch(self, keys: Mapping[str, Keys]) -> Prefetched:
-        """Start to read what DRAM has not of a batch's rows, int64[n] keys by table, for `bring`."""
+        """Start to read what DRAM has not of a batch's rows, int64[n] keys by table, for `promote`."""
         names = list(keys)
         sizes = [len(keys[name]) for name in names]
         unique = unique_segments(np.concatenate([_NONE, *keys.values()]), np.cumsum([0, *sizes]))
@@ -104,13 +104,13 @@ class Tiers:
             table = self.tables[name]
             absent = table.find(wanted) == MISSING_ROW
             ahead.kept[name] = wanted[~absent]
-            if table.below and absent.any():
+            if table.spilled_rows and absent.any():
                 ahead.asked[name] = wanted[absent]
                 ahead.reads[name] = table.fetch(wanted[absent])
         self._open.add(ahead)
         return ahead
 
-    def bring(self, ahead: Prefetched) -> None:
+    def promote(self, ahead: Prefetched) -> None:
         """Put all rows of a batch that the store has into DRAM, before the tables are read."""
         self._stamp += 1
         for name, keys in ahead.keys.items():
@@ -121,12 +121,12 @@ class Tiers:
             if name in ahead.reads:
                 missing = self._take(table, missing, ahead)
             with telemetry.TIER_WAIT_SECONDS.time():
-                late = table.bring(missing)
+                late = table.promote(missing)
             telemetry.TIER_LOOKUPS.labels("ssd").inc(late)
             telemetry.TIER_LOOKUPS.labels("new").inc(len(missing) - late)
         self._open.discard(ahead)
 
-    def settle(self) -> None:
+    def evict(self) -> None:
         """Over the budget: move the least recently used rows to the store, but none that a prefetch found in
         DRAM. At a step boundary. Waits for the writes of the call before, so that one call's are under way at
         most. Raises UserError where the store cannot be written."""
@@ -137,7 +137,7 @@ class Tiers:
             writing.result()
         self._writing.clear()
         for name, keys in self._coldest(above - self.budget_rows + self.budget_rows // SLACK):
-            self.tables[name].lower(keys)
+            self.tables[name].evict(keys)
         self._count()
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class Tiers:
         self.run(lambda store: None).result()
         return self._store.scan(number, width, CHUNK)
 
-    def strike(self, name: str, keys: Keys) -> None:
+    def invalidate(self, name: str, keys: Keys) -> None:
         """What was read ahead of these keys no longer counts."""
         for ahead in self._open:
             ahead.gone.setdefault(name, []).append(keys)
@@ -180,9 +180,9 @@ class Tiers:
 
     def _count(self) -> int:
         """Rows in DRAM."""
-        above = sum(table.above for table in self.tables.values())
+        above = sum(table.dram_rows for table in self.tables.values())
         telemetry.TIER_ROWS.labels("dram").set(above)
-        telemetry.TIER_ROWS.labels("ssd").set(sum(table.below for table in self.tables.values()))
+        telemetry.TIER_ROWS.labels("ssd").set(sum(table.spilled_rows for table in self.tables.values()))
         return above
 
     def _take(self, table: TieredTable, missing: Keys, ahead: Prefetched) -> Keys:
@@ -194,7 +194,7 @@ class Tiers:
             asked, np.concatenate([asked[:0], *gone])
         )
         up = counts & found
-        table.raise_rows(asked[up], packed[up[found]])
+        table.promote_rows(asked[up], packed[up[found]])
         telemetry.TIER_LOOKUPS.labels("ahead").inc(int(up.sum()))
         new = int((counts & ~found).sum())
         telemetry.TIER_LOOKUPS.labels("new").inc(new)

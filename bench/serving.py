@@ -26,7 +26,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.process.children import die_with_parent
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
-from livectr.protos.store import encode_fact, encode_history
+from livectr.protos.store import encode_history, encode_lookup_row
 from livectr.serving.client import PreRankClient, RankClient
 from livectr.trainer.comm.control import Control
 from livectr.trainer.des.item_vectors import item_vectors
@@ -200,16 +200,16 @@ def side_values(
 ) -> list[Values]:
     people, ads = np.arange(users), np.arange(items.num_rows)
     profiles: list[bytes | None] = [
-        encode_fact([u, int(age), f"city{u % 40}"]) for u, age in enumerate(rng.integers(15, 80, users))
+        encode_lookup_row([u, int(age), f"city{u % 40}"]) for u, age in enumerate(rng.integers(15, 80, users))
     ]
-    articles: list[bytes | None] = [encode_fact(list(row.values())) for row in items.to_pylist()]
+    articles: list[bytes | None] = [encode_lookup_row(list(row.values())) for row in items.to_pylist()]
     times = NOW_MS - np.arange(50, 0, -1) * 1000
     clicked = rng.integers(0, items.num_rows, (users, 50))
     histories: list[bytes | None] = [encode_history(clicked[u], times) for u in range(users)]
     (recent,) = pipeline.history_roots
     return [
-        Values(people, store.space.facts("users", people), profiles),
-        Values(ads, store.space.facts("ads", ads), articles),
+        Values(people, store.space.lookup_rows("users", people), profiles),
+        Values(ads, store.space.lookup_rows("ads", ads), articles),
         Values(people, store.space.histories(recent.name, people), histories),
     ]
 

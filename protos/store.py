@@ -142,7 +142,7 @@ class Keyspace:
         """Redis keys of embedding rows, in the order of keys i64[n]."""
         return self._keys(f"{ns}:{table}:", keys)
 
-    def facts(self, table: str, keys: I64) -> list[bytes]:
+    def lookup_rows(self, table: str, keys: I64) -> list[bytes]:
         """Redis keys of look-up rows, in the order of keys i64[n]."""
         return self._keys(f"fact:{table}:", keys)
 
@@ -260,13 +260,13 @@ def decode_rows(
 # ── facts, histories, blobs ──────────────────────────────────────────────────────────────────────────
 
 
-def encode_fact(columns: Sequence[object]) -> bytes:
+def encode_lookup_row(columns: Sequence[object]) -> bytes:
     """A look-up row as a JSON list of its columns; bytes become {"base64": …}."""
     return json.dumps(columns, separators=(",", ":"), ensure_ascii=False, default=_json_bytes).encode()
 
 
-def decode_facts(values: Sequence[bytes]) -> list[list[object]]:
-    """The inverse of `encode_fact`, for many rows at once: one call of the JSON decoder is far cheaper."""
+def decode_lookup_rows(values: Sequence[bytes]) -> list[list[object]]:
+    """Inverse of `encode_lookup_row` for many rows: one call of the JSON decoder is far cheaper."""
     text = b"[" + b",".join(values) + b"]"
     rows: list[list[object]] = json.loads(text)
     if b'{"base64":' not in text:

@@ -22,13 +22,13 @@ _REQUEST_BOUNDS_S = (
 SERVED_VERSION = Gauge("livectr_served_version", "Version that answers requests", ["role"])
 SERVED_AGE = Gauge("livectr_served_version_age_seconds", "Time since that version was published", ["role"])
 STALE = Gauge("livectr_version_stale", "1 while Redis cannot be asked or holds another pipeline", ["role"])
-TROUBLE = Gauge(
+HEALTH_ISSUE = Gauge(
     "livectr_serving_degraded",
     "1 while what is served is not known to be whole in Redis, by the kind of trouble",
     ["role", "kind"],
 )
 RISKY_POLICY = Gauge("livectr_redis_risky_policy", "1 while Redis may evict published rows")
-LOOKS_FAILED = Counter(
+CHECKS_FAILED = Counter(
     "livectr_serving_checks_failed",
     "Looks for a newer version that failed, by what the error means",
     ["role", "outcome"],

@@ -24,7 +24,7 @@ from livectr.ingest.content.store import ContentStore
 from livectr.ingest.extract.extractor import Extractor
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
-from livectr.protos.store import encode_fact, encode_history
+from livectr.protos.store import encode_history, encode_lookup_row
 from livectr.serving.client import RankClient
 from livectr.trainer.content.sweep import ContentPrecompute
 from livectr.trainer.des.step import DesStep
@@ -118,14 +118,14 @@ def side_values(
     """Look-up rows, and of each user BEHAVIORS clicks, whose images have the ads' numbers."""
     people, ads = np.arange(users), np.arange(items.num_rows)
     profiles: list[bytes | None] = [
-        encode_fact([u, int(age), f"city{u % 40}"]) for u, age in enumerate(rng.integers(15, 80, users))
+        encode_lookup_row([u, int(age), f"city{u % 40}"]) for u, age in enumerate(rng.integers(15, 80, users))
     ]
-    articles: list[bytes | None] = [encode_fact(list(item.values())) for item in items.to_pylist()]
+    articles: list[bytes | None] = [encode_lookup_row(list(item.values())) for item in items.to_pylist()]
     times = NOW_MS - np.arange(BEHAVIORS, 0, -1) * 1000
     clicked = rng.integers(0, items.num_rows, (users, BEHAVIORS))
     lists: list[bytes | None] = [encode_history(clicked[u], times) for u in range(users)]
     return [
-        Values(people, redis.space.facts("users", people), profiles),
-        Values(ads, redis.space.facts("ads", ads), articles),
+        Values(people, redis.space.lookup_rows("users", people), profiles),
+        Values(ads, redis.space.lookup_rows("ads", ads), articles),
         *(Values(people, redis.space.histories(root.name, people), lists) for root in histories),
     ]

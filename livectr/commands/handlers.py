@@ -150,8 +150,8 @@ def serve(given: argparse.Namespace) -> int:
     """`livectr serve rank|prerank`: runs until SIGTERM or Ctrl-C."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write beside our messages
     with loading():
+        from livectr.serving.app import serve_prerank, serve_rank
         from livectr.serving.options import ServeOptions
-        from livectr.serving.serve import serve_prerank, serve_rank
 
         _log_to_stderr()
         pipeline, settings = settings_of(given)

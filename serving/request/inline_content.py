@@ -12,7 +12,7 @@ from livectr.serving.errors import RequestError
 
 F16 = npt.NDArray[np.float16]
 
-Brought = Mapping[str, Mapping[int, F16]]
+InlineContent = Mapping[str, Mapping[int, F16]]
 """Content → id → its raw features f16[width]."""
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import Expr, RecentRef
 from livectr.ingest.language.streams import Table
-from livectr.protos.store import I64, decode_facts, decode_history
+from livectr.protos.store import I64, decode_history, decode_lookup_rows
 from livectr.serving.errors import foreign_values
 from livectr.serving.version.reader import DownError, Reader
 
@@ -30,7 +30,7 @@ _NEVER: _Entry = (float("-inf"), None, None)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LookupQuery:
     """Rows of `table` for keys i64[n]."""
 
     table: Table
@@ -38,12 +38,12 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What Redis knows.
+class LookupResult:
+    """Look-up rows and histories that Redis holds.
 
-    rows: for each `Wanted`, a row (its columns in declared order) or None per key. histories: a value or None
-    per name. asked: False when Redis could not be asked or is not known to be whole, so that something may be
-    missing or old.
+    rows: for each `LookupQuery`, a row (its columns in declared order) or None per key. histories: a value or
+    None per name. asked: False when Redis could not be asked or is not known to be whole, so that something
+    may be missing or old.
     """
 
     rows: list[list[Row]]
@@ -64,7 +64,7 @@ class LookupRows:
         self._kept: dict[str, dict[int, _Entry]] = {}
         self._lock = threading.Lock()
 
-    def find(self, wanted: Sequence[Wanted], histories: Sequence[bytes] = ()) -> Found:
+    def find(self, wanted: Sequence[LookupQuery], histories: Sequence[bytes] = ()) -> LookupResult:
         """Look-up rows, and histories by their Redis names. Raises RefusedError."""
         now = time.monotonic()
         oldest = now - self._fresh_s
@@ -76,7 +76,7 @@ class LookupRows:
             kept = self._kept.get(w.table.topic, {})
             entries = {key: kept.get(key, _NEVER) for key in own}
             old = [key for key, entry in entries.items() if entry[0] < oldest]
-            names += self._reader.keyspace.facts(w.table.topic, np.array(old, np.int64)) if old else []
+            names += self._reader.keyspace.lookup_rows(w.table.topic, np.array(old, np.int64)) if old else []
             held.append(entries)
             stale.append(old)
         found: list[bytes | None] = [None] * len(histories)
@@ -95,7 +95,7 @@ class LookupRows:
                     self._keep(w.table.topic, fresh)
                     entries |= fresh
         rows = [[entries[key][2] for key in own] for entries, own in zip(held, keys, strict=True)]
-        return Found(rows, found, asked)
+        return LookupResult(rows, found, asked)
 
     def _keep(self, topic: str, fresh: dict[int, _Entry]) -> None:
         with self._lock:
@@ -107,7 +107,7 @@ class LookupRows:
 def _fresh(now: float, held: Mapping[int, _Entry], read: Mapping[int, bytes | None]) -> dict[int, _Entry]:
     """Entries of values that were read; what has the value that is held is not decoded again."""
     new = {key: value for key, value in read.items() if value is not None and value != held[key][1]}
-    rows: dict[int, Row] = dict(zip(new, decode_facts(list(new.values())), strict=True))
+    rows: dict[int, Row] = dict(zip(new, decode_lookup_rows(list(new.values())), strict=True))
     return {
         key: (now, value, rows[key] if key in rows else None if value is None else held[key][2])
         for key, value in read.items()

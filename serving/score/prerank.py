@@ -25,12 +25,12 @@ from livectr.serving import metrics
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
-from livectr.serving.request.assemble import Assembler
-from livectr.serving.request.features import RequestFeatures
-from livectr.serving.request.inline_content import Brought, parse_content
-from livectr.serving.request.lookup_rows import LookupRows, Wanted, lookup_columns
-from livectr.serving.request.request import RequestSchema, Rows, check_string, strings
-from livectr.serving.score.row_lookup import ConsistentVectors, at_one_version
+from livectr.serving.request.enrich import Assembler
+from livectr.serving.request.extract import RequestFeatures
+from livectr.serving.request.inline_content import InlineContent, parse_content
+from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, lookup_columns
+from livectr.serving.request.parse import RequestSchema, Rows, check_string, strings
+from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.scorer import (
     TowerFeatures,
     TowerScorer,
@@ -57,7 +57,7 @@ class _Side:
         self,
         pipeline: Pipeline,
         own: TowerFeatures,
-        view: VersionFollower,
+        follower: VersionFollower,
         facts: LookupRows,
         limits: RequestLimits,
     ) -> None:
@@ -70,7 +70,7 @@ class _Side:
         self._pooled = range(len(own.fields))
         self._images = {name: self.plan.fields.index(name) for name in own.images}
         self._features = RequestFeatures(self.plan, limits)
-        self._assembler = Assembler(pipeline, self.plan, view.reader, facts)
+        self._assembler = Assembler(pipeline, self.plan, follower.reader, facts)
         tables = {spec.name: spec.table for spec in pipeline.fields}
         self._fields = tuple((name, tables[name]) for name in own.fields)
 
@@ -90,22 +90,22 @@ class _Side:
 
 
 class PreRanker:
-    """Answers PreRankRequests from a view of Redis.
+    """Answers PreRankRequests at the version that its follower holds.
 
     Raises ConfigError for a pipeline without pre-rank model.
     """
 
-    def __init__(self, pipeline: Pipeline, view: VersionFollower, options: ServeOptions) -> None:
+    def __init__(self, pipeline: Pipeline, follower: VersionFollower, options: ServeOptions) -> None:
         if pipeline.items is None:
             raise ConfigError("pre-rank needs items=, the look-up table of what is ranked")
         self._items = pipeline.items
         self._on = next(lk.on for lk in pipeline.log.lookups if lk.table.topic == pipeline.items.topic)
         self._named = pipeline.items.columns[pipeline.items.key] == "string"
-        self._view = view
+        self._follower = follower
         self._limits = limits = RequestLimits.of(options)
-        self._facts = LookupRows(view.reader, fresh_s=options.lookup_ttl_s)
-        self._user = _Side(pipeline, tower_features(pipeline, "user"), view, self._facts, limits)
-        self._item = _Side(pipeline, tower_features(pipeline, "item"), view, self._facts, limits)
+        self._facts = LookupRows(follower.reader, fresh_s=options.lookup_ttl_s)
+        self._user = _Side(pipeline, tower_features(pipeline, "user"), follower, self._facts, limits)
+        self._item = _Side(pipeline, tower_features(pipeline, "item"), follower, self._facts, limits)
         self.schema = RequestSchema(pipeline, self._user.plan.roots, limits, only_context=True)
         self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
 
@@ -121,11 +121,11 @@ class PreRanker:
                 f"is {request.top_k}; this server gives at most {self._limits.top_k} items (max_top_k)",
             )
         candidates = self._candidates(request)
-        brought = parse_content(request.content, self._view.contents.widths)
+        brought = parse_content(request.content, self._follower.contents.widths)
         keys = None if candidates is None else key_of(candidates)
         user_at, asked = self._user.inputs(rows, lambda _: "context")
 
-        def answer(snapshot: ConsistentVectors) -> _Answer:
+        def answer(snapshot: VersionLookup) -> _Answer:
             scorer = snapshot.served.scorer
             assert isinstance(scorer, TowerScorer)
             batch, dense, images = user_at(scorer.statistics)
@@ -136,7 +136,7 @@ class PreRanker:
                 return _Answer(snapshot, items.ids, items.vectors @ user + scorer.bias, 0, True)
             return self._score(snapshot, scorer, items, user, candidates, keys, brought)
 
-        found = at_one_version(self._view, ROLE, deadline, answer)
+        found = at_one_version(self._follower, ROLE, deadline, answer)
         best = top(found.scores, request.top_k)
         metrics.CANDIDATES.labels(ROLE).inc(len(found.scores))
         asked = asked and found.asked
@@ -157,7 +157,7 @@ class PreRanker:
             response.names.values.extend(names)
             asked = asked and known
         if not asked:
-            response.degraded, response.degraded_reason = True, self._view.reader.problem
+            response.degraded, response.degraded_reason = True, self._follower.reader.problem
             metrics.DEGRADED.labels(ROLE).inc()
         return response
 
@@ -183,13 +183,13 @@ class PreRanker:
 
     def _score(
         self,
-        snapshot: ConsistentVectors,
+        snapshot: VersionLookup,
         scorer: TowerScorer,
         items: IdVectors,
         user: F32,
         candidates: pa.Array,
         keys: I64,
-        brought: Brought,
+        brought: InlineContent,
     ) -> _Answer:
         at, known = items.find(keys)
         asked = True
@@ -210,7 +210,7 @@ class PreRanker:
         """Names of items by their keys, from their look-up rows ("" for one that has none any more), and
         whether Redis was asked."""
         root = self._items[self._items.key]
-        found = self._facts.find([Wanted(self._items, keys)])
+        found = self._facts.find([LookupQuery(self._items, keys)])
         names = lookup_columns(self._items, found.rows[0], [root])[root.name]
         return [name or "" for name in names.to_pylist()], found.asked
 
@@ -218,9 +218,7 @@ class PreRanker:
 class _Answer:
     """Scores f32[n] of items with keys i64[n], at the snapshot's version."""
 
-    def __init__(
-        self, snapshot: ConsistentVectors, keys: I64, scores: F32, unknown: int, asked: bool
-    ) -> None:
+    def __init__(self, snapshot: VersionLookup, keys: I64, scores: F32, unknown: int, asked: bool) -> None:
         self.snapshot = snapshot
         self.keys = keys
         self.scores = scores
@@ -240,8 +238,8 @@ def top(scores: F32, k: int) -> npt.NDArray[np.int64]:
     return chosen[np.argsort(-scores[chosen], kind="stable")]
 
 
-def prerank_view(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
-    """A pre-rank server's view: the towers' tables, and the item vectors."""
+def prerank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
+    """A pre-rank server's follower: the towers' tables, and the item vectors."""
     fields = (*tower_features(pipeline, "user").fields, *tower_features(pipeline, "item").fields)
     return VersionFollower(
         reader=Reader(options.redis, options.namespace, pipeline.fingerprint),

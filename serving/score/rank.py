@@ -25,12 +25,12 @@ from livectr.serving import metrics
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
-from livectr.serving.request.assemble import Assembler
-from livectr.serving.request.features import RequestFeatures
-from livectr.serving.request.inline_content import Brought, parse_content
+from livectr.serving.request.enrich import Assembler
+from livectr.serving.request.extract import RequestFeatures
+from livectr.serving.request.inline_content import InlineContent, parse_content
 from livectr.serving.request.lookup_rows import LookupRows
-from livectr.serving.request.request import RequestSchema, check_string, finite
-from livectr.serving.score.row_lookup import ConsistentVectors, at_one_version
+from livectr.serving.request.parse import RequestSchema, check_string, finite
+from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.scorer import RankScorer, content_fields, near_cache, sequence_fields
 from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
@@ -41,15 +41,15 @@ ROLE = "rank"
 
 
 class Ranker:
-    """Answers RankRequests from a view of Redis."""
+    """Answers RankRequests at the version that its follower holds."""
 
-    def __init__(self, pipeline: Pipeline, view: VersionFollower, options: ServeOptions) -> None:
+    def __init__(self, pipeline: Pipeline, follower: VersionFollower, options: ServeOptions) -> None:
         self._limits = limits = RequestLimits.of(options)
         self.schema = RequestSchema(pipeline, pipeline.plan.roots, limits)
-        self._view = view
+        self._follower = follower
         self._features = RequestFeatures(pipeline.plan, limits)
-        facts = LookupRows(view.reader, fresh_s=options.lookup_ttl_s)
-        self._assembler = Assembler(pipeline, pipeline.plan, view.reader, facts)
+        facts = LookupRows(follower.reader, fresh_s=options.lookup_ttl_s)
+        self._assembler = Assembler(pipeline, pipeline.plan, follower.reader, facts)
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
         self._sequences = sequence_fields(pipeline)
         wanted = content_fields(pipeline, ROLE)
@@ -61,11 +61,11 @@ class Ranker:
         check_string(len(request.request_id), "request_id", self._limits)
         rows = self.schema.parse(request.context, request.candidates, time.time_ns() // 1_000_000)
         bids = self._bids(request.bids, rows.size)
-        brought = parse_content(request.content, self._view.contents.widths)
+        brought = parse_content(request.content, self._follower.contents.widths)
         columns, asked = self._assembler.columns(rows)
         features_at = self._features.of(columns, lambda i: f"candidates[{i}]")
 
-        def answer(snapshot: ConsistentVectors) -> tuple[ConsistentVectors, F32]:
+        def answer(snapshot: VersionLookup) -> tuple[VersionLookup, F32]:
             scorer = snapshot.served.scorer
             assert isinstance(scorer, RankScorer)
             features = features_at(scorer.statistics)
@@ -73,7 +73,7 @@ class Ranker:
             content = self._content(snapshot, features, brought)
             return snapshot, scorer.logits(vectors, features.own.dense, lists, content)
 
-        snapshot, logits = at_one_version(self._view, ROLE, deadline, answer)
+        snapshot, logits = at_one_version(self._follower, ROLE, deadline, answer)
         pctr = 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
         ecpm = bids * pctr
         order = np.argsort(-ecpm, kind="stable")
@@ -89,10 +89,10 @@ class Ranker:
             pctr=pctr[order].tolist(),
             ecpm=ecpm[order].tolist(),
             degraded=degraded,
-            degraded_reason=self._view.reader.problem if degraded else "",
+            degraded_reason=self._follower.reader.problem if degraded else "",
         )
 
-    def _vectors(self, snapshot: ConsistentVectors, features: SharedFeatures) -> tuple[F32, dict[str, List]]:
+    def _vectors(self, snapshot: VersionLookup, features: SharedFeatures) -> tuple[F32, dict[str, List]]:
         """Pooled vectors f32[n, F, D], and by name the lists that the model needs."""
         shared, own = list(features.shared_fields), list(features.own_fields)
         if not shared:
@@ -117,7 +117,7 @@ class Ranker:
         return one.repeated(rows)
 
     def _look_up(
-        self, snapshot: ConsistentVectors, features: Features, chosen: Sequence[int]
+        self, snapshot: VersionLookup, features: Features, chosen: Sequence[int]
     ) -> tuple[F32, dict[str, List]]:
         """The same of features of the chosen fields alone."""
         fields = tuple(self._fields[i] for i in chosen)
@@ -127,7 +127,7 @@ class Ranker:
         return found.pooled, {fields[i][0]: one for i, one in zip(sequences, found.lists, strict=True)}
 
     def _content(
-        self, snapshot: ConsistentVectors, features: SharedFeatures, brought: Brought
+        self, snapshot: VersionLookup, features: SharedFeatures, brought: InlineContent
     ) -> dict[str, List]:
         """By field, the vectors of the content that the model looks at."""
         lists: dict[str, tuple[I32, I64]] = {}
@@ -158,8 +158,8 @@ class Ranker:
         return bids
 
 
-def rank_view(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
-    """A rank server's view: every table, no item vectors."""
+def rank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
+    """A rank server's follower: every table, no item vectors."""
     return VersionFollower(
         reader=Reader(options.redis, options.namespace, pipeline.fingerprint),
         role=ROLE,

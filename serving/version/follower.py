@@ -14,7 +14,7 @@ one version. Rows that Redis no longer has at that version (two newer ones were 
 let go, wait for the swap and start again, within its deadline.
 
 When Redis goes away the last version goes on answering; when a manifest of another pipeline appears too.
-Each look also asks for the sentinels of the served version: see `serving.version.integrity` for what follows
+Each look also asks for the sentinels of the served version: see `serving.version.health` for what follows
 when they are gone. Nothing that a look raises ends the watch.
 """
 
@@ -40,8 +40,8 @@ from livectr.serving import metrics
 from livectr.serving.deadlines import end_of_wait
 from livectr.serving.errors import DeadlineError, NotReadyError
 from livectr.serving.version.content import Contents, ContentVectors
+from livectr.serving.version.health import HealthIssue, ServingHealth
 from livectr.serving.version.id_vectors import IdVectors
-from livectr.serving.version.integrity import HealthIssue, ServingHealth
 from livectr.serving.version.near_cache import NearCache
 from livectr.serving.version.reader import Reader
 from livectr.serving.version.swap_lock import SwapLock
@@ -94,7 +94,7 @@ class VersionFollower:
         lost_grace_s: float = 30.0,
     ) -> None:
         self.reader = reader
-        self.standing = ServingHealth(role, lost_grace_s)
+        self.health = ServingHealth(role, lost_grace_s)
         self._role = role
         self._fingerprint = fingerprint
         self._make_cache = cache
@@ -110,7 +110,7 @@ class VersionFollower:
         """The last name space whose near-cache was emptied, because keys were evicted."""
         self._failure: Exception | None = None
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name=f"{role}-view", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name=f"{role}-follower", daemon=True)
 
     # ── for requests ─────────────────────────────────────────────────────────────────────────────────
 
@@ -125,7 +125,8 @@ class VersionFollower:
                 raise NotReadyError("no version has been published yet")
             yield self._served, self._cache
 
-    def peek(self) -> ModelVersion | None:
+    @property
+    def current(self) -> ModelVersion | None:
         """The served version, without holding it."""
         return self._served
 
@@ -299,7 +300,7 @@ class VersionFollower:
                     self._stop.wait(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
                     failures += 1
         except BaseException as error:
-            self.standing.die(f"the watcher of versions ended ({error!r}); restart the server")
+            self.health.die(f"the watcher of versions ended ({error!r}); restart the server")
             raise
 
     def _failed(self, error: Exception, *, first: bool) -> None:
@@ -315,16 +316,16 @@ class VersionFollower:
                 exc_info=None if known else error,
             )
         metrics.STALE.labels(self._role).set(1)
-        metrics.LOOKS_FAILED.labels(self._role, outcome).inc()
+        metrics.CHECKS_FAILED.labels(self._role, outcome).inc()
         if not known:
-            self.standing.trouble(HealthIssue.BROKEN, f"no newer version can be looked for: {error!r}")
+            self.health.trouble(HealthIssue.BROKEN, f"no newer version can be looked for: {error!r}")
         elif outcome is Outcome.UNAVAILABLE:
-            self.standing.trouble(HealthIssue.REFUSED, f"Redis at {self.reader.url} refuses: {error}")
+            self.health.trouble(HealthIssue.REFUSED, f"Redis at {self.reader.url} refuses: {error}")
         elif outcome is Outcome.EXIT:
-            self.standing.trouble(
+            self.health.trouble(
                 HealthIssue.MISUSED, f"Redis at {self.reader.url} cannot be used: {error}; change --redis"
             )
-        self.standing.tick()
+        self.health.tick()
 
     def _look(self) -> None:
         """One look. What is wrong with a published version must not end the watch: the next may be right.
@@ -354,19 +355,19 @@ class VersionFollower:
     def _check(self) -> None:
         """Whether the served version is known to be whole in Redis. Raises one of REDIS_ERRORS."""
         if self._served is None:
-            self.standing.well()
+            self.health.well()
             return
         manifest = self._served.manifest
         loss = self.reader.loss(manifest)
         if loss is None and isinstance(self._failure, MismatchError):
             loss = HealthIssue.FOREIGN, str(self._failure)
         if loss is None:
-            self.standing.well()
+            self.health.well()
             return
         if loss[0] is HealthIssue.EVICTED and self._emptied != manifest.whole:
             self._forget(manifest)
         self.reader.problem = loss[1]
-        self.standing.trouble(*loss)
+        self.health.trouble(*loss)
 
     def _forget(self, manifest: VersionManifest) -> None:
         """Empties the near-cache: a row that was evicted before it was seen may be held as missing."""

@@ -37,7 +37,7 @@ from livectr.protos.store import (
 )
 from livectr.serving.errors import RefusedError, foreign_values
 from livectr.serving.version.evictions import EvictionWatch
-from livectr.serving.version.integrity import HealthIssue
+from livectr.serving.version.health import HealthIssue
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Reader:
     fingerprint: the pipeline's, which its facts and histories are marked with.
 
     Attributes:
-        serving: the version that requests are answered from; set by the view.
+        serving: the version that requests are answered from; set by the follower.
         problem: why the last answer that was degraded was so.
 
     Raises ConfigError for a URL that is not a Redis URL.

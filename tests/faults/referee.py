@@ -41,7 +41,7 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import RecentRef
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, decode_facts
+from livectr.protos.store import Keyspace, decode_lookup_rows
 from livectr.serving.client import RankClient
 from livectr.serving.request.lookup_rows import lookup_columns, recent_items
 from livectr.simulator.records import CONTEXTS
@@ -100,9 +100,9 @@ class Referee:
         self._asks = {column.name for column in self._client.describe().columns}
         for lookup, last in zip(self._pipeline.log.lookups, (self._users, self._ads), strict=True):
             ids = np.arange(1, last + 1)
-            values = self._redis.mget(self._space.facts(lookup.table.topic, ids))
+            values = self._redis.mget(self._space.lookup_rows(lookup.table.topic, ids))
             assert None not in values, f"{lookup.table.topic}: {values.count(None)} rows are not published"
-            self._facts[lookup.table.topic] = dict(zip(ids.tolist(), decode_facts(values), strict=True))
+            self._facts[lookup.table.topic] = dict(zip(ids.tolist(), decode_lookup_rows(values), strict=True))
 
     def ask(self) -> None:
         """One question."""

@@ -14,13 +14,13 @@ from livectr.protos.store import (
     by_bucket,
     decode_changed,
     decode_erased,
-    decode_facts,
     decode_history,
+    decode_lookup_rows,
     decode_rows,
     decode_vectors,
     encode_changed,
-    encode_fact,
     encode_history,
+    encode_lookup_row,
     encode_slots,
     encode_vectors,
     erased_slot,
@@ -97,8 +97,8 @@ def test_a_value_of_another_length_is_refused() -> None:
         st.one_of(st.none(), st.integers(), st.text(), st.binary(), st.booleans(), st.lists(st.integers()))
     )
 )
-def test_facts_round_trip(columns: list[object]) -> None:
-    assert decode_facts([encode_fact(columns), encode_fact([1])]) == [columns, [1]]
+def test_lookup_rows_round_trip(columns: list[object]) -> None:
+    assert decode_lookup_rows([encode_lookup_row(columns), encode_lookup_row([1])]) == [columns, [1]]
 
 
 @given(arrays(np.int64, st.tuples(st.integers(0, 20), st.just(2))))

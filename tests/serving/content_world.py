@@ -166,7 +166,7 @@ class World:
 
     def publish(self, publication: Publication) -> int:
         """Everything that is served, as one version."""
-        publication.facts("ads", self.ads)
+        publication.lookup_rows("ads", self.ads)
         exported = {name: table.export(state=False) for name, table in self.step.tables.items()}
         served = {n: t for n, t in self.step.weights().items() if not n.startswith("ids.")}
         return publication.publish(

@@ -110,8 +110,8 @@ class World:
 
     def publish(self, publication: Publication) -> int:
         """Everything, as one version."""
-        publication.facts("users", self.users)
-        publication.facts("ads", self.ads)
+        publication.lookup_rows("users", self.users)
+        publication.lookup_rows("ads", self.ads)
         rows = {name: table.export(state=False) for name, table in self.step.tables.items()}
         return publication.publish(rows, self.step.weights(), self.items())
 

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 from livectr.protos.manifest import Freshness, VersionManifest
-from livectr.protos.store import encode_changed, encode_fact, encode_history, encode_vectors
+from livectr.protos.store import encode_changed, encode_history, encode_lookup_row, encode_vectors
 from livectr.trainer.publish.redis_store import RedisStore, Values
 
 I64 = npt.NDArray[np.int64]
@@ -119,11 +119,11 @@ class Publication:
         self.write_rows(rows)
         return self.flip(rows, dense, items, times_ms, content=content)
 
-    def facts(self, table: str, rows: Mapping[int, list[object]]) -> None:
+    def lookup_rows(self, table: str, rows: Mapping[int, list[object]]) -> None:
         """Look-up rows by key: their columns in declared order."""
         keys = np.array(list(rows), np.int64)
-        names = self.store.space.facts(table, keys)
-        self.store.write_values(Values(keys, names, [encode_fact(row) for row in rows.values()]))
+        names = self.store.space.lookup_rows(table, keys)
+        self.store.write_values(Values(keys, names, [encode_lookup_row(row) for row in rows.values()]))
 
     def history(self, root: str, user: int, items: list[int], times_ms: list[int]) -> None:
         """The behaviors of a user."""

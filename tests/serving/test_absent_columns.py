@@ -10,12 +10,12 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.language.streams import Stream, Table, label_join, recent
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DeepFM
-from livectr.protos.store import encode_fact, encode_history
+from livectr.protos.store import encode_history, encode_lookup_row
 from livectr.serving.client import column_of
 from livectr.serving.errors import RequestError
-from livectr.serving.request.assemble import Assembler
+from livectr.serving.request.enrich import Assembler
 from livectr.serving.request.lookup_rows import LookupRows
-from livectr.serving.request.request import RequestSchema, to_arrow
+from livectr.serving.request.parse import RequestSchema, to_arrow
 from livectr.serving.version.reader import Reader
 from livectr.trainer.publish.redis_store import RedisStore, Values
 from tests.ingest.written_out import written_out
@@ -53,7 +53,7 @@ def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str) -> Non
     store.take(store.manifest_text())
     seal_values(store, pipeline.fingerprint)
     shop, user = np.array([9]), np.array([4])
-    store.write_values(Values(shop, store.space.facts("shops", shop), [encode_fact([9, 77])]))
+    store.write_values(Values(shop, store.space.lookup_rows("shops", shop), [encode_lookup_row([9, 77])]))
     root = pipeline.history_roots[0].name
     history = encode_history(np.array([31, 32]), np.array([500, 600]))
     store.write_values(Values(user, store.space.histories(root, user), [history]))

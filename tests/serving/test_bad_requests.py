@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from livectr.protos import livectr_pb2 as pb
+from livectr.serving.app import App
 from livectr.serving.client import column_of
-from livectr.serving.serve import App
 from tests.serving.display_world import NOW_MS, World, publication
 
 Call = Callable[[str, bytes], bytes]

@@ -15,8 +15,8 @@ from livectr.ingest.content.store import ContentStore
 from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
+from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient
-from livectr.serving.serve import App
 from livectr.serving.version import content as served_content
 from tests.serving.content_world import (
     ADS,
@@ -87,7 +87,7 @@ def test_rank_replies_are_the_trainers_logits(redis_url: str, world: World, serv
 
 def test_prerank_scores_are_the_trainers_logits(redis_url: str, world: World, serve: Serve) -> None:
     out = publish(world, redis_url)
-    out.facts("ads", FRESH)
+    out.lookup_rows("ads", FRESH)
     with PreRankClient(serve("prerank", pipeline).server.address) as client:
         chosen = client.prerank(CONTEXT, SHOWN, len(SHOWN))
         everything = client.prerank(CONTEXT, None, 1000)
@@ -105,7 +105,7 @@ def test_prerank_scores_are_the_trainers_logits(redis_url: str, world: World, se
 
 def test_a_request_brings_features_of_what_is_too_new(redis_url: str, world: World, serve: Serve) -> None:
     out = publish(world, redis_url)
-    out.facts("ads", FRESH)
+    out.lookup_rows("ads", FRESH)
     shown = [100, 200, 201]
     columns = world.columns(3, shown, SEEN, FRESH)
     first, other = features_of([9000])[0], features_of([4444])[0]
@@ -135,7 +135,7 @@ def test_a_request_brings_features_of_what_is_too_new(redis_url: str, world: Wor
 
 def test_a_new_version_embeds_cold_content_anew(redis_url: str, world: World, serve: Serve) -> None:
     out = publish(world, redis_url)
-    out.facts("ads", FRESH)
+    out.lookup_rows("ads", FRESH)
     first = features_of([9000])[0]
     columns = world.columns(3, [200], SEEN, FRESH)
     app = serve("rank", pipeline)
@@ -145,7 +145,7 @@ def test_a_new_version_embeds_cold_content_anew(redis_url: str, world: World, se
         for _ in range(5):
             world.train()
         version = world.publish(out)
-        until(lambda: app.view.peek().version == version)  # type: ignore[union-attr]
+        until(lambda: app.follower.current.version == version)  # type: ignore[union-attr]
         new = client.rank(CONTEXT, {"ad_id": [200]})
         np.testing.assert_allclose(new.pctr, sigmoid(world.logits("rank", columns, {9000: first})), atol=1e-6)
     assert abs(old.pctr[0] - new.pctr[0]) > 1e-4
@@ -156,7 +156,7 @@ def test_a_folder_of_features_is_followed(
 ) -> None:
     monkeypatch.setattr(served_content, "_REFRESH_S", 0.0)
     out = publish(world, redis_url)
-    out.facts("ads", FRESH)
+    out.lookup_rows("ads", FRESH)
     folder = tmp_path / "more"
     store = ContentStore.create(folder, width=WIDTH, encoder="test", shards=2)
     store.append(np.array([9000]), features_of([9000]))
@@ -240,7 +240,7 @@ def test_what_is_kept_for_cold_content_is_bounded(
     monkeypatch.setattr(served_content, "_COLD_VECTORS", 4)
     out = publish(world, redis_url)
     fresh = {ad: [ad, 9000 + ad, "cat1"] for ad in range(300, 308)}
-    out.facts("ads", fresh)
+    out.lookup_rows("ads", fresh)
     app = serve("rank", pipeline)
     with RankClient(app.server.address) as client:
         for first in range(300, 308, 2):
@@ -249,9 +249,9 @@ def test_what_is_kept_for_cold_content_is_bounded(
             found = in_request_order(client.rank(CONTEXT, {"ad_id": shown}, content={"images": extra}))
             expected = world.logits("rank", world.columns(3, shown, SEEN, fresh), extra)
             np.testing.assert_allclose(found, sigmoid(expected), atol=1e-6)
-    source = app.view.contents.sources["images"]
+    source = app.follower.contents.sources["images"]
     assert len(source._remembered) <= 3
-    assert len(app.view.peek().content["images"]._cold) <= 4  # type: ignore[union-attr]
+    assert len(app.follower.current.content["images"]._cold) <= 4  # type: ignore[union-attr]
 
 
 def until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:

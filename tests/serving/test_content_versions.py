@@ -23,8 +23,8 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.models import Gathered, Gathers, ModelConfig, SegmentSpec, TextProjection, sgd
 from livectr.models.base import Columns, CTRModel, Part, require_gathered
 from livectr.models.ragged import list_sum
+from livectr.serving.app import App
 from livectr.serving.client import RankClient
-from livectr.serving.serve import App
 from tests.serving.publication import Publication
 from tests.serving.test_versions import versions_of
 

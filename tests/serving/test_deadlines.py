@@ -12,11 +12,11 @@ import grpc
 import pytest
 
 from livectr.protos import livectr_pb2 as pb
+from livectr.serving.app import App
 from livectr.serving.client import column_of
 from livectr.serving.deadlines import LONGEST_WAIT_S, deadline_of, end_of_wait
 from livectr.serving.errors import CancelledError, DeadlineError, OverloadError
 from livectr.serving.request.admission import Admission
-from livectr.serving.serve import App
 from livectr.serving.version.swap_lock import SwapLock
 from tests.serving.display_world import NOW_MS, World, publication
 
@@ -184,12 +184,12 @@ def test_a_request_waits_for_a_newer_version_whatever_its_deadline(
 ) -> None:
     trainer = publication(redis_url)
     version = world.publish(trainer)
-    view = serve("rank").view
+    follower = serve("rank").follower
     failures: list[BaseException] = []
 
     def wait() -> None:
         try:
-            view.wait_newer(version, deadline)
+            follower.wait_newer(version, deadline)
         except BaseException as failure:
             failures.append(failure)
 

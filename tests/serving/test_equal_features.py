@@ -29,10 +29,10 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.plan.features import Features
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.client import column_of
-from livectr.serving.request.assemble import Assembler
-from livectr.serving.request.features import RequestFeatures
+from livectr.serving.request.enrich import Assembler
+from livectr.serving.request.extract import RequestFeatures
 from livectr.serving.request.lookup_rows import LookupRows
-from livectr.serving.request.request import RequestSchema
+from livectr.serving.request.parse import RequestSchema
 from livectr.serving.score.scorer import published_statistics
 from livectr.serving.version.reader import Reader
 from livectr.trainer.comm.control import Control

@@ -10,8 +10,8 @@ import pytest
 from livectr.ingest.pipeline import Pipeline
 from livectr.models import DCN, DIEN, DIN, AutoInt, ModelConfig, XDeepFM
 from livectr.models.base import row_segments
+from livectr.serving.app import App
 from livectr.serving.client import RankClient
-from livectr.serving.serve import App
 from livectr.trainer.des.step import DesStep
 from tests.models.one_rank import OneRank
 from tests.serving.display_pipeline import pipeline
@@ -63,8 +63,8 @@ class Trained:
         config = self.rank.config
         segments = tuple((s.name, s.dim) for s in row_segments({"rank": config}))
         out = Publication(url, self.pipeline.fingerprint, segments, seed=SEED)
-        out.facts("users", self.world.users)
-        out.facts("ads", self.world.ads)
+        out.lookup_rows("users", self.world.users)
+        out.lookup_rows("ads", self.world.ads)
         out.history(HISTORY, 3, SEEN, [NOW_MS - 5000 + i for i in range(len(SEEN))])
         out.publish(
             {name: table.export(state=False) for name, table in self.step.tables.items()},

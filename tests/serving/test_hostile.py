@@ -73,7 +73,7 @@ def redis_url() -> Iterator[str]:
     step = DesStep(pipeline, rank=0, world=1, seed=1)
     segments = tuple((s.name, s.dim) for s in row_segments(model_configs(pipeline)))
     trainer = Publication(url, pipeline.fingerprint, segments)
-    trainer.facts("ads", {ad: [ad, f"category {ad % 7}"] for ad in range(50)})
+    trainer.lookup_rows("ads", {ad: [ad, f"category {ad % 7}"] for ad in range(50)})
     rows = {name: table.export(state=False) for name, table in step.tables.items()}
     trainer.publish(rows, step.weights())
     yield url

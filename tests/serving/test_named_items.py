@@ -14,9 +14,9 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.models import LR, TwoTower
 from livectr.models.base import row_segments
 from livectr.protos.store import Keyspace
+from livectr.serving.app import App
 from livectr.serving.client import PreRankClient
 from livectr.serving.score.scorer import model_configs
-from livectr.serving.serve import App
 from livectr.trainer.des.step import DesStep
 from tests.serving.publication import Publication
 
@@ -39,7 +39,7 @@ def published(redis_url: str, *, with_vectors: bool) -> None:
     segments = tuple((s.name, s.dim) for s in row_segments(model_configs(pipeline)))
     publication = Publication(redis_url, pipeline.fingerprint, segments)
     keys = hash_strings(NAMES)
-    publication.facts("songs", {int(k): [name, "piano"] for k, name in zip(keys, NAMES, strict=True)})
+    publication.lookup_rows("songs", {int(k): [name, "piano"] for k, name in zip(keys, NAMES, strict=True)})
     vectors = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
     publication.publish({}, step.weights(), (keys, vectors) if with_vectors else None)
 
@@ -61,7 +61,7 @@ def test_names_that_redis_lost_are_marked(redis_url: str, serve: Callable[..., A
     """The best of the catalogue are known by their vectors; what they are called is in Redis alone."""
     published(redis_url, with_vectors=True)
     app = serve("prerank", pipeline, lookup_ttl_s=0.0)
-    redis.Redis.from_url(redis_url).unlink(*Keyspace("livectr").facts("songs", hash_strings(NAMES)))
+    redis.Redis.from_url(redis_url).unlink(*Keyspace("livectr").lookup_rows("songs", hash_strings(NAMES)))
     client = redis.Redis.from_url(redis_url)
     with PreRankClient(app.server.address) as towers:
         assert not towers.prerank({"user": "anna"}, None, 4).degraded  # removed by the trainer: they are gone

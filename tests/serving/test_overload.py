@@ -13,9 +13,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from livectr.kernels.errors import ConfigError
 from livectr.serving import metrics
+from livectr.serving.app import App
 from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
-from livectr.serving.serve import App
 from tests.serving.display_world import NOW_MS, World, publication
 
 Serve = Callable[..., App]

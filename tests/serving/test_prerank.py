@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livectr.kernels.errors import ConfigError
+from livectr.serving.app import App
 from livectr.serving.client import PreRankClient
 from livectr.serving.score.prerank import top
-from livectr.serving.serve import App
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
 from tests.serving.swap_pipeline import pipeline as without_prerank
 
@@ -44,7 +44,7 @@ def test_scores_are_the_trainers_logits(redis_url: str, world: World, serve: Ser
 def test_unknown_items_are_scored_from_their_features(redis_url: str, world: World, serve: Serve) -> None:
     trainer = publication(redis_url)
     world.publish(trainer)
-    trainer.facts("ads", {7: [7, "cat1", 3.5]})  # an ad of this minute: looked up, but in no version
+    trainer.lookup_rows("ads", {7: [7, "cat1", 3.5]})  # an ad of this minute: looked up, but in no version
     ads = [100, 7, 999, 101]
     with PreRankClient(serve("prerank").server.address) as client:
         response = client.prerank(CONTEXT, ads, 4)

@@ -18,9 +18,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from livectr.kernels.errors import ConfigError
+from livectr.serving.app import serve_rank
 from livectr.serving.client import PreRankClient, RankClient
 from livectr.serving.options import ServeOptions
-from livectr.serving.serve import serve_rank
 from tests.serving.display_world import NOW_MS, World, publication
 
 HERE = Path(__file__).resolve().parent

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from livectr.serving.app import App
 from livectr.serving.client import RankClient
-from livectr.serving.serve import App
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
 
 Serve = Callable[..., App]
@@ -119,7 +119,7 @@ def test_a_changed_look_up_row_is_seen(redis_url: str, world: World, serve: Serv
     world.publish(trainer)
     with RankClient(serve("rank", lookup_ttl_s=0.0).server.address) as client:
         client.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS})
-        trainer.facts("users", {3: [3, 99, "elsewhere"]})
+        trainer.lookup_rows("users", {3: [3, 99, "elsewhere"]})
         response = client.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS})
     moved = world.columns(3, ADS, POSITIONS, profile=[3, 99, "elsewhere"])
     np.testing.assert_allclose(in_request_order(response), sigmoid(world.logits("rank", moved)), atol=1e-6)

@@ -28,15 +28,15 @@ from livectr.kernels.process.threads import watched_threads
 from livectr.protos.redis_errors import OUTCOMES, REDIS_ERRORS, Outcome, outcome_of
 from livectr.protos.store import Keyspace
 from livectr.serving import metrics
+from livectr.serving.app import App
 from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
-from livectr.serving.serve import App
 from tests.serving.display_world import HISTORY, NOW_MS, World
 from tests.serving.display_world import publication as display_publication
 from tests.serving.redis_fault import FaultyRedis
 from tests.serving.swap_pipeline import pipeline
+from tests.serving.test_integrity import NOT_SERVING, SERVING, health, trouble
 from tests.serving.test_versions import ADS, publish, served, trainer, versions_of, wait_for
-from tests.serving.test_whole import NOT_SERVING, SERVING, health, trouble
 
 Serve = Callable[..., App]
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,9 +129,9 @@ def test_an_error_is_never_internal_and_nothing_dies(
     assert outcomes(app, [int(ADS[0])]) == {"OK"}  # what is held needs no Redis
     if expected == "UNAVAILABLE":
         wait_for(lambda: health(app) == NOT_SERVING)
-        assert fault.partition(" ")[2][:10] in app.view.standing.reason
+        assert fault.partition(" ")[2][:10] in app.follower.health.reason
         cluster = fault.startswith(("CROSSSLOT", "MOVED"))
-        assert bool(app.view.standing.fatal) == cluster
+        assert bool(app.follower.health.fatal) == cluster
         assert trouble("misused" if cluster else "refused") == 1
         if cluster:
             return  # the process ends: see below
@@ -203,7 +203,7 @@ def test_a_value_that_no_trainer_wrote(redis_url: str, world: World, serve: Serv
     world.publish(display_publication(redis_url))
     app = serve("rank", lookup_ttl_s=0.0)
     space, user = Keyspace("livectr"), np.array([3])
-    name = space.facts("users", user)[0] if what == "fact" else space.histories(HISTORY, user)[0]
+    name = space.lookup_rows("users", user)[0] if what == "fact" else space.histories(HISTORY, user)[0]
     redis.Redis.from_url(redis_url).set(name, b"{no value")
     with RankClient(app.server.address) as rank, pytest.raises(grpc.RpcError) as failure:
         rank.rank({"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100], "position": [0]})
@@ -219,13 +219,13 @@ def test_the_watcher_survives_any_exception(
     publication = trainer(redis_url)
     publish(publication)
     app = serve("rank", pipeline, lost_grace_s=0.3)
-    before = metrics.LOOKS_FAILED.labels("rank", "exit")._value.get()
+    before = metrics.CHECKS_FAILED.labels("rank", "exit")._value.get()
     with monkeypatch.context() as patch:
-        patch.setattr(app.view.reader, "manifest", lambda: {}["no such key"])
-        patch.setattr(app.view.reader, "loss", lambda _: {}["nor this"])
-        wait_for(lambda: metrics.LOOKS_FAILED.labels("rank", "exit")._value.get() > before)
+        patch.setattr(app.follower.reader, "manifest", lambda: {}["no such key"])
+        patch.setattr(app.follower.reader, "loss", lambda _: {}["nor this"])
+        wait_for(lambda: metrics.CHECKS_FAILED.labels("rank", "exit")._value.get() > before)
         wait_for(lambda: health(app) == NOT_SERVING)
-        assert trouble("broken") == 1 and not app.view.standing.fatal
+        assert trouble("broken") == 1 and not app.follower.health.fatal
     publish(publication)
     wait_for(lambda: served(app) == 2)
     wait_for(lambda: health(app) == SERVING)
@@ -238,10 +238,10 @@ def test_a_watcher_that_dies_takes_the_health_along(
     publish(trainer(redis_url))
     app = serve("rank", pipeline)
     with watched_threads() as deaths:
-        monkeypatch.setattr(app.view.reader, "manifest", _exit)
+        monkeypatch.setattr(app.follower.reader, "manifest", _exit)
         wait_for(lambda: health(app) == NOT_SERVING)
         wait_for(lambda: bool(deaths))
-    assert "the watcher of versions ended" in app.view.standing.fatal
+    assert "the watcher of versions ended" in app.follower.health.fatal
     with RankClient(app.server.address) as rank:
         assert "ended" in rank.describe().trouble
 

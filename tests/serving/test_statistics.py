@@ -16,9 +16,9 @@ from livectr.ingest.language import dtypes
 from livectr.kernels.errors import MismatchError
 from livectr.protos.store import FEATURES
 from livectr.serving import metrics
+from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient
 from livectr.serving.score.scorer import RankScorer
-from livectr.serving.serve import App
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import Training
@@ -100,15 +100,15 @@ def test_each_version_brings_its_statistics(
     source, ads = write_files(tmp_path, 1_500), list(range(ADS))
     with trained(source, redis_url, steps=3):
         app = serve("rank", PIPELINE)
-        before = app.view.peek()
+        before = app.follower.current
     with trained(source, redis_url) as training, RankClient(app.server.address) as client:
         assert before is not None
-        app.view.wait_newer(before.version, None)
+        app.follower.wait_newer(before.version, None)
         response = client.rank({**CONTEXT, "tags": []}, {"ad_id": ads})
         assert response.version > before.version
         pctr = 1 / (1 + np.exp(-logits(training, "rank", columns(ads, [])).astype(np.float64)))
         np.testing.assert_allclose(response.pctr, pctr[list(response.index)], atol=1e-6)
-        first, second = before.scorer, app.view.peek().scorer  # type: ignore[union-attr]
+        first, second = before.scorer, app.follower.current.scorer  # type: ignore[union-attr]
         assert isinstance(first, RankScorer) and isinstance(second, RankScorer)
         counts = [sum(s.statistics.state()[name]) for s in (first, second) for name in names("frequency")]
         assert counts == [3 * 64 * 4, 1_500 * 4]

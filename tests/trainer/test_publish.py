@@ -105,7 +105,7 @@ def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, traine
     assert listener.get_message(timeout=5)
     trainer.publisher.trained(np.array([1_050, 1_099, 1_250]))
     items = (np.array([4, 5]), np.ones((2, 8), np.float32))
-    facts = Values(np.array([7]), trainer.store.space.facts("ads", np.array([7])), [b"[7]"])
+    facts = Values(np.array([7]), trainer.store.space.lookup_rows("ads", np.array([7])), [b"[7]"])
     expected = trainer.publisher.cursor(1)
     done = trainer.publish(snapshot(1, keys, items=items, values=[facts]))
     assert done is not None and done.rows == 5_000
@@ -465,7 +465,7 @@ def test_rows_come_and_go_and_every_version_is_right(
 def test_removed_values_are_removed(redis_url: str, client: redis.Redis, trainers: list[Trainer]) -> None:
     trainer = start(trainers, redis_url)
     keys = np.arange(40)
-    names = trainer.store.space.facts("ads", keys)
+    names = trainer.store.space.lookup_rows("ads", keys)
     trainer.store.write_values(Values(keys, names, [b"x"] * 40))
     trainer.store.write_values(Values(keys, names, [None if k % 2 else b"y" for k in range(40)]))
     assert client.mget(names) == [None if k % 2 else b"y" for k in range(40)]

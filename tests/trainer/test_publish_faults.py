@@ -51,7 +51,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def part(trainer: Trainer, step: int) -> VersionSnapshot:
     """A version in which every kind of write occurs; all rows hold the step."""
-    facts = Values(np.array([7]), trainer.store.space.facts("ads", np.array([7])), [b"[7]"])
+    facts = Values(np.array([7]), trainer.store.space.lookup_rows("ads", np.array([7])), [b"[7]"])
     return replace(snapshot(step, KEYS), values=[facts], erased={"ad": np.array([1_000])})
 
 

@@ -21,7 +21,7 @@ from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.models import LR
 from livectr.models.precision import Precision, arithmetic_name
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, decode_facts, decode_history, decode_rows, decode_vectors
+from livectr.protos.store import Keyspace, decode_history, decode_lookup_rows, decode_rows, decode_vectors
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.version import Published
 from livectr.trainer.quality.metrics import auc, gauc
@@ -137,8 +137,8 @@ def test_what_is_published_is_what_was_trained(
     assert all(client.exists(name) for name in (*manifest.dense, *manifest.changed))
     assert sum(dim for _, dim in manifest.segments) == manifest.dim
     # look-up rows, histories, item vectors
-    assert decode_facts(client.mget(space.facts("ads", ads)))[7][:2] == [7, "c2"]
-    assert all(client.mget(space.facts("users", np.arange(USERS))))
+    assert decode_lookup_rows(client.mget(space.lookup_rows("ads", ads)))[7][:2] == [7, "c2"]
+    assert all(client.mget(space.lookup_rows("users", np.arange(USERS))))
     users = [client.get(name) for name in space.histories("recent(clicks.ad_id,5,3600000)", np.arange(USERS))]
     items, times = decode_history(next(value for value in users if value))
     assert 1 <= len(items) <= 5 and (items < ADS).all() and (times >= START_MS).all()
@@ -178,8 +178,8 @@ def test_two_ranks_publish_one_version(
     for table, count in (("ad", ADS), ("user", USERS)):
         values = client.mget(space.rows(manifest.ns, table, np.arange(count)))
         assert not decode_rows(values, manifest.version, manifest.dim)[1].any()
-    assert all(client.mget(space.facts("ads", np.arange(ADS))))
-    assert all(client.mget(space.facts("users", np.arange(USERS))))
+    assert all(client.mget(space.lookup_rows("ads", np.arange(ADS))))
+    assert all(client.mget(space.lookup_rows("users", np.arange(USERS))))
     histories = client.mget(space.histories("recent(clicks.ad_id,5,3600000)", np.arange(USERS)))
     assert sum(value is not None for value in histories) > USERS / 2
     dense = [safetensors.numpy.load(client.get(name)) for name in manifest.dense]

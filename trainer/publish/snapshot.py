@@ -20,7 +20,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.kernels.table.layout import Segment
 from livectr.kernels.table.table import DynamicTable
-from livectr.protos.store import CONTENT, FEATURES, Keyspace, buckets_of, encode_fact, encode_history
+from livectr.protos.store import CONTENT, FEATURES, Keyspace, buckets_of, encode_history, encode_lookup_row
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.sweep import ContentPrecompute
 from livectr.trainer.des.item_vectors import item_vectors
@@ -153,8 +153,8 @@ class Snapshotter:
         for topic, table in self.source.tables.items():
             keys, rows = table.changed(since)
             own = np.flatnonzero(buckets_of(keys) % self.control.world == self.control.rank)
-            values = [encode_fact(row) if (row := rows[i]) is not None else None for i in own.tolist()]
-            yield Values(keys[own], self.space.facts(topic, keys[own]), values)
+            values = [encode_lookup_row(row) if (row := rows[i]) is not None else None for i in own.tolist()]
+            yield Values(keys[own], self.space.lookup_rows(topic, keys[own]), values)
 
     def _histories(self, since: int) -> Iterator[Values]:
         """Changed behavior histories of this rank's users."""

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from livectr.ingest.language.streams import Table
-from livectr.protos.store import Keyspace, encode_fact
-from livectr.serving.request.lookup_rows import LookupRows, Wanted, lookup_columns
+from livectr.protos.store import Keyspace, encode_lookup_row
+from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, lookup_columns
 from livectr.serving.version.reader import DownError, Reader
 
 ADS = Table("ads", key="ad_id", columns={"ad_id": "int64", "title": "string"})
@@ -28,10 +28,10 @@ class Store:
         self.whole = True
 
     def put(self, table: Table, key: int, row: list[object] | None) -> None:
-        (name,) = self.keyspace.facts(table.topic, np.array([key]))
+        (name,) = self.keyspace.lookup_rows(table.topic, np.array([key]))
         self.held.pop(name, None)
         if row is not None:
-            self.held[name] = encode_fact(row)
+            self.held[name] = encode_lookup_row(row)
 
     def values(self, names: Sequence[bytes]) -> tuple[list[bytes | None], bool]:
         self.asked.append(len(names))
@@ -40,8 +40,8 @@ class Store:
         return [self.held.get(name) for name in names], self.whole
 
 
-def wanted(table: Table, *keys: int) -> Wanted:
-    return Wanted(table, np.array(keys, np.int64))
+def wanted(table: Table, *keys: int) -> LookupQuery:
+    return LookupQuery(table, np.array(keys, np.int64))
 
 
 @pytest.mark.parametrize("max_rows", [1000, 3])

@@ -16,8 +16,8 @@ from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Lookup
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
-from livectr.serving.request.lookup_rows import LookupRows, Wanted, lookup_columns, recent_items
-from livectr.serving.request.request import Rows
+from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, lookup_columns, recent_items
+from livectr.serving.request.parse import Rows
 from livectr.serving.version.reader import Reader
 
 
@@ -61,7 +61,7 @@ class Assembler:
                 own.add(root.name)
         keys = [key_of(self._looked_up_by(lookup, rows)) for lookup, _ in self._lookups]
         found = self._facts.find(
-            [Wanted(lookup.table, k) for (lookup, _), k in zip(self._lookups, keys, strict=True)],
+            [LookupQuery(lookup.table, k) for (lookup, _), k in zip(self._lookups, keys, strict=True)],
             self._history_names(rows),
         )
         for (lookup, roots), facts in zip(self._lookups, found.rows, strict=True):

@@ -12,7 +12,7 @@ from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import DEFAULT, RequestLimits
-from livectr.serving.request.assemble import Columns
+from livectr.serving.request.enrich import Columns
 
 
 class RequestFeatures:

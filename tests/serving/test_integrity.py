@@ -23,9 +23,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from livectr.protos.store import Keyspace
 from livectr.serving import metrics
+from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient
 from livectr.serving.options import ServeOptions
-from livectr.serving.serve import App
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
@@ -109,7 +109,7 @@ SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.Health
 
 
 def trouble(kind: str) -> float:
-    return float(metrics.TROUBLE.labels("rank", kind)._value.get())
+    return float(metrics.HEALTH_ISSUE.labels("rank", kind)._value.get())
 
 
 def test_an_emptied_redis_is_marked_told_and_forgiven(
@@ -183,7 +183,7 @@ def test_the_trainer_mends_it_by_itself(redis_url: str, client: redis.Redis, ser
         stop.set()
         running.join()
         publisher.close()
-    assert health(app) == SERVING and not app.view.standing.reason
+    assert health(app) == SERVING and not app.follower.health.reason
 
 
 def test_another_pipeline_under_the_same_name_space(
@@ -268,7 +268,7 @@ def test_evicted_rows_are_marked_until_everything_was_published(
         publication = trainer(redis_url)
         publication.version = 1
         publish(publication)
-        wait_for(lambda: served(app) == 2 and not app.view.standing.reason)
+        wait_for(lambda: served(app) == 2 and not app.follower.health.reason)
         marked, right = running.marked, running.right
         wait_for(lambda: running.right > right + 20)
         assert running.marked <= marked + 1  # one may have been under way
@@ -284,7 +284,7 @@ def test_one_evicted_row_is_seen_by_its_own_reader(
     client.config_set("maxmemory-policy", "allkeys-lru")
     app = serve("rank", pipeline)
     space = Keyspace("livectr")
-    wait_for(lambda: app.view.reader.evictions.risky)
+    wait_for(lambda: app.follower.reader.evictions.risky)
     ask = {"user_id": 1}, {"ad_id": ADS[:10].tolist()}
     # Everything but one row is asked for often; that one is left to be evicted.
     (lonely,) = space.rows("1-0", "ad", ADS[:1])
@@ -314,7 +314,7 @@ def test_keys_of_others_that_expire_are_no_loss(redis_url: str, client: redis.Re
         client.set(f"filler {number}", bytes(10_000), ex=3600)
     assert client.info()["evicted_keys"] > 0
     with RankClient(app.server.address) as rank:
-        app.view.reader.evictions.look(client)
+        app.follower.reader.evictions.look(client)
         reply = rank.rank({"user_id": 1}, {"ad_id": [*ADS[:10].tolist(), 5]})
     assert not reply.degraded and metrics.RISKY_POLICY._value.get() == 0
 

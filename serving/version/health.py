@@ -105,7 +105,7 @@ class ServingHealth:
                 self._since = time.monotonic()
             self._kind, self._reason = kind, reason
             for each in HealthIssue:
-                metrics.TROUBLE.labels(self._role, each).set(int(each is kind))
+                metrics.HEALTH_ISSUE.labels(self._role, each).set(int(each is kind))
         if kind is not before:
             if kind is not None:
                 log.error("%s: %s", self._role, reason)

@@ -9,7 +9,7 @@ import numpy as np
 
 from livectr.protos.store import F32, I64, RowStatus
 from livectr.serving import metrics
-from livectr.serving.request.inline_content import Brought
+from livectr.serving.request.inline_content import InlineContent
 from livectr.serving.version.follower import ModelVersion, VersionFollower
 from livectr.serving.version.near_cache import I32, Batch, List, NearCache, Vectors
 from livectr.serving.version.reader import DownError, Reader
@@ -21,7 +21,7 @@ class SupersededError(Exception):
     """A row is no longer readable at the served version: both its slots are newer."""
 
 
-class ConsistentVectors:
+class VersionLookup:
     """The served version during one request.
 
     asked: False when Redis could not be asked for a row, or the row's bucket was not known to be whole.
@@ -67,7 +67,7 @@ class ConsistentVectors:
                 values, _ = self._cache.infer(batch, found)
                 return values if values is not None else self._cache.infer_cold(batch)
 
-    def content(self, lists: Mapping[str, tuple[I32, I64]], brought: Brought) -> dict[str, List]:
+    def content(self, lists: Mapping[str, tuple[I32, I64]], brought: InlineContent) -> dict[str, List]:
         """By field, vectors of its content.
 
         lists: offsets i32[n+1] and ids i64[nnz], by field. brought: raw features that the request brings.
@@ -87,17 +87,17 @@ class ConsistentVectors:
 
 
 def at_one_version(
-    view: VersionFollower, role: str, deadline: float | None, answer: Callable[[ConsistentVectors], T]
+    follower: VersionFollower, role: str, deadline: float | None, answer: Callable[[VersionLookup], T]
 ) -> T:
     """What `answer` makes of one version; it runs again at a newer one when a row of the first is gone.
 
     Raises NotReadyError, DeadlineError, RefusedError.
     """
     while True:
-        with view.read(deadline) as (served, cache):
+        with follower.read(deadline) as (served, cache):
             try:
-                return answer(ConsistentVectors(served, cache, view.reader))
+                return answer(VersionLookup(served, cache, follower.reader))
             except SupersededError:
                 pass
         metrics.RETRIED.labels(role).inc()
-        view.wait_newer(served.version, deadline)
+        follower.wait_newer(served.version, deadline)

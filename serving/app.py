@@ -32,7 +32,7 @@ from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.options import ServeOptions
 from livectr.serving.request.admission import Admission
-from livectr.serving.request.request import RequestSchema
+from livectr.serving.request.parse import RequestSchema
 from livectr.serving.score import prerank, rank
 from livectr.serving.server import Method, Server
 from livectr.serving.version.content import Contents
@@ -45,7 +45,7 @@ MODEL_SERVICE = "livectr.v1.Model"
 
 
 class App:
-    """A server with its view: `start`, `wait_ready`, `stop`.
+    """A server with its follower: `start`, `wait_ready`, `stop`.
 
     Raises ConfigError for a pipeline that the role cannot serve or an address that cannot be listened on.
     """
@@ -58,13 +58,13 @@ class App:
         self._pipeline = pipeline
         method: Method[Any]
         if role == "rank":
-            self.view: VersionFollower = rank.rank_view(pipeline, options)
-            ranker = rank.Ranker(pipeline, self.view, options)
+            self.follower: VersionFollower = rank.rank_follower(pipeline, options)
+            ranker = rank.Ranker(pipeline, self.follower, options)
             method = Method(_SERVICES[role], "Rank", pb.RankRequest, ranker.rank)
             self._schema, self._model = ranker.schema, ranker.model
         else:
-            self.view = prerank.prerank_view(pipeline, options)
-            preranker = prerank.PreRanker(pipeline, self.view, options)
+            self.follower = prerank.prerank_follower(pipeline, options)
+            preranker = prerank.PreRanker(pipeline, self.follower, options)
             method = Method(_SERVICES[role], "PreRank", pb.PreRankRequest, preranker.prerank)
             self._schema, self._model = preranker.schema, preranker.model
         describe = Method(MODEL_SERVICE, "Describe", pb.DescribeRequest, self._describe, admitted=False)
@@ -82,23 +82,23 @@ class App:
 
     def start(self) -> None:
         """Connects and serves; not ready before a version is there. Raises ConnectError, MismatchError."""
-        self.view.start()
+        self.follower.start()
         self.server.start()
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Waits for the first version; whether it is there. Raises MismatchError for another pipeline's."""
-        if not self.view.wait_ready(timeout_s):
+        if not self.follower.wait_ready(timeout_s):
             return False
-        self.view.standing.follow(self.server.set_ready)
+        self.follower.health.follow(self.server.set_ready)
         return True
 
     def stop(self) -> None:
         """Lets requests under way end, then disconnects."""
         self.server.stop(self._options.grace_s)
-        self.view.close()
+        self.follower.close()
 
     def _describe(self, request: Any, deadline: float | None) -> Any:
-        served = self.view.peek()
+        served = self.follower.current
         return pb.DescribeResponse(
             role=self.role,
             model=self._model,
@@ -108,8 +108,8 @@ class App:
             columns=_columns(self._schema),
             max_candidates=self._options.max_candidates,
             items=len(served.items) if served and served.items else 0,
-            content=_content(self.view.contents, served),
-            trouble=self.view.standing.reason,
+            content=_content(self.follower.contents, served),
+            trouble=self.follower.health.reason,
         )
 
 
@@ -151,7 +151,7 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bo
         raise ConfigError(
             f"metrics port {options.metrics_port} of {options.metrics_listen} cannot be opened: {error}"
         ) from error
-    with watched_threads(app.view.standing.die):
+    with watched_threads(app.follower.health.die):
         _serve_until(stopped, app)
 
 
@@ -161,18 +161,18 @@ def _serve_until(stopped: threading.Event, app: App) -> None:
     app.start()
     try:
         waiting = False
-        while not (stopped.is_set() or app.view.standing.fatal or app.wait_ready(0.2)):
+        while not (stopped.is_set() or app.follower.health.fatal or app.wait_ready(0.2)):
             if not waiting:
                 log.info("%s server on %s waits for the first version", role, app.server.address)
                 waiting = True
-        served = app.view.peek()
+        served = app.follower.current
         # What has been loaded so far stays; the collector need not walk it in the middle of a request.
         gc.freeze()
         if served is not None and not stopped.is_set():
             print(f"{role} server ready on {app.server.address} (version {served.version})", flush=True)
-        while not stopped.wait(0 if app.view.standing.fatal else 0.2):
-            if app.view.standing.fatal:
-                raise ConfigError(app.view.standing.fatal)
+        while not stopped.wait(0 if app.follower.health.fatal else 0.2):
+            if app.follower.health.fatal:
+                raise ConfigError(app.follower.health.fatal)
     finally:
         app.stop()
 
@@ -212,7 +212,7 @@ def _spawn(role: str, options: ServeOptions, listen: str, index: int) -> subproc
     values = dataclasses.asdict(options) | {"listen": listen, "workers": 1, "metrics_port": port}
     values["pipeline_file"] = str(options.pipeline_file)
     worker = subprocess.Popen(
-        [sys.executable, "-m", "livectr.serving.serve", role],
+        [sys.executable, "-m", "livectr.serving.app", role],
         stdin=subprocess.PIPE,  # the options hold a password, and every user can read a command's words
         preexec_fn=die_with_parent(),
     )

@@ -302,7 +302,7 @@ def test_another_pipeline_later_leaves_the_last_version(redis_url: str, serve: S
         assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
     publish(publication)
     wait_for(lambda: served(app) == 3)
-    assert metrics.STALE.labels("rank")._value.get() == 0
+    wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 0)
 
 
 def test_redis_away_and_back(serve: Serve, redis_server: ValkeyServer, redis_url: str) -> None:

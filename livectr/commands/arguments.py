@@ -6,6 +6,7 @@ from typing import Any
 from livectr import __version__
 from livectr.commands.ablate_arguments import add_ablate
 from livectr.commands.evaluate_arguments import add_evaluate
+from livectr.commands.example import add_example
 from livectr.commands.flags import Parser as _Parser
 from livectr.commands.flags import command as _command
 from livectr.commands.flags import count as _count
@@ -21,6 +22,7 @@ start here:
   livectr demo --log kafka --ranks 2
 
 your own logs:
+  livectr example display_ads --to my_ads      a pipeline file to start from
   livectr inspect --pipeline my_pipeline.py
   livectr train --pipeline my_pipeline.py --source kafka://localhost:9092 --publish redis://localhost:6379
   livectr serve rank --pipeline my_pipeline.py --redis redis://localhost:6379 --listen 0.0.0.0:50051
@@ -49,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"livectr {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
-    first = (_demo, _simulate, _replay, _train, _features, add_images, _serve)
+    first = (_demo, add_example, _simulate, _replay, _train, _features, add_images, _serve)
     for add in (*first, _query, _kafka, _redis, _inspect, add_evaluate, _compare, add_ablate, _bench):
         add(commands)
     return parser

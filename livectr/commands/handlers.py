@@ -172,6 +172,15 @@ def _options(kind: type[Options], settings: Settings, **more: Any) -> Options:
     return kind(**{name: getattr(settings, name) for name in names}, **more)
 
 
+def example(given: argparse.Namespace) -> int:
+    """`livectr example NAME`."""
+    from livectr.commands.example import copy_example
+
+    for file in copy_example(given.name, Path(given.to)):
+        print(file)
+    return 0
+
+
 def simulate(given: argparse.Namespace) -> int:
     """`livectr simulate`: one line of counts about every second, the last on standard output as JSON."""
     from livectr.logs.formats import iso_ms

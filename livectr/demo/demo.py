@@ -45,8 +45,7 @@ from livectr.trainer.quality.metrics import auc
 from livectr.trainer.quality.predictions import read_predictions
 
 LOG = logging.getLogger(__name__)
-ROOT = Path(__file__).resolve().parents[2]
-PIPELINE = ROOT / "examples" / "display_ads" / "pipeline.py"
+PIPELINE = Path(__file__).resolve().parents[1] / "examples" / "display_ads" / "pipeline.py"
 PARTITIONS = 4
 USERS = 2000
 ADS = 500  # alive at a time

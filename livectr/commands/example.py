@@ -1,0 +1,44 @@
+"""`livectr example NAME --to DIR`: copy an example that is installed with the package."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from livectr.commands.flags import command
+from livectr.kernels.errors import ConfigError
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+
+
+def names() -> list[str]:
+    """Names of the examples."""
+    return sorted(file.parent.name for file in EXAMPLES.glob("*/pipeline.py"))
+
+
+def add_example(commands: Any) -> None:
+    """Add the command's flags."""
+    parser = command(
+        commands,
+        "example",
+        "example",
+        "copy an example's pipeline file and its page into a folder, to start from",
+        "  livectr example display_ads --to my_ads\n  livectr inspect --pipeline my_ads/pipeline.py",
+    )
+    parser.add_argument("name", metavar="NAME", choices=names(), help=", ".join(names()))
+    parser.add_argument("--to", required=True, metavar="DIR", help="the folder; made if it is not there")
+
+
+def copy_example(name: str, folder: Path) -> list[Path]:
+    """Copy the files of an example into `folder` and return their new paths.
+
+    Raises:
+        ConfigError: the folder cannot be made, or holds one of the files.
+    """
+    files = sorted(file for file in (EXAMPLES / name).iterdir() if file.is_file())
+    if taken := [file.name for file in files if (folder / file.name).exists()]:
+        raise ConfigError(f"{folder} holds {', '.join(taken)} and is not written over; name another folder.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made ({error.strerror}); name another folder.") from None
+    return [Path(shutil.copyfile(file, folder / file.name)) for file in files]

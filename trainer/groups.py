@@ -1,4 +1,4 @@
-"""From groups of rows to their rows, with autograd: partial results that a user's rows share (DICM §7.2)."""
+"""Add partial results of groups to those of their examples, with autograd (common features, DICM §7.2)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from torch.nn.functional import embedding_bag
 
 
 class Groups:
-    """G groups of B rows. index: i32[B], group of each row.
+    """G groups of B examples.
 
-    `add` brings what is a group's to its rows; its backward sums the rows of a group in their order, so that
-    equal steps give equal bits on any device.
+    The backward of `add` sums the examples of a group in their order, so that equal steps give equal bits on
+    every device.
+
+    Args:
+        index: i32[B], group of each example.
+        groups: G.
+        device: of the partial results.
     """
 
     def __init__(self, index: NDArray[np.int32], groups: int, device: torch.device) -> None:
@@ -23,12 +28,12 @@ class Groups:
         self.starts = torch.from_numpy((np.cumsum(counts) - counts).astype(np.int32)).to(device)
 
     def add(self, rows: Tensor, groups: Tensor) -> Tensor:
-        """rows f32[B, S] plus, in each, its group's of f32[G, S]; in the memory of `rows`."""
+        """Add groups f32[G, S] to the examples' rows f32[B, S], in place."""
         out: Tensor = _Add.apply(rows, groups, self)  # type: ignore[no-untyped-call]
         return out
 
     def sum(self, rows: Tensor) -> Tensor:
-        """f32[B, S] → f32[G, S]."""
+        """Sum of each group: f32[B, S] → f32[G, S]."""
         return embedding_bag(self.order, rows.contiguous(), self.starts, mode="sum")
 
 

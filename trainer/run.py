@@ -46,7 +46,8 @@ from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.comm.control import Control
 from livectr.trainer.commits import Committer, Due
 from livectr.trainer.content.contents import Contents
-from livectr.trainer.des.step import DesStep, PreparedBatch
+from livectr.trainer.des.batch import PreparedBatch
+from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import QUALITY, Report, TrainOptions, summed
 from livectr.trainer.placement.measured import field_keys
 from livectr.trainer.process import metrics_server, stop_signals

@@ -15,7 +15,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.examples import ExampleSource
 from livectr.trainer.comm.collectives import Collectives
-from livectr.trainer.des.step import FIELD_EXCHANGE_KEY, DesStep
+from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY, DesStep
 from livectr.trainer.groups import Groups
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.common_worker import ROLES, SETTINGS, STEPS, WAYS, batch, pipeline
@@ -90,7 +90,7 @@ def test_groups_of_rows_travel_only_where_partial_results_are_added() -> None:
     whole = pipeline(*ROLES["LR"])
     for how, needed in (("near", {2}), ("partial", {0, 1, 2})):
         des = DesStep(whole, rank=0, world=4, seed=5, collectives=Collectives(0, 4), settings=SETTINGS[how])
-        assert {r for r in range(4) if des.exchange._needs_index(r)} == needed
+        assert {r for r in range(4) if des.exchange._needs_groups(r)} == needed
 
 
 def test_equal_runs_give_equal_bits() -> None:

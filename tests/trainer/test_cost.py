@@ -94,7 +94,7 @@ def test_vectors_win_for_long_lists_that_do_not_repeat() -> None:
 
 def test_gathered_fields_are_never_partial() -> None:
     model = CostModel(world=2, partial=1, dim=8, parameters=[0] * 3)
-    chosen = model.cheapest(Measured(10, np.full(3, 80.0), np.full(3, 10.0)), near=[1])
+    chosen = model.cheapest(Measured(10, np.full(3, 80.0), np.full(3, 10.0)), never_partial=[1])
     assert chosen[0] == chosen[2] == "partial" != chosen[1]
 
 

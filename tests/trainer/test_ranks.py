@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from livectr.trainer.des.step import FIELD_EXCHANGE_KEY
+from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from tests.trainer.des_worker import ADDITIVE, CASES, STEPS
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,8 @@ from bench.planted import pipeline
 from livectr.kernels.errors import ConfigError
 from livectr.models import DeepFM
 from livectr.trainer.comm.collectives import Collectives
-from livectr.trainer.des.step import FIELD_EXCHANGE_KEY, DesStep
+from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
+from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.placement import FieldPlacement, owners_by_key
 from livectr.trainer.step_settings import StepSettings
 from tests.trainer.des_worker import train

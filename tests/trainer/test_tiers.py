@@ -11,8 +11,9 @@ from bench.planted import pipeline
 from livectr.kernels.errors import ConfigError, UserError
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment, Values
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable, FieldTables
+from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.item_vectors import item_vectors
-from livectr.trainer.des.step import DesStep, PreparedBatch
+from livectr.trainer.des.step import DesStep
 from livectr.trainer.tables.spill import SpillStore
 from livectr.trainer.tables.tiers import SLACK, Prefetched, Tiers
 from tests.trainer import des_worker

@@ -1,6 +1,6 @@
 """Adam (Kingma & Ba 2014) for the networks' own parameters, with a state that is exported by parameter name.
 
-Gradients arrive as sums over the batch and are averaged here: see `trainer.des.step`.
+Gradients arrive as sums over the batch and are averaged here (`trainer.des.step`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass
 class _Group:
-    """Parameters that learn at one rate; base: the rate that `DenseAdam.set_rate` multiplies."""
+    """Parameters with a common learning rate; `base` is the rate that `DenseAdam.set_rate` multiplies."""
 
     role: str
     parameters: list[nn.Parameter]
@@ -30,14 +30,20 @@ class _Group:
 
 
 class DenseAdam:
-    """Adam over the parameters of several models (role → model), and of the sub-models of content (name →
-    configuration and network), which are named "content.<name>.<parameter>".
+    """Adam over the parameters of several models and of sub-models of content.
 
-    Where clicks are rare, a bias' gradient is mostly noise, and Adam, which divides by the gradient's size,
+    Where clicks are rare, a bias' gradient is mostly noise. Adam divides by the gradient's size, so that it
     follows the rest slowly. A bias has every example to learn from: it learns `BIAS_SPEED` times faster.
 
-    The step is torch's function; making its class `torch.optim.Adam` would import torch's compiler, which
-    takes as long as importing the rest of torch.
+    The step is torch's function. Its class `torch.optim.Adam` would import torch's compiler, which takes as
+    long as importing the rest of torch.
+
+    Args:
+        models: role → network of the field-parallel fields.
+        configs: role → configuration.
+        sample_parallel: role → network of the sample-parallel fields.
+        content: name → configuration and network of a sub-model; its parameters are exported as
+            "content.<name>.<parameter>".
     """
 
     BIAS_SPEED = 10.0
@@ -46,16 +52,16 @@ class DenseAdam:
         self,
         models: Mapping[str, CTRModel],
         configs: Mapping[str, ModelConfig],
-        near: Mapping[str, CTRModel] = {},
+        sample_parallel: Mapping[str, CTRModel] = {},
         content: Mapping[str, tuple[SubModel, SubNetwork]] = {},
     ) -> None:
-        self.models, self.near = dict(models), dict(near)
+        self.models, self.sample_parallel = dict(models), dict(sample_parallel)
         self.content = {f"content.{name}": network for name, (_, network) in content.items()}
         self._groups: list[_Group] = []
         for role, model in models.items():
             lr = configs[role].dense_lr
             network = [p for n, p in model.named_parameters() if n != "bias"]
-            self._add(role, [*network, *self._near(role)], lr)
+            self._add(role, [*network, *self._sample_parallel(role)], lr)
             self._add(role, [model.bias], lr * self.BIAS_SPEED)
         for name, (config, module) in content.items():
             self._add(f"content.{name}", list(module.parameters()), config.lr)
@@ -67,43 +73,42 @@ class DenseAdam:
     def _add(self, role: str, parameters: list[nn.Parameter], rate: float) -> None:
         self._groups.append(_Group(role, parameters, rate, rate))
 
-    def _near(self, role: str) -> list[nn.Parameter]:
-        """The near fields' parameters: on every rank, as shared ones are."""
-        model = self.near.get(role)
+    def _sample_parallel(self, role: str) -> list[nn.Parameter]:
+        """Parameters of the sample-parallel fields: on every rank, as shared parameters are."""
+        model = self.sample_parallel.get(role)
         return [p for n, p in model.named_parameters() if n in model.local_axes] if model is not None else []
 
     @property
     def steps(self) -> int:
-        """Updates so far, those before a restore included."""
+        """Number of updates, with those before a restore."""
         return int(self._steps[self._clock].item())
 
     def set_rate(self, role: str, factor: float) -> None:
-        """From here on, a role's network, or "content.<name>", learns at `factor` times its rate."""
+        """Set the rate of a role's network, or of "content.<name>", to `factor` times its base rate."""
         for group in self._groups:
             if group.role == role:
                 group.rate = group.base * factor
 
     @property
     def finite(self) -> bool:
-        """Whether all gradients are numbers."""
+        """True if all gradients are finite numbers."""
         grads = [p.grad.sum() for p in self.parameters if p.grad is not None]
         return not grads or bool(torch.isfinite(torch.stack(grads)).all())
 
     def reduce(self, all_reduce: Callable[[Tensor], Tensor], vote: float) -> float:
-        """Sums the gradients of all parameters that every rank has, in one piece; returns the votes' sum."""
+        """All-reduce the gradients of replicated parameters as one tensor; returns the sum of the votes."""
         replicated = [
             p
             for role, model in self.models.items()
             for p in (
                 *(p for n, p in model.named_parameters() if n not in model.local_axes),
-                *self._near(role),
+                *self._sample_parallel(role),
             )
         ]
         return self._reduce([*replicated, *self._content()], all_reduce, vote)
 
     def reduce_content(self, all_reduce: Callable[[Tensor], Tensor], vote: float) -> float:
-        """`reduce` of the sub-models alone, of which each rank has embedded other ids (SERVERUPDATE of DICM's
-        Algorithm 1)."""
+        """`reduce` of the sub-models alone; each rank has embedded other ids (SERVERUPDATE, DICM §4)."""
         return self._reduce(self._content(), all_reduce, vote)
 
     def _content(self) -> list[nn.Parameter]:
@@ -113,8 +118,8 @@ class DenseAdam:
         self, parameters: Sequence[nn.Parameter], all_reduce: Callable[[Tensor], Tensor], vote: float
     ) -> float:
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
-        told = torch.tensor([vote], device=self._clock.device)
-        flat = all_reduce(torch.cat([*(grad.reshape(-1) for grad in grads), told]))
+        votes = torch.tensor([vote], device=self._clock.device)
+        flat = all_reduce(torch.cat([*(grad.reshape(-1) for grad in grads), votes]))
         parts = torch.split(flat, [*(p.numel() for p in parameters), 1])
         for p, part in zip(parameters, parts, strict=False):
             p.grad = part.view_as(p)
@@ -127,13 +132,13 @@ class DenseAdam:
 
     @torch.no_grad()
     def step(self, samples: int) -> None:
-        """One update with the mean gradient over `samples`; clears the gradients."""
+        """Update with the mean gradient over `samples` examples; clears the gradients."""
         for group in self._groups:
             learned = [p for p in group.parameters if p.grad is not None]
             if not learned:
                 continue
             grads = [p.grad for p in learned if p.grad is not None]
-            means, squares = ([of[p] for p in learned] for of in self._moments.values())
+            means, squares = ([moment[p] for p in learned] for moment in self._moments.values())
             torch._foreach_mul_(grads, 1.0 / samples)
             adam(
                 list[Tensor](learned),
@@ -154,7 +159,7 @@ class DenseAdam:
         self.clear()
 
     def weights(self, *, shared: bool) -> dict[str, Tensor]:
-        """Live parameters as "<role>.<name>": those of own fields, and the replicated ones if `shared`."""
+        """Live parameters by "<role>.<name>": of own fields, and replicated ones if `shared`."""
         return self._named({p: p.detach() for p in self.parameters}, shared)
 
     def state(self, *, shared: bool) -> dict[str, Tensor]:
@@ -168,9 +173,10 @@ class DenseAdam:
         return state
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Restores this rank's share of the states of all ranks put together.
+        """Restore this rank's share of the merged states of all ranks.
 
-        Raises MismatchError when the state is another model's.
+        Raises:
+            MismatchError: the state belongs to another model.
         """
         try:
             copy_named(self.state(shared=True), state)
@@ -184,21 +190,22 @@ class DenseAdam:
             step.copy_(state["adam.step"])
 
     def start_from(self, weights: Mapping[str, Tensor]) -> None:
-        """Copies those of its parameters that are named "<role>.<name>"; the moments stay as they are.
+        """Copy weights by "<role>.<name>" into parameters of the same name; the moments stay as they are.
 
-        Raises ValueError for one of another shape.
+        Raises:
+            ValueError: a weight has another shape than its parameter.
         """
         live = self.weights(shared=True)
         copy_named({name: tensor for name, tensor in live.items() if name in weights}, weights)
 
     def _named(self, tensors: Mapping[nn.Parameter, Tensor], shared: bool) -> dict[str, Tensor]:
-        """Tensors that belong to parameters, by exported name."""
+        """Tensors by the exported names of their parameters."""
         named: dict[str, Tensor] = {}
         for role, model in self.models.items():
             local, replicated = model.by_name({n: tensors[p] for n, p in model.named_parameters()})
-            if (near := self.near.get(role)) is not None:
-                replicated |= near.by_name(
-                    {n: tensors[p] for n, p in near.named_parameters() if n in near.local_axes}
+            if (other := self.sample_parallel.get(role)) is not None:
+                replicated |= other.by_name(
+                    {n: tensors[p] for n, p in other.named_parameters() if n in other.local_axes}
                 )[0]
             named |= {f"{role}.{name}": t for name, t in (local | (replicated if shared else {})).items()}
         if shared:
@@ -207,6 +214,6 @@ class DenseAdam:
         return named
 
     def replicated(self) -> dict[str, Tensor]:
-        """Live parameters that every rank has, as "<role>.<name>"."""
+        """Live parameters that every rank has, by "<role>.<name>"."""
         own = self.weights(shared=False)
         return {name: t for name, t in self.weights(shared=True).items() if name not in own}

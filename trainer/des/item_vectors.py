@@ -1,4 +1,4 @@
-"""Pre-rank vectors of items out of all ranks' tables: an item tower's partial results, summed over ranks."""
+"""Pre-rank vectors of items: partial results of the item tower, summed over the tables of all ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from livectr.kernels.errors import ConfigError
 from livectr.models.base import Columns, Gathered, Ragged
 from livectr.models.two_tower import TwoTower, TwoTowerModel
 from livectr.trainer.placement.placement import owners_by_key
-from livectr.trainer.tables.tiers import Tiers
 
 if TYPE_CHECKING:
     from livectr.trainer.des.step import DesStep
@@ -23,14 +22,17 @@ if TYPE_CHECKING:
 F32 = NDArray[np.float32]
 
 ITEM_CHUNK = 65_536
-"""Items per round, so that memory does not grow with the number of items."""
+"""Items at a time, so that memory does not grow with the number of items."""
 
 
 @torch.no_grad()
 def item_vectors(step: DesStep, features: Features) -> F32:
-    """Pre-rank vectors f32[n, out] of n items, whose features every rank brings alike. Collective.
+    """Pre-rank vectors f32[n, out] of n items. Collective; every rank passes the same items.
 
-    Only the item tower's fields are looked at; items that are not stored get their initial rows.
+    Only the item tower's fields are read. Items that are not in the tables get their initial rows.
+
+    Raises:
+        ConfigError: the pipeline has no two-tower pre-rank model.
     """
     model = step.models.get("prerank")
     if not isinstance(model, TwoTowerModel):
@@ -45,46 +47,46 @@ def item_vectors(step: DesStep, features: Features) -> F32:
 
 
 def _item_partial(step: DesStep, model: TwoTowerModel, items: Features) -> Tensor:
-    """The item tower's partial results f32[n, H₁] of the rows and dense features that live here."""
+    """Partial results f32[n, H] of the item tower, from the rows and dense features of this rank."""
     own = _held_keys(step, items)
-    if step.tiers is not None:
-        _bring_items(step, step.tiers, own)
+    _promote(step, own)
     (rows,) = step.front.infer(own.offsets, own.keys, own.rows)
-    if step.tiers is not None:
-        step.tiers.evict()
+    step.storage.evict()
     values = torch.from_numpy(rows).to(step.device)[..., step.slices["prerank"]]
     dense = torch.from_numpy(own.dense).to(step.device)
-    here = step.placement.dense_owner == step.rank
-    summed, near = step.route.summed(step.rank), step.route.near[0] + step.route.near[1]
-    at = [step.held.index(f) for f in summed]
-    found = model.item.partial(values[:, at], dense if here and not step.route.scatter else None)
+    dense_here = step.placement.dense_owner == step.rank
+    at = [step.held.index(f) for f in step.route.field_parallel(step.rank)]
+    partial = model.item.partial(values[:, at], dense if dense_here and not step.route.scatter else None)
     if not step.route.scatter:
-        return found
-    other = step.near_models["prerank"]
+        return partial
+    other = step.sample_parallel_models["prerank"]
     assert isinstance(other, TwoTowerModel)
-    mine = sorted((near.index(f), step.held.index(f)) for f in step.held if f in near)
-    columns = Columns(tuple(i for i, _ in mine), tuple(range(dense.shape[1])) if here else ())
-    return found + other.item.partial(values[:, [i for _, i in mine]], dense[:, list(columns.dense)], columns)
+    fields = step.route.sample_parallel[0] + step.route.sample_parallel[1]
+    here = sorted((fields.index(f), step.held.index(f)) for f in step.held if f in fields)
+    columns = Columns(tuple(i for i, _ in here), tuple(range(dense.shape[1])) if dense_here else ())
+    return partial + other.item.partial(
+        values[:, [i for _, i in here]], dense[:, list(columns.dense)], columns
+    )
 
 
 def _images(step: DesStep, items: Features) -> Gathered:
-    """The vectors of the content that the item tower looks at. Collective."""
+    """Vectors of the content that the item tower reads. Collective."""
     config, ams = step.configs["prerank"], step.ams
     assert isinstance(config, TwoTower)
-    found: dict[str, Ragged] = {}
-    for name, one in ({} if ams is None else ams.contents).items():
-        for number, field in one.fields.items():
+    images: dict[str, Ragged] = {}
+    for name, content in ({} if ams is None else ams.contents).items():
+        for number, field in content.fields.items():
             if ams is not None and field in config.item_images:
                 offsets, keys = items.field(number)
                 unique, index = np.unique(keys, return_inverse=True)
                 vectors = torch.from_numpy(ams.vectors(name, unique)[index]).to(step.device)
                 lists = torch.from_numpy(offsets.astype(np.int64)).to(step.device)
-                found[field] = Ragged(vectors, lists)
-    return Gathered(torch.empty(0), {}, None, found)
+                images[field] = Ragged(vectors, lists)
+    return Gathered(torch.empty(0), {}, None, images)
 
 
 def _held_keys(step: DesStep, items: Features) -> Features:
-    """The fields of which rows are here, those of tables that are split with this rank's keys only."""
+    """Fields whose rows are here; of a table that is split by key, only this rank's keys."""
     held = items.select_fields(step.held)
     kept = np.ones(len(held.keys), bool)
     for i, f in enumerate(step.held):
@@ -95,9 +97,12 @@ def _held_keys(step: DesStep, items: Features) -> Features:
     return replace(held, offsets=before[held.offsets], keys=held.keys[kept])
 
 
-def _bring_items(step: DesStep, tiers: Tiers, own: Features) -> None:
-    """The rows of items into memory, as far as they are stored."""
+def _promote(step: DesStep, own: Features) -> None:
+    """Put the stored rows of items into DRAM."""
+    storage = step.storage
+    if storage.tiers is None:
+        return
     parts: dict[str, list[NDArray[np.int64]]] = {}
     for i, f in enumerate(step.held):
         parts.setdefault(step.table_of[f], []).append(own.field(i)[1])
-    tiers.promote(tiers.prefetch({table: np.concatenate(keys) for table, keys in parts.items()}))
+    storage.promote(storage.prefetch({table: np.concatenate(keys) for table, keys in parts.items()}))

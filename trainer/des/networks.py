@@ -1,4 +1,4 @@
-"""A rank's networks: of the fields that it sums for everyone, and of the near fields of its own samples."""
+"""Networks of a rank: of its field-parallel fields, and of the sample-parallel fields of its own examples."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from livectr.trainer.des.route import Route
 
 @dataclass(frozen=True)
 class Networks:
-    """Role → network.
+    """Networks by role.
 
-    far: the own fields that travel as partial results, and `finish`. near: the near fields and all dense
-    features, on every rank; what it shares with `far` (all that is not of a field) is `far`'s own. There is
-    none where every rank finishes every sample. parameters: how many belong to each field of the
-    pipeline, where that is asked for.
+    Attributes:
+        field_parallel: own field-parallel fields, and `finish`
+        sample_parallel: sample-parallel fields and all dense features, on every rank; parameters that belong
+            to no field are those of `field_parallel`. Empty where every rank finishes every example
+        parameters: number of parameters that belong to each field of the pipeline; empty with the same rule
     """
 
-    far: dict[str, CTRModel]
-    near: dict[str, CTRModel]
+    field_parallel: dict[str, CTRModel]
+    sample_parallel: dict[str, CTRModel]
     parameters: tuple[int, ...]
 
 
@@ -35,37 +36,41 @@ def build_networks(
     seed: int,
     device: torch.device,
 ) -> Networks:
-    """The networks of a rank. Raises ValueError when a configuration names what does not exist."""
-    summed = [fields[f] for f in route.summed(rank)]
-    here = not route.scatter and route.placement.dense_owner == rank
-    far = {
-        role: config.build(fields, summed, dense_names, here, seed).to(device)
+    """Build the networks of a rank.
+
+    Raises:
+        ValueError: a configuration names a field or dense feature that does not exist.
+    """
+    own = [fields[f] for f in route.field_parallel(rank)]
+    dense_here = not route.scatter and route.placement.dense_owner == rank
+    field_parallel = {
+        role: config.build(fields, own, dense_names, dense_here, seed).to(device)
         for role, config in configs.items()
     }
     if not route.scatter:
-        return Networks(far, {}, ())
+        return Networks(field_parallel, {}, ())
     sizes = tuple(_parameters(configs, fields, dense_names, field) for field in fields)
-    local = [fields[f] for f in route.near[0] + route.near[1]]
-    near = {
-        role: config.build(fields, local, dense_names, True, seed).to(device)
+    everywhere = [fields[f] for f in route.sample_parallel[0] + route.sample_parallel[1]]
+    sample_parallel = {
+        role: config.build(fields, everywhere, dense_names, True, seed).to(device)
         for role, config in configs.items()
     }
-    for role, model in near.items():
-        _share(model, far[role])
-    return Networks(far, near, sizes)
+    for role, model in sample_parallel.items():
+        _share(model, field_parallel[role])
+    return Networks(field_parallel, sample_parallel, sizes)
 
 
 def _parameters(
     configs: Mapping[str, ModelConfig], fields: Sequence[str], dense_names: Sequence[str], field: str
 ) -> int:
-    """Parameters that belong to one field."""
+    """Number of parameters that belong to a field."""
     models = (config.build(fields, [field], dense_names, False, 0) for config in configs.values())
     return sum(tensor.numel() for model in models for tensor in model.local_state().values())
 
 
-def _share(model: CTRModel, with_: CTRModel) -> None:
-    """Makes the parameters of `model` that belong to no field those of another network."""
-    for name, parameter in with_.named_parameters():
-        if name not in with_.local_axes:
+def _share(model: CTRModel, source: CTRModel) -> None:
+    """Replace the parameters of `model` that belong to no field by those of `source`."""
+    for name, parameter in source.named_parameters():
+        if name not in source.local_axes:
             module, _, leaf = name.rpartition(".")
             setattr(model.get_submodule(module), leaf, parameter)

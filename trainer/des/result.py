@@ -1,4 +1,4 @@
-"""What a training step tells."""
+"""Result of a training step."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ F32 = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step saw and predicted before it learned, the same on every rank.
+    """Predictions of a step before it learned, the same on every rank. Examples are rank-major.
 
     Attributes:
         logits: role → f32[B], of the weights before the update
         label: f32[B]
-        loss: mean cross entropy that the step minimised, summed over roles; in the first step that of
-            the logits after the bias was moved (see the module's docstring)
-        rows: rows of each rank; row order is rank-major
+        loss: mean cross entropy that the step minimized, summed over roles; in the first step that of the
+            logits after the bias was moved (`trainer.des.step`)
+        rows: examples of each rank
     """
 
     logits: dict[str, F32]
@@ -31,7 +31,7 @@ class StepResult:
     rows: tuple[int, ...] = field(default=())
 
     def own(self, rank: int) -> slice:
-        """Where a rank's own rows are."""
+        """Slice of a rank's own examples."""
         start = sum(self.rows[:rank])
         return slice(start, start + self.rows[rank])
 

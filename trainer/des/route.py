@@ -1,18 +1,19 @@
-"""How a field's share of a sample gets from the rank that holds it to the one that finishes the sample.
+"""Field exchange: how a field's share of an example reaches the rank that finishes the example.
 
-    partial   the owner reads the rows of all B samples, computes partial results and sends these (DES §4)
-    vectors   the owner reads and pools the rows, and sends the field's vector to each sample's own rank
-    rows      a sample's own rank asks the owner for the rows of its unique keys, and pools them itself
+    partial   the owner reads the rows of all B examples and sends its partial results (DES §4)
+    vectors   the owner reads and pools the rows, and sends the pooled vector to each example's own rank
+    rows      an example's own rank requests the rows of its unique keys from the owner, and pools them itself
 
-All three are exact and synchronous. With ⊕ as an all-reduce every rank finishes every sample, and all fields
-are partial (those that a model gathers besides send their vectors to all). With ⊕ as a reduce-scatter a rank
-finishes its own samples; fields that a model gathers are then vectors or rows, and the other fields what
-`trainer.placement.exchange_cost` finds cheapest.
+All three are exact and synchronous. With ⊕ as an all-reduce every rank finishes every example, and every
+field is `partial`; vectors that a model gathers besides go to all ranks. With ⊕ as a reduce-scatter a rank
+finishes its own examples. Fields that a model gathers are then `vectors` or `rows`; for the other fields
+`trainer.placement.exchange_cost` finds the cheapest exchange.
 
-The rows of a table that is split by key are on all ranks: its fields travel as rows, and what a rank asks for
-goes to the owner of each key.
+The rows of a table that is split by key are on all ranks. Its fields are `rows`, and each key is requested
+from its owner.
 
-A field that is not partial is *near*: its part of the first layer is on every rank, as shared parameters are.
+A `partial` field is field-parallel: the owner computes its part of the first layer for all B examples. The
+others are sample-parallel: their part of the first layer is on every rank, as shared parameters are.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from livectr.trainer.step_settings import FieldExchange, Mode
 
 @dataclass(frozen=True)
 class Route:
-    """The way of every field.
+    """Exchange of every field.
 
     Attributes:
-        placement: which rank holds which field
+        placement: rank of each field
         tables: table of each field
-        travel: by field
-        scatter: whether a rank finishes its own samples only
+        field_exchange: exchange of each field
+        scatter: True where a rank finishes its own examples only (⊕ as a reduce-scatter)
         sequences: fields whose every vector is gathered
         pooled: fields whose pooled vector is gathered
-        dense: whether the dense features are gathered
-        common: the fields and dense features that groups of samples share
+        dense: True where the dense features are gathered
+        common: fields and dense features that the examples of a group share
     """
 
     placement: FieldPlacement
@@ -54,41 +55,42 @@ class Route:
 
     @property
     def world(self) -> int:
+        """N ranks."""
         return self.placement.world
 
-    def far(self, rank: int) -> tuple[int, ...]:
-        """Fields of a rank that it reads for the samples of all ranks, ascending."""
+    def read_by_owner(self, rank: int) -> tuple[int, ...]:
+        """Fields of a rank that it reads for the examples of all ranks (`partial`, `vectors`), ascending."""
         return tuple(f for f in self.placement.fields_of(rank) if self.field_exchange[f] != "rows")
 
-    def summed(self, rank: int) -> tuple[int, ...]:
-        """Fields of a rank that travel as partial results."""
+    def field_parallel(self, rank: int) -> tuple[int, ...]:
+        """Fields of a rank whose exchange is `partial`."""
         return tuple(f for f in self.placement.fields_of(rank) if self.field_exchange[f] == "partial")
 
     def vectors(self, rank: int) -> tuple[int, ...]:
-        """Fields of a rank that travel as vectors."""
+        """Fields of a rank whose exchange is `vectors`."""
         return tuple(f for f in self.placement.fields_of(rank) if self.field_exchange[f] == "vectors")
 
     @cached_property
     def rows(self) -> tuple[int, ...]:
-        """All fields that travel as rows; those of a table follow each other."""
-        found = [f for f, field_exchange in enumerate(self.field_exchange) if field_exchange == "rows"]
+        """All fields whose exchange is `rows`, sorted by table."""
+        found = [f for f, exchange in enumerate(self.field_exchange) if exchange == "rows"]
         order = {table: i for i, table in enumerate(dict.fromkeys(self.tables))}
         return tuple(sorted(found, key=lambda f: (order[self.tables[f]], f)))
 
     @cached_property
     def row_tables(self) -> tuple[str, ...]:
-        """The tables of `rows`, in its order."""
+        """Tables of `rows`, in its order."""
         return tuple(dict.fromkeys(self.tables[f] for f in self.rows))
 
     @cached_property
-    def asks(self) -> tuple[tuple[str, int], ...]:
-        """Of whom rows of `row_tables` are asked for, in that order: (table, rank); a table that is split by
-        key is there once for each rank."""
+    def row_sources(self) -> tuple[tuple[str, int], ...]:
+        """(table, rank) pairs that rows are requested from, in the order of `row_tables`; a table that is
+        split by key has a pair for each rank."""
         return tuple((table, rank) for table in self.row_tables for rank in self._holders(table))
 
-    def asked(self, rank: int) -> tuple[str, ...]:
-        """The tables of `asks` of a rank, in that order."""
-        return tuple(table for table, holder in self.asks if holder == rank)
+    def requested_tables(self, rank: int) -> tuple[str, ...]:
+        """Tables of `row_sources` of a rank, in that order."""
+        return tuple(table for table, holder in self.row_sources if holder == rank)
 
     def _holders(self, table: str) -> Sequence[int]:
         if table in self.placement.split:
@@ -96,22 +98,26 @@ class Route:
         return (self.placement.owner[self.tables.index(table)],)
 
     @cached_property
-    def near(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """All fields that are not partial: the common ones, and the others. Rows come first, then the vectors
-        of each rank."""
+    def sample_parallel(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """All fields that are not `partial`: the common ones, and the others. `rows` come first, then the
+        `vectors` of each rank."""
         ordered = [*self.rows, *(f for r in range(self.world) for f in self.vectors(r))]
         common = tuple(f for f in ordered if f in self.common.fields)
         return common, tuple(f for f in ordered if f not in self.common.fields)
 
 
-def gathered(configs: Mapping[str, ModelConfig], fields: Sequence[str]) -> Gathers:
-    """What the models of a pipeline gather, put together. Raises ValueError for a field that is missing."""
+def gathers_of(configs: Mapping[str, ModelConfig], fields: Sequence[str]) -> Gathers:
+    """Union of the fields that the models of a pipeline gather.
+
+    Raises:
+        ValueError: a field is missing.
+    """
     wanted = [config.gathers(fields) for config in configs.values()]
     return Gathers(
-        tuple(dict.fromkeys(name for one in wanted for name in one.pooled)),
-        tuple(dict.fromkeys(name for one in wanted for name in one.sequences)),
-        any(one.dense for one in wanted),
-        tuple(dict.fromkeys(name for one in wanted for name in one.content)),
+        tuple(dict.fromkeys(name for gathers in wanted for name in gathers.pooled)),
+        tuple(dict.fromkeys(name for gathers in wanted for name in gathers.sequences)),
+        any(gathers.dense for gathers in wanted),
+        tuple(dict.fromkeys(name for gathers in wanted for name in gathers.content)),
     )
 
 
@@ -125,23 +131,32 @@ def route(
     field_exchange: Sequence[FieldExchange] | None = None,
     common: Common = Common(),  # noqa: B008, frozen
 ) -> Route:
-    """The route of a pipeline's fields.
+    """Route of a pipeline's fields.
 
-    travel: of each field; None: partial wherever that is possible. Fields that are gathered travel as rows
-    where `field_exchange` would make them partial; sequences, and fields of tables that are split by key,
-    always do.
+    A field that is gathered becomes `rows` where it would be `partial`. Sequences, and fields of tables that
+    are split by key, are always `rows`.
 
-    Raises ConfigError for a travel or a placement that the mode does not know.
+    Args:
+        placement: rank of each field.
+        fields: names, in the order of the pipeline.
+        tables: table of each field.
+        gathers: fields that the models gather.
+        mode: how ⊕ is run.
+        field_exchange: of each field; None: `partial` wherever that is possible.
+        common: fields and dense features that the examples of a group share.
+
+    Raises:
+        ConfigError: the mode does not know this exchange or placement.
     """
     scatter = mode == "reducescatter" and placement.world > 1
     at = {name: f for f, name in enumerate(fields)}
     sequences = tuple(at[name] for name in gathers.sequences)
     pooled = tuple(at[name] for name in gathers.pooled)
     chosen: list[FieldExchange] = list(field_exchange or ["partial"] * len(fields))
-    if not scatter and any(one != "partial" for one in chosen) and placement.world > 1:
+    if not scatter and any(exchange != "partial" for exchange in chosen) and placement.world > 1:
         raise ConfigError(
-            "with aggregate='allreduce' every field travels as partial results; "
-            "vectors and rows need aggregate='reducescatter'"
+            "with aggregate='allreduce' the field exchange of every field is 'partial'; "
+            "'vectors' and 'rows' need aggregate='reducescatter'"
         )
     if not scatter and placement.split and placement.world > 1:
         raise ConfigError(

@@ -50,7 +50,7 @@ class CostModel:
     parameters: Sequence[int]
     width: int = 4
 
-    def near(self, measured: Measured) -> dict[FieldExchange, NDArray[np.float64]]:
+    def sample_parallel(self, measured: Measured) -> dict[FieldExchange, NDArray[np.float64]]:
         """Bytes f64[F] of each field as vectors, and as rows."""
         n, w = self.world, self.width
         share = (n - 1) / n
@@ -64,15 +64,15 @@ class CostModel:
         """Bytes of the partial results, whatever the number of partial fields."""
         return 2.0 * self.width * (self.world - 1) * measured.samples * self.partial
 
-    def cheapest(self, measured: Measured, near: Collection[int] = ()) -> list[FieldExchange]:
+    def cheapest(self, measured: Measured, never_partial: Collection[int] = ()) -> list[FieldExchange]:
         """The way of each field that sends fewest bytes; fields of `near` cannot be partial."""
-        found = self.near(measured)
+        found = self.sample_parallel(measured)
         best: list[FieldExchange] = [
             "vectors" if v < r else "rows" for v, r in zip(found["vectors"], found["rows"], strict=True)
         ]
         cost = np.minimum(found["vectors"], found["rows"])
         saved = cost - measured.keys * (self.world - 1) / self.world
-        partial = [f for f in np.flatnonzero(saved > 0).tolist() if f not in near]
+        partial = [f for f in np.flatnonzero(saved > 0).tolist() if f not in never_partial]
         if saved[partial].sum() > self.fixed(measured):
             for f in partial:
                 best[f] = "partial"
@@ -80,7 +80,7 @@ class CostModel:
 
     def bytes(self, measured: Measured, field_exchange: Sequence[FieldExchange]) -> float:
         """Bytes that these ways send, without what any way sends: sizes, scores, the rest of the networks."""
-        found = self.near(measured)
+        found = self.sample_parallel(measured)
         total = self.fixed(measured) if "partial" in field_exchange else 0.0
         for f, way in enumerate(field_exchange):
             if way == "partial":

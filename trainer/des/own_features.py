@@ -1,0 +1,128 @@
+"""Own examples by field, and the unique keys whose rows they request."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from livectr.ingest.common_features import CommonFeatures
+from livectr.ingest.plan.features import Features
+from livectr.kernels.keys.unique import unique_segments
+from livectr.trainer.comm.key_codec import Segments
+from livectr.trainer.des.batch import F32, I32, I64, RequestedRows
+from livectr.trainer.des.route import Route
+from livectr.trainer.placement.placement import owners_by_key
+
+_NO_KEYS = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class OwnFeatures:
+    """Features of the own b examples.
+
+    Attributes:
+        offsets: i32[cells + 1] of each field
+        keys: i64[nnz] of each field
+        segments: the same as segments of a message, one a field
+        dense: f32[b, own] dense features that are not common
+        common: f32[groups, common] dense features
+        group_of: i32[b], group of each example; None where they are not grouped
+    """
+
+    offsets: list[I32]
+    keys: list[I64]
+    segments: Segments
+    dense: F32
+    common: F32
+    group_of: I32 | None
+
+
+class FeatureReader:
+    """Splits a rank's features by field. `dense_width`: dense features of the pipeline."""
+
+    def __init__(self, route: Route, dense_width: int) -> None:
+        self.route = route
+        self._fields = len(route.field_exchange)
+        self._own_dense = [d for d in range(dense_width) if d not in route.common.dense]
+        self._holders = [rank for _, rank in route.row_sources]
+        tables = [table for table, _ in route.row_sources]
+        self._source_of = [tables.index(route.tables[f]) for f in route.rows]
+        self._split = [route.tables[f] in route.placement.split for f in route.rows]
+
+    @property
+    def own_dense_width(self) -> int:
+        """Dense features that are not common."""
+        return len(self._own_dense)
+
+    def read_dense(self, features: Features) -> OwnFeatures:
+        """Dense features alone, by common and own; for a single rank, which exchanges no keys."""
+        dense, common = features.dense, list(self.route.common.dense)
+        own = np.ascontiguousarray(dense[:, self._own_dense]) if common else dense
+        return OwnFeatures([], [], Segments.empty(0), own, np.ascontiguousarray(dense[:, common]), None)
+
+    def read(self, features: Features | CommonFeatures) -> OwnFeatures:
+        """Own features by field."""
+        if isinstance(features, Features):
+            split = self.read_dense(features)
+            parts_of = [(features, tuple(range(self._fields)))]
+            dense, group_of = (split.common, split.dense), None
+        else:
+            common = self.route.common.fields
+            own = tuple(f for f in range(self._fields) if f not in common)
+            parts_of = [(features.common, common), (features.own, own)]
+            dense, group_of = (features.common.dense, features.own.dense), features.index
+        offsets = [np.zeros(1, np.int32)] * self._fields
+        keys = [np.empty(0, np.int64)] * self._fields
+        segments: list[Segments] = []
+        order: list[int] = []
+        for part, fields in parts_of:
+            order += fields
+            if not part.rows:
+                segments.append(Segments.empty(len(fields)))
+                continue
+            segments.append(Segments.of(part.offsets, part.keys, part.rows))
+            for i, f in enumerate(fields):
+                offsets[f] = part.offsets[i * part.rows : (i + 1) * part.rows + 1]
+                keys[f] = part.keys[offsets[f][0] : offsets[f][-1]]
+        by_field = Segments.concat(segments).take(np.argsort(order))
+        return OwnFeatures(offsets, keys, by_field, dense[1], dense[0], group_of)
+
+    def request(self, own: OwnFeatures) -> tuple[RequestedRows, list[I64]]:
+        """Rows that own examples need, and the unique keys of each of `Route.row_sources`."""
+        fields, world = self.route.rows, self.route.world
+        if not fields:
+            return RequestedRows([], _NO_KEYS, (0,) * world), []
+        keys = np.concatenate([own.keys[f] for f in fields])
+        order, sizes = self._by_source([own.keys[f] for f in fields])
+        unique = unique_segments(keys if order is None else keys[order], np.r_[0, np.cumsum(sizes)])
+        requests = [unique.keys[a:b] for a, b in itertools.pairwise(unique.bounds)]
+        # Rows come rank by rank, and from each rank in the order of its tables.
+        by_rank = np.argsort(self._holders, kind="stable")
+        counts = np.diff(unique.bounds)
+        first = np.empty_like(counts)
+        first[by_rank] = np.cumsum(counts[by_rank]) - counts[by_rank]
+        places = (unique.index + np.repeat(first, sizes)).astype(np.int64)
+        index = places
+        if order is not None:
+            index = np.empty_like(places)
+            index[order] = places
+        received = np.bincount(self._holders, counts, minlength=world).astype(int)
+        lengths = [np.diff(own.offsets[f]) for f in fields]
+        return RequestedRows(lengths, index, tuple(received.tolist())), requests
+
+    def _by_source(self, keys: list[I64]) -> tuple[I64 | None, I64]:
+        """Order that sorts the keys of `Route.rows` by `Route.row_sources` (None: they are sorted), and the
+        number of keys of each source."""
+        count = len(self._holders)
+        if not any(self._split):
+            sizes = np.zeros(count, np.int64)
+            np.add.at(sizes, self._source_of, [len(part) for part in keys])
+            return None, sizes
+        parts = [
+            source + owners_by_key(part, self.route.world) if split else np.full(len(part), source)
+            for source, split, part in zip(self._source_of, self._split, keys, strict=True)
+        ]
+        sources = np.concatenate(parts).astype(np.min_scalar_type(count))
+        return np.argsort(sources, kind="stable"), np.bincount(sources, minlength=count)

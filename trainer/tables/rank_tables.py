@@ -1,0 +1,104 @@
+"""Tables of one rank in the memory that it has: DRAM alone, GPU over DRAM, or DRAM over SSD."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from livectr.ingest.language.policies import TablePolicy
+from livectr.kernels.errors import ConfigError
+from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
+from livectr.kernels.table.layout import RowLayout
+from livectr.kernels.table.table import DynamicTable, FieldTables
+from livectr.trainer.tables.gpu_tables import GpuTables
+from livectr.trainer.tables.tiers import Prefetched, Tiers
+
+I64 = NDArray[np.int64]
+
+
+class RankTables:
+    """Tables of one rank, by name.
+
+    Args:
+        names: this rank's tables.
+        layout: of their rows.
+        seed: of their initial rows.
+        tiers: rows in DRAM over rows on SSD; None: all in DRAM.
+        gpu: rows on the GPU over rows in DRAM; None: none there.
+        policies: of all tables, other ranks' too.
+        device: where the networks run.
+
+    Raises:
+        ConfigError: both `tiers` and `gpu` are given, or tables cannot be on this GPU.
+
+    Attributes:
+        tables: name → table of the host; read it after a `flush`
+        cache: rows on the GPU; None where there are none
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        layout: RowLayout,
+        seed: int,
+        tiers: Tiers | None,
+        gpu: GpuTables | None,
+        policies: Mapping[str, TablePolicy],
+        device: torch.device,
+    ) -> None:
+        if gpu is not None and tiers is not None:
+            raise ConfigError(
+                "rows cannot be on a GPU and on an SSD at once: leave out dram_bytes and spill, or set "
+                "gpu_rows to 0, so that tables are in host memory"
+            )
+        self.tiers = tiers
+        new_table = DynamicTable if tiers is None else tiers.table
+        self.tables: dict[str, DynamicTable] = {
+            name: new_table(layout, name=name, seed=seed) for name in names
+        }
+        self.cache: GpuCache | None = None if gpu is None else gpu.cache(self.tables, policies, device)
+
+    def front(
+        self, fields: Sequence[tuple[str, str]], blocks: Sequence[int] | None = None
+    ) -> FieldTables | CachedFields:
+        """Reader of these (name, table) fields; `blocks`: number of the output block of each."""
+        if self.cache is not None:
+            return CachedFields(self.cache, fields, blocks)
+        tables = {table: self.tables[table] for _, table in fields}
+        return FieldTables(tables, fields, blocks)
+
+    def prefetch(self, keys: Mapping[str, I64]) -> Prefetched | None:
+        """Start to read rows from SSD, by table; None without tiers."""
+        return None if self.tiers is None else self.tiers.prefetch(keys)
+
+    def promote(self, prefetched: Prefetched | None) -> None:
+        """Put prefetched rows into DRAM."""
+        if self.tiers is not None and prefetched is not None:
+            self.tiers.promote(prefetched)
+
+    def evict(self) -> None:
+        """Move the least recently used rows to SSD, if DRAM is over its budget."""
+        if self.tiers is not None:
+            self.tiers.evict()
+
+    def set_rate(self, factor: float, prefix: str) -> None:
+        """Multiply the learning rates of all segments whose names begin with `prefix`."""
+        for table in self.tables.values():
+            table.set_rate(factor, prefix)
+
+    def flush(self) -> None:
+        """Write changed rows of the GPU to the host's tables, before these are marked or read."""
+        if self.cache is not None:
+            self.cache.flush()
+
+    def drop(self) -> None:
+        """Forget the rows on the GPU, after the host's tables were filled from a checkpoint."""
+        if self.cache is not None:
+            self.cache.drop()
+
+    def erase(self, table: str, keys: I64) -> int:
+        """Erase keys of a table from GPU and host; returns how many were there."""
+        return self.tables[table].erase(keys) if self.cache is None else self.cache.erase(table, keys)

@@ -1,22 +1,7 @@
-"""CTR networks as DES sub-operators; the trainer and the servers run the same ones.  Imports torch only."""
+"""CTR networks as DES sub-operators; the trainer and the servers run the same code. Imports torch only."""
 
 from livectr.models.autoint import AutoInt
-from livectr.models.base import (
-    CTRModel,
-    Gathered,
-    Gathers,
-    ModelConfig,
-    OptimiserSpec,
-    Ragged,
-    Schedule,
-    SegmentSpec,
-    adagrad,
-    adam,
-    decay,
-    ftrl,
-    rowwise_adagrad,
-    sgd,
-)
+from livectr.models.base import CTRModel, Gathered, Gathers, ModelConfig, Ragged, SegmentSpec
 from livectr.models.dcn import DCN
 from livectr.models.deepfm import DeepFM
 from livectr.models.dicm import DICM
@@ -26,6 +11,7 @@ from livectr.models.dnn import DNN
 from livectr.models.embedding import EmbeddingModel, SubModel, TextProjection
 from livectr.models.flen import FLEN
 from livectr.models.fm import FM
+from livectr.models.learning import OptimiserSpec, Schedule, adagrad, adam, decay, ftrl, rowwise_adagrad, sgd
 from livectr.models.lr import LR
 from livectr.models.pnn import PNN
 from livectr.models.two_tower import TwoTower

@@ -1,17 +1,17 @@
-"""Behavior images of a user → one vector f32[B, width] (DICM, Ge et al. 2018, §5.2 and Fig. 3).
+"""Pooling of a user's behavior images to a vector f32[B, width] (DICM, Ge et al. 2018, §5.2 and Fig. 3).
 
 | name | of the behavior images e_1 … e_n | width |
 |---|---|---|
 | concat | [e_n, e_{n−1} …], the newest first, padded with zeros or cut to a length | length · W |
-| sum, max | Σ_i e_i, and number by number the largest | W |
+| sum, max | Σ_i e_i; elementwise maximum | W |
 | attentive | Σ_i a(e_i, ad image) e_i | W |
 | multi_query_attentive | [Σ_i a(e_i, ad image) e_i, Σ_i a'(e_i, P ad ID) e_i] | 2 W |
 
-W: `image_dim`.  Lists come oldest first; an empty one gives zeros.
+W: `image_dim`.  Lists come oldest first; an empty list gives zeros.
 
 Deviations: the paper has no equation of its attention and cites DIN's, so a is DIN's activation unit
-(`models.attention`): PReLU, no softmax. That unit subtracts and multiplies e and its query, and an ID's
-vector is of another space, often of another length, so a learned matrix P takes it to the images'.
+(`models.attention`): PReLU, no softmax. That unit subtracts and multiplies e and its query. The vector of an
+ID is of another space, often of another length, so a learned matrix P projects it into the images' space.
 Where ad images take no part (behavior images alone, Table 3), `multi_query_attentive` has the channel of
 the ad's ID only.
 """
@@ -34,18 +34,30 @@ AGGREGATORS: tuple[str, ...] = get_args(AggregatorName)
 
 
 class Aggregator(nn.Module):
-    """Attributes: width, of what it gives."""
+    """Pooling of behavior images.
+
+    Attributes:
+        width: W', float32 values of the result.
+    """
 
     width: int
 
     def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
-        """Behavior images f32[nnz, W] in lists, ad image f32[B, W], vector of the ad's ID f32[B, K] →
-        f32[B, width]; it looks at no query that its name has not."""
+        """Pools the behavior images; queries that the aggregator does not have are not read.
+
+        Args:
+            behaviors: lists of f32[nnz, W].
+            ad_image: f32[B, W], or None.
+            ad: f32[B, K], vector of the ad's ID, or None.
+
+        Returns:
+            f32[B, width].
+        """
         raise NotImplementedError
 
 
 class Concat(Aggregator):
-    """The `length` newest, side by side."""
+    """Concatenation of the `length` newest images."""
 
     def __init__(self, image_dim: int, length: int) -> None:
         super().__init__()
@@ -57,7 +69,7 @@ class Concat(Aggregator):
 
 
 class Sum(Aggregator):
-    """Σ e."""
+    """Sum of the images."""
 
     def __init__(self, image_dim: int) -> None:
         super().__init__()
@@ -69,7 +81,7 @@ class Sum(Aggregator):
 
 
 class Max(Sum):
-    """The largest of each number."""
+    """Elementwise maximum of the images."""
 
     def forward(self, behaviors: Ragged, ad_image: Tensor | None, ad: Tensor | None) -> Tensor:
         """See `Aggregator.forward`."""
@@ -77,7 +89,9 @@ class Max(Sum):
 
 
 class Attentive(Aggregator):
-    """One channel a query: the ad's image (`by_image`), and its ID's vector of `id_dim` float32 unless 0."""
+    """Attention with a channel per query: the ad's image (`by_image`), and its ID's vector if `id_dim` is
+    above 0.
+    """
 
     def __init__(
         self, image_dim: int, attention: tuple[int, ...], seed: int, *, by_image: bool, id_dim: int
@@ -118,9 +132,19 @@ def aggregator(
     seed: int,
     ad_image: bool = True,
 ) -> Aggregator:
-    """The aggregator of that name. length: of `concat`. ad_image: whether ad images take part.
+    """Builds an aggregator by name.
 
-    Raises ValueError for an unknown name, and for `attentive` without ad images.
+    Args:
+        name: a row of the module's table.
+        image_dim: W, float32 values of an image's vector.
+        id_dim: K, float32 values of an ID's vector.
+        length: images that `concat` keeps.
+        attention: units of the hidden layers of an activation unit.
+        seed: seed of the initial values.
+        ad_image: ad images take part.
+
+    Raises:
+        ValueError: an unknown name, or `attentive` without ad images.
     """
     if name == "concat":
         return Concat(image_dim, length)

@@ -1,4 +1,4 @@
-"""The local activation unit of DIN (Zhou et al., KDD 2018): a list of vectors, looked at from a query.
+"""Local activation unit of DIN (Zhou et al., KDD 2018): attention pooling of a list of vectors by a query.
 
     pooled = Σ_b a(v_b, q) v_b                     the weights need not sum to 1
     a = MLP([v_b, q, v_b − q, v_b ∘ q])            with PReLU
@@ -7,11 +7,10 @@ The first layer is split, with blocks W_v, W_q, W_d, W_p of its matrix:
 
     [v, q, v − q, v ∘ q] W = v (W_v + W_d) + (v ∘ q) W_p + q (W_q − W_d)
 
-so that the last term is computed once a sample. On a CPU the whole unit is one kernel
-(`kernels.network.attention`):
-what its layers make of a list never leaves the cache. Written as products of matrices, most of the time goes
-into copies of [nnz, H]. The kernel computes in the number type that it is given, whatever `models.precision`
-says.
+so that the last term is computed once per example. On a CPU the unit is a fused kernel
+(`kernels.network.attention`), whose intermediate results never leave the cache. As matrix products, most of
+the time goes into copies of [nnz, H]. The kernel computes in the type of its arguments, whatever
+`models.precision` says.
 """
 
 from __future__ import annotations
@@ -32,8 +31,9 @@ from livectr.models.ragged import list_sum, per_vector
 
 
 class ActivationUnit(nn.Module):
-    """a(v, q) of vectors of `dim` float32: hidden layers of the `widths`, each of their units with a slope of
-    PReLU that starts at ¼."""
+    """Activation unit a(v, q) of vectors of `dim` float32; hidden layers of `widths` units with PReLU slopes
+    from ¼.
+    """
 
     def __init__(self, name: str, dim: int, widths: Sequence[int], seed: int) -> None:
         super().__init__()
@@ -43,7 +43,15 @@ class ActivationUnit(nn.Module):
         self.slopes = nn.ParameterList(torch.full((b,), 0.25) for b in widths)
 
     def forward(self, seen: Ragged, query: Tensor) -> Tensor:
-        """Lists of vectors f32[nnz, K], query f32[B, K] → Σ a(v, q) v, f32[B, K]; 0 for an empty list."""
+        """Pools lists of vectors by queries.
+
+        Args:
+            seen: lists of f32[nnz, K].
+            query: f32[B, K].
+
+        Returns:
+            Σ a(v, q) v, f32[B, K]; 0 for an empty list.
+        """
         attended = fused if self.slopes and seen.values.device.type == "cpu" else composed
         return attended(seen, query, list(self.weights), list(self.biases), list(self.slopes))
 
@@ -55,9 +63,17 @@ def composed(
     biases: Sequence[Tensor],
     slopes: Sequence[Tensor],
 ) -> Tensor:
-    """Lists of f32[nnz, K], query f32[B, K] → pooled f32[B, K], of torch's operations.
+    """Activation unit of torch operations.
 
-    weights f32[4 K, H₁], f32[H₁, H₂] … f32[H_L, 1]; biases f32[H₁] … f32[1]; slopes f32[H₁] … f32[H_L].
+    Args:
+        seen: lists of f32[nnz, K].
+        query: f32[B, K].
+        weights: f32[4 K, H₁], f32[H₁, H₂] … f32[H_L, 1].
+        biases: f32[H₁] … f32[1].
+        slopes: f32[H₁] … f32[H_L].
+
+    Returns:
+        f32[B, K].
     """
     of_v, of_q, of_difference, of_product = weights[0].chunk(4)
     v, q = seen.values, per_vector(query, seen.offsets)
@@ -75,10 +91,10 @@ def fused(
     biases: Sequence[Tensor],
     slopes: Sequence[Tensor],
 ) -> Tensor:
-    """`composed` as one kernel of the host, for units with a hidden layer. f32 or f64, all alike; derivatives
-    are first ones only.
+    """Activation unit as a host kernel, for units with a hidden layer; arguments as of `composed`.
 
-    Without gradients, lists that are all the same are looked at where the first of them lies.
+    Arrays are f32 or f64, all alike; first derivatives only. Without gradients, lists that are all equal
+    (`Ragged.same`) are read from the place of the first.
     """
     parameters = torch.cat([one.reshape(-1) for one in (*weights, *biases, *slopes)])
     widths = tuple(len(slope) for slope in slopes)

@@ -1,4 +1,4 @@
-"""AutoInt (Song et al., CIKM 2019; DES Table 3): features attend to each other.
+"""AutoInt (Song et al., CIKM 2019; DES Table 3): multi-head self-attention between features.
 
 Tokens e_1 … e_M: the vector v_f of every field, and x_d v_d of every dense feature. Each layer, with heads h:
 
@@ -9,8 +9,8 @@ Tokens e_1 … e_M: the vector v_f of every field, and x_d v_d of every dense fe
 
 and with `deep`, AutoInt+: + MLP([v_1 … v_F, x_dense]).
 
-Sub-operators: only AutoInt+ has one, the first layer's block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ float32
-a sample, or none. Attention gets every field's vector (F·K float32 a sample, gathered) and the dense
+Sub-operators: only AutoInt+ has any, the first layer's block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ float32
+per example, or none. Attention needs every field's vector (F·K float32 per example, gathered) and the dense
 features; its weights are shared.
 
 Deviations: multi-valued fields are sum-pooled where the paper takes the mean; no dropout.
@@ -30,19 +30,45 @@ from livectr.models.base import (
     Gathered,
     Gathers,
     ModelConfig,
-    OptimiserSpec,
     Part,
     SegmentSpec,
-    adagrad,
     require_gathered,
 )
 from livectr.models.layers import MLP, FieldLinear, generator, matrix
+from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.products import product
 
 
 @dataclass(frozen=True)
 class AutoInt(ModelConfig):
-    """`layers` of self-attention with `heads` of `out` float32, on vectors of `dim`; `deep` may be ()."""
+    """AutoInt (Song et al., CIKM 2019, §4): self-attention over the vectors of all fields and dense features.
+
+    logit = b + uᵀ [e_1 … e_M] after the last layer, with `deep` + MLP([v_1 … v_F, x_dense]) (AutoInt+). Use
+    it where the model should learn which features meet. Do not use it with many fields or slow links: every
+    vector is gathered, and attention costs M² per layer.
+
+    Args:
+        dim: K, float32 values of a vector v.
+        layers: L, attention layers.
+        heads: heads of a layer.
+        out: float32 values of a head's output.
+        deep: units of the hidden layers of AutoInt+'s MLP; () for AutoInt.
+        optimiser: table optimiser of the vectors v.
+        init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: Adam's learning rate of the network's parameters.
+        schedule: learning rates over the number of batches.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import AutoInt, Gathered
+        >>> config = AutoInt(dim=8, layers=2, heads=2, out=4)
+        >>> fields = ("user", "ad")
+        >>> model = config.build(fields, fields, ("price",), dense_local=True, seed=1)
+        >>> values, dense = torch.zeros(4, len(fields), config.width), torch.zeros(4, 1)  # 4 examples
+        >>> gathered = Gathered(pooled=values, sequences={}, dense=dense)
+        >>> model.partial_size, model(values, dense, gathered).shape
+        (0, torch.Size([4]))
+    """
 
     dim: int = 16
     layers: int = 3
@@ -54,7 +80,7 @@ class AutoInt(ModelConfig):
     dense_lr: float = 2e-3
 
     def gathers(self, fields: Sequence[str]) -> Gathers:
-        """Every field's vector and the dense features."""
+        """Gathers every field's vector and the dense features."""
         return Gathers(pooled=tuple(fields), dense=True)
 
     def segments(self) -> tuple[SegmentSpec, ...]:
@@ -67,11 +93,11 @@ class AutoInt(ModelConfig):
 
 
 class AutoIntModel(CTRModel):
-    """S = H₁, or 0 without `deep`.
+    """Network of `AutoInt`; S = H₁, or 0 without `deep`.
 
     Attributes:
-        tokens: v_d of the dense features, f32[Dd, K]
-        output: u, f32[M·heads·out, 1]
+        tokens: v_d of the dense features, f32[Dd, K].
+        output: u, f32[M·heads·out, 1].
     """
 
     def __init__(self, config: AutoInt, part: Part) -> None:
@@ -119,7 +145,7 @@ class AutoIntModel(CTRModel):
 
 
 class SelfAttention(nn.Module):
-    """One layer: f32[B, M, W] → f32[B, M, heads·out]. Q, K, V and R are f32[W, heads·out]."""
+    """Self-attention layer f32[B, M, W] → f32[B, M, heads·out]. Q, K, V and R are f32[W, heads·out]."""
 
     def __init__(self, name: str, width: int, heads: int, out: int, seed: int) -> None:
         super().__init__()
@@ -137,5 +163,5 @@ class SelfAttention(nn.Module):
         return torch.relu(seen + product(x, self.residual))
 
     def _heads(self, x: Tensor) -> Tensor:
-        """f32[B, M, heads·out] → f32[B, heads, M, out]."""
+        """Splits f32[B, M, heads·out] into f32[B, heads, M, out]."""
         return x.reshape(*x.shape[:2], *self._split).transpose(1, 2)

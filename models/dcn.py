@@ -1,18 +1,18 @@
-"""Deep & Cross network (Wang et al., ADKDD 2017; DES Table 3 and Figure 6), all cross layers behind one ⊕.
+"""Deep & Cross network (Wang et al., ADKDD 2017; DES Table 3 and Figure 6), with a single ⊕.
 
     x_0 = [v_1 … v_F, x_dense]          x_{l+1} = x_0 (x_lᵀ w_l) + b_l + x_l          l = 0 … L − 1
     logit = b + x_Lᵀ w_L + MLP(x_0)     (w_L: the cross part's block of the output layer)
 
-DES §4 aggregates the scalar x_lᵀ w_l once a layer, L all-reduces one after the other. They need not wait for
-each other: by induction x_l = α_l x_0 + β_l, with numbers α_l and vectors β_l that no sample changes,
+DES §4 aggregates the scalar x_lᵀ w_l in each layer: L all-reduces in sequence. A single ⊕ suffices. By
+induction x_l = α_l x_0 + β_l, with a number α_l per example and a vector β_l of the parameters alone:
 
     β_0 = 0,  β_{l+1} = β_l + b_l          α_0 = 1,  α_{l+1} = α_l + α_l (x_0ᵀ w_l) + β_lᵀ w_l
 
-so that all a layer wants of the fields is c_l = x_0ᵀ w_l, of the sample, and d_l = β_lᵀ w_l, of the
-parameters. Both are sums over fields; α_0 … α_L and the logit α_L c_L + d_L follow from them.
+A layer therefore needs c_l = x_0ᵀ w_l of the example and d_l = β_lᵀ w_l of the parameters. Both are sums over
+fields; α_0 … α_L and the logit α_L c_L + d_L follow from them.
 
 Sub-operators: c_0 … c_L, d_1 … d_L (d_0 = 0) and the first layer's block product Σ_f v_f W_f (DES eq. 8); w_l
-and b_l live beside their field.  ⊕: H₁ + 2 L + 1 float32 a sample (d, equal in all samples, goes along).
+and b_l live beside their field.  ⊕: H₁ + 2 L + 1 float32 per example (d is equal in all examples).
 
 Deviations: one ⊕ for the paper's L, the same mathematics; no batch normalisation; multi-valued fields are
 sum-pooled.
@@ -25,23 +25,39 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from livectr.models.base import (
-    Columns,
-    CTRModel,
-    Gathered,
-    ModelConfig,
-    OptimiserSpec,
-    Part,
-    SegmentSpec,
-    adagrad,
-)
+from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
 from livectr.models.layers import MLP, FieldLinear, local_stack, select
+from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.products import affine, product
 
 
 @dataclass(frozen=True)
 class DCN(ModelConfig):
-    """`layers` cross layers beside an MLP of the `hidden` widths, both on vectors of `dim` float32."""
+    """Deep & Cross network (Wang et al., ADKDD 2017; DES Table 3).
+
+    x_{l+1} = x_0 (x_lᵀ w_l) + b_l + x_l beside an MLP, both on x_0 = [v_1 … v_F, x_dense]. Use it for crosses
+    of bounded degree at the cost of a few hundred parameters. Do not use it where pairs suffice: take
+    `DeepFM`.
+
+    Args:
+        dim: K, float32 values of a vector v.
+        layers: L, cross layers; the crosses have a degree of up to L + 1.
+        hidden: units of the MLP's hidden layers, H₁ first; at least one layer.
+        optimiser: table optimiser of the vectors v.
+        init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: Adam's learning rate of the network's parameters.
+        schedule: learning rates over the number of batches.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import DCN
+        >>> config = DCN(dim=8, layers=2, hidden=(32, 16))
+        >>> fields = ("user", "ad")
+        >>> model = config.build(fields, fields, ("price",), dense_local=True, seed=1)
+        >>> values = torch.zeros(4, len(fields), config.width)  # rows v of 4 examples
+        >>> model.partial_size, model(values, torch.zeros(4, 1)).shape
+        (37, torch.Size([4]))
+    """
 
     dim: int = 16
     layers: int = 3
@@ -60,7 +76,7 @@ class DCN(ModelConfig):
 
 
 class DCNModel(CTRModel):
-    """S = H₁ + (L + 1) + L."""
+    """Network of `DCN`; S = H₁ + (L + 1) + L."""
 
     def __init__(self, config: DCN, part: Part) -> None:
         super().__init__()
@@ -89,12 +105,12 @@ class DCNModel(CTRModel):
 
 
 class Cross(nn.Module):
-    """The cross layers' blocks of own fields and dense features.
+    """Cross layers' blocks of the rank's fields and dense features.
 
     Attributes:
-        weight: f32[F_local, K, L + 1], w_0 … w_L
-        bias: f32[F_local, K, L], b_0 … b_{L−1}
-        dense_weight, dense_bias: the same, f32[Dd, 1, ·], where the dense features live, else None
+        weight: f32[F_local, K, L + 1], w_0 … w_L.
+        bias: f32[F_local, K, L], b_0 … b_{L−1}.
+        dense_weight, dense_bias: f32[Dd, 1, ·] on the rank of the dense features, else None.
     """
 
     dense_weight: nn.Parameter | None
@@ -131,5 +147,5 @@ def _select(weight: Tensor, bias: Tensor, index: tuple[int, ...] | None) -> tupl
 
 
 def _constants(weight: Tensor, bias: Tensor) -> Tensor:
-    """d_1 … d_L f32[L] of blocks f32[n, K, L + 1] and f32[n, K, L]."""
+    """Computes d_1 … d_L f32[L] of blocks f32[n, K, L + 1] and f32[n, K, L]."""
     return (bias.cumsum(dim=2) * weight[..., 1:]).sum(dim=(0, 1))

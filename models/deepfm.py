@@ -3,7 +3,7 @@
     logit = b + Σ w + ½ (‖Σ_f v_f‖² − Σ_f ‖v_f‖²) + MLP([v_1 … v_F, x_dense])
 
 FM and MLP share the vectors v_f. Sub-operators: FM's (see `models.fm`) and the first layer's block product
-Σ_f v_f W_f (DES eq. 8), each rank holding the blocks of its own fields.  ⊕: H₁ + K + 1 float32 a sample.
+Σ_f v_f W_f (DES eq. 8); each rank holds the blocks of its fields.  ⊕: H₁ + K + 1 float32 per example.
 
 Deviations: multi-valued fields are sum-pooled before FM (see `models.fm`); dense features enter the MLP and
 the first order, not the second.
@@ -15,24 +15,39 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from livectr.models.base import (
-    Columns,
-    CTRModel,
-    Gathered,
-    ModelConfig,
-    OptimiserSpec,
-    Part,
-    SegmentSpec,
-    adagrad,
-    ftrl,
-)
+from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
 from livectr.models.fm import fm_finish, fm_partial
 from livectr.models.layers import MLP, FieldLinear, first_order
+from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 
 
 @dataclass(frozen=True)
 class DeepFM(ModelConfig):
-    """DeepFM with vectors of `dim` float32 and an MLP of the `hidden` widths (at least one)."""
+    """DeepFM (Guo et al., IJCAI 2017; DES Table 1): FM and MLP on the same vectors.
+
+    logit = b + Σ w + ½ (‖Σ_f v_f‖² − Σ_f ‖v_f‖²) + MLP([v_1 … v_F, x_dense]). Use it as the default: it
+    learns pairs and higher orders for the cost of `DNN`. Do not use it for lists of clicked items: `DIN`
+    weighs them by the shown ad.
+
+    Args:
+        dim: K, float32 values of a vector v.
+        hidden: units of the MLP's hidden layers, H₁ first; at least one layer.
+        optimiser: table optimiser of the vectors v.
+        first_order: table optimiser of the weights w.
+        init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: Adam's learning rate of the network's parameters.
+        schedule: learning rates over the number of batches.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import DeepFM
+        >>> config = DeepFM(dim=8, hidden=(32, 16))
+        >>> fields = ("user", "ad")
+        >>> model = config.build(fields, fields, ("price",), dense_local=True, seed=1)
+        >>> values = torch.zeros(4, len(fields), config.width)  # rows [w | v] of 4 examples
+        >>> model.partial_size, model(values, torch.zeros(4, 1)).shape
+        (41, torch.Size([4]))
+    """
 
     dim: int = 16
     hidden: tuple[int, ...] = (256, 128)
@@ -54,7 +69,7 @@ class DeepFM(ModelConfig):
 
 
 class DeepFMModel(CTRModel):
-    """S = H₁ + 1 + K."""
+    """Network of `DeepFM`; S = H₁ + 1 + K."""
 
     linear: nn.Parameter | None
 

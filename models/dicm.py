@@ -1,20 +1,20 @@
-"""Deep Image CTR Model (DICM, Ge et al. 2018, §3.3 and §5): images of the ad and of what the user clicked.
+"""Deep Image CTR Model (DICM, Ge et al. 2018, §3.3 and §5): images of the ad and of the user's clicked items.
 
-    images = [e_ad, Agg(e_1 … e_n; e_ad, v_ad)]          e: vectors of images, by the sub-model of the content
+    images = [e_ad, Agg(e_1 … e_n; e_ad, v_ad)]          e: vectors of images, by the content's sub-model
     lr:    logit = b + Σ w + Σ x u + images W
     mlp:   logit = b + MLP([v_1 … v_F, x_dense, images])
     din:   logit = b + MLP([v_1 … v_F, x_dense, interests, images])
 
 Agg: `models.aggregators`. The basic nets are `models.lr`, `models.dnn` and `models.din`, the latter two with
 PReLU (§7.2). Without images they are the paper's baselines, in which image ids are sparse fields as any other
-(§7.4); with images they keep them.
+(§7.4). With images they keep these fields.
 
-Sub-operators: those of the basic net over ID fields. What images add to the first layer has shared weights,
-and is added to what ⊕ gives.  ⊕: 1 (lr) or H₁ float32 a sample; besides, the ad image's vector, every
-behavior image's, and v_ad for `multi_query_attentive` are gathered.
+Sub-operators: those of the basic net over ID fields. The images' block of the first layer has shared weights,
+and is added after ⊕.  ⊕: 1 (lr) or H₁ float32 per example. The vectors of the ad's image and of every
+behavior image are gathered, and v_ad for `multi_query_attentive`.
 
 Deviations: those of the aggregators and of DIN. A row of the basic net lr has a vector v beside its weight
-only where `multi_query_attentive` takes v_ad for its query.
+only where `multi_query_attentive` uses v_ad as its query.
 """
 
 from __future__ import annotations
@@ -33,16 +33,14 @@ from livectr.models.base import (
     Gathered,
     Gathers,
     ModelConfig,
-    OptimiserSpec,
     Part,
     SegmentSpec,
-    adagrad,
-    ftrl,
     require_gathered,
 )
 from livectr.models.din import DIN, DINModel
 from livectr.models.dnn import DNN, DNNModel
 from livectr.models.layers import IMAGE_SCALE, generator, glorot
+from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 from livectr.models.lr import LRModel
 from livectr.models.products import affine
 from livectr.models.ragged import content, pooled_content
@@ -54,13 +52,47 @@ Images = Literal["none", "ad", "behaviors", "joint"]
 
 @dataclass(frozen=True)
 class DICM(ModelConfig):
-    """`ad_image` and `behavior_images` are fields of a content, `ad` is the field whose vector is the second
-    query.
+    """Deep Image CTR Model (Ge et al. 2018, §5): images of the ad and of the user's clicked items.
 
-    images: which of them take part (Table 3). image_dim: numbers of an image's vector, the `out` of the
-    content's sub-model. concat_length: of the aggregator `concat`. target, behaviors: pairs of ID fields as
-    DIN has them, for the basic net `din` only. dim: of ID vectors. hidden: the MLP's widths. attention: those
-    of all activation units. first_order: the optimiser of the weights of `lr`.
+    images = [e_ad, Agg(e_1 … e_n; e_ad, v_ad)] joins the first layer of a basic net (LR, MLP or DIN). Use it
+    where pictures drive clicks, and for new ads, whose ids no table knows yet. Do not use it without stored
+    image features: a content store is needed beside the log.
+
+    Args:
+        ad_image: field of the ad's image ids.
+        behavior_images: field of the image ids of the user's clicked items, oldest first.
+        ad: field whose vector is the second query of `multi_query_attentive`.
+        aggregator: pooling of the behavior images: "concat", "sum", "max", "attentive" or
+            "multi_query_attentive" (§5.2).
+        basic: basic net, "lr", "mlp" or "din".
+        images: images that take part (Table 3): "none", "ad", "behaviors" or "joint".
+        target: target fields of the basic net `din`, as of `DIN`.
+        behaviors: behavior fields of the basic net `din`, as of `DIN`.
+        image_dim: W, float32 values of an image's vector; the `out` of the content's sub-model.
+        concat_length: images that `concat` keeps.
+        dim: K, float32 values of an ID's vector v.
+        hidden: units of the MLP's hidden layers, H₁ first; at least one layer.
+        attention: units of the hidden layers of all activation units.
+        optimiser: table optimiser of the vectors v.
+        first_order: table optimiser of the weights w of the basic net `lr`.
+        init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: Adam's learning rate of the network's parameters.
+        schedule: learning rates over the number of batches.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import DICM, Gathered, Ragged
+        >>> images = {"ad_image": "image", "behavior_images": "clicked", "image_dim": 3}
+        >>> config = DICM(**images, ad="ad", aggregator="sum")
+        >>> fields = ("user", "ad", "image", "clicked")
+        >>> model = config.build(fields, fields, (), dense_local=False, seed=1)
+        >>> values = torch.zeros(2, len(fields), config.width)  # rows v of 2 examples
+        >>> shown = Ragged(torch.zeros(2, 3), torch.tensor([0, 1, 2]))  # an image per ad
+        >>> clicked = Ragged(torch.zeros(5, 3), torch.tensor([0, 5, 5]))  # 5 clicked images, none
+        >>> content = {"image": shown, "clicked": clicked}
+        >>> gathered = Gathered(pooled=values[:, :0], sequences={}, content=content)
+        >>> model.partial_size, model(values, None, gathered).shape
+        (256, torch.Size([2]))
     """
 
     ad_image: str
@@ -102,7 +134,11 @@ class DICM(ModelConfig):
             self.din()  # raises
 
     def din(self) -> DIN:
-        """The basic net `din`. Raises ValueError where its pairs of fields are of no use."""
+        """Settings of the basic net `din`.
+
+        Raises:
+            ValueError: its pairs of fields are wrong.
+        """
         try:
             return DIN(
                 target=self.target,
@@ -117,21 +153,21 @@ class DICM(ModelConfig):
 
     @property
     def with_ad(self) -> bool:
-        """Whether the ad's image takes part."""
+        """True if the ad's image takes part."""
         return self.images in ("ad", "joint")
 
     @property
     def with_behaviors(self) -> bool:
-        """Whether the behaviors' images take part."""
+        """True if the behaviors' images take part."""
         return self.images in ("behaviors", "joint")
 
     @property
     def by_id(self) -> bool:
-        """Whether behavior images are looked at from the ad's ID."""
+        """True if the ad's ID is a query of the behavior images."""
         return self.with_behaviors and self.aggregator == "multi_query_attentive"
 
     def segments(self) -> tuple[SegmentSpec, ...]:
-        """Row: v f32[K]; of the basic net lr w f32[1], and v where the ad's ID is a query."""
+        """Row: v f32[K]; of the basic net lr w f32[1], and v only where the ad's ID is a query."""
         v = SegmentSpec("v", self.dim, self.optimiser, self.init_scale)
         if self.basic != "lr":
             return (v,)
@@ -139,12 +175,12 @@ class DICM(ModelConfig):
         return (w, v) if self.by_id else (w,)
 
     def check(self, fields: Sequence[str], dense_names: Sequence[str]) -> None:
-        """See `ModelConfig.check`; names that take no part in this variant must be right as well."""
+        """Checks names as `ModelConfig.check` does, also names that this variant does not use."""
         names = (self.ad_image, self.behavior_images, self.ad, *self.target, *self.behaviors)
         check_fields(self, names, fields)
 
     def gathers(self, fields: Sequence[str]) -> Gathers:
-        """Images' vectors, the ad's where it is a query, and what the basic net gathers."""
+        """Gathers the images' vectors, the ad's vector as a query, and the inputs of the basic net."""
         basic = self.din().gathers(fields) if self.basic == "din" else Gathers()
         ad = (self.ad,) if self.by_id and self.ad not in basic.pooled else ()
         content = [(self.ad_image, self.with_ad), (self.behavior_images, self.with_behaviors)]
@@ -158,9 +194,11 @@ class DICM(ModelConfig):
 
 
 class ImageLayer(nn.Module):
-    """What images add to a first layer of `hidden` units: images W.
+    """Images' block of a first layer with `hidden` units: images W.
 
-    Attributes: weight, W f32[width, H]. aggregator: None where behavior images take no part.
+    Attributes:
+        weight: W, f32[width, H].
+        aggregator: pooling of the behavior images; None where they take no part.
     """
 
     aggregator: Aggregator | None
@@ -189,7 +227,7 @@ class ImageLayer(nn.Module):
         self.weight = nn.Parameter(IMAGE_SCALE * weight)
 
     def forward(self, aggregated: Tensor, seen: Gathered) -> Tensor:
-        """The first layer's product f32[B, H] without images → with them."""
+        """Adds the images' block to a first layer's product f32[B, H]."""
         inputs, ad_image = [], None
         if self._ad_image is not None:
             ad_image = pooled_content(seen, self._ad_image)
@@ -201,12 +239,12 @@ class ImageLayer(nn.Module):
 
 
 class _WithImages(CTRModel):
-    """Mixed into a basic net: `finish` adds what images say to the first layer."""
+    """Mixin of a basic net: `finish` adds the images' block to the first layer."""
 
     images: ImageLayer | None
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
-        """See `CTRModel.finish`."""
+        """Computes the logits f32[B]; see `CTRModel.finish`."""
         if self.images is not None:
             aggregated = self.images(aggregated, require_gathered(gathered))
         return super().finish(aggregated, gathered)
@@ -217,7 +255,7 @@ def _images(config: DICM, part: Part, hidden: int) -> ImageLayer | None:
 
 
 class DICMOnLR(_WithImages, LRModel):
-    """S = 1."""
+    """DICM on LR; S = 1."""
 
     def __init__(self, config: DICM, part: Part) -> None:
         LRModel.__init__(self, part)
@@ -229,7 +267,7 @@ class DICMOnLR(_WithImages, LRModel):
 
 
 class DICMOnDNN(_WithImages, DNNModel):
-    """S = H₁."""
+    """DICM on DNN; S = H₁."""
 
     def __init__(self, config: DICM, part: Part) -> None:
         basic = DNN(dim=config.dim, hidden=config.hidden, activation="prelu")
@@ -238,7 +276,7 @@ class DICMOnDNN(_WithImages, DNNModel):
 
 
 class DICMOnDIN(_WithImages, DINModel):
-    """S = H₁. The targets' vectors are the first of those gathered, where DIN looks for them."""
+    """DICM on DIN; S = H₁. The targets' vectors come first among the gathered vectors, as DIN expects."""
 
     def __init__(self, config: DICM, part: Part) -> None:
         DINModel.__init__(self, config.din(), part)

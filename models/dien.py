@@ -1,4 +1,4 @@
-"""Deep Interest Evolution Network (Zhou et al., AAAI 2019; DES Table 3): interests that move with time.
+"""Deep Interest Evolution Network (Zhou et al., AAAI 2019; DES Table 3): recurrent interests with attention.
 
 Behaviors v_1 … v_T, oldest first, and the target v_t (h_0 = g_0 = 0):
 
@@ -9,11 +9,11 @@ Behaviors v_1 … v_T, oldest first, and the target v_t (h_0 = g_0 = 0):
 
     GRU, AUGRU:  u = σ(x W_u + s U_u + b_u), r = σ(x W_r + s U_r + b_r), s̃ = tanh(x W_s + r ∘ (s U_s) + b_s)
 
-The rest, the pairs of fields, the sub-operators and what is gathered: `models.interest`; in DES Table 3 "same
-as DNN".  ⊕: H₁ float32 a sample; gathered: K for each target and each behavior.
+`models.interest` has the rest: the pairs of fields, the sub-operators and the gathered vectors; in DES Table
+3 "same as DNN".  ⊕: H₁ float32 per example; gathered: K for each target and each behavior.
 
 Deviations: no auxiliary loss (it needs sampled negatives and clicks of the same session); each pair of fields
-has its own GRUs, in place of joined vectors.
+has its own GRUs, instead of joined vectors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,36 @@ from livectr.models.ragged import padded
 
 @dataclass(frozen=True)
 class DIEN(InterestConfig):
-    """GRUs of `state` units, an MLP of the `hidden` widths, vectors of `dim` float32."""
+    """Deep Interest Evolution Network (Zhou et al., AAAI 2019, §4): GRU and AUGRU over a user's behaviors.
+
+    interest = g_T of an AUGRU over h_1 … h_T, weighted by softmax_t(h_t W v_target). Use it where the order
+    of a user's clicks matters. Do not use it for long lists at low latency: the steps of a GRU run in
+    sequence; `DIN` pools all behaviors at once.
+
+    Args:
+        target: field of the scored item for each field of `behaviors`; a pair shares a table.
+        behaviors: sequence fields, oldest item first.
+        dim: K, float32 values of a vector v.
+        hidden: units of the MLP's hidden layers, H₁ first; at least one layer.
+        optimiser: table optimiser of the vectors v.
+        init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: Adam's learning rate of the network's parameters.
+        state: units of a GRU's state, and float32 values of an interest.
+        activation: "relu" or "prelu" (a learned slope per unit) of the MLP.
+        schedule: learning rates over the number of batches.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import DIEN, Gathered, Ragged
+        >>> config = DIEN(target=("ad",), behaviors=("clicked_ads",), dim=8, hidden=(32, 16), state=4)
+        >>> fields = ("user", "ad", "clicked_ads")
+        >>> model = config.build(fields, fields, (), dense_local=False, seed=1)
+        >>> values = torch.zeros(2, len(fields), config.width)  # rows v of 2 examples
+        >>> clicks = Ragged(torch.zeros(3, config.width), torch.tensor([0, 3, 3]))  # 3 clicks, none
+        >>> gathered = Gathered(pooled=values[:, 1:2], sequences={"clicked_ads": clicks})
+        >>> model.partial_size, model(values, None, gathered).shape
+        (32, torch.Size([2]))
+    """
 
     state: int = 16
 
@@ -42,7 +71,7 @@ class DIEN(InterestConfig):
 
 
 class DIENModel(InterestModel):
-    """S = H₁; an interest has `state` float32."""
+    """Network of `DIEN`; S = H₁, an interest has `state` float32."""
 
     def __init__(self, config: DIEN, part: Part) -> None:
         super().__init__(config, part, config.state)
@@ -63,12 +92,12 @@ class DIENModel(InterestModel):
 
 
 class Gru(nn.Module):
-    """A gated recurrent unit over padded lists; with attention, AUGRU. Gates are side by side: u, r, s̃.
+    """Gated recurrent unit over padded lists; with attention, AUGRU. Gates are side by side: u, r, s̃.
 
     Attributes:
-        inputs: W, f32[in, 3·state]
-        states: U, f32[state, 3·state]
-        biases: b, f32[3·state]
+        inputs: W, f32[in, 3·state].
+        states: U, f32[state, 3·state].
+        biases: b, f32[3·state].
     """
 
     def __init__(self, name: str, width: int, state: int, seed: int) -> None:
@@ -78,9 +107,15 @@ class Gru(nn.Module):
         self.biases = nn.Parameter(torch.zeros(3 * state))
 
     def forward(self, x: Tensor, there: Tensor, attention: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """f32[B, T, in], bool[B, T], a f32[B, T] → the states f32[B, T, state] and each list's last one.
+        """Runs the unit over lists; behind a list's end the state stays unchanged.
 
-        Behind a list's end the state stays as it was.
+        Args:
+            x: f32[B, T, in].
+            there: bool[B, T], False behind a list's end.
+            attention: a f32[B, T] of AUGRU, or None.
+
+        Returns:
+            All states f32[B, T, state] and each list's last state f32[B, state].
         """
         gates = product(x, self.inputs) + self.biases
         size = len(self.states)

@@ -1,9 +1,9 @@
-"""Embedding & MLP, the plain deep network (DES §4.3 and Table 1; Covington et al., RecSys 2016, is one).
+"""Embedding & MLP, the plain deep network (DES §4.3 and Table 1; Covington et al., RecSys 2016).
 
     logit = b + MLP([v_1 … v_F, x_dense])
 
-Sub-operators: the first layer's block product Σ_f v_f W_f (DES eq. 8), each rank holding the blocks of its
-own fields.  ⊕: H₁ float32 a sample.
+Sub-operators: the first layer's block product Σ_f v_f W_f (DES eq. 8); each rank holds the blocks of its
+fields.  ⊕: H₁ float32 per example.
 
 Deviations: multi-valued fields are sum-pooled.
 """
@@ -15,24 +15,38 @@ from typing import get_args
 
 from torch import Tensor
 
-from livectr.models.base import (
-    Columns,
-    CTRModel,
-    Gathered,
-    ModelConfig,
-    OptimiserSpec,
-    Part,
-    SegmentSpec,
-    adagrad,
-)
+from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
 from livectr.models.layers import MLP, Activation, FieldLinear
+from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.settings import check_choice
 
 
 @dataclass(frozen=True)
 class DNN(ModelConfig):
-    """An MLP of the `hidden` widths (at least one) on vectors of `dim` float32; `activation`
-    "relu" or "prelu"."""
+    """Embedding & MLP (Covington et al., RecSys 2016; DES §4.3): logit = b + MLP([v_1 … v_F, x_dense]).
+
+    Use it as the plain deep baseline. Do not use it where single keys should be
+    remembered as they are: `WideDeep` and `DeepFM` add a weight per key.
+
+    Args:
+        dim: K, float32 values of a vector v.
+        hidden: units of the MLP's hidden layers, H₁ first; at least one layer.
+        optimiser: table optimiser of the vectors v.
+        init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: Adam's learning rate of the network's parameters.
+        activation: "relu" or "prelu" (a learned slope per unit).
+        schedule: learning rates over the number of batches.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import DNN
+        >>> config = DNN(dim=8, hidden=(32, 16))
+        >>> fields = ("user", "ad")
+        >>> model = config.build(fields, fields, ("price",), dense_local=True, seed=1)
+        >>> values = torch.zeros(4, len(fields), config.width)  # rows v of 4 examples
+        >>> model.partial_size, model(values, torch.zeros(4, 1)).shape
+        (32, torch.Size([4]))
+    """
 
     dim: int = 16
     hidden: tuple[int, ...] = (256, 128)
@@ -55,7 +69,7 @@ class DNN(ModelConfig):
 
 
 class DNNModel(CTRModel):
-    """S = H₁."""
+    """Network of `DNN`; S = H₁."""
 
     def __init__(self, config: DNN, part: Part) -> None:
         super().__init__()

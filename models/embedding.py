@@ -1,11 +1,12 @@
-"""Sub-models: what turns raw features of an image or a text into a small vector, trained with the rest of the
-network (the embedding model of DICM §5.1, which its Advanced Model Server runs where the features are, §4).
+"""Sub-models: networks from raw content features to a small vector, trained with the rest of the model.
+
+This is the embedding model of DICM §5.1; its Advanced Model Server runs it where the features are (§4).
 
     features f[n, width] ─► network ─► f32[n, out]
     no features stored   ─► absent      f32[out], learned as well
 
-A sub-model depends on no other feature, so that it runs once for each unique id of a batch, on the rank that
-holds the id's features, and in advance for serving.
+A sub-model depends on no other feature. It runs once for each unique id of a batch, on the rank that holds
+the id's features, and in advance for serving.
 """
 
 from __future__ import annotations
@@ -17,20 +18,26 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from livectr.models.base import Schedule, copy_named
+from livectr.models.base import copy_named
 from livectr.models.half import half_linear
 from livectr.models.layers import generator, glorot, matrix
+from livectr.models.learning import Schedule
 from livectr.models.products import affine
 from livectr.models.settings import check_settings
 
 
 @dataclass(frozen=True)
 class SubModel(ABC):
-    """A sub-model as a pipeline file names it.
+    """Sub-model of a content in a pipeline file.
 
-    width: raw features of an id. out: of its vector. lr: Adam's learning rate; schedule: how it changes.
-    init_scale: of what makes the vectors at the start. Raw features are far from 0 where embeddings of ids
-        begin near it: at full scale a young model sees little but noise of images (the paper says nothing).
+    Args:
+        width: raw features of an id.
+        out: float32 values of its vector.
+        lr: Adam's learning rate.
+        schedule: learning rate over the number of batches.
+        init_scale: factor of the layer that makes the vectors. Embeddings of ids start near 0, raw features
+            do
+            not: at full scale a young model sees mostly noise of images (the paper says nothing).
     """
 
     width: int = 4096
@@ -46,11 +53,11 @@ class SubModel(ABC):
 
     @abstractmethod
     def network(self, name: str, seed: int) -> SubNetwork:
-        """Its network; initial values depend on the seed, the name and the parameter's name only."""
+        """Network of the sub-model; initial values depend on the seed and the names only."""
 
 
 class SubNetwork(nn.Module):
-    """A sub-model's network.
+    """Network of a sub-model.
 
     Attributes:
         absent: f32[out], the vector of an id without features.
@@ -63,27 +70,53 @@ class SubNetwork(nn.Module):
         self.absent = nn.Parameter(config.init_scale * absent)
 
     def embed(self, features: Tensor) -> Tensor:
-        """f16 or f32 [n, width] → f32[n, out]."""
+        """Maps features f16 or f32 [n, width] to vectors f32[n, out]."""
         raise NotImplementedError
 
     def forward(self, features: Tensor, known: Tensor) -> Tensor:
-        """features f16 or f32 [n, width], known bool[n] → f32[n, out]; rows that are not known are not looked
-        at."""
+        """Maps features to vectors f32[n, out].
+
+        Args:
+            features: f16 or f32 [n, width]; rows without features are not read.
+            known: bool[n], the id has features.
+        """
         if bool(known.all()):
             return self.embed(features)
         there = known.unsqueeze(1)
         return torch.where(there, self.embed(features.masked_fill(~there, 0)), self.absent)
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Copies the parameters by name. Raises KeyError or ValueError naming what does not fit."""
+        """Copies the parameters by name.
+
+        Raises:
+            KeyError: a parameter is missing.
+            ValueError: a parameter has another shape.
+        """
         copy_named({name: p.detach() for name, p in self.named_parameters()}, tensors)
 
 
 @dataclass(frozen=True)
 class EmbeddingModel(SubModel):
-    """DICM's trainable part (§5.1): fully connected layers of the `hidden` widths with PReLU, 4096-256-64-12.
+    """DICM's trainable image embedding (Ge et al. 2018, §5.1): layers 4096-256-64-12 with PReLU.
 
-    The features are those of a fixed network before it, such as VGG16's FC6.
+    Its input are features of a fixed network, for example VGG16's FC6. Use it for image features. Do not use
+    it for vectors that are meaningful by themselves: `TextProjection` has fewer parameters.
+
+    Args:
+        width: raw features of an id.
+        out: float32 values of its vector.
+        lr: Adam's learning rate.
+        hidden: units of the hidden layers.
+        schedule: learning rate over the number of batches.
+        init_scale: factor of the last layer's initial weights.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import EmbeddingModel
+        >>> network = EmbeddingModel(width=32, hidden=(16,), out=4).network("image", seed=1)
+        >>> known = torch.tensor([True, False])  # the second id has no features
+        >>> network(torch.zeros(2, 32), known).shape
+        torch.Size([2, 4])
     """
 
     hidden: tuple[int, ...] = (256, 64)
@@ -94,7 +127,9 @@ class EmbeddingModel(SubModel):
 
 
 class EmbeddingNetwork(SubNetwork):
-    """PReLU has a slope for each unit, starting at ¼ (He et al. 2015); the last layer has none."""
+    """Network of `EmbeddingModel`. PReLU has a slope per unit, starting at ¼ (He et al. 2015); the last layer
+    has none.
+    """
 
     def __init__(self, config: EmbeddingModel, name: str, seed: int) -> None:
         super().__init__(config, name, seed)
@@ -107,7 +142,7 @@ class EmbeddingNetwork(SubNetwork):
         self.slopes = nn.ParameterList(torch.full((b,), 0.25) for b in config.hidden)
 
     def embed(self, features: Tensor) -> Tensor:
-        """See `SubNetwork.embed`."""
+        """Maps features f16 or f32 [n, width] to vectors f32[n, out]."""
         x = half_linear(features, self.weights[0], self.biases[0])
         for i, slope in enumerate(self.slopes, 1):
             x = affine(self.biases[i], nn.functional.prelu(x, slope), self.weights[i])
@@ -116,7 +151,25 @@ class EmbeddingNetwork(SubNetwork):
 
 @dataclass(frozen=True)
 class TextProjection(SubModel):
-    """One linear layer, for features that are meaningful by themselves: sentence or word vectors of texts."""
+    """Linear layer x W + b, for features that are meaningful by themselves: sentence or word vectors of
+    texts.
+
+    Use it for texts. Do not use it for image features: `EmbeddingModel` has the hidden layers that they need.
+
+    Args:
+        width: raw features of an id.
+        out: float32 values of its vector.
+        lr: Adam's learning rate.
+        schedule: learning rate over the number of batches.
+        init_scale: factor of the initial weights.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import TextProjection
+        >>> network = TextProjection(width=32, out=4).network("title", seed=1)
+        >>> network(torch.zeros(2, 32), torch.tensor([True, True])).shape
+        torch.Size([2, 4])
+    """
 
     width: int = 300
 
@@ -126,7 +179,7 @@ class TextProjection(SubModel):
 
 
 class ProjectionNetwork(SubNetwork):
-    """x W + b."""
+    """Network of `TextProjection`: x W + b."""
 
     def __init__(self, config: TextProjection, name: str, seed: int) -> None:
         super().__init__(config, name, seed)
@@ -135,5 +188,5 @@ class ProjectionNetwork(SubNetwork):
         self.bias = nn.Parameter(torch.zeros(config.out))
 
     def embed(self, features: Tensor) -> Tensor:
-        """See `SubNetwork.embed`."""
+        """Maps features f16 or f32 [n, width] to vectors f32[n, out]."""
         return half_linear(features, self.weight, self.bias)

@@ -1,4 +1,4 @@
-"""Fixed encoders of pictures by name: what makes the features that a content store keeps."""
+"""Fixed encoders of pictures by name; a content store keeps the features that they compute."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ KINDS = "small, vgg16:/path/to/weights.safetensors, or module:attribute"
 
 @dataclass(frozen=True)
 class Encoder:
-    """A fixed network that turns pictures into features.
+    """Fixed network from pictures to features.
 
-    name: what a content store calls it; features of encoders with different names do not mix.
-    width: numbers of a picture's features. size: pixels of the square that it looks at.
-    short_side: to which a picture's short side is resized before the square is cut out of its middle.
-    network: uint8[B, 3, size, size] (red, green, blue) → f32[B, width]. device: where it computes.
+    Args:
+        name: name in a content store; features of encoders with different names do not mix.
+        width: float32 values of a picture's features.
+        size: side in pixels of the square that the network reads.
+        short_side: pixels to which a picture's short side is resized before its middle is cropped.
+        network: uint8[B, 3, size, size] (red, green, blue) → f32[B, width].
+        device: torch device of the network.
     """
 
     name: str
@@ -34,9 +37,10 @@ class Encoder:
     device: str = "cpu"
 
     def __call__(self, pictures: Tensor) -> Tensor:
-        """uint8[B, 3, size, size] → f32[B, width], both in host memory.
+        """Computes features f32[B, width] of pictures uint8[B, 3, size, size], both in host memory.
 
-        Raises ValueError for pictures of another shape, and when a user's network gives something else.
+        Raises:
+            ValueError: pictures of another shape, or a user's network returns another shape.
         """
         if pictures.dtype != torch.uint8 or pictures.shape[1:] != (3, self.size, self.size):
             raise ValueError(
@@ -56,14 +60,20 @@ class Encoder:
 
 
 def load_encoder(spec: str, *, device: str = "cpu") -> Encoder:
-    """The encoder that `spec` names, on a torch device.
+    """Loads an encoder onto a torch device.
 
-    small                    `RandomConv`: 128 numbers of 32×32 pixels, for demos and tests
-    vgg16:FILE.safetensors   `VGG16` up to FC6: 4096 numbers of 224×224 pixels, with the weights of the file
-    module:attribute         anything importable: a callable as `Encoder.network` with the attributes `width`
-                             and `size` (and `short_side`, else it is `size`), or a class that makes one
+        small                    `RandomConv`: 128 numbers of 32×32 pixels, for demos and tests
+        vgg16:FILE.safetensors   `VGG16` up to FC6: 4096 numbers of 224×224 pixels, with the weights of the
+            file
+        module:attribute         any importable callable as `Encoder.network` with the attributes `width`
+                                 and `size` (and `short_side`, else it is `size`), or a class that makes it
 
-    Raises ValueError, one sentence that says what to change.
+    Args:
+        spec: one of the three forms.
+        device: torch device.
+
+    Raises:
+        ValueError: a sentence that says what to change.
     """
     kind, colon, rest = spec.partition(":")
     if spec == "small":

@@ -1,18 +1,17 @@
 """FLEN, the field-leveraged embedding network (Chen et al. 2019, arXiv:1911.04690; DES Table 3).
 
-Fields are put into M groups, such as user, item and context; e_m = Σ_{f in m} v_f.
+Fields form M groups, for example user, item and context; e_m = Σ_{f in m} v_f.
 
     h_MF = Σ_{m < n} r_mn e_m ∘ e_n                        between groups
-    h_FM = Σ_m r_mm (e_m ∘ e_m − Σ_{f in m} v_f ∘ v_f)      within them
+    h_FM = Σ_m r_mm (e_m ∘ e_m − Σ_{f in m} v_f ∘ v_f)      within groups
     logit = b + Σ w + uᵀ (h_MF + h_FM) + MLP([v_1 … v_F, x_dense])
 
 Sub-operators: per group e_m and Σ v_f ∘ v_f as in FM (DES eq. 5), Σ w as in LR, and the first layer's block
-product Σ_f v_f W_f (DES eq. 8): "same as DeepFM" in DES Table 3.  ⊕: H₁ + 1 + 2 M K float32 a sample.
+product Σ_f v_f W_f (DES eq. 8): "same as DeepFM" in DES Table 3.  ⊕: H₁ + 1 + 2 M K float32 per example.
 
-Deviations: h_MF + h_FM goes straight into the output layer, beside the MLP's last hidden layer, as in the
-well-known implementation (DeepCTR), without a ReLU layer of its own; no Dicefactor (a dropout: a step would
-not be repeatable); a field in no group takes part in Σ w and the MLP only; multi-valued fields are
-sum-pooled.
+Deviations: h_MF + h_FM goes straight into the output layer, beside the MLP's last hidden layer, as in
+DeepCTR's implementation, without a ReLU layer of its own; no Dicefactor (a dropout: a step would not be
+repeatable); a field in no group takes part in Σ w and the MLP only; multi-valued fields are sum-pooled.
 """
 
 from __future__ import annotations
@@ -23,24 +22,41 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from livectr.models.base import (
-    Columns,
-    CTRModel,
-    Gathered,
-    ModelConfig,
-    OptimiserSpec,
-    Part,
-    SegmentSpec,
-    adagrad,
-    ftrl,
-)
+from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
 from livectr.models.layers import MLP, FieldLinear, first_order, first_order_sum, matrix
+from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 from livectr.models.settings import check_fields
 
 
 @dataclass(frozen=True)
 class FLEN(ModelConfig):
-    """Groups of fields, vectors of `dim` float32 and an MLP of the `hidden` widths (at least one)."""
+    """Field-leveraged embedding network (Chen et al. 2019, arXiv:1911.04690): products between groups of
+    fields.
+
+    logit = b + Σ w + uᵀ (Σ_{m<n} r_mn e_m ∘ e_n + h_FM) + MLP, with e_m = Σ v_f of group m. Use it where
+    fields fall into groups such as user, ad and context. Do not use it without a grouping that you trust:
+    `DeepFM` needs none.
+
+    Args:
+        groups: M groups of field names; a field is in at most one of them.
+        dim: K, float32 values of a vector v.
+        hidden: units of the MLP's hidden layers, H₁ first; at least one layer.
+        optimiser: table optimiser of the vectors v.
+        first_order: table optimiser of the weights w.
+        init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: Adam's learning rate of the network's parameters.
+        schedule: learning rates over the number of batches.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import FLEN
+        >>> config = FLEN(groups=(("user", "age"), ("ad",)), dim=8, hidden=(32, 16))
+        >>> fields = ("user", "age", "ad")
+        >>> model = config.build(fields, fields, ("price",), dense_local=True, seed=1)
+        >>> values = torch.zeros(4, len(fields), config.width)  # rows [w | v] of 4 examples
+        >>> model.partial_size, model(values, torch.zeros(4, 1)).shape
+        (65, torch.Size([4]))
+    """
 
     groups: tuple[tuple[str, ...], ...]
     dim: int = 16
@@ -62,7 +78,7 @@ class FLEN(ModelConfig):
             raise ValueError(f"FLEN has {', '.join(twice)} more than once in its groups; leave it in one")
 
     def check(self, fields: Sequence[str], dense_names: Sequence[str]) -> None:
-        """See `ModelConfig.check`; groups are of sparse fields."""
+        """Checks the configuration as `ModelConfig.check` does; groups hold sparse fields only."""
         check_fields(self, (name for group in self.groups for name in group), fields)
 
     def segments(self) -> tuple[SegmentSpec, ...]:
@@ -82,12 +98,12 @@ def _is_group(group: object) -> bool:
 
 
 class FLENModel(CTRModel):
-    """S = H₁ + 1 + 2·M·K.
+    """Network of `FLEN`; S = H₁ + 1 + 2·M·K.
 
     Attributes:
-        within: r_mm, f32[M]; it starts at ½, FM's weight
-        between: r_mn + r_nm, f32[M, M], of which the upper triangle is used; it starts at 1
-        output: u, f32[K, 1]
+        within: r_mm, f32[M]; it starts at ½, FM's weight.
+        between: r_mn + r_nm, f32[M, M], whose upper triangle is used; it starts at 1.
+        output: u, f32[K, 1].
     """
 
     linear: nn.Parameter | None
@@ -119,7 +135,9 @@ class FLENModel(CTRModel):
         return torch.cat([deep, wide, *sums, *(group.square().sum(dim=1) for group in groups)], dim=1)
 
     def _group_vectors(self, group: frozenset[int], vectors: Tensor, columns: Columns | None) -> Tensor:
-        """The vectors of a group's own fields: products with 0 and 1 would round them in bf16."""
+        """Selects the vectors of a group's fields on this rank; a product with 0 and 1 would round them in
+        bf16.
+        """
         fields = range(vectors.shape[1]) if columns is None else columns.fields
         places = [place for place, field in enumerate(fields) if field in group]
         return vectors.index_select(1, torch.tensor(places, dtype=torch.long, device=vectors.device))

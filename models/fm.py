@@ -1,13 +1,13 @@
-"""Factorisation machine of order 2 (DES §4.2; Rendle, ICDM 2010).
+"""Factorization machine of order 2 (DES §4.2; Rendle, ICDM 2010).
 
     logit = b + Σ w + ½ (‖Σ_f v_f‖² − Σ_f ‖v_f‖²)
 
-Sub-operators (DES eq. 5): M₁ = Σ_f v_f and M₂ = Σ_f ‖v_f‖² over own fields. M₂ enters the logit linearly, as
-the first order does, so that both travel as one number, Σ w − ½ M₂.  ⊕: K + 1 float32 a sample.
+Sub-operators (DES eq. 5): M₁ = Σ_f v_f and M₂ = Σ_f ‖v_f‖² over the rank's fields. M₂ enters the logit
+linearly, as the first order does, so both cross ranks as the number Σ w − ½ M₂.  ⊕: K + 1 float32 per
+example.
 
-Deviations: v_f is the *pooled* vector of a field, so that the values of one multi-valued field do not
-interact with each other (for single-valued fields it is Rendle's formula). Dense features have a
-first order only.
+Deviations: v_f is the *pooled* vector of a field, so the values of a multi-valued field do not interact with
+each other (for single-valued fields it is Rendle's formula). Dense features have a first order only.
 """
 
 from __future__ import annotations
@@ -16,24 +16,37 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from livectr.models.base import (
-    Columns,
-    CTRModel,
-    Gathered,
-    ModelConfig,
-    OptimiserSpec,
-    Part,
-    SegmentSpec,
-    adagrad,
-    ftrl,
-)
+from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
 from livectr.models.fused import field_sums
 from livectr.models.layers import FieldLinear, first_order, select
+from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 
 
 @dataclass(frozen=True)
 class FM(ModelConfig):
-    """Factorisation machine with latent vectors of `dim` float32."""
+    """Factorization machine of order 2 (Rendle, ICDM 2010; DES §4.2).
+
+    logit = b + Σ w + ½ (‖Σ_f v_f‖² − Σ_f ‖v_f‖²). Use it where pairs of features matter and compute is
+    scarce. Do not use it where combinations of three and more features matter: `DeepFM` adds an MLP.
+
+    Args:
+        dim: K, float32 values of a vector v.
+        optimiser: table optimiser of the vectors v.
+        first_order: table optimiser of the weights w.
+        init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: Adam's learning rate of the network's parameters.
+        schedule: learning rates over the number of batches.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import FM
+        >>> config = FM(dim=8)
+        >>> fields = ("user", "ad")
+        >>> model = config.build(fields, fields, (), dense_local=False, seed=1)
+        >>> values = torch.zeros(4, len(fields), config.width)  # rows [w | v] of 4 examples
+        >>> model.partial_size, model(values, None).shape
+        (9, torch.Size([4]))
+    """
 
     dim: int = 8
     optimiser: OptimiserSpec = adagrad()
@@ -54,7 +67,7 @@ class FM(ModelConfig):
 
 
 class FMModel(CTRModel):
-    """S = 1 + K."""
+    """Network of `FM`; S = 1 + K."""
 
     linear: nn.Parameter | None
 
@@ -80,9 +93,17 @@ def fm_partial(
     columns: Columns | None = None,
     layer: FieldLinear | None = None,
 ) -> Tensor:
-    """FM's sub-operators on values f32[B, F_local, 1 + K] → f32[B, 1 + K].
+    """Sub-operators of FM.
 
-    With a `layer` on the same vectors and dense features, its product f32[B, H] comes before them.
+    Args:
+        values: f32[B, F_local, 1 + K], rows [w | v].
+        dense: f32[B, Dd] or None.
+        linear: f32[Dd], first-order weights of the dense features, or None.
+        columns: the features that `values` and `dense` hold; None: all.
+        layer: first layer on the same vectors and dense features; its product f32[B, H] precedes FM's result.
+
+    Returns:
+        f32[B, 1 + K], with `layer` f32[B, H + 1 + K].
     """
     if linear is None or dense is None:
         dense = linear = None

@@ -1,8 +1,8 @@
-"""Sub-operators and layers that pass over their operands as few times as they can, backward written by hand.
+"""Fused sub-operators and layers: few passes over their operands, with handwritten backward passes.
 
-Written with plain tensor operations, a step of DeepFM spends as long on copies of [B, F, K] (the vectors
+Written as plain tensor operations, a step of DeepFM spends as long on copies of [B, F, K] (the vectors
 without the first-order weight beside them, zeros around a slice's gradient, sums of gradients) as on sums.
-Tests hold both against the plain formulas. Derivatives are first ones only.
+Tests compare both with the plain formulas. First derivatives only.
 """
 
 from __future__ import annotations
@@ -19,21 +19,30 @@ from livectr.models.products import addmm, addmm_into, mm, mm_into
 def field_sums(
     values: Tensor, weight: Tensor, x: Tensor | None, x_weight: Tensor | None, u: Tensor | None
 ) -> Tensor:
-    """What FM and a first layer make of rows [w | v] and of dense features x (DES eq. 5 and 8).
+    """Partial results of FM and a first layer, from rows [w | v] and dense features x (DES eq. 5 and 8).
 
         [Σ_f v_f W_f + Σ_d x_d U_d | Σ_f w_f + Σ_d x_d u_d − ½ Σ_f ‖v_f‖² | Σ_f v_f]
 
-    values f32[B, F, 1 + K], weight W f32[F, K, H] (H may be 0) → f32[B, H + 1 + K]. All or none of x
-    f32[B, Dd], x_weight U f32[Dd, H], u f32[Dd]. FM's stretches are fp32 in any precision.
+    FM's segments are fp32 in any precision.
+
+    Args:
+        values: f32[B, F, 1 + K].
+        weight: W, f32[F, K, H]; H may be 0.
+        x: f32[B, Dd]; x, x_weight and u are all given or all None.
+        x_weight: U, f32[Dd, H].
+        u: f32[Dd].
+
+    Returns:
+        f32[B, H + 1 + K].
     """
     out: Tensor = _FieldSums.apply(values, weight, x, x_weight, u)  # type: ignore[no-untyped-call]
     return out
 
 
 class _FieldSums(torch.autograd.Function):
-    """Rows are multiplied as they are, and w by zeros: cheaper than a copy of the vectors alone.
+    """Products of rows as they are, with w times zeros: cheaper than a copy of the vectors alone.
 
-    With gradients g of the three stretches, those of w_f, v_f and W_f are
+    With gradients g of the three segments, the gradients of w_f, v_f and W_f are
     g₂,  g₁ W_fᵀ + g₃ − g₂ v_f  and  v_fᵀ g₁.
     """
 
@@ -79,16 +88,22 @@ class _FieldSums(torch.autograd.Function):
 
 
 def perceptron(x: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:
-    """relu(x + b₁) W₂ + b₂ …, the last layer without activation: f32[B, H₁] → f32[B, H_L].
+    """MLP after the first layer: relu(x + b₁) W₂ + b₂ …, the last layer without activation.
 
-    first_bias f32[H₁]; layers: the weight f32[H, H'] and bias f32[H'] of each.
+    Args:
+        x: f32[B, H₁].
+        first_bias: f32[H₁].
+        layers: weight f32[H, H'] and bias f32[H'] of each layer, in turn.
+
+    Returns:
+        f32[B, H_L].
     """
     out: Tensor = _Perceptron.apply(x, first_bias, *layers)  # type: ignore[no-untyped-call]
     return out
 
 
 class _Perceptron(torch.autograd.Function):
-    """Activations and their gradients are written over sums and gradients."""
+    """Activations and their gradients overwrite sums and gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:

@@ -1,11 +1,11 @@
-"""A first layer on float16 features: x W + b, where x is stored as float16 and W is float32.
+"""First layer on float16 features: x W + b, where x is stored as float16 and W is float32.
 
-In fp32 (`models.precision`) x becomes float32, and the product is one of float32. Where products may be
-reduced, x is multiplied as it is stored, by W and by gradients that are rounded to float16 (11 bits of
-mantissa; bf16 has 8), and products of 1,024 rows each are summed in float32: no float32 copy of x is made,
+In fp32 (`models.precision`) x becomes float32, and the product is float32. Where products may be
+reduced, x stays float16 and is multiplied by W and by gradients rounded to float16 (11 bits of
+mantissa; bf16 has 8). Products of 1,024 rows each are summed in float32. No float32 copy of x is made,
 and CPUs with AMX or AVX512-FP16 multiply several times as fast. Gradients are scaled by a power of two, so
-that they neither vanish nor overflow. Where layers round their factors to bf16 by themselves
-(`models.products`), x is kept as bf16.
+that they neither vanish nor overflow. Where layers round their factors to bf16 (`models.products`), x is
+kept as bf16.
 """
 
 from __future__ import annotations
@@ -19,12 +19,22 @@ from torch.autograd.function import once_differentiable
 from livectr.models.products import affine, rounds
 
 ROWS = 1024
-"""Rows of a product of gradients: with the largest gradient scaled to ½, its sums stay below float16's
-largest number, 65,504, for features up to 127."""
+"""Rows of a product of gradients. With the largest gradient scaled to ½, its sums stay below float16's
+largest number, 65,504, for features up to 127.
+"""
 
 
 def half_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x f16 or f32 [n, I], weight f32[I, O], bias f32[O] → f32[n, O]; x gets no gradient."""
+    """Affine map of features that get no gradient.
+
+    Args:
+        x: f16 or f32 [n, I].
+        weight: f32[I, O].
+        bias: f32[O].
+
+    Returns:
+        f32[n, O].
+    """
     if x.dtype == torch.float16 and len(x) and reduced(x.device):
         out: Tensor = _HalfLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
         return out
@@ -34,7 +44,7 @@ def half_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def reduced(device: torch.device) -> bool:
-    """Tells whether products are in float16 here: oneDNN's are reduced, and it has those of float16."""
+    """True if products may be float16 here: oneDNN reduces them, and supports float16."""
     if device.type == "cuda":
         return torch.backends.cuda.matmul.fp32_precision == "tf32"  # type: ignore[no-any-return]
     asked = torch.backends.mkldnn.matmul.fp32_precision == "bf16"  # type: ignore[attr-defined]
@@ -58,7 +68,7 @@ class _HalfLinear(torch.autograd.Function):
 
 
 def _products(x: Tensor, grad: Tensor) -> Tensor:
-    """xᵀ grad: f16[n, I], f32[n, O] → f32[I, O]."""
+    """Product xᵀ grad of f16[n, I] and f32[n, O] → f32[I, O]."""
     largest = float(grad.abs().max())
     out = grad.new_zeros(x.shape[1], grad.shape[1])
     if not 0 < largest < float("inf"):

@@ -1,14 +1,14 @@
-"""What models of a user's interest share (DIN, DIEN): a list of behaviors is looked at from the target.
+"""Attention over behavior histories from a target, shared by DIN and DIEN.
 
     interest_p = I(behaviors_p, target_p)                              of each pair p of fields
     logit = b + MLP([v of every other field, x_dense, interest_1 … interest_P])
 
-A pair is a sequence field and the field of what is scored, which read one table, so that a clicked ad and the
+A pair is a sequence field and a field of the scored item. Both read one table, so that a clicked ad and the
 shown ad have the same vector: `Field(recent(clicks.ad_id, n=50, within="14d"), table="ad")`. Lists come
 oldest first.
 
 Sub-operators: the first layer's block product Σ_f v_f W_f (DES eq. 8) over all fields but the behaviors;
-what an interest adds to the first layer has shared weights.  ⊕: H₁ float32 a sample; besides, the vectors
+an interest's block of the first layer has shared weights.  ⊕: H₁ float32 per example; the vectors
 of the targets and of every behavior are gathered.
 """
 
@@ -27,21 +27,32 @@ from livectr.models.base import (
     Gathered,
     Gathers,
     ModelConfig,
-    OptimiserSpec,
     Part,
     Ragged,
     SegmentSpec,
-    adagrad,
     require_gathered,
 )
 from livectr.models.layers import MLP, Activation, SubsetLinear, generator, glorot
+from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.products import affine
 from livectr.models.settings import check_choice, check_names
 
 
 @dataclass(frozen=True)
 class InterestConfig(ModelConfig):
-    """`behaviors` are sequence fields, `target` the fields that each of them is looked at from."""
+    """Settings that DIN and DIEN share.
+
+    Args:
+        target: field of the scored item for each field of `behaviors`.
+        behaviors: sequence fields, each in one pair.
+        dim: K, float32 values of a vector v.
+        hidden: units of the MLP's hidden layers, H₁ first; at least one layer.
+        optimiser: table optimiser of the vectors v.
+        init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: Adam's learning rate of the network's parameters.
+        activation: "relu" or "prelu" (a learned slope per unit).
+        schedule: learning rates over the number of batches.
+    """
 
     target: tuple[str, ...]
     behaviors: tuple[str, ...]
@@ -67,7 +78,7 @@ class InterestConfig(ModelConfig):
             raise ValueError(f"{kind} names {', '.join(twice)} twice; a field is a behavior field once")
 
     def gathers(self, fields: Sequence[str]) -> Gathers:
-        """The targets' vectors and every behavior's."""
+        """Gathers the targets' vectors and every behavior's vector."""
         return Gathers(tuple(dict.fromkeys(self.target)), self.behaviors)
 
     def segments(self) -> tuple[SegmentSpec, ...]:
@@ -76,10 +87,16 @@ class InterestConfig(ModelConfig):
 
 
 class InterestModel(CTRModel):
-    """S = H₁. A subclass says what an interest is."""
+    """Network with interests, S = H₁; a subclass defines `interest`."""
 
     def __init__(self, config: InterestConfig, part: Part, width: int) -> None:
-        """width: of one interest."""
+        """Builds the layers.
+
+        Args:
+            config: the model's settings.
+            part: the rank's share.
+            width: number of float32 in an interest.
+        """
         super().__init__()
         self._pairs = tuple(zip(config.behaviors, config.target, strict=True))
         self._pooled = config.gathers(part.fields).pooled
@@ -99,11 +116,20 @@ class InterestModel(CTRModel):
         self.mlp = MLP("mlp", (*config.hidden, 1), part.seed, config.activation)
 
     def interest(self, pair: int, behaviors: Ragged, target: Tensor) -> Tensor:
-        """Behaviors f32[nnz, K] in lists, target f32[B, K] → f32[B, width]; 0 for an empty list."""
+        """Pools the behaviors of a pair.
+
+        Args:
+            pair: index of the pair.
+            behaviors: lists of f32[nnz, K].
+            target: f32[B, K].
+
+        Returns:
+            f32[B, width]; 0 for an empty list.
+        """
         raise NotImplementedError
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
-        """Values f32[B, F_local, K] → Σ v W f32[B, H₁], but for the behaviors."""
+        """Values f32[B, F_local, K] → Σ v W f32[B, H₁], without the behaviors."""
         out: Tensor = self.first(values, dense, columns)
         return out
 

@@ -1,4 +1,4 @@
-"""Layers that models share: the first layer split by fields, the MLP behind it, first-order weights."""
+"""Shared layers of models: the first layer split by fields, the MLP behind it, first-order weights."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ Activation = Literal["relu", "prelu"]
 
 
 def generator(seed: int, name: str, part: str = "") -> torch.Generator:
-    """A random generator that depends on nothing but its arguments, whatever process asks."""
+    """Random generator that depends on its arguments only, in every process."""
     digest = hashlib.sha256(f"{seed}\x00{name}\x00{part}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
 IMAGE_SCALE = 0.1
-"""What vectors of images are multiplied by before a first layer has learned anything of them. An untrained
-sub-model gives noise, an order of magnitude larger than the vectors of ids are at first; it would drown
-these, and AdaGrad, which forgets nothing, would hold the first large gradients against the ids for good."""
+"""Scale of the initial first-layer weights of image vectors. An untrained sub-model gives noise, ten times
+larger than young vectors of ids. It would drown them, and AdaGrad, which never forgets, would keep the ids'
+rates small because of these first large gradients.
+"""
 
 
 def glorot(shape: Sequence[int], fan_in: int, fan_out: int, source: torch.Generator) -> Tensor:
-    """Uniform in ±√(6 / (fan_in + fan_out)) (Glorot & Bengio 2010)."""
+    """Tensor uniform in ±√(6 / (fan_in + fan_out)) (Glorot & Bengio 2010)."""
     bound = math.sqrt(6.0 / (fan_in + fan_out))
     return torch.empty(*shape).uniform_(-bound, bound, generator=source)
 
 
 def matrix(seed: int, name: str, fan_in: int, fan_out: int) -> nn.Parameter:
-    """A shared parameter f32[fan_in, fan_out]; its initial values depend on the seed and its name."""
+    """Shared parameter f32[fan_in, fan_out]; its initial values depend on the seed and its name."""
     return nn.Parameter(glorot((fan_in, fan_out), fan_in, fan_out, generator(seed, name)))
 
 
 def local_stack(
     seed: int, name: str, owners: Sequence[str], *shape: int, fan_in: int, fan_out: int
 ) -> nn.Parameter:
-    """A local parameter f32[owners, *shape]; each owner's initial values depend on seed, name and owner."""
+    """Local parameter f32[owners, *shape]; each owner's initial values depend on seed, name and owner."""
     stacked = torch.empty(len(owners), *shape)
     for i, owner in enumerate(owners):
         stacked[i] = glorot(shape, fan_in, fan_out, generator(seed, name, owner))
@@ -52,14 +53,15 @@ def local_stack(
 
 
 class FieldLinear(nn.Module):
-    """A DNN's first layer, split by fields (DES eq. 8): Σ_f v_f W_f over own fields, plus the dense block.
+    """First layer of a DNN, split by fields (DES eq. 8): Σ_f v_f W_f over the rank's fields, plus the dense
+    block.
 
     The bias belongs to the replicated part, because it must be added once, after ⊕.
 
     Attributes:
-        weight: f32[F_local, K, H]
-        dense: f32[Dd, H] where the dense features live, else None
-        local_axes: as `CTRModel.local_axes`, of a layer that is the model's attribute `name`
+        weight: f32[F_local, K, H].
+        dense: f32[Dd, H] on the rank of the dense features, else None.
+        local_axes: as `CTRModel.local_axes`, of a layer that is the model's attribute `name`.
     """
 
     weight: nn.Parameter
@@ -78,13 +80,19 @@ class FieldLinear(nn.Module):
         self.local_axes = {f"{name}.weight": part.local, f"{name}.dense": part.local_dense}
 
     def forward(self, vectors: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
-        """vectors f32[B, F_local, K], dense f32[B, Dd], or only `columns` of them → f32[B, H]."""
+        """Computes the partial product f32[B, H].
+
+        Args:
+            vectors: f32[B, F_local, K].
+            dense: f32[B, Dd] or None.
+            columns: the features that `vectors` and `dense` hold; None: all.
+        """
         weight, of_dense = self.blocks(columns)
         out = product(vectors.flatten(1), weight.flatten(0, 1))
         return out if of_dense is None or dense is None else affine(out, dense, of_dense)
 
     def blocks(self, columns: Columns | None = None) -> tuple[Tensor, Tensor | None]:
-        """The parameters `weight` and `dense`, or their `columns`."""
+        """Parameters `weight` and `dense`, or their `columns`."""
         if columns is None:
             return self.weight, self.dense
         return select(self.weight, columns.fields), None if self.dense is None else select(
@@ -93,15 +101,21 @@ class FieldLinear(nn.Module):
 
 
 class SubsetLinear(FieldLinear):
-    """`FieldLinear` of some fields and dense features only; it gets all of the rank's and picks its own.
-
-    chosen: those of `part`, in its order.
-    """
+    """`FieldLinear` of a subset of features; it gets all of the rank's features and selects its own."""
 
     field_index: Tensor
     dense_index: Tensor
 
     def __init__(self, name: str, part: Part, chosen: Part, *, dim: int, hidden: int) -> None:
+        """Builds the layer.
+
+        Args:
+            name: the model's attribute that holds the layer.
+            part: the rank's share.
+            chosen: the subset of `part`, in its order.
+            dim: K, float32 values of a vector.
+            hidden: H, units.
+        """
         super().__init__(name, chosen, dim=dim, hidden=hidden)
         self._fields = tuple(map(part.local.index, chosen.local))
         self._dense = tuple(map(part.dense_names.index, chosen.local_dense))
@@ -110,7 +124,9 @@ class SubsetLinear(FieldLinear):
         self.register_buffer("dense_index", dense, persistent=False)
 
     def forward(self, vectors: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
-        """As `FieldLinear.forward`; vectors and dense are the rank's, or `columns` of them."""
+        """Computes the partial product; arguments are those of `FieldLinear.forward`, of all the rank's
+        features.
+        """
         fields, numbers, own = self.field_index, self.dense_index, None
         if columns is not None:
             at_fields, own_fields = _among(columns.fields, self._fields)
@@ -124,15 +140,15 @@ class SubsetLinear(FieldLinear):
 
 
 def _among(columns: tuple[int, ...], own: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What `columns` and `own` have in common: places among `columns`, and among `own`."""
+    """Common numbers of `columns` and `own`: their indices in `columns`, and in `own`."""
     both = [number for number in columns if number in own]
     return tuple(map(columns.index, both)), tuple(map(own.index, both))
 
 
 class MLP(nn.Module):
-    """What follows the first layer: relu(x + b₁) W₂ + b₂ …, the last layer without activation.
+    """Layers after the first: relu(x + b₁) W₂ + b₂ …, the last layer without activation.
 
-    With "prelu" every unit has a slope for what is below 0, starting at ¼ (He et al. 2015).
+    With "prelu" every unit has a slope below 0, starting at ¼ (He et al. 2015).
     """
 
     def __init__(self, name: str, sizes: Sequence[int], seed: int, activation: Activation = "relu") -> None:
@@ -148,7 +164,9 @@ class MLP(nn.Module):
         )
 
     def forward(self, first: Tensor) -> Tensor:
-        """The first layer's aggregated product, without its bias: f32[B, sizes[0]] → f32[B, sizes[-1]]."""
+        """Maps the aggregated product of the first layer, without bias, f32[B, sizes[0]] to f32[B,
+        sizes[-1]].
+        """
         if self.slopes is not None:
             x = first + self.first_bias
             for slope, weight, bias in zip(self.slopes, self.weights, self.biases, strict=True):
@@ -159,7 +177,7 @@ class MLP(nn.Module):
 
 
 def select(tensor: Tensor, index: Sequence[int]) -> Tensor:
-    """Entries of axis 0, ascending; a view where they follow each other."""
+    """Entries of axis 0 by ascending index; a view where the indices are consecutive."""
     first = index[0] if index else 0
     if tuple(index) == tuple(range(first, first + len(index))):
         return tensor[first : first + len(index)]
@@ -167,10 +185,10 @@ def select(tensor: Tensor, index: Sequence[int]) -> Tensor:
 
 
 def first_order_sum(dense: Tensor, linear: Tensor, columns: Columns | None) -> Tensor:
-    """Dense features f32[B, Dd], or only `columns` of them, with first-order weights f32[Dd] → f32[B, 1]."""
+    """First-order sum f32[B, 1] of dense features f32[B, Dd], or their `columns`, with weights f32[Dd]."""
     return (dense @ (linear if columns is None else select(linear, columns.dense))).unsqueeze(1)
 
 
 def first_order(part: Part) -> nn.Parameter | None:
-    """First-order weights f32[Dd] of the dense features, zero at the start; None where they do not live."""
+    """First-order weights f32[Dd] of the dense features, zero at the start; None on other ranks."""
     return nn.Parameter(torch.zeros(len(part.local_dense))) if part.local_dense else None

@@ -1,10 +1,8 @@
 """Logistic regression, the first-order model (DES §4.1; Richardson et al., WWW 2007).
 
-    logit = Σ_i w_i + Σ_d x_d u_d + b        i over the sample's sparse keys, d over its dense features
+    logit = Σ_i w_i + Σ_d x_d u_d + b        i over the example's sparse keys, d over its dense features
 
-Sub-operator (DES eq. 2): M₁ = Σ over own fields.  ⊕: one float32 a sample.
-
-Use it as the baseline that every deeper model has to beat; FTRL with `l1` keeps it sparse.
+Sub-operator (DES eq. 2): M₁ = Σ over the rank's fields.  ⊕: 1 float32 per example.
 """
 
 from __future__ import annotations
@@ -13,22 +11,33 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from livectr.models.base import (
-    Columns,
-    CTRModel,
-    Gathered,
-    ModelConfig,
-    OptimiserSpec,
-    Part,
-    SegmentSpec,
-    ftrl,
-)
+from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
 from livectr.models.layers import first_order, first_order_sum
+from livectr.models.learning import OptimiserSpec, ftrl
 
 
 @dataclass(frozen=True)
 class LR(ModelConfig):
-    """Logistic regression; `optimiser` learns the weights of the sparse keys."""
+    """Logistic regression (Richardson et al., WWW 2007; DES §4.1): logit = b + Σ w + Σ x u.
+
+    Use it as the baseline that every deeper model has to beat, or for billions of keys: FTRL with `l1` keeps
+    weights at exactly 0. Do not use it where pairs of features matter and no field holds their cross.
+
+    Args:
+        optimiser: table optimiser of the weights w, one per key.
+        dense_lr: Adam's learning rate of the bias and of the dense features' weights u.
+        schedule: learning rates over the number of batches.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import LR, ftrl
+        >>> config = LR(optimiser=ftrl(alpha=0.1, l1=1.0))
+        >>> fields = ("user", "ad")
+        >>> model = config.build(fields, fields, ("price",), dense_local=True, seed=1)
+        >>> values = torch.zeros(4, len(fields), config.width)  # rows w of 4 examples
+        >>> model(values, torch.zeros(4, 1)).shape
+        torch.Size([4])
+    """
 
     optimiser: OptimiserSpec = ftrl()
     dense_lr: float = 1e-2
@@ -43,7 +52,7 @@ class LR(ModelConfig):
 
 
 class LRModel(CTRModel):
-    """S = 1."""
+    """Network of `LR`; S = 1."""
 
     linear: nn.Parameter | None
 

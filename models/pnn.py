@@ -6,11 +6,12 @@
     outer (paper III.C)   l_pⁿ = W_pⁿ ⊙ (Σ_i v_i) (Σ_j v_j)ᵀ = sᵀ W_pⁿ s,  s = Σ_i v_i   superposed products
 
 Sub-operators: the first layer's block product Σ_f v_f W_f (DES eq. 8), and inner: δⁿ = Σ_i θ_iⁿ v_i for each
-of the H₁ units, with θ_i beside the field; outer: s.  ⊕: H₁ + H₁·K (inner), H₁ + K (outer) float32 a sample.
+of the H₁ units, with θ_i beside the field; outer: s.  ⊕: H₁ + H₁·K (inner), H₁ + K (outer) float32 per
+example.
 
 Deviations: dense features enter l_z only (the paper has none); no dropout; multi-valued fields are
-sum-pooled. The paper's W_pⁿ of the outer product is symmetric; here it is any matrix, of which sᵀ W s
-sees the symmetric part.
+sum-pooled. The paper's W_pⁿ of the outer product is symmetric; here it is any matrix, and sᵀ W s depends on
+its symmetric part only.
 """
 
 from __future__ import annotations
@@ -21,25 +22,42 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from livectr.models.base import (
-    Columns,
-    CTRModel,
-    Gathered,
-    ModelConfig,
-    OptimiserSpec,
-    Part,
-    SegmentSpec,
-    adagrad,
-)
+from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
 from livectr.models.layers import MLP, FieldLinear, local_stack, matrix, select
+from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.products import product
 
 PRODUCTS = ("inner", "outer")
+"""Values of `PNN.product`."""
 
 
 @dataclass(frozen=True)
 class PNN(ModelConfig):
-    """A product layer of hidden[0] units on vectors of `dim` float32; the other `hidden` widths follow it."""
+    """Product-based neural network (Qu et al., ICDM 2016, §III): products of vectors before the MLP.
+
+    logit = b + MLP(relu([v_1 … v_F, x_dense] W_z + l_p + b₁)); l_p is ‖Σ_i θ_i v_i‖² ("inner") or sᵀ W s with
+    s = Σ_i v_i ("outer"). Use it where pairs should pass through the MLP. Do not use "inner" with a wide
+    first layer over slow links: each example sends H₁·K numbers.
+
+    Args:
+        product: "inner" or "outer".
+        dim: K, float32 values of a vector v.
+        hidden: units of the hidden layers; the product layer has H₁ = hidden[0].
+        optimiser: table optimiser of the vectors v.
+        init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: Adam's learning rate of the network's parameters.
+        schedule: learning rates over the number of batches.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import PNN
+        >>> config = PNN(product="outer", dim=8, hidden=(32, 16))
+        >>> fields = ("user", "ad")
+        >>> model = config.build(fields, fields, ("price",), dense_local=True, seed=1)
+        >>> values = torch.zeros(4, len(fields), config.width)  # rows v of 4 examples
+        >>> model.partial_size, model(values, torch.zeros(4, 1)).shape
+        (40, torch.Size([4]))
+    """
 
     product: str = "inner"
     dim: int = 8
@@ -63,7 +81,7 @@ class PNN(ModelConfig):
 
 
 class PNNModel(CTRModel):
-    """S = H₁ + H₁·K (inner) or H₁ + K (outer)."""
+    """Network of `PNN`; S = H₁ + H₁·K (inner) or H₁ + K (outer)."""
 
     def __init__(self, config: PNN, part: Part) -> None:
         super().__init__()
@@ -92,7 +110,7 @@ class PNNModel(CTRModel):
 
 
 class Inner(nn.Module):
-    """l_pⁿ = ‖Σ_i θ_iⁿ v_i‖²; theta f32[F_local, H₁]."""
+    """Inner products, l_pⁿ = ‖Σ_i θ_iⁿ v_i‖²; theta f32[F_local, H₁]."""
 
     def __init__(self, part: Part, dim: int, hidden: int) -> None:
         super().__init__()
@@ -114,7 +132,7 @@ class Inner(nn.Module):
 
 
 class Outer(nn.Module):
-    """l_pⁿ = sᵀ W_pⁿ s; weight f32[K, K·H₁], shared."""
+    """Outer products, l_pⁿ = sᵀ W_pⁿ s; weight f32[K, K·H₁], shared."""
 
     def __init__(self, part: Part, dim: int, hidden: int) -> None:
         super().__init__()

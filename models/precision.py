@@ -1,18 +1,19 @@
-"""The arithmetic of a network's matrix products: fp32, or bf16 products summed in fp32.
+"""Precision of a network's matrix products: fp32, or bf16 products summed in fp32.
 
-In bf16 the factors of a product are rounded to 8 bits of mantissa, forward and backward; what is multiplied
-is summed, and given back, in fp32. Everything else stays fp32: master weights, biases, activations, the sums
-that cross ranks, FM's second order, loss, optimisers.
+In bf16 the factors of a product are rounded to 8 bits of mantissa, forward and backward. Sums and results
+are fp32. Everything else stays fp32: master weights, biases, activations, the sums that cross ranks, FM's
+second order, loss, optimisers.
 
-There are two ways to bf16 on a CPU, and the process takes the first that gives it. A product of known numbers
-tells; no list of CPUs does:
+A CPU has two methods for bf16, and the process uses the first that works. A product of known numbers decides,
+not a list of CPUs:
 
-    onednn     oneDNN rounds fp32 factors inside its kernels. It does so for AMX alone: elsewhere it takes the
+    onednn     oneDNN rounds fp32 factors inside its kernels. It does so with AMX only: elsewhere it accepts
+        the
                setting and computes in fp32.
     operands   layers round and multiply by themselves (`models.products`), on CPUs with AVX512-BF16.
 
-Speed decides nothing, since a time differs from run to run, and the bits of a model must not. CPUs with
-neither method compute in fp32, which `arithmetic_name` says. GPUs use TF32, whose mantissa has 11 bits.
+Speed decides nothing: times differ from run to run, and the bits of a model must not. CPUs with
+neither method compute in fp32; `arithmetic_name` tells. GPUs use TF32, whose mantissa has 11 bits.
 """
 
 from __future__ import annotations
@@ -37,11 +38,17 @@ _operands = False
 
 @contextmanager
 def precision(name: Precision, *, method: ProductMethod | None = None) -> Iterator[None]:
-    """Products inside are computed so; what was before holds again behind it.
+    """Context in which products have this precision; the earlier precision holds again after it.
 
-    A backward pass takes the precision that holds where it is called, so put it inside too. The setting is
-    the process', not the thread's. method: of bf16 on the CPU; None: the measured one. Raises ValueError for
-    another name.
+    A backward pass uses the precision at the time of its call, so call it inside too. The setting belongs to
+    the process, not to the thread.
+
+    Args:
+        name: "fp32" or "bf16".
+        method: method of bf16 on the CPU; None: the measured one.
+
+    Raises:
+        ValueError: another name.
     """
     if name not in get_args(Precision):
         raise ValueError(f"precision is {name!r}, but must be one of {', '.join(get_args(Precision))}")
@@ -64,13 +71,13 @@ def _set(method: ProductMethod, cuda: str) -> Iterator[None]:
 
 
 def operands() -> bool:
-    """Tells whether layers on the CPU are to round their factors to bf16 by themselves."""
+    """True if layers on the CPU round their factors to bf16 by themselves."""
     return _operands
 
 
 @functools.cache
 def measured_method() -> ProductMethod:
-    """The bf16 method of this CPU, measured once a process. Compiles a kernel where oneDNN has no effect."""
+    """Method for bf16 on this CPU, measured once; compiles a kernel where oneDNN has no effect."""
     # 1 + 2⁻⁹ is 1 in bf16, which has 8 bits of mantissa, and a sum of 257 ones is itself in fp32 alone.
     a, b = torch.full((256, 257), 1 + 2.0**-9), torch.ones(257, 128)
     with _set("onednn", _CUDA.fp32_precision):
@@ -81,8 +88,7 @@ def measured_method() -> ProductMethod:
 
 
 def arithmetic_name(name: Precision, device: torch.device) -> str:
-    """Names the arithmetic that `precision(name)` gives there: "fp32", "bf16 (oneDNN)", "bf16 operands" or
-    "tf32"."""
+    """Name of a precision's arithmetic on a device: "fp32", "bf16 (oneDNN)", "bf16 operands" or "tf32"."""
     if name == "fp32":
         return "fp32"
     return "tf32" if device.type == "cuda" else _NAMES[measured_method()]

@@ -1,7 +1,7 @@
-"""Products of a layer, in the precision that holds (`models.precision`).
+"""Matrix products of layers, in the active precision (`models.precision`).
 
-torch's own operations, except where factors are to be rounded to bf16 here: then a kernel of ours packs both
-factors as bf16 and sums in fp32 (`kernels.network.bf16`). Products with an edge of fewer than 16 numbers, an
+They are torch's operations, except where layers round their factors to bf16: then a kernel packs both
+factors as bf16 and sums in fp32 (`kernels.network.bf16`). Products with a dimension below 16, such as an
 output layer's, gain nothing and stay fp32.
 """
 
@@ -20,7 +20,7 @@ NARROW = 16
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
-    """x f32[…, I], weight f32[I, O] → x W f32[…, O]."""
+    """Product x W f32[…, O] of x f32[…, I] and weight f32[I, O]."""
     if not operands():
         return x @ weight
     out: Tensor = _Affine.apply(None, x.flatten(0, -2), weight)  # type: ignore[no-untyped-call]
@@ -28,9 +28,15 @@ def product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def affine(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """bias f32[O] or f32[n, O], x f32[n, I], weight f32[I, O] → bias + x W f32[n, O].
+    """Affine map bias + x W.
 
-    x may be bf16 where `rounds` says so; then it gets no gradient.
+    Args:
+        bias: f32[O] or f32[n, O].
+        x: f32[n, I], or bf16 where `rounds` is true; then it gets no gradient.
+        weight: f32[I, O].
+
+    Returns:
+        f32[n, O].
     """
     if not rounds(x, weight):
         return torch.addmm(bias, x, weight)
@@ -61,20 +67,20 @@ class _Affine(torch.autograd.Function):
 
 
 def rounds(a: Tensor, b: Tensor) -> bool:
-    """Tells whether the factors of a b, [m, k] and [k, n], are rounded to bf16 here."""
+    """True if the factors of a b, [m, k] and [k, n], are rounded to bf16 here."""
     here = operands() and a.device.type == "cpu" and b.dtype == torch.float32
     return here and a.dtype in (torch.float32, torch.bfloat16) and min(*a.shape, b.shape[1]) >= NARROW
 
 
 def mm(a: Tensor, b: Tensor) -> Tensor:
-    """a [m, k], b f32[k, n] → f32[m, n]."""
+    """Product of a [m, k] and b f32[k, n] → f32[m, n]."""
     if not rounds(a, b):
         return a.to(b.dtype) @ b
     return _rounded(a, b, torch.empty(len(a), b.shape[1]), add=False)
 
 
 def mm_into(out: Tensor, a: Tensor, b: Tensor) -> None:
-    """out f32[m, n], whose rows are contiguous, becomes a b."""
+    """Writes the product a b into out f32[m, n], whose rows are contiguous."""
     if rounds(a, b):
         _rounded(a, b, out, add=False)
     else:
@@ -82,7 +88,7 @@ def mm_into(out: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def addmm(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """bias f32[n] or f32[m, n] → bias + a b, f32[m, n]."""
+    """Computes bias + a b f32[m, n], with bias f32[n] or f32[m, n]."""
     if not rounds(a, b):
         return torch.addmm(bias, a, b)
     return _rounded(

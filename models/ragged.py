@@ -1,6 +1,6 @@
-"""Lists of vectors, one list a sample: operations on `Ragged` that give the same bits on every run.
+"""Segment operations on lists of vectors (`Ragged`), with the same bits on every run.
 
-Indexing by the sample of each vector would do the same, but its gradient is a scatter of atomic adds on a
+Indexing by the example of each vector would do the same, but its gradient is a scatter of atomic adds on a
 GPU.
 """
 
@@ -14,14 +14,14 @@ from torch import Tensor
 from livectr.models.base import Gathered, Ragged
 
 
-def sample_of(offsets: Tensor) -> Tensor:
-    """The sample i64[nnz] of each vector, from offsets i64[B + 1]."""
-    samples = torch.arange(len(offsets) - 1, device=offsets.device)
-    return torch.repeat_interleave(samples, offsets.diff())
+def example_of(offsets: Tensor) -> Tensor:
+    """Example i64[nnz] of each vector, from offsets i64[B + 1]."""
+    examples = torch.arange(len(offsets) - 1, device=offsets.device)
+    return torch.repeat_interleave(examples, offsets.diff())
 
 
 def list_sum(vectors: Tensor, offsets: Tensor) -> Tensor:
-    """f32[nnz, W] of lists with offsets i64[B + 1] → their sums f32[B, W]; 0 for an empty list."""
+    """Segment sum of vectors f32[nnz, W] with offsets i64[B + 1] → f32[B, W]; 0 for an empty list."""
     if not torch.is_grad_enabled():  # a request would spend as long on the function as on the sums
         return segment_sums(vectors, offsets)
     out: Tensor = _ListSum.apply(vectors, offsets)  # type: ignore[no-untyped-call]
@@ -29,21 +29,22 @@ def list_sum(vectors: Tensor, offsets: Tensor) -> Tensor:
 
 
 def per_vector(rows: Tensor, offsets: Tensor) -> Tensor:
-    """Each sample's row of f32[B, W] for every vector of its list, f32[nnz, W]; the reverse of `list_sum`."""
+    """Repeats the row of each example, f32[B, W], for every vector of its list, f32[nnz, W]."""
     out: Tensor = _PerVector.apply(rows, offsets)  # type: ignore[no-untyped-call]
     return out
 
 
 def list_max(vectors: Tensor, offsets: Tensor) -> Tensor:
-    """As `list_sum`, the largest of each number; vectors that share it share its gradient alike."""
+    """Segment maximum of vectors f32[nnz, W] → f32[B, W], elementwise; equal vectors share the gradient
+    equally.
+    """
     out: Tensor = _ListMax.apply(vectors, offsets)  # type: ignore[no-untyped-call]
     return out
 
 
 def newest(ragged: Ragged, count: int) -> Tensor:
-    """The last `count` vectors of each list, last first, side by side: f32[B, count · W], zero where there
-    are fewer."""
-    ends, at = ragged.offsets[1:], sample_of(ragged.offsets)
+    """Concatenates the last `count` vectors of each list, last first: f32[B, count · W], zero-padded."""
+    ends, at = ragged.offsets[1:], example_of(ragged.offsets)
     place = ends[at] - 1 - torch.arange(len(at), device=at.device)
     kept = (place < count).nonzero().squeeze(1)
     rows, width = len(ends), ragged.values.shape[1]
@@ -60,15 +61,16 @@ def content(seen: Gathered, name: str) -> Ragged:
 
 
 def pooled_content(seen: Gathered, name: str) -> Tensor:
-    """Σ of the vectors of a field's content f32[B, W]."""
+    """Sum of the vectors of a field's content, f32[B, W]."""
     ragged = content(seen, name)
     return list_sum(ragged.values, ragged.offsets)
 
 
 def padded(ragged: Ragged) -> tuple[Tensor, Tensor]:
-    """Lists side by side: f32[B, T, W], zero behind a list's end, and where they are, bool[B, T].
+    """Pads lists to the longest length T.
 
-    T is the longest list's length, 0 where there is none.
+    Returns:
+        f32[B, T, W], zero behind a list's end, and bool[B, T], True inside a list. T is 0 without vectors.
     """
     lengths = ragged.offsets.diff()
     longest = int(lengths.max()) if len(lengths) else 0
@@ -80,8 +82,17 @@ def padded(ragged: Ragged) -> tuple[Tensor, Tensor]:
 
 
 def segment_sums(vectors: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """As `list_sum`, of vectors times `weights` f32[nnz] if given, and without a gradient: for use in a
-    function that has its own. Several times as fast as `torch.segment_reduce`."""
+    """Segment sum without a gradient, for functions that have their own; several times as fast as
+    `torch.segment_reduce`.
+
+    Args:
+        vectors: f32[nnz, W].
+        offsets: i64[B + 1].
+        weights: f32[nnz], factors of the vectors, or None.
+
+    Returns:
+        f32[B, W].
+    """
     if not len(vectors):
         return vectors.new_zeros(len(offsets) - 1, vectors.shape[1])
     all_of_them = torch.arange(len(vectors), device=vectors.device)
@@ -100,14 +111,14 @@ class _ListSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (offsets,) = ctx.saved_tensors
-        return grads[0].index_select(0, sample_of(offsets)), None
+        return grads[0].index_select(0, example_of(offsets)), None
 
 
 class _PerVector(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, offsets: Tensor) -> Tensor:
         ctx.save_for_backward(offsets)
-        return rows.index_select(0, sample_of(offsets))
+        return rows.index_select(0, example_of(offsets))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
@@ -129,7 +140,7 @@ class _ListMax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         vectors, offsets, out = ctx.saved_tensors
-        at = sample_of(offsets)
+        at = example_of(offsets)
         largest = (vectors == out.index_select(0, at)).to(vectors.dtype)
         shares = grads[0] / segment_sums(largest, offsets).clamp(min=1)
         return largest * shares.index_select(0, at), None

@@ -1,8 +1,8 @@
-"""A small fixed encoder of pictures for demos and tests: two random convolutions, nothing to download.
+"""Fixed random encoder of pictures for demos and tests: two random convolutions, nothing to download.
 
-Random filters with pooling keep much of what a picture shows (Jarrett et al., "What is the best multi-stage
+Random filters with pooling keep much of a picture's content (Jarrett et al., "What is the best multi-stage
 architecture for object recognition?", ICCV 2009; Saxe et al., ICML 2011); a trainable network behind them
-learns what matters. Every sum here is of integers below 2²⁴ and so exact in float32: the same picture has the
+learns what matters. Every sum is of integers below 2²⁴ and so exact in float32: the same picture has the
 same bits in any batch, with any number of threads, on any machine.
 """
 
@@ -17,11 +17,12 @@ CELL = 16  # pixels of a cell's side whose mean colour is kept
 
 
 class RandomConv(nn.Module):
-    """uint8[B, 3, 32, 32] → f32[B, 128], most of them in -4 … 8.
+    """Random convolutions uint8[B, 3, 32, 32] → f32[B, 128], most values in -4 … 8.
 
     Of 128 numbers 12 are the mean red, green and blue of four quarters, 32 the mean responses of the first
-    layer's filters (7×7) and 84 those of the second's; square roots of means, which are nearer to what is
-    drawn than the means are. A filter has as many +1 as -1, so that a plain area gives no response.
+    layer's filters (7×7) and 84 the mean responses of the second layer's filters. They are square roots of
+    means, which follow the drawing more closely than means. A filter has as many +1 as -1: a plain area gives
+    no response.
     """
 
     width = 128
@@ -37,7 +38,7 @@ class RandomConv(nn.Module):
         self.register_buffer("second", _filters(SECOND, FIRST, 3, source), persistent=False)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """See the class. Raises ValueError for pictures of another size."""
+        """Computes the features; raises ValueError for pictures of another size."""
         if pictures.shape[1:] != (3, self.size, self.size):
             raise ValueError(f"pictures are {list(pictures.shape[1:])}, not [3, {self.size}, {self.size}]")
         x = pictures.float().contiguous()
@@ -53,7 +54,7 @@ class RandomConv(nn.Module):
 
 
 def _filters(out: int, channels: int, side: int, source: torch.Generator) -> Tensor:
-    """f32[out, channels, side, side]: a third each of -1, 0 and 1."""
+    """Random filters f32[out, channels, side, side]: a third each of -1, 0 and 1."""
     taps = channels * side * side
     values = torch.zeros(taps)
     values[: taps // 3], values[taps // 3 : 2 * (taps // 3)] = 1, -1

@@ -1,6 +1,6 @@
-"""What a model's settings may hold; a function raises ValueError with a sentence that says what to change.
+"""Checks of model settings; each raises ValueError with a sentence that says what to change.
 
-A setting has one meaning in all models, and is checked by its name wherever a configuration has it.
+A setting has one meaning in all models and is checked by its name.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ NUMBERS = ("dim", "out", "layers", "heads", "state", "width", "image_dim", "conc
 WIDTHS = ("hidden", "cin", "attention", "deep")
 RATES = ("dense_lr", "init_scale", "lr")
 OPTIONAL = ("deep",)
-"""Widths of which there may be none."""
+"""Widths that may be empty."""
 
 
 def check_settings(config: object) -> None:
-    """Whole numbers above 0, widths, and rates of at least 0."""
+    """Checks that counts are integers above 0, widths are positive, and rates are at least 0."""
     kind = type(config).__name__
     for name in NUMBERS:
         value = getattr(config, name, 1)
@@ -37,7 +37,7 @@ def check_settings(config: object) -> None:
 
 
 def check_names(config: object, *settings: str, optional: bool = False) -> None:
-    """Settings that are one or more names of features, or none where they are optional."""
+    """Checks settings that are names of features; `optional`: they may be empty."""
     for setting in settings:
         names = getattr(config, setting)
         enough = isinstance(names, tuple) and (names or optional)
@@ -49,14 +49,14 @@ def check_names(config: object, *settings: str, optional: bool = False) -> None:
 
 
 def check_name(config: object, setting: str) -> None:
-    """A setting that is the name of a feature."""
+    """Checks a setting that is the name of a feature."""
     name = getattr(config, setting)
     if not isinstance(name, str) or not name:
         raise ValueError(f'{type(config).__name__}: {setting} is {name!r}, but must be a feature, as "ad"')
 
 
 def check_choice(config: object, setting: str, choices: Iterable[str]) -> None:
-    """A setting that is one of some words."""
+    """Checks a setting that has a fixed set of values."""
     value = getattr(config, setting)
     if value not in (known := tuple(choices)):
         raise ValueError(
@@ -65,7 +65,7 @@ def check_choice(config: object, setting: str, choices: Iterable[str]) -> None:
 
 
 def check_fields(config: object, names: Iterable[str], known: Iterable[str]) -> None:
-    """Names that are among the known ones."""
+    """Checks that all names are known."""
     there = sorted(set(known))
     for name in names:
         if name not in there:

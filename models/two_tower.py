@@ -1,15 +1,15 @@
-"""Two towers for pre-rank, after DSSM (Huang et al., CIKM 2013), the form that DICM's pre-rank uses.
+"""Two-tower model for pre-rank, after DSSM (Huang et al., CIKM 2013), the form of DICM's pre-rank stage.
 
     logit = γ · cos(y_user, y_item) + b,   y_t = MLP_t([v_f for f in tower t, x_dense of tower t, images_t])
     images_t = [Σ e_i for f in the image fields of tower t]        e: vectors of images (DICM §6 and Fig. 4)
 
-Sub-operators: each tower's first-layer block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ + H₁ float32 a sample.
-What images add to a first layer has shared weights; every image's vector is gathered besides.
-Serving keeps y_item / ‖y_item‖ of every item as one matrix; a request is one user vector γ y_user / ‖y_user‖
-and one matrix product. Here ‖y‖ is soft, √(Σ y² + SOFT_NORM²).
+Sub-operators: each tower's first-layer block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ + H₁ float32 per
+example. The images' block of a first layer has shared weights; every image's vector is gathered. Serving
+keeps y_item / ‖y_item‖ of every item as a matrix; a request is a user vector γ y_user / ‖y_user‖ and a matrix
+product. Here ‖y‖ is soft, √(Σ y² + SOFT_NORM²).
 
-Deviations from DSSM: sparse keys with learned vectors in place of letter n-grams; cross entropy on every
-impression in place of a softmax over sampled documents; γ is learned; relu in place of tanh; the soft norm.
+Deviations from DSSM: sparse keys with learned vectors instead of letter n-grams; cross entropy on every
+impression instead of a softmax over sampled documents; γ is learned; relu instead of tanh; the soft norm.
 """
 
 from __future__ import annotations
@@ -26,28 +26,53 @@ from livectr.models.base import (
     Gathered,
     Gathers,
     ModelConfig,
-    OptimiserSpec,
     Part,
     SegmentSpec,
-    adagrad,
     require_gathered,
 )
 from livectr.models.layers import IMAGE_SCALE, MLP, SubsetLinear, generator, glorot
+from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.products import affine
 from livectr.models.ragged import pooled_content
 from livectr.models.settings import check_fields, check_names
 
 SOFT_NORM = 0.1
-"""Length at which a tower's output begins to count as a direction. A plain ‖y‖ has gradients of γ / ‖y‖,
-without bound where a tower's output starts near zero: they spoil AdaGrad's sums and magnify rounding."""
+"""Soft minimum of the norm of a tower's output. A plain ‖y‖ has gradients of γ / ‖y‖, which are unbounded
+where an output starts near zero: they spoil AdaGrad's sums and magnify rounding.
+"""
 
 
 @dataclass(frozen=True)
 class TwoTower(ModelConfig):
-    """Two towers over the fields and dense features named in `user` and `item`; vectors of `out` float32.
+    """Two-tower model for pre-rank (DSSM, Huang et al., CIKM 2013): logit = γ cos(y_user, y_item) + b.
 
-    user_images, item_images: fields of a content, whose images each tower sums; image_dim: numbers of an
-    image's vector, the `out` of the content's sub-model. Fields in neither tower take no part.
+    Use it as `prerank=`: item vectors are computed in advance, and a request scores thousands of ads by an
+    inner product. Do not use it for the final ranking: features of user and item meet only in the product.
+
+    Args:
+        user: fields and dense features of the user tower; a feature in neither tower takes no part.
+        item: fields and dense features of the item tower.
+        dim: K, float32 values of a field's vector.
+        hidden: units of each tower's hidden layers, H₁ first; at least one layer.
+        out: float32 values of a user or item vector.
+        optimiser: table optimiser of the fields' vectors.
+        init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: Adam's learning rate of the network's parameters.
+        user_images: content fields whose images the user tower sums.
+        item_images: content fields whose images the item tower sums.
+        image_dim: float32 values of an image's vector; the `out` of the content's sub-model.
+        schedule: learning rates over the number of batches.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import TwoTower
+        >>> config = TwoTower(user=("user",), item=("ad", "price"), dim=8, hidden=(16,), out=4)
+        >>> fields = ("user", "ad")
+        >>> model = config.build(fields, fields, ("price",), dense_local=True, seed=1)
+        >>> values, dense = torch.zeros(2, len(fields), config.width), torch.zeros(2, 1)  # 2 examples
+        >>> partial = model.partial(values, dense)
+        >>> model.item_vector(partial).shape, model.finish(partial).shape
+        (torch.Size([2, 4]), torch.Size([2]))
     """
 
     user: tuple[str, ...]
@@ -75,13 +100,13 @@ class TwoTower(ModelConfig):
         return (SegmentSpec("t", self.dim, self.optimiser, self.init_scale),)
 
     def check(self, fields: Sequence[str], dense_names: Sequence[str]) -> None:
-        """See `ModelConfig.check`; a tower may name a vector by its name or one of its numbers."""
+        """Checks names as `ModelConfig.check` does; a tower may name a dense vector or one of its numbers."""
         vectors = {name.rpartition(".")[0] for name in dense_names} - {""}
         check_fields(self, (*self.user, *self.item), (*fields, *dense_names, *vectors))
         check_fields(self, (*self.user_images, *self.item_images), fields)
 
     def gathers(self, fields: Sequence[str]) -> Gathers:
-        """The images' vectors."""
+        """Gathers the images' vectors."""
         return Gathers(content=(*self.user_images, *self.item_images))
 
     def network(self, part: Part) -> CTRModel:
@@ -90,16 +115,16 @@ class TwoTower(ModelConfig):
 
 
 def is_named(number: str, names: Container[str]) -> bool:
-    """Whether a dense number is among the named features: itself, or as part i of a vector, "vector.i"."""
+    """True if a dense number is in `names`, by itself or by its vector: number "vector.i" of "vector"."""
     return number in names or number.rpartition(".")[0] in names
 
 
 class Tower(nn.Module):
-    """One side: picks its own fields and dense features, and turns them into a vector.
+    """Tower of user or item: selects its fields and dense features and maps them to a vector.
 
     Attributes:
-        image_fields: the config's
-        images: f32[image_fields · image_dim, H₁], None without images
+        image_fields: the image fields of the configuration.
+        images: f32[image_fields · image_dim, H₁]; None without images.
     """
 
     images: nn.Parameter | None
@@ -142,9 +167,14 @@ class Tower(nn.Module):
         return torch.cat([pooled_content(seen, name) for name in self.image_fields], dim=1)
 
     def vector(self, aggregated: Tensor, images: Tensor | None = None) -> Tensor:
-        """Aggregated f32[B, H₁] → x / √(‖x‖² + SOFT_NORM²) f32[B, out]: unit vectors but for tiny x.
+        """Maps aggregated f32[B, H₁] to x / √(‖x‖² + SOFT_NORM²) f32[B, out]: unit vectors except for tiny x.
 
-        images: as `pooled_images` gives them. Raises ValueError where a tower with images gets none.
+        Args:
+            aggregated: f32[B, H₁], the first layer's product.
+            images: f32[B, image_fields · image_dim], as `pooled_images` returns them.
+
+        Raises:
+            ValueError: a tower with images gets none.
         """
         if self.images is not None:
             if images is None:
@@ -155,7 +185,7 @@ class Tower(nn.Module):
 
 
 class TwoTowerModel(CTRModel):
-    """S = H₁ + H₁."""
+    """Network of `TwoTower`; S = H₁ + H₁."""
 
     def __init__(self, config: TwoTower, part: Part) -> None:
         super().__init__()
@@ -178,16 +208,25 @@ class TwoTowerModel(CTRModel):
         return (user * item).sum(dim=1) + self.bias
 
     def user_vector(self, aggregated: Tensor, images: Tensor | None = None) -> Tensor:
-        """γ · unit vector of the user: f32[B, H₁ + H₁] (the item half is not used) → f32[B, out].
+        """γ · unit vector of the user.
 
-        images: f32[B, user_images · image_dim], the sums of each field's image vectors.
+        Args:
+            aggregated: f32[B, H₁ + H₁]; the item half is not used.
+            images: f32[B, user_images · image_dim], the sums of each field's image vectors.
+
+        Returns:
+            f32[B, out].
         """
         return self.gamma * self.user.vector(aggregated[:, : self.hidden], images)
 
     def item_vector(self, aggregated: Tensor, images: Tensor | None = None) -> Tensor:
-        """Unit vector of the item: f32[B, H₁ + H₁] (the user half is not used) → f32[B, out].
+        """Unit vector of the item; logit = ⟨user_vector, item_vector⟩ + bias.
 
-        images: f32[B, item_images · image_dim], the sums of each field's image vectors.
-        logit = ⟨user_vector, item_vector⟩ + bias.
+        Args:
+            aggregated: f32[B, H₁ + H₁]; the user half is not used.
+            images: f32[B, item_images · image_dim], the sums of each field's image vectors.
+
+        Returns:
+            f32[B, out].
         """
         return self.item.vector(aggregated[:, self.hidden :], images)

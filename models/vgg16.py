@@ -1,9 +1,10 @@
-"""VGG16 from Conv1 to FC6 (Simonyan & Zisserman 2014, configuration D): the fixed part of DICM's embedding
-model, 4096 numbers of a picture (DICM §5.1, "the first 14 layers").
+"""VGG16 from Conv1 to FC6 (Simonyan & Zisserman 2014, configuration D), the fixed part of DICM's embedding
+model.
 
-Modules are named as in torchvision, so its published weights fit by name. FC6 is taken behind its ReLU, as
-"fc6 features" are in the literature that the paper builds on; without it, the trainable layer that follows
-would be linear upon linear. Deviation from training: dropout, which follows FC6 there, is the identity here.
+It gives 4096 numbers per picture (DICM §5.1, "the first 14 layers"). Modules are named as in torchvision, so
+its published weights fit by name. FC6 is read after its ReLU, as "fc6 features" are in the literature that
+the paper builds on; without it, the trainable layer that follows would be linear on linear. Deviation from
+training: dropout, which follows FC6 there, is the identity here.
 """
 
 from __future__ import annotations
@@ -15,23 +16,26 @@ import torch
 from torch import Tensor, nn
 
 CONVOLUTIONS = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
-"""Channels of each 3×3 convolution, and 0 where the maximum of 2×2 is pooled."""
+"""Channels of each 3×3 convolution; 0: a 2×2 maximum pooling."""
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
-"""Of ImageNet's red, green and blue in [0, 1]: what the published weights were trained with."""
+"""Mean and standard deviation of ImageNet's red, green and blue in [0, 1], as used for the published weights.
+"""
 
 # timm publishes torchvision's weights as safetensors; FC6 is a 7×7 convolution there, with the same numbers.
 _TIMM = {"pre_logits.fc1.weight": "classifier.0.weight", "pre_logits.fc1.bias": "classifier.0.bias"}
 _BEHIND = ("classifier.", "pre_logits.", "head.")
-"""Layers behind FC6, which are not used."""
+"""Prefixes of the layers after FC6, which are not used."""
 
 
 class VGG16(nn.Module):
-    """Pictures → FC6; without values until `load`.
+    """VGG16 up to FC6; its parameters have no values until `load`.
 
     Attributes:
-        width: 4096. size: pixels of a picture's side, 224. short_side: to which a picture's short side is
-        resized before its centre is cut out, 256. digest: of the weights, 12 hexadecimal digits.
+        width: 4096, features of a picture.
+        size: 224, side of a picture in pixels.
+        short_side: 256, pixels of the short side before the centre is cropped.
+        digest: digest of the weights, 12 hexadecimal digits.
     """
 
     width = 4096
@@ -60,16 +64,19 @@ class VGG16(nn.Module):
         self.requires_grad_(False)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """pictures uint8[B, 3, H, W], H and W at least 32 → f32[B, 4096], none negative."""
+        """Computes features f32[B, 4096], none negative, of pictures uint8[B, 3, H, W] with H and W at least
+        32.
+        """
         x = (pictures.float() / 255 - self.mean) / self.std
         x = self.avgpool(self.features(x))
         out: Tensor = self.classifier(x.flatten(1))
         return out
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take the weights, by torchvision's names or timm's; those of layers behind FC6 are left out.
+        """Loads the weights by torchvision's or timm's names; layers after FC6 are left out.
 
-        Raises ValueError that names the first tensor that is missing, unknown or not of this net's shape.
+        Raises:
+            ValueError: names the first tensor that is missing, unknown or of another shape.
         """
         given = {_TIMM.get(name, name): tensor for name, tensor in tensors.items()}
         wanted = dict(self.named_parameters())

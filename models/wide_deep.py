@@ -3,11 +3,11 @@
     logit = b + Σ w + MLP([v_1 … v_F, x_dense])
 
 Sub-operators: LR's sum Σ w (DES eq. 3) and the first layer's block product Σ_f v_f W_f (DES eq. 8).
-⊕: H₁ + 1 float32 a sample.
+⊕: H₁ + 1 float32 per example.
 
 Deviations: every field is in both parts, and a cross product is a field like any other (`cross` of the
-feature language), so that it has a vector too. The wide part's L1 is FTRL's as in the paper; the network
-is learned by Adam in place of AdaGrad.
+feature language), so it has a vector too. The wide part's L1 is FTRL's as in the paper; the network
+is learned by Adam instead of AdaGrad.
 """
 
 from __future__ import annotations
@@ -17,23 +17,37 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from livectr.models.base import (
-    Columns,
-    CTRModel,
-    Gathered,
-    ModelConfig,
-    OptimiserSpec,
-    Part,
-    SegmentSpec,
-    adagrad,
-    ftrl,
-)
+from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
 from livectr.models.layers import MLP, FieldLinear, first_order, first_order_sum
+from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 
 
 @dataclass(frozen=True)
 class WideDeep(ModelConfig):
-    """A wide part of one weight a key, and an MLP of the `hidden` widths on vectors of `dim` float32."""
+    """Wide & Deep (Cheng et al., DLRS 2016): logit = b + Σ w + MLP([v_1 … v_F, x_dense]).
+
+    Use it where known crosses should be remembered exactly: make each cross a field of the pipeline. Do not
+    use it to find crosses: `DeepFM` learns all pairs at nearly the same cost.
+
+    Args:
+        dim: K, float32 values of a vector v.
+        hidden: units of the MLP's hidden layers, H₁ first; at least one layer.
+        optimiser: table optimiser of the vectors v.
+        first_order: table optimiser of the weights w.
+        init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: Adam's learning rate of the network's parameters.
+        schedule: learning rates over the number of batches.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import WideDeep
+        >>> config = WideDeep(dim=8, hidden=(32, 16))
+        >>> fields = ("user", "ad", "user_x_ad")
+        >>> model = config.build(fields, fields, ("price",), dense_local=True, seed=1)
+        >>> values = torch.zeros(4, len(fields), config.width)  # rows [w | v] of 4 examples
+        >>> model.partial_size, model(values, torch.zeros(4, 1)).shape
+        (33, torch.Size([4]))
+    """
 
     dim: int = 16
     hidden: tuple[int, ...] = (256, 128)
@@ -55,7 +69,7 @@ class WideDeep(ModelConfig):
 
 
 class WideDeepModel(CTRModel):
-    """S = 1 + H₁."""
+    """Network of `WideDeep`; S = 1 + H₁."""
 
     linear: nn.Parameter | None
 

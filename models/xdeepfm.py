@@ -1,14 +1,14 @@
-"""xDeepFM (Lian et al., KDD 2018; DES Table 3): interactions of vectors, one degree more with every layer.
+"""xDeepFM (Lian et al., KDD 2018; DES Table 3): vector interactions whose degree grows with each layer.
 
     x⁰ = [v_1 … v_F] (m rows)       x^k_h = Σ_i Σ_j W^k_hij (x^{k−1}_i ∘ x⁰_j)       CIN (paper eq. 6)
     p^k_h = Σ_K x^k_h               sum pooling over the vector
     logit = b + Σ w + uᵀ [p¹ … p^L] + MLP([v_1 … v_F, x_dense])
 
-Sub-operators: Σ w as in LR and the first layer's block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ + 1 float32 a
-sample. CIN multiplies vectors of different fields, twice and more, so that no sum over fields stands for
-it: it gets every field's vector (F·K float32 a sample, gathered), its weights are shared.
+Sub-operators: Σ w as in LR and the first layer's block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ + 1 float32
+per example. CIN multiplies vectors of different fields repeatedly, which no sum over fields replaces: it
+needs every field's vector (F·K float32 per example, gathered). Its weights are shared.
 
-Deviations: CIN's activation is the identity, the best one in the paper's §4.4; every map of a layer goes to
+Deviations: CIN's activation is the identity, the best in the paper's §4.4; every map of a layer goes to
 the output and to the next layer; multi-valued fields are sum-pooled; dense features enter the first order and
 the MLP only.
 """
@@ -27,20 +27,44 @@ from livectr.models.base import (
     Gathered,
     Gathers,
     ModelConfig,
-    OptimiserSpec,
     Part,
     SegmentSpec,
-    adagrad,
-    ftrl,
     require_gathered,
 )
 from livectr.models.layers import MLP, FieldLinear, first_order, first_order_sum, matrix
+from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 from livectr.models.products import product
 
 
 @dataclass(frozen=True)
 class XDeepFM(ModelConfig):
-    """CIN with layers of `cin` maps, an MLP of the `hidden` widths, vectors of `dim` float32."""
+    """xDeepFM (Lian et al., KDD 2018, §3): compressed interaction network (CIN) beside an MLP.
+
+    x^k_h = Σ_ij W^k_hij (x^{k−1}_i ∘ x⁰_j); logit = b + Σ w + uᵀ [sums of x¹ … x^L] + MLP. Use it for high
+    orders of few fields. Do not use it with many fields or slow links: every vector is gathered, and a layer
+    multiplies H_{k−1}·F pairs.
+
+    Args:
+        dim: K, float32 values of a vector v.
+        cin: maps H_k of each CIN layer; at least one layer.
+        hidden: units of the MLP's hidden layers, H₁ first; at least one layer.
+        optimiser: table optimiser of the vectors v.
+        first_order: table optimiser of the weights w.
+        init_scale: vectors start uniform in (-init_scale, init_scale).
+        dense_lr: Adam's learning rate of the network's parameters.
+        schedule: learning rates over the number of batches.
+
+    Example:
+        >>> import torch
+        >>> from livectr.models import Gathered, XDeepFM
+        >>> config = XDeepFM(dim=8, cin=(6, 6), hidden=(32, 16))
+        >>> fields = ("user", "ad")
+        >>> model = config.build(fields, fields, ("price",), dense_local=True, seed=1)
+        >>> values = torch.zeros(4, len(fields), config.width)  # rows [w | v] of 4 examples
+        >>> gathered = Gathered(pooled=values, sequences={})
+        >>> model.partial_size, model(values, torch.zeros(4, 1), gathered).shape
+        (33, torch.Size([4]))
+    """
 
     dim: int = 16
     cin: tuple[int, ...] = (32, 32)
@@ -51,7 +75,7 @@ class XDeepFM(ModelConfig):
     dense_lr: float = 2e-3
 
     def gathers(self, fields: Sequence[str]) -> Gathers:
-        """Every field's vector."""
+        """Gathers every field's vector."""
         return Gathers(pooled=tuple(fields))
 
     def segments(self) -> tuple[SegmentSpec, ...]:
@@ -67,11 +91,11 @@ class XDeepFM(ModelConfig):
 
 
 class XDeepFMModel(CTRModel):
-    """S = 1 + H₁.
+    """Network of `XDeepFM`; S = 1 + H₁.
 
     Attributes:
-        cin: W^k, f32[H_{k−1}·m, H_k] of each layer
-        output: u, f32[Σ H_k, 1]
+        cin: W^k, f32[H_{k−1}·m, H_k] of each layer.
+        output: u, f32[Σ H_k, 1].
     """
 
     linear: nn.Parameter | None

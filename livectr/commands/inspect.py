@@ -92,7 +92,7 @@ def show_pipeline(
 
 def _model_rows(table: Table, role: str, model: object) -> None:
     """A line for each setting of a model."""
-    from livectr.models.base import OptimiserSpec
+    from livectr.models.learning import OptimiserSpec
 
     if not is_dataclass(model):
         table.add_row(role, "none", "")

@@ -21,7 +21,7 @@ from livectr.kernels.table.layout import (
 )
 from livectr.kernels.table.rows import optimiser as optimiser_of
 from livectr.kernels.table.table import DynamicTable
-from livectr.models.base import OptimiserSpec, adagrad, adam, ftrl, rowwise_adagrad, sgd
+from livectr.models.learning import OptimiserSpec, adagrad, adam, ftrl, rowwise_adagrad, sgd
 from tests.kernels.reference import initial_row, stream, updated_row
 
 KINDS: list[Optimiser] = [

@@ -5,7 +5,7 @@ import pytest
 from livectr.kernels.table.rows import OPTIMISERS as KINDS
 from livectr.kernels.table.rows import optimiser
 from livectr.models import DeepFM, Schedule, TwoTower, adagrad, adam, decay, ftrl, rowwise_adagrad, sgd
-from livectr.models.base import OPTIMISERS
+from livectr.models.learning import OPTIMISERS
 
 
 def test_dicm_schedule() -> None:

@@ -46,9 +46,9 @@ class Archive:
             last = max(self._held, default=0) if step is None else step
             self._held = {s: m for s, m in self._held.items() if s >= last}
             named = {self.folder / f.path for m in self._held.values() for f in m.files}
-        for path in self.folder.rglob("*.safetensors"):
-            if path not in named:
-                path.unlink()
+            for path in self.folder.rglob("*.safetensors"):  # with the lock: a new generation may be coming
+                if path not in named:
+                    path.unlink()
 
     def _follow(self) -> None:
         while not self._stop.wait(PERIOD_S):

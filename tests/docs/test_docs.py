@@ -1,7 +1,7 @@
-"""What a page shows, works: every ``bash`` and ``python`` block of README.md, docs/ and examples/ is run.
+"""Tests of the pages: every ``bash`` and ``python`` block of README.md, docs/ and examples/ is run.
 
-A page's bash blocks are one shell session, from top to bottom, in a folder where the repository's files are
-linked, so that what the page writes stays out of the checkout. Its python blocks share one namespace.
+A page's bash blocks are one shell session, from top to bottom. It runs in a folder where the repository's
+files are linked, so that new files stay out of the checkout. A page's python blocks share one namespace.
 Other blocks (``text``, ``toml``, ``json``, ``promql``) are only shown.
 """
 
@@ -35,7 +35,7 @@ PAGES = [
 ]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 DECLARE_METRICS = (livectr.ingest.metrics, livectr.serving.metrics, livectr.trainer.telemetry)
-DEMO_S = 15  # a page's demo of a minute is run this long: the minute itself is one of the issue's own checks
+DEMO_S = 15  # seconds of a page's demo of a minute; the whole minute would only cost time
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -48,7 +48,7 @@ def named(language: str) -> list[object]:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
-    """A folder that looks like the checkout, in which new files are nobody's business."""
+    """Folder that looks like the checkout; new files in it are deleted with it."""
     for entry in ROOT.iterdir():
         if entry.name not in {".git", "report.json"}:
             (tmp_path / entry.name).symlink_to(entry)

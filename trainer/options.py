@@ -201,8 +201,8 @@ class Report:
     """What a run did; quality is test-then-train: every example was scored before it was learned.
 
     Counts are those of the whole run, earlier processes of a resumed one included: what a killed process did
-    after its last checkpoint is done and counted again. bytes_read, examples_per_second, seconds, rows and
-    hints are this process's. Quality of a role that was not measured is None.
+    after its last checkpoint is done and counted again. bytes_read, late_events, examples_per_second,
+    seconds, rows and hints are this process's. Quality of a role that was not measured is None.
     dead_letters: rows that could not be used (an Arrow message counts its rows); rows: by topic what came and
     what of it could not be used, with the commonest complaint; hints: what looks like a mistake in the data.
     """

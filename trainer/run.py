@@ -31,6 +31,7 @@ from livectr.ingest.extract.device_extractor import compiler
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.join.state import SourceState
+from livectr.ingest.join.stats import OF_PROCESS
 from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import InternalError
@@ -412,9 +413,10 @@ class Training:
             predictions_sha256=self.log.sha256 if self.log is not None else "",
         )
 
-    def _counts(self, events: Mapping[str, int], letters: Mapping[str, int]) -> dict[str, Any]:
-        """This rank's share of the run's counts, those of earlier processes included."""
-        own = {"events": events, "dead_letters": letters}
+    def _counts(self, stream: Mapping[str, Any], letters: Mapping[str, int]) -> dict[str, Any]:
+        """This rank's share of the run's counts, those of earlier processes included; `stream` has this
+        process's."""
+        own = {**{name: stream[name] for name in OF_PROCESS}, "dead_letters": letters}
         if self.rank == 0:
             own |= {"published": {"versions": self.commits.versions, "rows": self.commits.rows}}
         return summed([self._before, own])
@@ -471,14 +473,14 @@ class Training:
         stats = asdict(self.source.stats)
         own = {
             "stream": {**stats, "bytes_read": stats["bytes_read"] | self.track.bytes_read},
-            "counts": self._counts(stats["events"], self.dead_letters.counts),
+            "counts": self._counts(stats, self.dead_letters.counts),
             "precision": self.step.precision,
             "tables": {name: len(table) for name, table in self.step.tables.items()},
             "field_keys": self._field_keys(),
         }
         shares = self.control.gather_json(own)
         counts = summed([share["counts"] for share in shares])
-        stream = summed([share["stream"] for share in shares]) | {"events": counts["events"]}
+        stream = summed([share["stream"] for share in shares]) | {name: counts[name] for name in OF_PROCESS}
         quality = {role: self.log.report(role) for role in self.step.models} if self.log is not None else {}
         roles = {
             role: {**found["all"].as_dict(), "last_20_percent": found["last"].as_dict()}

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ from livectr.ingest.join.lookup import Lookups, LookupTable
 from livectr.ingest.join.partition import Partition
 from livectr.ingest.join.payload import INSTANCE, ITEM, TIME, USER, lookup_column
 from livectr.ingest.join.state import SourceState
-from livectr.ingest.join.stats import Reporter, SourceStats
+from livectr.ingest.join.stats import OF_PROCESS, Reporter, SourceStats
 from livectr.ingest.language import dtypes
 from livectr.ingest.limits import LIMITS, RecordLimits
 from livectr.ingest.pipeline import Pipeline
@@ -287,13 +288,13 @@ class ExampleSource:
             for topic, at in partition.positions().items()
         }
 
-    def counted(self) -> dict[str, int]:
-        """Topic → events of this process that lie before `positions`."""
-        counts = dict(self._events)
+    def counted(self) -> dict[str, Any]:
+        """The counts of `OF_PROCESS` that go with `snapshot`: of events, those before `positions`."""
+        stats = asdict(self.stats)
         for partition in self._partitions.values():
             for topic, waiting in zip(self._topics, partition.waiting_of(), strict=True):
-                counts[topic] -= waiting
-        return counts
+                stats["events"][topic] -= waiting
+        return {name: stats[name] for name in OF_PROCESS}
 
     @property
     def tables(self) -> Mapping[str, LookupTable]:

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from livectr.ingest import metrics
 from livectr.ingest.join.partition import Partition
 
+OF_PROCESS = ("events", "examples", "clicked", "lookups")
+"""Counts that begin at 0 with every process. A run adds up those of its processes: see `trainer.run`."""
+
 
 @dataclass(frozen=True)
 class SourceStats:
-    """Counts over own partitions: since the start of the logs, but events, examples, clicked and lookups
-    since the start of this process."""
+    """Counts over own partitions: since the start of the logs, but those of `OF_PROCESS`, late_events and
+    bytes_read since the start of this process."""
 
     events: Mapping[str, int]
     """Topic → records read that the stream's filter lets through."""
@@ -21,7 +24,7 @@ class SourceStats:
     unmatched_clicks: int
     corrections: int
     late_events: Mapping[str, int]
-    """Topic → records that came with a time far in its past, since the start of this process."""
+    """Topic → records that came with a time far in its past."""
     full: int
     """Events for which the join had no room."""
     forgotten: int
@@ -39,7 +42,7 @@ class SourceStats:
     lookups: Mapping[str, Mapping[str, int]]
     """Topic of a look-up table → look-ups that "found" a row, or were "missing" one."""
     bytes_read: Mapping[str, int]
-    """Topic, look-up tables too → bytes read by this process for the columns in use."""
+    """Topic, look-up tables too → bytes read for the columns in use."""
 
     @staticmethod
     def of(

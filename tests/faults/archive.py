@@ -40,15 +40,14 @@ class Archive:
         with self._lock:
             return self._held.get(step)
 
-    def forget(self, step: int | None) -> None:
-        """Removes what only generations before `step` need (None: all but the newest)."""
+    def forget(self, step: int) -> None:
+        """Removes what only generations before `step` need."""
         with self._lock:
-            last = max(self._held, default=0) if step is None else step
-            self._held = {s: m for s, m in self._held.items() if s >= last}
+            self._held = {s: m for s, m in self._held.items() if s >= step}
             named = {self.folder / f.path for m in self._held.values() for f in m.files}
-        for path in self.folder.rglob("*.safetensors"):
-            if path not in named:
-                path.unlink()
+            for path in self.folder.rglob("*.safetensors"):  # with the lock: a new generation may be coming
+                if path not in named:
+                    path.unlink()
 
     def _follow(self) -> None:
         while not self._stop.wait(PERIOD_S):

@@ -176,7 +176,8 @@ class Referee:
                     self.last_wrong = f"version {version}, step {step}: pCTR differs by {difference:.2g}"
             if not all:
                 return
-        self._archive.forget(min((self._steps.get(v, 0) for v in self._replies), default=None))
+        served = max(self._steps.values(), default=0)  # more replies of it may come
+        self._archive.forget(min((self._steps.get(v, 0) for v in self._replies), default=served))
 
     def summary(self) -> dict[str, Any]:
         names = ("asked", "degraded", "moved", "judged", "unknown", "wrong", "wrong_status", "unmarked_loss")

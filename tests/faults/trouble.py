@@ -81,7 +81,14 @@ class HealthIssue:
         self._start_redis()
         self.simulator = self._livectr(
             "simulator",
-            *("simulate", "--to", self.broker.url, "--wait-for-start", "--ledger", str(self.work / "ledger.arrows")),
+            *(
+                "simulate",
+                "--to",
+                self.broker.url,
+                "--wait-for-start",
+                "--ledger",
+                str(self.work / "ledger.arrows"),
+            ),
             *("--rate", str(self.rate), "--seconds", str(self.seconds), "--seed", str(self.seed)),
             *("--label-window", f"{WINDOW_MS}ms", "--partitions", str(PARTITIONS), "--users", str(USERS)),
             *("--ads", str(ADS), "--ad-interval", "1000h", "--ad-life", "1"),

@@ -153,6 +153,31 @@ def test_only_requests_are_refused(app: App, faulty: FaultyRedis) -> None:
     wait_for(lambda: health(app) == NOT_SERVING)
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "BUSY Redis is busy running a script. You can only call SCRIPT KILL",
+        "NOPERM this user has no permissions to run the 'subscribe' command",
+    ],
+)
+def test_the_watcher_may_not_subscribe_again(
+    app: App, faulty: FaultyRedis, redis_url: str, fault: str
+) -> None:
+    """Its connection breaks and SUBSCRIBE is refused: it lives, and versions are served."""
+    faulty.commands, faulty.fault = frozenset({b"SUBSCRIBE"}), fault
+    redis.Redis.from_url(redis_url).execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+    wait_for(lambda: faulty.answered > 0)
+    publication = trainer(redis_url)
+    publication.version = 1
+    publish(publication)
+    wait_for(lambda: served(app) == 2)  # it looks on
+    faulty.fault = ""
+    publish(publication)
+    wait_for(lambda: served(app) == 3)
+    wait_for(lambda: health(app) == SERVING)
+    wait_for(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
+
+
 def test_a_busy_redis(app: App, redis_url: str) -> None:
     """A script that does not end: Redis says BUSY to everybody else."""
     client = redis.Redis.from_url(redis_url)

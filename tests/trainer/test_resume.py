@@ -1,5 +1,6 @@
 """kill -9 at any moment: the resumed run's tables, networks and predictions are those of an unbroken run."""
 
+import json
 import os
 import random
 import shutil
@@ -178,8 +179,14 @@ def test_two_ranks_resumed_by_another_number(
 ) -> None:
     """DES §5's f mod N puts every row on another rank, where it is found and goes on."""
     root = shutil.copytree(half, tmp_path / "checkpoint")
-    finish(start(world, {**OPTIONS, "source": source, "checkpoint": str(root)}))
+    report = tmp_path / "report.json"
+    finish(start(world, {**OPTIONS, "source": source, "checkpoint": str(root), "report": str(report)}))
     assert_close(Result(root), unbroken)
+    stream = json.loads(report.read_text())["stream"]
+    clicked = int(unbroken.predictions["label"].sum())
+    assert (stream["examples"], stream["clicked"]) == (IMPRESSIONS, clicked)
+    found = {"found": IMPRESSIONS, "missing": 0}
+    assert stream["lookups"] == {"users": found, "ads": found}
     manifest = newest_manifest(root)
     assert manifest is not None and manifest.world == world
     assert manifest.field_keys["ad"] == IMPRESSIONS  # those of both runs and all ranks

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from livectr.ingest.operators.user import operator
     from livectr.ingest.pipeline import Field, Pipeline, load_pipeline
     from livectr.kernels.errors import ConfigError, DataError, LiveCTRError, UserError
+    from livectr.library.embeddings import read_embeddings
+    from livectr.library.features import features
+    from livectr.library.scoring import score
+    from livectr.library.training import Trained, train
     from livectr.serving.client import PreRankClient, RankClient
 
 __version__ = "0.1.0"
@@ -36,12 +40,17 @@ _HOMES = {
     "Stream": "livectr.ingest.language.streams",
     "Table": "livectr.ingest.language.streams",
     "TablePolicy": "livectr.ingest.language.policies",
+    "Trained": "livectr.library.training",
     "UserError": "livectr.kernels.errors",
+    "features": "livectr.library.features",
     "label_join": "livectr.ingest.language.streams",
     "labelled": "livectr.ingest.language.streams",
     "load_pipeline": "livectr.ingest.pipeline",
     "operator": "livectr.ingest.operators.user",
+    "read_embeddings": "livectr.library.embeddings",
     "recent": "livectr.ingest.language.streams",
+    "score": "livectr.library.scoring",
+    "train": "livectr.library.training",
 }
 """Public name → the module that defines it."""
 
@@ -61,16 +70,21 @@ __all__ = [
     "Stream",
     "Table",
     "TablePolicy",
+    "Trained",
     "UserError",
     "__version__",
     "evaluation",
+    "features",
     "label_join",
     "labelled",
     "load_pipeline",
     "models",
     "operator",
     "ops",
+    "read_embeddings",
     "recent",
+    "score",
+    "train",
 ]
 
 

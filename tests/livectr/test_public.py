@@ -1,7 +1,9 @@
 """The public API: `import livectr` is quick, gives every public name, and loads nothing before it is used."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,9 @@ import livectr
 from livectr.cli import main
 from livectr.ingest import operators
 
+ROOT = Path(__file__).parents[2]
+PUBLIC = {"livectr", *(f"livectr.{name}" for name in ("evaluation", "models", "ops"))}
+IMPORT = re.compile(r"^(?:from (livectr[\w.]*) import|import (livectr[\w.]*))", re.MULTILINE)
 QUICK_S = 0.3
 QUICK = """
 import sys, time
@@ -57,3 +62,14 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert left.value.code == 0
     assert capsys.readouterr().out == f"livectr {livectr.__version__}\n"
+
+
+def test_pages_and_examples_import_the_public_api_only() -> None:
+    files = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.*")]
+    inner = {
+        f"{file.relative_to(ROOT)}: {name}"
+        for file in files
+        for found in IMPORT.finditer(file.read_text())
+        if (name := found[1] or found[2]) not in PUBLIC
+    }
+    assert not inner, inner

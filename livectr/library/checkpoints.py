@@ -1,0 +1,39 @@
+"""A checkpoint, opened to be read: no lock is taken, so that a run may go on beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import CheckpointError, ConfigError
+from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.trainer.checkpoint.manifest import check_identity, identity_of, newest_whole
+from livectr.trainer.comm.control import Control
+
+
+@contextmanager
+def open_checkpoint(folder: str | Path, pipeline: Pipeline | None = None) -> Iterator[Restored]:
+    """The newest whole generation of a checkpoint.
+
+    Args:
+        pipeline: the one that it must belong to; None: any.
+
+    Raises:
+        ConfigError: the folder holds no checkpoint.
+        MismatchError: the checkpoint belongs to another pipeline.
+        CheckpointError: no generation is whole, or a run replaced it while it was read.
+    """
+    root = Path(folder)
+    manifest = newest_whole(root, Control(), "bring its files back, or name another folder")
+    if manifest is None:
+        raise ConfigError(f"{root} holds no checkpoint; name the folder that training wrote")
+    if pipeline is not None:
+        check_identity(root, manifest.identity, identity_of(pipeline, manifest.identity["seed"]))
+    try:
+        yield Restored(root, manifest)
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"generation {manifest.generation} of {root} was replaced while it was read; read it again"
+        ) from None

@@ -1,0 +1,168 @@
+"""Rows of a caller as Arrow, by the columns that a pipeline's features need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from livectr.ingest.decode.arrow_rows import UnusableError, as_one, conform
+from livectr.ingest.language.keys import key_of
+from livectr.ingest.pipeline import Pipeline, load_pipeline
+from livectr.kernels.errors import ConfigError
+
+
+def to_pipeline(pipeline: Pipeline | str | Path) -> Pipeline:
+    """A pipeline, or that of a pipeline file. Raises ConfigError."""
+    if isinstance(pipeline, Pipeline):
+        return pipeline
+    if isinstance(pipeline, str | Path):
+        return load_pipeline(pipeline)
+    raise ConfigError(f"the pipeline is a {type(pipeline).__name__}; give a Pipeline or the path of its file")
+
+
+def to_table(rows: Any, name: str) -> pa.Table:
+    """Rows of any kind as an Arrow table.
+
+    Args:
+        rows: Arrow table or record batch, pandas or Polars DataFrame, any object with `__arrow_c_stream__`, a
+            list of dicts, a dict of columns, or the path of a Parquet file.
+        name: of the argument, for messages.
+
+    Raises:
+        ConfigError: it is none of these, or its values have no Arrow type.
+    """
+    try:
+        return _table(rows, name)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ConfigError(f"{name} cannot become an Arrow table: {error}") from error
+
+
+def _table(rows: Any, name: str) -> pa.Table:
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if isinstance(rows, str | Path):
+        return _read_parquet(Path(rows), name)
+    if isinstance(rows, Mapping):
+        return pa.table({str(column): values for column, values in rows.items()})
+    if isinstance(rows, Sequence) and all(isinstance(row, Mapping) for row in rows):
+        names = dict.fromkeys(str(column) for row in rows for column in row)
+        return pa.table({column: [row.get(column) for row in rows] for column in names})
+    if type(rows).__module__.partition(".")[0] == "pandas":
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    if hasattr(rows, "to_arrow"):
+        return rows.to_arrow()
+    if hasattr(rows, "__arrow_c_stream__"):
+        return pa.table(rows)
+    raise ConfigError(
+        f"{name} is a {type(rows).__name__}; give a DataFrame, an Arrow table, a list of dicts or the path "
+        "of a Parquet file"
+    )
+
+
+def _read_parquet(path: Path, name: str) -> pa.Table:
+    try:
+        return pq.read_table(path)
+    except OSError as error:
+        raise ConfigError(f"{name}: {path} cannot be read as Parquet ({error})") from None
+
+
+def root_columns(pipeline: Pipeline, rows: Any, tables: Mapping[str, Any] | None = None) -> pa.RecordBatch:
+    """The columns of a feature plan's roots, in their types.
+
+    A column of impressions is named by itself or with its topic (`ad_id`, `impressions.ad_id`). A column of a
+    look-up table is taken from `tables` by the latest row of its key, else from `rows`. A history is a list
+    column with the name that `livectr inspect` shows; without that column it is empty.
+
+    Args:
+        rows: n impressions, see `to_table`.
+        tables: topic of a look-up table → its rows.
+
+    Returns:
+        n rows of all roots of the plan.
+
+    Raises:
+        ConfigError: a column is missing or of another type, or a value does not fit.
+    """
+    given = to_table(rows, "rows")
+    known = {name: to_table(table, f"table {name}") for name, table in (tables or {}).items()}
+    declared = {lookup.table.topic: lookup for lookup in pipeline.log.lookups}
+    for topic in known.keys() - declared.keys():
+        raise ConfigError(
+            f"tables name {topic!r}, which the pipeline does not look up; its tables are "
+            f"{', '.join(declared) or 'none'}"
+        )
+    impressions = pipeline.log.impressions
+    found: dict[str, Any] = {}
+    missing: list[str] = []
+
+    def pick(name: str, *others: str) -> Any:
+        column = next((given.column(n) for n in (name, *others) if n in given.column_names), None)
+        if column is None:
+            missing.append(name)
+        return column
+
+    for root in pipeline.request_roots:
+        found[root.name] = pick(root.name, root.ref.column)
+    for root in pipeline.history_roots:
+        if root.name in given.column_names:
+            found[root.name] = given.column(root.name)
+    for topic, roots in pipeline.lookup_roots.items():
+        if topic in known and roots:
+            lookup, table = declared[topic], known[topic]
+            check_columns(table, (lookup.table.key, *(root.ref.column for root in roots)), f"table {topic}")
+            on = pick(f"{impressions.topic}.{lookup.on}", lookup.on)
+            at = latest_rows(key_of(table.column(lookup.table.key)), key_of(on)) if on is not None else None
+            found |= {root.name: table.column(root.ref.column).take(at) for root in roots if at is not None}
+        else:
+            for root in roots:
+                own = root.ref.column in impressions.columns  # then it is the impression's
+                found[root.name] = pick(root.name, *(() if own else (root.ref.column,)))
+    if missing:
+        raise ConfigError(
+            f"rows have no column {', '.join(dict.fromkeys(missing))}; their columns are "
+            f"{', '.join(given.column_names) or 'none'}"
+        )
+    dtypes = {root.name: root.dtype for root in pipeline.plan.roots}
+    columns = pa.table(found) if found else given.select([])
+    return conformed(columns, dtypes, optional=[root.name for root in pipeline.history_roots])
+
+
+def conformed(table: pa.Table, columns: Mapping[str, str], *, optional: Iterable[str] = ()) -> pa.RecordBatch:
+    """Columns in their declared types; timestamps become milliseconds. Raises ConfigError for the first value
+    that does not fit."""
+    batches = table.combine_chunks().to_batches()
+    batch = as_one(batches) if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    try:
+        cast, _, bad = conform(batch, columns, set(optional))
+    except UnusableError as error:
+        raise ConfigError(f"rows: {error}") from None
+    if bad:
+        raise ConfigError(f"row {bad[0].row}: {bad[0].detail}")
+    return cast
+
+
+def latest_rows(keys: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> pa.Array:
+    """For wanted int64[n], the last place of each in keys int64[m]; null where it is not there."""
+    if not len(keys):
+        return pa.nulls(len(wanted), pa.int64())
+    order = np.argsort(keys, kind="stable")
+    last = np.searchsorted(keys[order], wanted, side="right") - 1
+    place = order[np.maximum(last, 0)]
+    return pa.array(place, mask=(last < 0) | (keys[place] != wanted))
+
+
+def check_columns(table: pa.Table, names: Iterable[str], what: str) -> None:
+    """Raises ConfigError for a column that is missing."""
+    held = table.column_names
+    if lacks := [name for name in dict.fromkeys(names) if name not in held]:
+        raise ConfigError(
+            f"{what} has no column {', '.join(lacks)}; its columns are {', '.join(held) or 'none'}"
+        )

@@ -1,0 +1,186 @@
+"""`livectr.train`: training from tables in memory or from a log, in this process."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from livectr.config import parse, resolve
+from livectr.ingest.join.label_join import used_columns
+from livectr.ingest.language.streams import Stream, Table
+from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import ConfigError
+from livectr.library.tables import check_columns, to_pipeline, to_table
+from livectr.simulator.sinks import open_sink
+from livectr.trainer.checkpoint.manifest import MANIFEST
+from livectr.trainer.options import Report, TrainOptions
+from livectr.trainer.run import train as run
+
+FILE_ROWS = 200_000
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Result of a training.
+
+    Attributes:
+        report: quality (test-then-train), counts and seconds of the run.
+        checkpoint: folder of the model, for `livectr.score` and `livectr.read_embeddings`.
+    """
+
+    report: Report
+    checkpoint: Path
+
+
+def train(
+    pipeline: Pipeline | str | Path,
+    data: Any = None,
+    *,
+    source: str | None = None,
+    checkpoint: str | Path | None = None,
+    logs: str | Path | None = None,
+    **settings: Any,
+) -> Trained:
+    """Train the models of a pipeline on one rank, in this process.
+
+    Give `data` or `source`. Data is written as a log of files, which is then read like any other: the same
+    joins, features and steps as of `livectr train`.
+
+    Args:
+        pipeline: a pipeline, or the path of its file.
+        data: topic → rows, for every stream and look-up table of the pipeline; rows are pandas or Polars
+            DataFrames, Arrow tables, lists of dicts, dicts of columns, or paths of Parquet files. Where the
+            pipeline reads a single stream, its rows alone will do. Rows of a stream are ordered by its time
+            column.
+        source: a log instead: "file:DIR" or "kafka://HOST:PORT", read to the end that it has now.
+        checkpoint: folder for the model; with `data` one without a checkpoint. None: a new temporary folder.
+        logs: folder in which the log of `data` is kept. None: it is removed after training.
+        settings: the settings of `livectr train` (docs/configuration.md), such as batch_size=512, seed=7,
+            predictions="predictions.bin", warm_start=FOLDER.
+
+    Returns:
+        The report, and the checkpoint's folder.
+
+    Raises:
+        ConfigError: what is given does not fit the pipeline, or a setting is wrong.
+        DataError: too few rows are usable.
+
+    Example:
+        >>> trained = livectr.train(pipeline, {"impressions": shown, "ads": ads}, batch_size=512)
+        >>> trained.report.auc
+    """
+    pipeline = to_pipeline(pipeline)
+    if (data is None) == (source is None):
+        raise ConfigError("give the rows as data, or the address of a log as source: one of the two")
+    if logs is not None and data is None:
+        raise ConfigError("logs is the folder for the log of data; a source is a log already")
+    folder = Path(tempfile.mkdtemp(prefix="livectr-checkpoint-") if checkpoint is None else checkpoint)
+    if data is None:
+        assert source is not None
+        return Trained(run(pipeline, _options(pipeline, source, folder, settings)), folder)
+    tables = _tables_of(pipeline, data)
+    if any(folder.glob(f"gen-*/{MANIFEST}")):
+        raise ConfigError(
+            f"{folder} holds a checkpoint of other data; name an empty folder, and begin with the old model "
+            "by warm_start="
+        )
+    with _log_folder(logs) as root:
+        options = _options(pipeline, f"file:{root}", folder, settings)
+        _write(root, tables)
+        return Trained(run(pipeline, options), folder)
+
+
+def _options(pipeline: Pipeline, source: str, checkpoint: Path, settings: Mapping[str, Any]) -> TrainOptions:
+    """Options of the run. Raises ConfigError for a setting that cannot be."""
+    given = {"until_end": True, **settings, "source": source, "checkpoint": str(checkpoint)}
+    checked = {name: parse(name, value, "livectr.train") for name, value in given.items()}
+    resolved = resolve(checked, pipeline=pipeline.settings)
+    if resolved.ranks * resolved.nodes > 1 or resolved.restarts:
+        raise ConfigError("livectr.train is one rank; for ranks, nodes and restarts run `livectr train`")
+    names = [field.name for field in dataclasses.fields(TrainOptions)]
+    return TrainOptions(**{name: getattr(resolved, name) for name in names})
+
+
+def _topics(pipeline: Pipeline) -> dict[str, Stream | Table]:
+    """Topic → stream or table that training reads."""
+    contents = [content.topic for content in pipeline.content.values() if content.topic is not None]
+    read: list[Stream | Table] = [*pipeline.streams, *pipeline.tables, *contents]
+    return {one.topic: one for one in read}
+
+
+def _tables_of(pipeline: Pipeline, data: Any) -> dict[str, pa.Table]:
+    """Topic → its rows. Raises ConfigError for topics and columns that are missing."""
+    topics = _topics(pipeline)
+    by_topic = isinstance(data, Mapping) and bool(data) and data.keys() <= topics.keys()
+    if not by_topic:
+        if len(topics) > 1:
+            raise ConfigError(
+                f"the pipeline reads {', '.join(topics)}; give data as a dict of these names and their rows"
+            )
+        data = {next(iter(topics)): data}
+    if missing := [topic for topic in topics if topic not in data]:
+        raise ConfigError(f"data has no {', '.join(missing)}; the pipeline reads {', '.join(topics)}")
+    tables = {topic: to_table(data[topic], topic) for topic in topics}
+    for topic, columns in _needed(pipeline, topics).items():
+        check_columns(tables[topic], columns, topic)
+        if not tables[topic].num_rows and topic == pipeline.log.impressions.topic:
+            raise ConfigError(f"{topic} has no rows; there is nothing to learn")
+    return {topic: _in_order(read, tables[topic]) for topic, read in topics.items()}
+
+
+def _needed(pipeline: Pipeline, topics: Mapping[str, Stream | Table]) -> dict[str, list[str]]:
+    """Topic → columns that its rows must have; a field of a JSON text is in the column of the text."""
+    used: dict[str, Any] = {table.topic: table.columns for table in pipeline.narrow_tables}
+    used |= used_columns(pipeline)
+    needed = {}
+    for topic, columns in used.items():
+        paths = getattr(topics[topic], "json_fields", {})
+        texts = {name: path.split(".")[0] for name, path in paths.items()}
+        needed[topic] = list(dict.fromkeys(texts.get(name, name) for name in columns))
+    return needed
+
+
+def _in_order(read: Stream | Table, table: pa.Table) -> pa.Table:
+    """Rows of a stream in the order of their time; equal times stay in their order."""
+    time = read.time if isinstance(read, Stream) else None
+    if time is None:
+        return table
+    kind = table.schema.field(time).type
+    if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
+        return table  # decoding says what is wrong with it
+    return table.take(pc.sort_indices(table, sort_keys=[(time, "ascending")]))
+
+
+@contextmanager
+def _log_folder(logs: str | Path | None) -> Iterator[Path]:
+    """The folder of the log: the given one, which must be empty, or a temporary one."""
+    if logs is None:
+        with tempfile.TemporaryDirectory(prefix="livectr-logs-") as folder:
+            yield Path(folder)
+        return
+    root = Path(logs)
+    if root.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise ConfigError(f"logs: {root} is not an empty folder; name another one")
+    yield root
+
+
+def _write(root: Path, tables: Mapping[str, pa.Table]) -> None:
+    """A log of one partition, so that examples come in the order of the rows."""
+    sink = open_sink(f"file:{root}", dict.fromkeys(tables, 1))
+    try:
+        for topic, table in tables.items():
+            for start in range(0, table.num_rows, FILE_ROWS):
+                for batch in table.slice(start, FILE_ROWS).combine_chunks().to_batches():
+                    sink.write_batch(topic, 0, batch)
+            if not table.num_rows:
+                sink.write_batch(topic, 0, pa.RecordBatch.from_pylist([], schema=table.schema))
+    finally:
+        sink.close()

@@ -16,8 +16,9 @@ from livectr.kernels.gpu_table.device_store import BUCKET_SLOTS, LOAD
 from livectr.kernels.gpu_table.device_table import DeviceTable
 from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
 from livectr.kernels.runtime.device import Buffer, CudaDevice
+from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
-from livectr.kernels.table.table import DynamicTable, FieldTables
+from livectr.kernels.table.table import DynamicTable
 
 HIERARCHICAL_KV = 3.9e9
 FIND, FIND_OR_INSERT = 5e9, 2.5e9

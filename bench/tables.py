@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
-from livectr.kernels.table.table import DynamicTable, FieldTables
+from livectr.kernels.table.table import DynamicTable
 
 FIELDS, K, BATCH = 26, 16, 4096
 LAYOUT = RowLayout((Segment("w", 1, AdaGrad()), Segment("v", K, AdaGrad(), 0.01)))

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from bench.rows import row
+from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
-from livectr.kernels.table.table import DynamicTable, FieldTables, Keys
+from livectr.kernels.table.table import DynamicTable, Keys
 from livectr.trainer.tables.tiers import Prefetched, Tiers
 
 FIELDS, K, BATCH = 26, 16, 1024

@@ -1,7 +1,7 @@
-"""The one exception tree of LiveCTR.
+"""Exception tree of LiveCTR.
 
     LiveCTRError
-     ├─ UserError            a user's mistake: one sentence that says what to change; the command line exits 2
+     ├─ UserError            a user's mistake: a sentence that says what to change; the command line exits 2
      │   ├─ ConfigError      bad setting, pipeline file or unknown key
      │   ├─ ConnectError     broker, Redis or server cannot be reached; the command line exits 4
      │   ├─ DataError        the log does not fit the pipeline; the command line exits 3
@@ -32,7 +32,12 @@ class ConnectError(UserError):
 
 
 class DataError(UserError):
-    """A log that does not fit the pipeline. everywhere: every rank raises it at the same place."""
+    """A log that does not fit the pipeline.
+
+    Args:
+        message: sentence that says what to change.
+        everywhere: every rank raises it at the same place.
+    """
 
     def __init__(self, message: str, *, everywhere: bool = False) -> None:
         super().__init__(message)
@@ -44,7 +49,7 @@ class MismatchError(UserError):
 
 
 class DiskFullError(UserError):
-    """A disk, quota or file that takes nothing more; what was committed is whole."""
+    """A disk, quota or file that is full; what was committed is complete."""
 
 
 class InternalError(LiveCTRError):

@@ -1,1 +1,1 @@
-"""The dynamic hash table in a GPU's memory, and the cache of hot rows."""
+"""Dynamic hash table in a GPU's memory, and the cache of hot rows."""

@@ -1,9 +1,9 @@
-"""The memory of tables on a device: index, rows and free list; how they grow, how kernels are launched.
+"""Memory of tables on a device: index, rows and free list; their growth, and kernel launches.
 
-Rows take another slab when they need one, and nothing moves. The index is rehashed into twice the buckets
+Rows are allocated in slabs, and nothing moves. The index is rehashed into twice the buckets
 when more than 9 of 10 of its slots were used. At 10 million rows that reads 0.2 GB, clears 0.3 GB and writes
 10 million slots and digests at random, 0.6 GB in sectors of 32 bytes: 1.1 GB, at half of an H100's 3.35 TB/s
-under 1 ms, and a few ms with the allocation. (An estimate by bytes; bench/gpu.py measures it.) Bytes a row:
+under 1 ms, and a few ms with the allocation. (An estimate by bytes; bench/gpu.py measures it.) Bytes per row:
 24, its stored values and state rounded up to 32, and 19 to 38 for the index.
 """
 
@@ -56,9 +56,9 @@ KERNELS = (
     *("count_idle", "list_idle", "take_idle", "rehash", "place_cells", "pool_cells"),
 )
 LOAD = 0.9
-"""Most of the index's slots that may ever have been used before it is rehashed."""
+"""Maximum load of the index, counted in slots ever used, before it is rehashed."""
 REUSE_LOAD = 0.75
-"""Up to this load a rehash keeps the number of buckets: it only clears what erased keys left."""
+"""Load up to which a rehash keeps the number of buckets: it only clears the slots of erased keys."""
 BUCKET_SLOTS, BUCKET_BYTES, HEADER_BYTES = 15, 256, 24
 LEAST_BUCKETS = 64
 LEAST_SLAB_BYTES, MOST_SLAB_BYTES = 1 << 16, 1 << 28
@@ -69,7 +69,13 @@ Target = Callable[[str, Sequence[str]], Device]
 
 @dataclass(frozen=True)
 class Slabs:
-    """Sizes: 2^low rows in the first slab, at most 2^high in any; a row every `pitch` bytes."""
+    """Slab sizes: 2^low rows in the first slab, at most 2^high in any slab.
+
+    Args:
+        pitch: bytes from row to row.
+        low: log2 of the first slab's rows.
+        high: log2 of the largest slab's rows.
+    """
 
     pitch: int
     low: int
@@ -85,7 +91,7 @@ class Slabs:
         return cls(pitch, low, high)
 
     def rows(self, slab: int) -> int:
-        """Rows of a slab."""
+        """Number of rows of a slab."""
         return 1 << min(self.low + max(slab - 1, 0), self.high)
 
     def nbytes(self, slab: int) -> int:
@@ -93,7 +99,7 @@ class Slabs:
 
 
 def table_source(layout: RowLayout) -> str:
-    """The kernels of tables of a layout, for either target."""
+    """C++ source of the kernels of a layout's tables, for either target."""
     slabs = Slabs.of(layout)
     sizes = f"constexpr int SLAB_LOW = {slabs.low}, SLAB_HIGH = {slabs.high}, ROW_PITCH = {slabs.pitch};\n"
     includes = '#include "gpu_table/bucket_index.cuh"\nstruct FieldPlace;\n'
@@ -103,8 +109,15 @@ def table_source(layout: RowLayout) -> str:
 class DeviceStore:
     """Index, rows and free list of the tables `names` of one layout.
 
-    `seed` and a table's name decide its initial values. Raises ConfigError without a GPU, MemoryError when
-    its memory is full.
+    Args:
+        layout: segments of a row.
+        names: names of the tables.
+        seed: decides, with a table's name, its initial values.
+        target: device class.
+
+    Raises:
+        ConfigError: there is no GPU.
+        MemoryError: its memory is full.
     """
 
     def __init__(
@@ -133,21 +146,21 @@ class DeviceStore:
 
     @property
     def nbytes(self) -> int:
-        """Device memory of index, rows and free list; `work.nbytes` is what operations use beside it."""
+        """Bytes of device memory of index, rows and free list, without the working memory `work.nbytes`."""
         return self._buckets.nbytes + self._free.nbytes + sum(slab.nbytes for slab in self._slabs)
 
     @property
     def slots(self) -> int:
-        """Slots of the index."""
+        """Number of slots of the index."""
         return self._buckets.nbytes // BUCKET_BYTES * BUCKET_SLOTS
 
     def set_hyper(self, table: int, hyper: Floats) -> None:
-        """From here on a table's optimisers have these parameters (DynamicTable.hyper)."""
+        """Sets the hyper-parameters of a table's optimisers (DynamicTable.hyper)."""
         self.work.keep(hyper)
         self.device.upload(self._hyper.address + table * hyper.nbytes, hyper.view(np.uint8))
 
     def launch(self, plan: dict[str, int], *kernels: tuple[str, int]) -> None:
-        """Queue kernels over so many items each; members of `Plan` not named are the store's own, or 0."""
+        """Queues kernels over items; members of `Plan` not named are the store's own, or 0."""
         own = {
             "buckets": self._buckets.address,
             "mask": self._buckets.nbytes // BUCKET_BYTES - 1,
@@ -164,11 +177,11 @@ class DeviceStore:
         self.work.launch({**own, **plan}, *kernels)
 
     def select(self, what: str, n: int, plan: dict[str, int]) -> int:
-        """Lists those of n items that a pair of kernels chooses, and returns how many. Waits."""
+        """Stream compaction: a pair of kernels lists the chosen items. Waits. Returns their number."""
         return self.count(what, n, plan, (f"list_{what}", n))
 
     def count(self, what: str, n: int, plan: dict[str, int], *more: tuple[str, int]) -> int:
-        """As `select`, with other kernels, or none, after the count."""
+        """Counts as `select` does, with other kernels, or none, after the count."""
         if n == 0:
             return 0
         groups = self.work.memory("chosen", 8 * (blocks_of(n) + 1))  # not a batch's
@@ -179,7 +192,7 @@ class DeviceStore:
         return int(total)
 
     def reserve_rows(self, rows: int) -> None:
-        """Room for row numbers below `rows`. Raises MemoryError."""
+        """Reserves row numbers below `rows`. Raises MemoryError."""
         while self._capacity < rows:
             slab = len(self._slabs)
             if slab == SLABS or self._capacity + self.sizes.rows(slab) >= 2**32:
@@ -191,7 +204,7 @@ class DeviceStore:
             self.device.upload(self._slab_table.address + 8 * slab, address.view(np.uint8))
 
     def reserve_slots(self, more: int) -> None:
-        """Room in the index for so many more keys."""
+        """Reserves slots of the index for `more` keys."""
         if self._used + more <= LOAD * self.slots:
             return
         buckets = self._buckets.nbytes // BUCKET_BYTES
@@ -216,7 +229,7 @@ class DeviceStore:
         return buffer
 
     def release(self, rows: int, n: int) -> None:
-        """Forget the keys of rows uint32[n] at an address, all different and in use."""
+        """Erases the keys of rows uint32[n] at an address, all different and in use."""
         if n == 0:
             return
         room = self._free.nbytes // 4
@@ -230,5 +243,5 @@ class DeviceStore:
 
     @property
     def parts(self) -> int:
-        """Lanes::COUNT of gpu_table/device_rows.cuh: parts of a row's values."""
+        """Number of parts of a row's values, Lanes::COUNT of gpu_table/device_rows.cuh."""
         return self.layout.dim // 4 if self.layout.dim % 4 == 0 else self.layout.dim

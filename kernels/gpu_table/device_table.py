@@ -1,10 +1,9 @@
-"""Dynamic tables in a GPU's memory: all tables of a front in one index, so a batch is one set of launches.
+"""Dynamic tables in a GPU's memory: all tables of a front share an index, so a batch is one set of launches.
 
-Rows, their numbers, initial values and optimisers' steps are bit for bit those of
+Rows, their numbers, initial values and optimiser steps are bit for bit those of
 `kernels.table.table.DynamicTable`: both run the functions of RowLayout.source(). Launches for n occurrences
-with U
-distinct keys: find 1; find_or_insert 9 and one wait, for the number of missing keys; update 4 more, and a
-sort of n words where keys repeat. The structure and its sources: gpu_table/bucket_index.cuh,
+with U distinct keys: find 1; find_or_insert 9 and a wait, for the number of missing keys; update 4 more, and
+a sort of n words where keys repeat. The structure and its sources: gpu_table/bucket_index.cuh,
 gpu_table/device_rows.cuh, gpu_table/device_table.cuh.
 """
 
@@ -21,13 +20,20 @@ from livectr.kernels.runtime.device_memory import blocks_of
 from livectr.kernels.table.table import Floats, Keys, Missing, Rows
 
 CHUNK_ROWS = 1 << 20
-"""Rows that are read at a time, so that an export's memory on the device does not grow with the table."""
+"""Rows per chunk of an export, so that its device memory does not grow with the table."""
 MOST_KEYS = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The distinct keys of n occurrences. plan: where they lie. missing: how many have no row yet."""
+    """Distinct keys of a batch's occurrences.
+
+    Args:
+        n: number of occurrences.
+        distinct: U, number of distinct keys.
+        missing: number of distinct keys without a row.
+        plan: member of `Plan` → address.
+    """
 
     n: int
     distinct: int
@@ -36,31 +42,35 @@ class Batch:
 
 
 class DeviceTable(DeviceStore):
-    """(table, key) -> row float32[stride] in a device's memory; any int64 is a key. Grows as memory allows.
+    """Hash table (table, key) → row float32[stride] in a device's memory; any int64 is a key. Not
+    thread-safe.
 
-    names: the tables. `seed` and a table's name decide its initial values. target: where it runs.
-    Arguments and results are NumPy arrays; `table` is the number of a name. Not for several threads at once.
-    Raises ConfigError without a GPU, MemoryError when its memory is full.
+    Arguments and results are NumPy arrays; `table` is the index of a name. Settings are those of
+    `DeviceStore`.
+
+    Raises:
+        ConfigError: there is no GPU.
+        MemoryError: its memory is full.
     """
 
     # Host arrays in and out
 
     def find(self, keys: npt.ArrayLike, table: int = 0) -> Rows:
-        """uint32[n] row numbers of int64[n] keys; MISSING_ROW where there is none."""
+        """Row numbers uint32[n] of keys int64[n]; MISSING_ROW for a missing key."""
         n, at = self._keys(keys)
         rows = self.work.memory("row_of", 4 * n)
         self.find_at(at, n, rows, table)
         return self._rows(rows, n)
 
     def find_or_insert(self, keys: npt.ArrayLike, table: int = 0) -> Rows:
-        """uint32[n] row numbers; a missing key gets its initial row. A row number holds until its erase."""
+        """Row numbers uint32[n]; a missing key gets its initial row. Row numbers are valid until erase."""
         n, at = self._keys(keys)
         rows = self.work.memory("row_of", 4 * n)
         self.find_or_insert_at(at, n, rows, table)
         return self._rows(rows, n)
 
     def lookup(self, keys: npt.ArrayLike, table: int = 0, *, missing: Missing = "initial") -> Floats:
-        """float32[n, D] values; nothing is stored for a missing key."""
+        """Values float32[n, D]; nothing is stored for a missing key."""
         n, at = self._keys(keys)
         rows, out = self.work.memory("row_of", 4 * n), self.work.memory("out", 4 * n * self.layout.dim)
         self.lookup_at(at, n, rows, out, table, missing=missing)
@@ -69,9 +79,16 @@ class DeviceTable(DeviceStore):
         return found
 
     def update(self, keys: npt.ArrayLike, grads: npt.ArrayLike, table: int = 0) -> int:
-        """One optimiser step with float32[n, D] gradients; those of equal keys are summed, in order.
+        """Runs an optimiser step; gradients of equal keys are summed, in order. Missing keys are inserted
+        first.
 
-        Missing keys are inserted first. Returns the number of distinct keys.
+        Args:
+            keys: int64[n].
+            grads: float32[n, D].
+            table: index of the table.
+
+        Returns:
+            Number of distinct keys.
         """
         n, at = self._keys(keys)
         grads = contiguous(grads, np.float32, (n, self.layout.dim))
@@ -82,7 +99,9 @@ class DeviceTable(DeviceStore):
         return batch.distinct
 
     def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike, table: int = 0) -> int:
-        """Store float32[n, stride] raw rows; of equal keys the last counts. Returns the distinct keys."""
+        """Stores raw rows float32[n, stride]; of equal keys the last counts. Returns the number of distinct
+        keys.
+        """
         n, at = self._keys(keys)
         rows = contiguous(rows, np.float32, (n, self.layout.stride))
         batch = self.group(at, n, table=table)
@@ -93,7 +112,7 @@ class DeviceTable(DeviceStore):
         return batch.distinct
 
     def erase(self, keys: npt.ArrayLike, table: int = 0) -> int:
-        """Forget keys; returns how many were there. Their rows are used again by later keys."""
+        """Erases keys; later keys reuse their rows. Returns the number of keys that existed."""
         n, at = self._keys(keys)
         batch = self.group(at, n, table=table)
         count = batch.distinct
@@ -104,24 +123,32 @@ class DeviceTable(DeviceStore):
         return found
 
     def mark(self) -> int:
-        """Close the current generation of changes; `export(since=...)` takes the number returned."""
+        """Closes the current generation of changes; `export(since=...)` takes the number returned."""
         self.generation += 1
         return self.generation - 1
 
     def export(self, table: int | None = 0, since: int = 0) -> tuple[Keys, Floats]:
-        """int64[m] keys and float32[m, stride] rows of a table (None: of all), by row number.
+        """Exports keys int64[m] and rows float32[m, stride], by row number.
 
-        since 0: every row. Otherwise the rows inserted, updated or assigned after that mark. Erased keys are
-        absent, and not announced.
+        Args:
+            table: index of the table; None: all tables.
+            since: 0: every row. Else a mark: the rows inserted, updated or assigned after it. Erased keys are
+                absent,
+                and not announced.
         """
         keys, tables, rows = self.export_all(since)
         mine = slice(None) if table is None else tables == table
         return keys[mine], rows[mine]
 
     def export_all(self, since: int = 0, *, every: bool | None = None) -> tuple[Keys, Rows, Floats]:
-        """As `export`, of all tables: keys, numbers of tables uint32[m], rows.
+        """Exports all tables as `export` does.
 
-        every: whether rows count that are unchanged since they came from a source; None: if since is 0.
+        Args:
+            since: as of `export`.
+            every: include rows that are unchanged since they came from a source; None: if since is 0.
+
+        Returns:
+            Keys int64[m], table indices uint32[m], rows float32[m, stride].
         """
         every = since == 0 if every is None else every
         if since < 0:
@@ -139,19 +166,19 @@ class DeviceTable(DeviceStore):
     # Device memory in and out: queued
 
     def find_at(self, keys: int, n: int, rows: int, table: int = 0) -> None:
-        """`find` of int64[n] at an address, to uint32[n] at another."""
+        """Queues `find` of int64[n] at an address, to uint32[n] at another."""
         self.launch({"n": n, "keys": keys, "row_of": rows, "table": table}, ("find_rows", n))
 
     def lookup_at(
         self, keys: int, n: int, rows: int, out: int, table: int = 0, *, missing: Missing = "initial"
     ) -> None:
-        """`lookup`; rows: room for uint32[n]."""
+        """Queues `lookup`; rows: address of working memory uint32[n]."""
         plan = {"n": n, "keys": keys, "row_of": rows, "table": table, "out": out}
         kernels = [("find_rows", n), ("read_values_of", n * self.parts)]
         self.launch(plan, *kernels, *([("initial_rows", n)] if missing == "initial" else []))
 
     def find_or_insert_at(self, keys: int, n: int, rows: int, table: int = 0) -> None:
-        """`find_or_insert`. Waits once, for the number of missing keys."""
+        """Queues `find_or_insert`. Waits once, for the number of missing keys."""
         batch = self.group(keys, n, table=table)
         self.insert(batch)
         self.launch({**batch.plan, "row_of": rows}, ("spread_rows", n))
@@ -159,10 +186,17 @@ class DeviceTable(DeviceStore):
     def group(
         self, keys: int, n: int, *, tables: int = 0, table: int = 0, step: int = 0, space: str = ""
     ) -> Batch:
-        """The distinct keys of n occurrences and the rows of those that have one. Waits.
+        """Deduplicates the keys of n occurrences and finds their rows. Waits.
 
-        tables: address of uint32[n], the table of each, or 0: all of `table`. step: a stamp for rows, or 0.
-        The batch is valid until the next one of the same `space`.
+        The batch is valid until the next batch of the same `space`.
+
+        Args:
+            keys: address of int64[n].
+            n: number of occurrences.
+            tables: address of uint32[n], the table of each occurrence; 0: all are of `table`.
+            table: index of the table.
+            step: stamp of the rows; 0: none.
+            space: prefix of the names of working memory.
         """
         work, slots = self.work, 1 << max(n * 2 - 1, 1).bit_length()
         if n > MOST_KEYS:
@@ -193,7 +227,7 @@ class DeviceTable(DeviceStore):
         return Batch(n, int(totals[0]), int(totals[1]), plan)
 
     def distinct(self, batch: Batch) -> tuple[Keys, Rows, npt.NDArray[np.bool_]]:
-        """The distinct keys, their tables, and which are missing, in the order of first occurrence. Waits."""
+        """Distinct keys, their tables, and missing bool[U], in the order of first occurrence. Waits."""
         n, work = batch.distinct, self.work
         plan = {**batch.plan, "n": n, "keys_out": work.memory("keys_out", 8 * n)}
         plan |= {name: work.memory(name, 4 * n) for name in ("tables_out", "changed_out")}
@@ -205,7 +239,7 @@ class DeviceTable(DeviceStore):
         return keys, tables, missing > 0
 
     def missing(self, batch: Batch) -> tuple[Keys, Rows]:
-        """Keys and tables of the missing keys, in the order of their first occurrence. Waits."""
+        """Keys and tables of the missing keys, in the order of first occurrence. Waits."""
         n = batch.missing
         keys, tables = self.work.memory("keys_out", 8 * n), self.work.memory("tables_out", 4 * n)
         self.launch({**batch.plan, "keys_out": keys, "tables_out": tables}, ("list_missing", batch.n))
@@ -214,9 +248,11 @@ class DeviceTable(DeviceStore):
         return found
 
     def insert(self, batch: Batch, source: int = 0) -> None:
-        """Rows for the missing keys, in that order.
+        """Inserts rows for the missing keys, in the order of first occurrence.
 
-        source: address of float32[missing, stride], and then the rows are unchanged; 0: they are initial.
+        Args:
+            batch: a batch of `group`.
+            source: address of float32[missing, stride], which count as unchanged; 0: initial rows.
         """
         if batch.missing == 0:
             return
@@ -229,9 +265,12 @@ class DeviceTable(DeviceStore):
         self._used += batch.missing
 
     def apply(self, batch: Batch, grads: int, cells: int = 0) -> None:
-        """One optimiser step of a batch without missing keys.
+        """Runs an optimiser step of a batch without missing keys.
 
-        grads: address of float32[·, D]. cells: of uint32[n], which of these each occurrence has; 0: its own.
+        Args:
+            batch: a batch of `group`.
+            grads: address of float32[·, D].
+            cells: address of uint32[n], the gradient of each occurrence; 0: gradient i of occurrence i.
         """
         dim = self.layout.dim
         plan = {"grads": grads, "cells": cells, "sums": self.work.memory("sums", 4 * batch.distinct * dim)}
@@ -239,7 +278,7 @@ class DeviceTable(DeviceStore):
         self._in_order(batch, plan, *kernels)
 
     def idle(self, step: int) -> tuple[int, int]:
-        """Rows not asked for in a step: address of uint32[m], the longest unused first, and m. Waits."""
+        """Rows not used in a step, least recently used first: address of uint32[m], and m. Waits."""
         order = self.work.memory("order", 8 * self._next_row)
         plan = {"order": order, "step": step}
         count = self.select("idle", self._next_row, plan)
@@ -249,11 +288,15 @@ class DeviceTable(DeviceStore):
         return rows, count
 
     def used_in(self, step: int) -> int:
-        """How many rows were asked for in a step. Waits."""
+        """Number of rows used in a step. Waits."""
         return len(self) - self.count("idle", self._next_row, {"step": step})
 
     def read(self, rows: int, n: int, since: int = 0) -> tuple[Keys, Rows, npt.NDArray[np.bool_], Floats]:
-        """Of rows uint32[n] at an address: keys, tables, whether changed after a mark, float32[n, stride]."""
+        """Reads rows uint32[n] at an address. Waits.
+
+        Returns:
+            Keys, table indices, changed after mark `since` bool[n], rows float32[n, stride].
+        """
         work, stride = self.work, self.layout.stride
         plan = {"n": n, "row_of": rows, "since": since, "out": work.memory("out", 4 * n * stride)}
         plan |= {"keys_out": work.memory("keys_out", 8 * n), "tables_out": work.memory("tables_out", 4 * n)}
@@ -269,7 +312,7 @@ class DeviceTable(DeviceStore):
     # Inside
 
     def _in_order(self, batch: Batch, plan: dict[str, int], *kernels: tuple[str, int]) -> None:
-        """Launches what reads a batch's occurrences by distinct key."""
+        """Launches kernels that read a batch's occurrences by distinct key."""
         order = self.work.memory("order", 8 * batch.n)
         starts = self.work.memory("starts", 4 * (batch.distinct + 1))
         whole = {**batch.plan, "distinct": batch.distinct, "order": order, "starts": starts, **plan}
@@ -279,7 +322,7 @@ class DeviceTable(DeviceStore):
         self.launch(whole, ("find_starts", batch.n), *kernels)
 
     def _keys(self, keys: npt.ArrayLike) -> tuple[int, int]:
-        """How many, and where their copy is."""
+        """Uploads keys; returns their number and their address."""
         array = contiguous(keys, np.int64, (None,))
         return len(array), self.work.upload("keys", array)
 

@@ -1,14 +1,15 @@
-"""Host tables with their hot rows in a GPU's memory: the tier GPU → DRAM, and the embedding front over it.
+"""Write-back LRU cache of host tables' hot rows in GPU memory (tier GPU → DRAM), and the embedding front over
+it.
 
-A row is trained on the device and lives there until the budget is full; then the rows that were not asked
-for longest, and are not of this batch, go back to their host tables. What a batch needs and the device lacks
-is taken from the host table, which so knows every key and inserts them in its usual order. Between a `flush`
-and the next `backward` the host tables have every bit that they would have without a device; checkpoints,
-exports and publishing read them then. Which rows are where never changes a result.
+A row is trained on the device and stays there until the budget is full. Then the least recently used rows
+that this batch does not need return to their host tables. Rows that a batch needs and the device lacks
+come from the host table, which therefore knows every key and inserts them in its usual order. Between a
+`flush` and the next `backward` the host tables have every bit that they would have without a device;
+checkpoints, exports and publishing read them then. The place of a row never changes a result.
 
     forward ─► distinct keys ─► missing? ─► host table: find_or_insert, read ─► room ─► insert ─► pool
-    backward ─► gradients in order ─► one optimiser step a row, on the device
-    prefetch ─► rows of the next batch that the host has, while torch's stream computes this one
+    backward ─► gradients in order ─► one optimiser step per row, on the device
+    prefetch ─► rows of the next batch that the host has, while torch's stream computes this batch
 """
 
 from __future__ import annotations
@@ -26,22 +27,27 @@ from livectr.kernels.gpu_table.device_store import Target
 from livectr.kernels.gpu_table.device_table import Batch, DeviceTable
 from livectr.kernels.runtime.arrays import contiguous
 from livectr.kernels.runtime.device import CudaDevice
-from livectr.kernels.table.table import MISSING_ROW, DynamicTable, FieldTables, Floats, Keys, Missing, Rows
+from livectr.kernels.table.field_tables import FieldTables
+from livectr.kernels.table.table import MISSING_ROW, DynamicTable, Floats, Keys, Missing, Rows
 
 SPARE = 16
-"""When rows must go, at least 1 of so many of the budget go at once: choosing them reads all headers."""
+"""Inverse of the smallest part of the budget that is evicted at once: the choice reads all headers."""
 
 
 class GpuCache:
-    """Rows of host tables on a device.
+    """Cache of host tables' rows on a device. Thread-safe: calls take turns.
 
-    tables: name → table, at least one, all of one layout and seed. budget_rows: most rows on the device; a
-    batch's distinct keys must fit. note_uses: whether host tables note the use of rows that the device has
-    too, which asks the host for every distinct key of a batch; None: where they keep track of use. Policies
-    that choose rows by their use need it; to choose what lies in DRAM or below, a device's misses suffice.
-    A table may begin to keep track later on.
+    Args:
+        tables: name → table, at least one, all of one layout and seed.
+        budget_rows: maximum of rows on the device; a batch's distinct keys must fit.
+        note_uses: host tables note the use of rows that are on the device too, which asks the host for every
+            distinct key of a batch; None: where they track use. Policies that choose rows by their use need
+                it.
+            To choose rows in DRAM or below, the device's misses suffice. A table may start to track later.
+        target: device class.
 
-    Calls of several threads take turns. Raises ConfigError without a GPU, and for tables with admission.
+    Raises:
+        ConfigError: there is no GPU, or a table has admission.
     """
 
     def __init__(
@@ -77,14 +83,19 @@ class GpuCache:
         self._flushed = 0
 
     def __len__(self) -> int:
-        """Rows on the device."""
+        """Number of rows on the device."""
         return len(self.device)
 
     def fetch(self, keys: int, n: int, tables: int) -> Batch:
-        """The rows of a step's n keys, all on the device.
+        """Promotes the rows of a step's keys, so that all are on the device.
 
-        keys, tables: addresses of int64[n], and of uint32[n], the number of each one's table.
-        Raises ConfigError when the distinct keys are more than the budget.
+        Args:
+            keys: address of int64[n].
+            n: number of keys.
+            tables: address of uint32[n], the table's index of each key.
+
+        Raises:
+            ConfigError: the distinct keys exceed the budget.
         """
         if not all(table.admits_all for table in self._hosts):
             raise ConfigError("a GPU cannot train tables with admission: switch admission or the GPU off")
@@ -112,7 +123,7 @@ class GpuCache:
         return batch
 
     def apply(self, batch: Batch, grads: int, cells: int) -> None:
-        """The optimisers' step of a batch, at the host tables' rates; see DeviceTable.apply."""
+        """Runs the optimiser step of a batch, at the host tables' rates; see DeviceTable.apply."""
         changes = sum(table.rate_changes for table in self._hosts)
         if changes != self._rates:
             self._rates = changes
@@ -121,7 +132,7 @@ class GpuCache:
         self.device.apply(batch, grads, cells)
 
     def prefetch(self, keys: int, n: int, tables: int) -> None:
-        """As `fetch`, ahead of the step: takes rows that their host table has, as far as there is room."""
+        """Promotes rows ahead of their step: rows that their host table has, as far as there is room."""
         batch = self.device.group(keys, n, tables=tables, step=self._step, space="next ")
         if not batch.missing:
             return
@@ -153,20 +164,20 @@ class GpuCache:
             self._flushed = self.device.mark()
 
     def drop(self) -> None:
-        """Forgets the device's rows, changed or not: to be called when the host tables were filled anew."""
+        """Drops the device's rows, changed or not: to be called when the host tables were filled anew."""
         with self.lock:
             self._step += 1
             rows, count = self.device.idle(self._step)
             self.device.release(rows, count)
 
     def erase(self, name: str, keys: npt.ArrayLike) -> int:
-        """Forget keys of a table, on the device and the host; returns how many were there."""
+        """Erases keys of a table, on the device and the host; returns the number that existed."""
         with self.lock:
             self.device.erase(keys, list(self.tables).index(name))
             return self.tables[name].erase(keys)
 
     def _fetched(self, keys: Keys, of: Rows, missing: npt.NDArray[np.bool_], notes: Sequence[bool]) -> Floats:
-        """float32[missing, stride] rows of the missing keys; new ones are inserted, uses are noted."""
+        """Reads rows float32[missing, stride] of the missing keys; inserts new keys, notes uses."""
         out = np.empty((len(keys), self.device.layout.stride), np.float32)
         for number, host in enumerate(self._hosts):
             mine = of == number if notes[number] else (of == number) & missing
@@ -197,7 +208,17 @@ class GpuCache:
 
 @dataclass(frozen=True)
 class _Placed:
-    """A batch on the device. cells: places of all keys' gradients; results: block → (first float, shape)."""
+    """Batch on the device.
+
+    Args:
+        keys: address of int64[nnz].
+        tables: address of uint32[nnz], the table's index of each key.
+        cells: address of uint32[nnz], the gradient of each key.
+        plan: member of `Plan` → address.
+        nnz: number of keys.
+        count: number of cells.
+        results: block → (first float, shape).
+    """
 
     keys: int
     tables: int
@@ -209,10 +230,14 @@ class _Placed:
 
 
 class CachedFields:
-    """`kernels.table.table.FieldTables` over a cache: the same arguments, results and bits, arrays on the
-    device.
+    """`FieldTables` over a cache: the same arguments, results and bits; arrays on the device.
 
-    Several fronts may share a cache; a forward belongs to the backward after it, whatever front ran last.
+    Several fronts may share a cache; a forward belongs to the backward after it, whichever front ran last.
+
+    Args:
+        cache: the cache.
+        fields: as of FieldTables.
+        blocks: as of FieldTables.
     """
 
     def __init__(
@@ -227,9 +252,10 @@ class CachedFields:
         self._last: tuple[Batch, _Placed] | None = None
 
     def forward(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int) -> tuple[Any, ...]:
-        """float32[rows[k], F_k, D] of each block k, arrays of the device; see FieldTables.forward.
+        """Sums of values float32[rows[k], F_k, D] of each block k, on the device; see FieldTables.forward.
 
-        Raises ConfigError when the batch does not fit the cache's budget.
+        Raises:
+            ConfigError: the batch does not fit the cache's budget.
         """
         with self.cache.lock:
             table, self._last = self.cache.device, None
@@ -248,9 +274,10 @@ class CachedFields:
             return tuple(table.device.array(out, shape, np.float32, 4 * at) for at, shape in placed.results)
 
     def backward(self, *grads: Any) -> int:
-        """One optimiser step on the rows of the last forward; see FieldTables.backward.
+        """Runs an optimiser step on the rows of the last forward; see FieldTables.backward.
 
-        grads: float32 arrays of the forward's shapes, on the device (torch, CuPy) or the host.
+        Args:
+            grads: float32 arrays of the forward's shapes, on the device (torch, CuPy) or the host.
         """
         with self.cache.lock:
             if self._last is None:
@@ -273,7 +300,7 @@ class CachedFields:
             return batch.distinct
 
     def prefetch(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int) -> None:
-        """Brings rows of the next batch to the device. Changes no result; may run in another thread."""
+        """Promotes rows of the next batch to the device. Changes no result; may run in another thread."""
         with self.cache.lock:
             placed = self._place(offsets, keys, rows, "next ")
             self.cache.prefetch(placed.keys, placed.nnz, placed.tables)
@@ -281,12 +308,12 @@ class CachedFields:
     def infer(
         self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int, missing: Missing = "initial"
     ) -> tuple[Floats, ...]:
-        """As FieldTables.infer, on the host, after a flush."""
+        """Computes FieldTables.infer on the host, after a flush."""
         self.cache.flush()
         return self.host.infer(offsets, keys, *rows, missing=missing)
 
     def _place(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, rows: Sequence[int], space: str) -> _Placed:
-        """Copies a batch to the device, and computes where the result of every key goes."""
+        """Copies a batch to the device, and computes the place of every key's result."""
         counts = np.array(rows, np.int64)
         blocks = int(self._blocks.max(initial=-1)) + 1
         if len(counts) < blocks:

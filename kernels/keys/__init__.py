@@ -1,1 +1,1 @@
-"""64-bit keys: combined, made unique, grouped, and coded for the wire."""
+"""64-bit keys: combined, deduplicated, grouped, and encoded for the wire."""

@@ -1,4 +1,4 @@
-"""Equal rows of a batch as groups: exact, by their bytes."""
+"""Groups of equal rows of a batch, compared exactly by their bytes."""
 
 from __future__ import annotations
 
@@ -66,18 +66,28 @@ extern "C" int64_t group_rows(const Column* columns, int64_t count, int64_t rows
 
 @dataclass(frozen=True)
 class Bytes:
-    """A column as bytes: row i is items offsets[i] to offsets[i + 1] of `values`, or the i-th without
-    `offsets` int32[rows + 1]. values: C-contiguous, one item an element."""
+    """Column as bytes.
+
+    Args:
+        values: C-contiguous, an item per element.
+        offsets: int32[rows + 1], row i has items offsets[i] to offsets[i + 1]; None: row i is item i.
+    """
 
     values: npt.NDArray[Any]
     offsets: I32 | None = None
 
 
 def group_rows(columns: Sequence[Bytes], rows: int) -> tuple[I32, I32]:
-    """Groups of the rows that are equal, byte for byte, in every column.
+    """Groups rows that are equal, byte for byte, in every column. O(bytes); a hash only finds candidates.
 
-    Returns the group of each row, int32[rows], and a row of each group, int32[G]. Groups are numbered in the
-    order of their first rows. O(bytes); a hash only finds candidates.
+    Args:
+        columns: columns of `rows` rows.
+        rows: number of rows.
+
+    Returns:
+        Group of each row, int32[rows], and first row of each group, int32[G]. Groups are numbered in the
+            order of
+        their first rows.
     """
     index, first = np.empty(rows, np.int32), np.empty(rows, np.int32)
     kept = [

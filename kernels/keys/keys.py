@@ -1,4 +1,4 @@
-"""Keys of several columns as one, and dense numbers for keys: what joins and look-ups are made of."""
+"""Hashed keys of several columns, and dense numbers of keys, for joins and look-ups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
 
 MISSING = 0xFFFFFFFF
-"""The number of a key that has none."""
+"""Number of an unknown key."""
 
 _SOURCE = """
 #include "runtime/index.cuh"
@@ -60,7 +60,7 @@ uint32_t numbers_assign(void* handle, const int64_t* keys, int64_t n, uint32_t* 
 
 
 def combine_keys(keys: I64, others: I64) -> I64:
-    """One key int64[n] of two; the order matters."""
+    """Combines two keys to one, int64[n]; the order matters. Raises ValueError for different lengths."""
     if len(keys) != len(others):
         raise ValueError("keys differ in number")
     combined = keys.copy()
@@ -81,7 +81,7 @@ def hash_texts(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32]) -> I
 
 
 class KeyNumbers:
-    """Numbers keys 0, 1, 2… in order of first sight: the dictionary of a look-up table."""
+    """Dictionary of keys: numbers 0, 1, 2… in the order of first sight."""
 
     def __init__(self) -> None:
         self._calls = _library()
@@ -102,7 +102,7 @@ class KeyNumbers:
         return numbers
 
     def assign(self, keys: I64) -> U32:
-        """Numbers uint32[n] of keys int64[n]; an unknown key gets the next one."""
+        """Numbers uint32[n] of keys int64[n]; an unknown key gets the next number."""
         numbers = np.empty(len(keys), np.uint32)
         self._count = int(self._calls.numbers_assign(self._handle, keys, len(keys), numbers))
         return numbers

@@ -1,4 +1,4 @@
-"""Unique keys of many segments at once (`keys/unique.cuh`)."""
+"""Deduplication of keys in many segments at once (`keys/unique.cuh`)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ U32 = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True)
 class Unique:
-    """Unique keys of S segments, U in all: segment s has keys[bounds[s] : bounds[s + 1]].
+    """Unique keys of S segments, U in all; segment s has keys[bounds[s] : bounds[s + 1]].
 
-    keys i64[U]: those of a segment in the order of their first appearance; bounds i64[S + 1]; index u32[nnz]:
-    of each given key, within its segment's unique ones.
+    Args:
+        keys: i64[U], those of a segment in the order of first appearance.
+        bounds: i64[S + 1].
+        index: u32[nnz], of each given key: its place within its segment's unique keys.
     """
 
     keys: I64
@@ -30,10 +32,17 @@ class Unique:
 
 
 def unique_segments(keys: I64, bounds: I64) -> Unique:
-    """The unique keys of each segment keys[bounds[s] : bounds[s + 1]], and where each key is among them.
+    """Deduplicates the keys of each segment keys[bounds[s] : bounds[s + 1]]. O(nnz).
 
-    keys: i64[nnz]; bounds: i64[S + 1], rising from 0 to nnz, less than 2³¹ keys a segment. LIVECTR_THREADS
-    share the segments; the result does not depend on them. O(nnz). Raises ValueError, MemoryError.
+    LIVECTR_THREADS share the segments; the result does not depend on their number.
+
+    Args:
+        keys: i64[nnz].
+        bounds: i64[S + 1], rising from 0 to nnz; less than 2³¹ keys per segment.
+
+    Raises:
+        ValueError: bounds do not fit.
+        MemoryError: no memory.
     """
     keys = contiguous(keys, np.int64, (None,))
     bounds = contiguous(bounds, np.int64, (None,))

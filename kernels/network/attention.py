@@ -1,4 +1,5 @@
-"""DIN's activation unit on the host: lists of vectors, looked at from queries, forward and backward.
+"""Host kernel of DIN's activation unit: attention pooling of lists of vectors by queries, forward and
+backward.
 
 `network/attention.cuh` is compiled for a unit's widths and number type; `models.attention` has the equations.
 """
@@ -24,14 +25,20 @@ _FLAGS = ("-ffp-contract=fast",)  # as torch's products: what is rounded depends
 
 
 class AttentionKernel:
-    """The unit of vectors of `dim` numbers with hidden layers of `widths`, for arrays of f32 or f64.
+    """Activation unit with compiled widths. LIVECTR_THREADS share the examples; bits do not depend on their
+    number.
+
+    Args:
+        dim: K, numbers of a vector.
+        widths: units of the hidden layers; at least one.
+        dtype: f32 or f64, of all arrays.
 
     Attributes:
-        parameters: how many; W_1 [4 dim, H_1], W_2 [H_1, H_2] … W_{L+1} [H_L, 1], then b_1 … b_{L+1}, then
-            slopes of H_1 … H_L, in one array.
+        parameters: length of the parameter array: W_1 [4 dim, H_1], W_2 [H_1, H_2] … W_{L+1} [H_L, 1], then
+            b_1 … b_{L+1}, then slopes of H_1 … H_L.
 
-    LIVECTR_THREADS share the samples; results do not depend on how many there are.
-    Raises ValueError for other types, and without a hidden layer.
+    Raises:
+        ValueError: another type, or no hidden layer.
     """
 
     def __init__(self, dim: int, widths: Sequence[int], dtype: npt.DTypeLike) -> None:
@@ -44,9 +51,20 @@ class AttentionKernel:
     def forward(
         self, parameters: Reals, values: Reals, offsets: I64, query: Reals, *, same: bool = False
     ) -> Reals:
-        """values [nnz, dim] in lists with offsets i64[B + 1], query [B, dim] → pooled [B, dim].
+        """Pools lists of vectors by queries.
 
-        same: every query looks at the first list. Raises ValueError for arrays that do not fit.
+        Args:
+            parameters: [parameters].
+            values: [nnz, dim].
+            offsets: i64[B + 1] of the lists.
+            query: [B, dim].
+            same: every query reads the first list.
+
+        Returns:
+            [B, dim].
+
+        Raises:
+            ValueError: arrays that do not fit.
         """
         p, values, offsets, query = self._checked(parameters, values, offsets, query)
         out = np.empty_like(query)
@@ -58,7 +76,18 @@ class AttentionKernel:
     def backward(
         self, parameters: Reals, values: Reals, offsets: I64, query: Reals, grad_out: Reals
     ) -> tuple[Reals, Reals, Reals]:
-        """The gradient of what `forward` gave → those of values, query and parameters."""
+        """Computes gradients; arguments as of `forward`.
+
+        Args:
+            parameters: [parameters].
+            values: [nnz, dim].
+            offsets: i64[B + 1] of the lists.
+            query: [B, dim].
+            grad_out: [B, dim], gradient of the result of `forward`.
+
+        Returns:
+            Gradients of values, query and parameters.
+        """
         p, values, offsets, query = self._checked(parameters, values, offsets, query)
         grad_out = contiguous(grad_out, self.dtype, query.shape)
         grad_values, grad_query, grad_p = np.zeros_like(values), np.empty_like(query), np.empty_like(p)

@@ -1,4 +1,4 @@
-"""Products of matrices whose factors are rounded to bfloat16 and whose sums are float32, on the host."""
+"""Host matrix products whose factors are rounded to bfloat16 and whose sums are float32."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ F32 = npt.NDArray[np.float32]
 
 
 def product(a: npt.NDArray[Any], b: F32, out: F32, *, add: bool = False) -> F32:
-    """Writes a b into out, or adds it; LIVECTR_THREADS share the rows, and bits do not depend on how many.
+    """Writes a b into out, or adds it; LIVECTR_THREADS share the rows, and bits do not depend on their
+    number.
 
     Args:
-        a: f32[m, k], or u16[m, k], the bits of bfloat16 numbers; of any strides, as b is.
+        a: f32[m, k], or u16[m, k], the bits of bfloat16 numbers; any strides, as of b.
         b: f32[k, n].
         out: f32[m, n], whose rows are contiguous.
+        add: add to out instead of overwriting it.
 
-    Raises ValueError for arrays that do not fit; MemoryError.
+    Raises:
+        ValueError: arrays that do not fit.
+        MemoryError: no memory.
     """
     (m, k), n = a.shape, b.shape[1]
     fits = b.shape[0] == k and out.shape == (m, n) and (out.size <= len(out) or out.strides[1] == 4)
@@ -42,7 +46,7 @@ def product(a: npt.NDArray[Any], b: F32, out: F32, *, add: bool = False) -> F32:
 
 
 def native() -> bool:
-    """Tells whether this CPU multiplies bfloat16 by itself (AVX512-BF16); others are slower than in fp32."""
+    """True if this CPU multiplies bfloat16 in hardware (AVX512-BF16); other CPUs are slower than in fp32."""
     return bool(_library().bf16_native())
 
 

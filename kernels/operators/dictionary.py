@@ -1,4 +1,4 @@
-"""Slots of a dictionary (kernels/operators/dictionary.cuh), built for all keys at once."""
+"""Hash table of a dictionary operator (kernels/operators/dictionary.cuh), built for all keys at once."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ extern "C" void mix(const int64_t* keys, int64_t n, uint64_t* out) {
 
 @dataclass(frozen=True)
 class Places:
-    """Where n different keys stand in a table of a power of two ≥ 2n homes, and a tail behind it.
+    """Slots of n distinct keys in an open-addressing table of a power of two ≥ 2n home slots, and a tail
+    behind it.
 
-    A function of the set of keys alone: the same content gives the same bytes, in whatever order it came.
+    The slots depend on the set of keys alone: equal content gives equal bytes, in any order of arrival.
 
-    order   int64[n], the keys' numbers in the order of their slots
-    keys    int64[n], in that order
-    at      int64[n], their slots, increasing
-    shift   64 - log2 of the homes
-    empty   the key of an empty slot, which is none of the keys
+    Args:
+        order: int64[n], indices of the keys in slot order.
+        keys: int64[n], in slot order.
+        at: int64[n], their slots, increasing.
+        shift: 64 - log2 of the home slots.
+        empty: key of an empty slot, which is none of the keys.
     """
 
     order: I64
@@ -43,7 +45,12 @@ class Places:
     empty: int
 
     def slots(self, words: U64, default: int) -> U64:
-        """uint64[slots, 2]: key and word. words uint64[n] in slot order; `default` fills the empty ones."""
+        """Table uint64[slots, 2] of key and word.
+
+        Args:
+            words: uint64[n], in slot order.
+            default: word of an empty slot.
+        """
         last = int(self.at[-1]) if len(self.at) else 0
         slots = np.empty((max(1 << (64 - self.shift), last + 1) + 1, 2), np.uint64)
         slots[:] = np.array([self.empty & (2**64 - 1), default], np.uint64)
@@ -53,7 +60,7 @@ class Places:
 
 
 def place(keys: I64) -> Places:
-    """Places of keys int64[n]. Raises EqualKeysError when two of them are equal."""
+    """Computes the slots of keys int64[n]. Raises EqualKeysError when two keys are equal."""
     hashes = _mix(keys)
     order = np.argsort(hashes)
     hashes = hashes[order]
@@ -69,7 +76,7 @@ def place(keys: I64) -> Places:
 
 
 class EqualKeysError(ValueError):
-    """Two keys are equal: the `first`-th and the `second`-th."""
+    """Two keys are equal, at the indices `first` and `second`."""
 
     def __init__(self, first: int, second: int) -> None:
         super().__init__(f"keys {first} and {second} are equal")
@@ -77,7 +84,7 @@ class EqualKeysError(ValueError):
 
 
 def _unused(hashes: U64) -> int:
-    """A key that is not among those of the sorted hashes."""
+    """Finds a key that is not among the keys of the sorted hashes."""
     for key in range(-(2**63), 2**63):
         wanted = _mix(np.array([key], np.int64))[0]
         at = int(np.searchsorted(hashes, wanted))

@@ -1,4 +1,4 @@
-"""The automaton of a keyword dictionary, as the arrays of `Keywords` in operators/keywords.cuh."""
+"""Aho–Corasick automaton of a keyword dictionary, as the arrays of `Keywords` in operators/keywords.cuh."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ STATE = np.dtype([("first", "i4"), ("children", "u2"), ("label", "u2"), ("fail",
 
 
 def automaton(words: Sequence[bytes], dense: int = DENSE) -> tuple[Array, Array, Array, Array]:
-    """rows int32[D, 256], states STATE[S], labels uint16[S], words int32[S], for S states, the first
-    D = min(S, dense) of which have rows of transitions.
+    """Builds the automaton of S states.
 
-    words   different, none empty; a word's index is its place here
+    Args:
+        words: distinct, not empty; a word's index is its place here.
+        dense: number of states with a full row of transitions.
+
+    Returns:
+        rows int32[D, 256], states STATE[S], labels uint16[S], words int32[S], with D = min(S, dense).
     """
     levels, labels, parents, word = _trie(words)
     states = len(word)
@@ -48,8 +52,9 @@ def automaton(words: Sequence[bytes], dense: int = DENSE) -> tuple[Array, Array,
 
 
 def _places(levels: list[tuple[int, int]], parents: Array, dense: int) -> Array:
-    """Where each state goes, int64[S]: the first `dense` stay; of the others a state's children follow soon
-    behind it, side by side, so that the rest of a word lies in few lines of memory."""
+    """Memory order of the states, int64[S]: the first `dense` keep their place. Children of any other state
+    follow soon behind it, side by side, so that the rest of a word lies in few cache lines.
+    """
     size = np.ones(len(parents), np.int64)
     for begin, end in reversed(levels[1:]):
         np.add.at(size, parents[begin:end], size[begin:end])
@@ -68,8 +73,13 @@ def _places(levels: list[tuple[int, int]], parents: Array, dense: int) -> Array:
 
 
 def _trie(words: Sequence[bytes]) -> tuple[list[tuple[int, int]], Array, Array, Array]:
-    """States breadth first: (first, last + 1) of each level, and of each state the byte that leads to it, its
-    parent (-1 of the root), and the index of its word (-1: none)."""
+    """Builds the trie, breadth first.
+
+    Returns:
+        (first, last + 1) of each level, and of each state the byte that leads to it, its parent (-1 for the
+            root),
+        and the index of its word (-1: none).
+    """
     order = np.array(sorted(range(len(words)), key=words.__getitem__), np.int64)
     sizes = np.array([len(words[index]) for index in order], np.int64)
     starts = np.cumsum(sizes) - sizes
@@ -99,8 +109,9 @@ def _trie(words: Sequence[bytes]) -> tuple[list[tuple[int, int]], Array, Array, 
 
 
 def _fails(nodes: Array, parents: Array, labels: Array, edges: Array, fail: Array) -> Array:
-    """Of each node of a level: the child, along its byte, of the nearest of its parent's suffixes that has
-    one."""
+    """Failure links of a level: the child, along the node's byte, of the nearest suffix of its parent that
+    has one.
+    """
     result = np.zeros(len(nodes), np.int64)
     left = np.flatnonzero(parents[nodes] > 0)  # a child of the root falls back to the root
     suffix = fail[parents[nodes[left]]]

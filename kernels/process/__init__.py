@@ -1,1 +1,1 @@
-"""What a process needs of its operating system: children, threads, disk, heap."""
+"""Operating system of a process: children, threads, disk, heap."""

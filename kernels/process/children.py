@@ -13,10 +13,14 @@ _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)  # found here: a fresh fork s
 
 
 def die_with_parent(number: signal.Signals = signal.SIGTERM) -> Callable[[], None]:
-    """A `preexec_fn` of subprocess.Popen: the kernel sends the child the signal when its parent ends.
+    """Parent-death signal (prctl) as a `preexec_fn` of subprocess.Popen: the child gets it when its parent
+    ends.
 
-    The kernel's parent is the *thread* that forks. So a child that another thread than the main one starts is
-    not bound: it would end with that thread.
+    The kernel's parent is the *thread* that forks. A child that is started from another thread than the main
+    thread is therefore not bound: it would end with that thread.
+
+    Args:
+        number: signal that the child gets.
     """
     parent = os.getpid()
     bound = threading.current_thread() is threading.main_thread()
@@ -29,7 +33,12 @@ def die_with_parent(number: signal.Signals = signal.SIGTERM) -> Callable[[], Non
 
 
 def follow_parent(parent: int | None = None, number: signal.Signals = signal.SIGTERM) -> None:
-    """Send this process the signal when its parent ends; at once, if it has (`parent` is its pid)."""
+    """Sends this process a signal when its parent ends.
+
+    Args:
+        parent: pid of the parent; if it has ended already, the signal comes at once.
+        number: the signal.
+    """
     if _PRCTL is not None:
         _PRCTL(_PR_SET_PDEATHSIG, number)
         if parent is not None and os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""Writing where the disk may be full: one error that says what to free, in place of a bare OSError."""
+"""Writes to a disk that may be full: an error that says what to free, instead of a bare OSError."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an OSError says that nothing more fits: on the disk, in a quota, or into a file."""
+    """True if an OSError says that the disk, a quota or a file is full."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 
 @contextmanager
 def writing(what: str, path: Path | str) -> Iterator[None]:
-    """Raises DiskFullError where the block finds the disk of `path` full; what: "the checkpoint", …"""
+    """Context that raises DiskFullError where its block finds the disk of `path` full.
+
+    Args:
+        what: subject of the message, such as "the checkpoint".
+        path: file or folder that is written.
+    """
     try:
         yield
     except OSError as error:
@@ -33,7 +38,7 @@ def writing(what: str, path: Path | str) -> Iterator[None]:
 
 
 def write_all(file: BinaryIO, data: bytes | memoryview) -> None:
-    """Write all of `data` to an unbuffered file, which may take a part of it at a time."""
+    """Writes all of `data` to an unbuffered file, which may accept a part of it at a time."""
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]

@@ -1,4 +1,4 @@
-"""What a process frees stays with it, with glibc's allocator; what it loads is no garbage."""
+"""Heap tuning: malloc keeps freed memory, and the garbage collector skips imported objects."""
 
 import ctypes
 import gc
@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MMAP_BYTES, TRIM_BYTES = 32 << 20, 256 << 20
-"""Allocations of fewer bytes are kept when they are freed (glibc takes no more), up to so many in all."""
+"""Malloc keeps freed allocations below MMAP_BYTES (glibc's maximum), up to TRIM_BYTES in all."""
 
 
 def tune_malloc() -> None:
-    """Memory that a step, or a request, frees is there for the next one.
+    """Keeps freed memory in the process (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD), so that the next step reuses
+    it.
 
-    Otherwise malloc hands megabytes back to the kernel again and again, which clears every page anew: 3,000
-    page faults a training step, a tenth of its time; and half of the time of an activation unit in a rank
+    Otherwise malloc returns megabytes to the kernel again and again, which clears every page anew: 3,000
+    page faults a training step, a tenth of its time, and half of the time of an activation unit in a rank
     request.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -24,9 +25,9 @@ def tune_malloc() -> None:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """No garbage collection while modules are imported, and none later looks at what they made.
+    """Freezes imported objects out of the garbage collector, which is off while modules are imported.
 
-    torch is 180,000 objects: collections while they come, and each full one after that, find nothing.
+    torch is 180,000 objects: collections during the import, and each full collection later, find nothing.
     """
     gc.disable()
     try:

@@ -1,7 +1,8 @@
-"""Threads that die are seen: a process whose thread ended by an exception must not go on as if all were well.
+"""Detection of dead threads: a process whose thread ended by an exception must not go on as if nothing
+happened.
 
-Python prints a traceback and goes on. A server would answer from a version that nobody follows any more, a
-trainer would leave rows that nobody removes.
+Python prints a traceback and goes on. A server would answer from a version that nobody follows any more; a
+trainer would keep rows that nobody removes.
 """
 
 from __future__ import annotations
@@ -16,8 +17,14 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def watched_threads(act: Callable[[str], None] = lambda _: None) -> Iterator[list[str]]:
-    """While this is open, the death of any thread is logged, noted in the list that it gives, and told to
-    `act`, in a sentence. `act` runs in the dying thread."""
+    """Logs the death of any thread, while this context is open.
+
+    Args:
+        act: called with a sentence in the dying thread.
+
+    Returns:
+        Context whose value is the list of these sentences.
+    """
     deaths: list[str] = []
     before = threading.excepthook
 

@@ -1,4 +1,4 @@
-"""NumPy arrays as arguments of compiled functions: type, shape and memory order are checked here."""
+"""NumPy arrays as arguments of compiled functions: checks of type, shape and memory order."""
 
 from typing import Any
 
@@ -7,9 +7,16 @@ import numpy.typing as npt
 
 
 def contiguous(array: npt.ArrayLike, dtype: npt.DTypeLike, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
-    """`array` as C-contiguous `dtype` of `shape` (None: any length). Raises ValueError.
+    """Converts an array to C order, a type and a shape. Floats never become integers: large keys would be
+    rounded.
 
-    Integers are never read from floats: that would round large keys.
+    Args:
+        array: anything that NumPy reads.
+        dtype: type of the result.
+        shape: shape of the result; None: any length.
+
+    Raises:
+        ValueError: the array has another kind of type or another shape.
     """
     given = np.asarray(array)
     if given.size and not np.can_cast(given.dtype, dtype, casting="same_kind"):

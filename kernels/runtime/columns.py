@@ -1,4 +1,4 @@
-"""Constants of the kernels that Python must know, read where they are defined."""
+"""Constants of the kernels that Python needs, read from the C++ files that define them."""
 
 import re
 
@@ -12,6 +12,6 @@ def _constant(file: str, name: str) -> int:
 
 
 MAX_ROW_VALUES = _constant("runtime/columns.cuh", "MAX_ROW_VALUES")
-"""A row for which a node gives more values cannot be extracted."""
+"""Maximum of values that a node may give for a row."""
 THREADS = _constant("runtime/threadblock.cuh", "THREADS")
-"""Threads, and rows, of a block on a device."""
+"""Threads, and rows, of a thread block on a device."""

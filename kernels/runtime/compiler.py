@@ -1,8 +1,8 @@
-"""The run-time compiler: one CUDA C++ source, two targets.
+"""Run-time compiler: one CUDA C++ source, two targets.
 
 `compile_host` builds a shared library with the host's C++ compiler and keeps it in a cache;
 `compile_cubin` builds the same source for a GPU with NVRTC (no GPU is needed to compile).
-A source is a string; `#include "x.cuh"` finds the files of this folder.
+A source is a string; `#include "room/file"` finds the files of `kernels/`.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from pathlib import Path
 from livectr.kernels.errors import ConfigError, KernelError
 
 KERNELS = Path(__file__).resolve().parents[1]
-"""The folder where `#include "room/file.cuh"` looks."""
+"""Folder where `#include "room/file"` looks."""
 # -ffp-contract=off: a fused multiply-add rounds once instead of twice, so results would depend on the CPU.
 HOST_FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"),
@@ -36,7 +36,9 @@ _lock = threading.Lock()
 
 
 def thread_count() -> int:
-    """Threads of the host kernels (`runtime/threads.cuh`): LIVECTR_THREADS, else the CPUs of this machine."""
+    """Number of threads of the host kernels (`runtime/threads.cuh`): LIVECTR_THREADS, else the machine's
+    CPUs.
+    """
     text = os.environ.get("LIVECTR_THREADS", "")
     if not text:
         return os.cpu_count() or 1
@@ -46,15 +48,20 @@ def thread_count() -> int:
 
 
 def compile_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """Compile C++17 `source` for this machine, or take it from the cache, and load it.
+    """Compiles C++17 for this machine, or finds it in the cache, and loads the library.
 
-    The cache is $LIVECTR_CACHE_DIR/kernels (default ~/.cache/livectr/kernels); a file's name is the
-    SHA-256 of all that decides its content: source, included files, flags, compiler, and what it knows of
-    the CPU.
-    Calls into the library release the GIL. `name` only appears in errors.
+    The cache is $LIVECTR_CACHE_DIR/kernels (default ~/.cache/livectr/kernels). A file's name is the SHA-256
+    of everything that decides its content: source, included files, flags, compiler, and the features of the
+    CPU. Calls into the library release the GIL.
 
-    Raises KernelError with the compiler's text; ConfigError for a bad LIVECTR_THREADS, without a
-    compiler, and for a cache folder that cannot be written.
+    Args:
+        source: text of the source.
+        name: name in error messages only.
+        flags: flags of the compiler besides HOST_FLAGS.
+
+    Raises:
+        KernelError: the source does not compile; the message has the compiler's text.
+        ConfigError: a bad LIVECTR_THREADS, no compiler, or a cache folder that cannot be written.
     """
     thread_count()  # the library reads the same variable and cannot complain about it
     compiler = _compiler()
@@ -70,7 +77,15 @@ def compile_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes
 
 
 def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
-    """Compile CUDA C++ `source` to a cubin for `arch` with NVRTC. Raises KernelError."""
+    """Compiles CUDA C++ to a cubin with NVRTC.
+
+    Args:
+        source: text of the source.
+        arch: architecture, such as "sm_90".
+
+    Raises:
+        KernelError: CuPy is missing, or the source does not compile.
+    """
     try:
         from cupy.cuda import nvrtc
     except ImportError as error:
@@ -86,7 +101,7 @@ def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
 
 
 def cached_cubin(source: str, *, arch: str) -> Path:
-    """The file of `compile_cubin`'s result, compiled once: the cache is that of `compile_host`.
+    """File of `compile_cubin`'s result, compiled once; the cache is that of `compile_host`.
 
     Its name is the SHA-256 of source, included files, flags, arch and NVRTC's build.
     """
@@ -111,7 +126,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _build(source: str, path: Path, command: list[str], name: str) -> None:
-    """Compile into a file of our own, then rename: another process never loads half a library."""
+    """Compiles into a temporary file, then renames it: another process never loads half a library."""
     _make_folder(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         built = Path(folder, "kernel.so")
@@ -129,7 +144,7 @@ def _build(source: str, path: Path, command: list[str], name: str) -> None:
 
 
 def _compiler() -> list[str]:
-    """$CXX (may hold arguments), else c++ or g++. Raises ConfigError that says which package to install."""
+    """Finds $CXX (may hold arguments), else c++, g++ or clang++. Raises ConfigError without a compiler."""
     wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
     for candidate in wanted:
         try:
@@ -146,10 +161,10 @@ _INSTALL = "install the package g++ (gcc-c++ on Fedora), or set CXX to a C++17 c
 
 @functools.cache
 def _identity(compiler: tuple[str, ...]) -> str:
-    """The compiler's file and version, and the macros that it predefines with our flags.
+    """Identity of the compiler: its file, version, and the macros that it predefines with our flags.
 
-    The macros name what -march=native found in this CPU, so that a cache on a shared disk, or in an image,
-    never gives an illegal instruction, and what a wrapper or $CXX adds.
+    The macros name the CPU features that -march=native found, and what a wrapper or $CXX adds. So a cache on
+    a shared disk or in an image never gives an illegal instruction.
     """
     file = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     told = file.stat()
@@ -170,7 +185,7 @@ def _output(command: list[str]) -> str:
 
 @functools.cache
 def _nvrtc_identity() -> str:
-    """The build of NVRTC, which it writes into the PTX of a program without a kernel."""
+    """Build of NVRTC, which it writes into the PTX of a program without a kernel."""
     from cupy.cuda import nvrtc
 
     program = nvrtc.createProgram("", "empty.cu", (), ())
@@ -189,7 +204,7 @@ def _key(*parts: str) -> str:
 
 
 def _included(source: str) -> list[str]:
-    """Text of every file of this folder that `source` includes, directly or not, in order of first use."""
+    """Texts of the files of `kernels/` that `source` includes, directly or not, in order of first use."""
     texts: dict[str, str] = {}
     waiting = _INCLUDE.findall(source)
     while waiting:

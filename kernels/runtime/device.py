@@ -1,4 +1,4 @@
-"""Where generated kernels run: a GPU through CuPy, or the host in a GPU's manner.
+"""Devices of generated kernels: a GPU through CuPy, or its emulation on the host.
 
 A `Device` owns memory, copies and launches; all addresses are integers. Copies and launches are queued in
 order and `synchronize` waits for them. `EmulatedDevice` runs the same kernels, compiled by the host compiler,
@@ -24,70 +24,92 @@ _DLPACK_CUDA = 2
 
 
 class Buffer:
-    """Device memory. `owner` keeps it alive."""
+    """Device memory.
+
+    Attributes:
+        address: address of its first byte.
+        nbytes: size.
+        owner: object that keeps it alive.
+    """
 
     def __init__(self, address: int, nbytes: int, owner: Any) -> None:
         self.address, self.nbytes, self.owner = address, nbytes, owner
 
 
 class Device(ABC):
-    """One queue of copies and launches."""
+    """Device with an in-order queue of copies and launches."""
 
     name: str
     launches = 0
-    """Kernels launched so far."""
+    """Number of kernels launched so far."""
 
     @abstractmethod
     def memory(self, nbytes: int) -> Buffer:
-        """Device memory, not cleared, aligned to 256 bytes."""
+        """Allocates device memory, not cleared, aligned to 256 bytes."""
 
     @abstractmethod
     def staging(self, nbytes: int) -> Bytes:
-        """Host memory for fast copies: uint8[nbytes]; pinned where that exists."""
+        """Allocates host memory for fast copies: uint8[nbytes], pinned where possible."""
 
     @abstractmethod
     def upload(self, address: int, source: Bytes) -> None:
-        """Queue a copy to the device; `source` must stay unchanged until `synchronize`."""
+        """Queues a copy to the device; `source` must stay unchanged until `synchronize`."""
 
     @abstractmethod
     def download(self, target: Bytes, address: int) -> None:
-        """Queue a copy from the device."""
+        """Queues a copy from the device."""
 
     @abstractmethod
     def clear(self, address: int, nbytes: int) -> None:
-        """Queue zeroing."""
+        """Queues zeroing."""
 
     @abstractmethod
     def copy(self, target: int, source: int, nbytes: int) -> None:
-        """Queue a copy inside the device."""
+        """Queues a copy inside the device."""
 
     @abstractmethod
     def sort(self, address: int, count: int) -> None:
-        """Queue sorting uint64[count] in place, upwards."""
+        """Queues an in-place ascending sort of uint64[count]."""
 
     @abstractmethod
     def array(self, buffer: Buffer, shape: tuple[int, ...], dtype: npt.DTypeLike, at: int = 0) -> Any:
-        """The array of `shape` that begins `at` bytes into `buffer`, and keeps it alive: CuPy's, or NumPy's
-        where memory is the host's. Its content is there after `synchronize`."""
+        """Views a buffer as an array, which keeps it alive: CuPy's, or NumPy's where memory is the host's.
+
+        Args:
+            buffer: device memory; its content is valid after `synchronize`.
+            shape: shape of the array.
+            dtype: type of the array.
+            at: first byte in the buffer.
+        """
 
     @abstractmethod
     def borrow(self, array: Any) -> tuple[int, Any]:
-        """Address of a C-contiguous array as this device sees it, and what keeps it alive.
+        """Finds the address of a C-contiguous array as this device sees it.
 
-        array: one of the host's, or one on this device that knows DLPack (torch, CuPy). What was queued on
-        it is done before what is queued here from then on."""
+        Operations queued on the array so far finish before operations queued here from then on.
+
+        Args:
+            array: array of the host, or on this device with DLPack (torch, CuPy).
+
+        Returns:
+            Address, and the object that keeps the memory alive.
+        """
 
     @abstractmethod
     def launch(self, kernel: str, blocks: int, plan: int) -> None:
-        """Queue a kernel over `blocks` blocks; `plan` is the address of its argument."""
+        """Queues a kernel over `blocks` thread blocks; `plan` is the address of its argument."""
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait for all that is queued."""
+        """Waits for everything that is queued."""
 
 
 class EmulatedDevice(Device):
-    """Host memory, and kernels as host functions. Raises KernelError when the source does not compile."""
+    """Emulated device: host memory, and kernels as host functions.
+
+    Raises:
+        KernelError: the source does not compile.
+    """
 
     name = "emulated"
 
@@ -141,10 +163,14 @@ class EmulatedDevice(Device):
 
 
 class CudaDevice(Device):
-    """The GPU that is current where it is made, whichever thread calls later: a thread starts with GPU 0 as
-    its current one. Memory comes from CuPy's pool; one non-blocking stream.
+    """GPU that was current when the object was made, whichever thread calls later (new threads start with GPU
+    0).
 
-    Raises ConfigError where there is no GPU, KernelError when the source does not compile.
+    Memory comes from CuPy's pool; there is a single non-blocking stream.
+
+    Raises:
+        ConfigError: there is no GPU.
+        KernelError: the source does not compile.
     """
 
     def __init__(self, source: str, kernels: Sequence[str]) -> None:
@@ -215,7 +241,7 @@ class CudaDevice(Device):
 
 
 def gpu_available() -> bool:
-    """Whether CuPy is installed and sees a GPU."""
+    """True if CuPy is installed and sees a GPU."""
     try:
         import cupy
 
@@ -225,12 +251,12 @@ def gpu_available() -> bool:
 
 
 def free_memory() -> int:
-    """Bytes of the current GPU's memory that nobody has taken. Raises ConfigError where there is none."""
+    """Free bytes of the current GPU's memory. Raises ConfigError where there is none."""
     return int(require_gpu().cuda.runtime.memGetInfo()[0])
 
 
 def require_gpu() -> Any:
-    """CuPy. Raises ConfigError where it, or a GPU, is missing."""
+    """Imports CuPy. Raises ConfigError where it, or a GPU, is missing."""
     try:
         import cupy
     except ImportError:

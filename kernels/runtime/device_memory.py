@@ -1,4 +1,4 @@
-"""Working memory of an operation on a device, and the structs that its kernels are given.
+"""Working memory of operations on a device, and the argument struct of their kernels.
 
 `Plan` is a struct of 64-bit words. Its members are declared once, in Python; `plan_struct` writes the C++.
 """
@@ -16,19 +16,27 @@ from livectr.kernels.runtime.device import Buffer, Device
 
 Array = npt.NDArray[Any]
 GROWTH = 1.25
-"""Memory that was too small becomes so much larger than what was asked of it."""
+"""Factor by which memory that was too small exceeds the requested size."""
 
 
 def plan_struct(members: Sequence[tuple[str, str]]) -> str:
-    """`struct Plan` of (type, name) members of 8 bytes each."""
+    """C++ text of `struct Plan`.
+
+    Args:
+        members: (type, name), 8 bytes each.
+    """
     body = "".join(f"    {ctype} {name};\n" for ctype, name in members)
     return f"struct Plan {{\n{body}}};\n"
 
 
 class Workspace:
-    """Memory by name that only grows; a device's queue of copies and launches.
+    """Named device memory that only grows, and the device's queue of copies and launches.
 
-    What a name holds is lost when it is asked for again. Not for several threads at once.
+    A name's content is lost when it is requested again. Not thread-safe.
+
+    Args:
+        device: the device.
+        members: members of `struct Plan`, as of `plan_struct`.
     """
 
     def __init__(self, device: Device, members: Sequence[tuple[str, str]]) -> None:
@@ -41,7 +49,7 @@ class Workspace:
 
     @property
     def nbytes(self) -> int:
-        """Device memory held."""
+        """Bytes of device memory in use."""
         return self._plan.nbytes + sum(buffer.nbytes for buffer in self._buffers.values())
 
     def memory(self, name: str, nbytes: int) -> int:
@@ -52,7 +60,7 @@ class Workspace:
         return self._buffers[name].address
 
     def upload(self, name: str, array: Array) -> int:
-        """Address of a copy of `array`, queued, from memory that copies are fast from."""
+        """Address of a copy of `array`, queued, by way of pinned memory."""
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if name not in self._hosts or self._hosts[name].nbytes < flat.nbytes:
             self._hosts[name] = self.device.staging(int(flat.nbytes * GROWTH))
@@ -67,14 +75,19 @@ class Workspace:
         return address
 
     def download(self, address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """An array that is filled by the next `synchronize`."""
+        """Queues a copy from the device; the next `synchronize` fills the array."""
         array = np.empty(shape, dtype)
         if array.nbytes:
             self.device.download(array.reshape(-1).view(np.uint8), address)
         return array
 
     def launch(self, plan: Mapping[str, int], *kernels: tuple[str, int]) -> None:
-        """Queue kernels over so many items each, a thread an item, with one plan. Members not named are 0."""
+        """Queues kernels with a common plan.
+
+        Args:
+            plan: member → value; members not named are 0.
+            kernels: (kernel, items), a thread for each item.
+        """
         words = np.zeros(len(self._names), np.uint64)
         for name, value in plan.items():
             words[self._names[name]] = value
@@ -85,15 +98,15 @@ class Workspace:
                 self.device.launch(kernel, blocks_of(items), self._plan.address)
 
     def keep(self, owner: Any) -> None:
-        """Keep something alive until the queue is empty."""
+        """Keeps an object alive until the queue is empty."""
         self._pending.append(owner)
 
     def synchronize(self) -> None:
-        """Wait for all that is queued."""
+        """Waits for everything that is queued."""
         self.device.synchronize()
         self._pending.clear()
 
 
 def blocks_of(items: int) -> int:
-    """Blocks of a kernel over `items` items."""
+    """Thread blocks of a kernel over `items` items."""
     return -(-items // THREADS)

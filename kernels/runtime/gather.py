@@ -1,5 +1,4 @@
-"""Rows of several arrays side by side: the threads share the copying, and the page faults of what is mapped
-into memory."""
+"""Parallel gather of rows; threads share the copies and the page faults of mapped files."""
 
 from __future__ import annotations
 
@@ -41,11 +40,19 @@ extern "C" void gather_rows(const char* const* sources, const int32_t* from, con
 
 
 def gather_rows(sources: Sequence[Rows], source: I32, row: I32, out: Rows) -> None:
-    """out[i] = sources[source[i]][row[i]], or 0 where source[i] is negative.
+    """Gathers rows: out[i] = sources[source[i]][row[i]], or 0 where source[i] is negative.
 
-    sources: C-contiguous [·, width], of one type with `out` [n, width]; source, row: int32[n].
-    LIVECTR_THREADS share the rows. Raises ValueError for arrays of other shapes, IndexError for a row that is
-    not there.
+    LIVECTR_THREADS share the rows.
+
+    Args:
+        sources: C-contiguous [·, width], of the type of `out`.
+        source: int32[n], index into `sources`.
+        row: int32[n], row of that source.
+        out: [n, width], C-contiguous; it is overwritten.
+
+    Raises:
+        ValueError: arrays of other shapes or types.
+        IndexError: a row that does not exist.
     """
     source, row = (np.ascontiguousarray(values, np.int32) for values in (source, row))
     if not len(source) == len(row) == len(out) or not out.flags.c_contiguous:

@@ -1,4 +1,4 @@
-"""Offsets of lists and strings as Arrow has them: int32, which must not wrap around."""
+"""Offsets of lists and strings in Arrow's format: int32, which must not wrap around."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ MOST = int(np.iinfo(np.int32).max)
 
 
 def check_offsets(total: int, what: str) -> None:
-    """Raises InternalError where so many values, of what the text says, are more than int32 offsets reach."""
+    """Checks that int32 offsets reach `total` values; `what` names them in the error.
+
+    Raises:
+        InternalError: there are more.
+    """
     if total > MOST:
         raise InternalError(f"{what}: {total} values, more than the {MOST} that int32 offsets reach")
 
 
 def offsets_of(lengths: npt.NDArray[Any], what: str) -> npt.NDArray[np.int32]:
-    """int32[n + 1] of lists of the given lengths. Raises InternalError, as `check_offsets`."""
+    """Prefix sum of lengths: offsets int32[n + 1] of n lists. Raises InternalError, as `check_offsets`."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     check_offsets(int(offsets[-1]), what)

@@ -1,10 +1,10 @@
-"""Large arrays that are used again.
+"""Pool of large arrays.
 
-A batch's keys are megabytes. Fresh memory for each batch comes from the kernel page by page, zeroed; memory
-that was used before costs nothing.
+A batch's keys are megabytes. Fresh memory for each batch comes from the kernel page by page, zeroed; reused
+memory costs nothing.
 
-An array that is given out is a view of a lease. Views, slices and tensors of it hold the lease as well, so
-memory comes back when the last of them has gone, and nobody has to count who holds what.
+An array of the pool is a view of a lease. Views, slices and tensors of it hold the lease as well, so memory
+returns to the pool when the last of them is freed, without reference counts of our own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ I64 = npt.NDArray[np.int64]
 
 
 class _Memory:
-    """A piece of memory, and its description for NumPy."""
+    """Memory block, and its description for NumPy."""
 
     __slots__ = ("array", "interface", "size")
 
@@ -31,7 +31,7 @@ class _Memory:
 
 
 class _Lease:
-    """The base of an array over lent memory, and of its views; the memory goes back with it."""
+    """Base object of an array over lent memory, and of its views; its end returns the memory."""
 
     __slots__ = ("__array_interface__", "free", "memory")
 
@@ -45,9 +45,10 @@ class _Lease:
 
 
 class Recycled:
-    """Gives out int64 arrays; memory whose array, and every view of it, has gone is given out again.
+    """Pool of int64 arrays; memory is lent again when its array and every view of it are freed. Thread-safe.
 
-    keep: how many pieces of memory wait to be used again. May be used by several threads.
+    Args:
+        keep: maximum of free memory blocks.
     """
 
     def __init__(self, keep: int = 4) -> None:
@@ -55,7 +56,7 @@ class Recycled:
         self._lock = threading.Lock()
 
     def empty(self, count: int) -> I64:
-        """int64[count], not cleared."""
+        """Lends an array int64[count], not cleared."""
         return np.asarray(_Lease(self._take(count), self._free))[:count]
 
     def _take(self, count: int) -> _Memory:

@@ -1,4 +1,4 @@
-"""Event time by the agreement of users: a Python face of `stream/clock.hpp`."""
+"""Event-time clock by the agreement of users: Python interface of `stream/clock.hpp`."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
 FIRST = int(np.iinfo(np.int64).min)
-"""The mark before anything was read."""
+"""Mark before the first record."""
 LAST = int(np.iinfo(np.int64).max)
-"""A bound that nothing holds back."""
+"""Bound that holds nothing back."""
 BELIEVED, LATE, DOUBTED, AHEAD, NO_TIME = 0, 1, 2, 3, 4
 VOICES = 256
-"""Records after a doubtful one that are asked at most, so that no more of them ever wait."""
+"""Maximum of records after a doubtful record that decide about it, so that no more of them ever wait."""
 
 
 class Judged(NamedTuple):
-    """What became of the first m of n records.
+    """Verdicts on the first m of n records.
 
-    mark: int64[m], the place of each in event time
-    verdict: uint8[m]
         BELIEVED  its time is believed
-        LATE      so, too, but it lies more than max_ahead behind what a record may
-        DOUBTED   some of the log went on without it, too little to refuse it: it is before all of that
-        AHEAD     the log went on without it: its time is wrong and moved nothing
-        NO_TIME   it lies outside the years 1 to 9999: no time in milliseconds
-    state: the clock after them
+        LATE      its time is believed, but it lies more than max_ahead behind the allowed disorder
+        DOUBTED   part of the log went on without its time, too little to refuse it: its mark precedes that
+            part
+        AHEAD     the log went on without its time: it is wrong and moved nothing
+        NO_TIME   its time is outside the years 1 to 9999
+
+    Args:
+        mark: int64[m], place of each record in event time.
+        verdict: uint8[m], as above.
+        state: the clock after them.
     """
 
     mark: I64
@@ -42,7 +45,7 @@ class Judged(NamedTuple):
 
 
 def new_clock() -> I64:
-    """The clock before the first record. [0] is the greatest time taken so far, which never falls."""
+    """Clock before the first record; [0] is the greatest believed time, which never falls."""
     state = np.zeros(_library().clock_size(), np.int64)
     state[:2] = FIRST
     return state
@@ -59,14 +62,20 @@ def judge(
     ended: bool = False,
     limit: int = LAST,
 ) -> Judged:
-    """Judge the next records by themselves and those that follow them: ts, user int64[n].
+    """Judges the next records by themselves and by the records that follow them.
 
-    Those behind the m judged ones are doubtful or wait behind one that is: give them again, with more of the
-    log behind them. There are never more than VOICES of them before one is judged.
+    Records behind the m judged ones are doubtful or wait behind a doubtful record: give them again, with more
+    of the log behind them. At most VOICES of them wait.
 
-    max_disorder_ms: marks lag by so much.
-    floor: a time that other logs are known to have reached.
-    ended: nothing follows for now: decide by what there is; then no time beyond `limit` is believed.
+    Args:
+        state: the clock.
+        ts: int64[n], event times in ms.
+        user: int64[n], keys of users.
+        max_ahead_ms: largest step ahead of the log that is believed at once.
+        max_disorder_ms: lag of marks behind the greatest time.
+        floor: a time that other logs have reached.
+        ended: nothing follows for now: decide by the records at hand.
+        limit: with `ended`, no later time is believed.
     """
     n = len(ts)
     after = state.copy()
@@ -78,8 +87,16 @@ def judge(
 
 
 def follow(state: I64, ts: I64, user: I64, mark: I64, verdict: U8, *, max_ahead_ms: int) -> I64:
-    """The clock after n records with the marks and verdicts that `judge` gave them; those that it refused
-    may be left out."""
+    """Advances the clock by n records that `judge` has judged; refused records may be left out.
+
+    Args:
+        state: the clock.
+        ts: int64[n], event times in ms.
+        user: int64[n], keys of users.
+        mark: int64[n], as judged.
+        verdict: uint8[n], as judged.
+        max_ahead_ms: as of `judge`.
+    """
     after = state.copy()
     _library().clock_follow(after, len(ts), ts, user, max_ahead_ms, mark, verdict)
     return after

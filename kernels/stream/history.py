@@ -1,4 +1,4 @@
-"""Behavior histories of users: a Python face of `stream/history.hpp`."""
+"""Behavior histories of users: Python interface of `stream/history.hpp`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,26 @@ QUERY, APPEND = 0, 1
 
 
 class Cut(NamedTuple):
-    """What a query asks for: the last `limit` items that are at most `within_ms` old."""
+    """Limits of a query.
+
+    Args:
+        limit: number of last items.
+        within_ms: largest age of an item.
+    """
 
     limit: int
     within_ms: int
 
 
 class Histories(NamedTuple):
-    """m users: users int64[m] (rising), lengths int32[m], and, user after user, oldest first, items
-    int64[sum of lengths] and their event times ts int64[sum of lengths]."""
+    """Histories of m users.
+
+    Args:
+        users: int64[m], rising.
+        lengths: int32[m].
+        items: int64[sum of lengths], user after user, oldest first.
+        ts: int64[sum of lengths], event times of the items.
+    """
 
     users: I64
     lengths: I32
@@ -38,11 +49,14 @@ class Histories(NamedTuple):
 
 
 class HistoryTable:
-    """Per user the last `n` (item, time), kept by time; of equal times the earlier arrival comes first.
+    """Last `n` (item, time) of each user by event time; of equal times the earlier arrival comes first.
 
     A query of time t sees the items that were appended before it in the sequence and have a time ≤ t. The
-    outcome is a function of the sequence alone, not of how it is cut into calls. Memory grows with the number
-    of users, by what each has of `n`. Not safe for use by several threads at once.
+    result depends on the sequence alone, not on how it is cut into calls. Memory grows with the number
+    of users and their items. Not thread-safe.
+
+    Args:
+        n: maximum of items per user.
     """
 
     def __init__(self, n: int) -> None:
@@ -56,14 +70,22 @@ class HistoryTable:
             self._calls.history_free(handle)
 
     def __len__(self) -> int:
-        """Users known."""
+        """Number of known users."""
         return int(self._calls.history_size(self._handle))
 
     def push(self, kind: U8, user: I64, item: I64, ts: I64, cuts: Sequence[Cut]) -> list[tuple[I32, I64]]:
-        """Feed m events in sequence: kind (QUERY or APPEND; a query's item is not read), each [m].
+        """Feeds m events in sequence.
 
-        Returns for each cut the answers of the q queries as (offsets int32[q + 1], items int64[…]), an answer
-        newest last.
+        Args:
+            kind: uint8[m], QUERY or APPEND.
+            user: int64[m].
+            item: int64[m]; not read for a query.
+            ts: int64[m], event times in ms.
+            cuts: limits of the answers.
+
+        Returns:
+            For each cut the answers to the q queries as (offsets int32[q + 1], items int64[…]), newest item
+                last.
         """
         m = len(kind)
         if not m == len(user) == len(item) == len(ts):
@@ -83,11 +105,11 @@ class HistoryTable:
         return answers
 
     def mark(self) -> int:
-        """Close the current generation and return its number: `export(since=g)` is what changed after it."""
+        """Closes the current generation and returns its number g; `export(since=g)` has later changes."""
         return int(self._calls.history_mark(self._handle))
 
     def export(self, since: int = 0) -> Histories:
-        """Histories with an append after mark `since`; all of them for 0."""
+        """Histories with an append after mark `since`; all histories for 0."""
         sizes = np.empty(2, np.int64)
         self._calls.history_export_sizes(self._handle, since, sizes)
         users, behaviors = (int(size) for size in sizes)
@@ -101,7 +123,7 @@ class HistoryTable:
         return out
 
     def assign(self, histories: Histories) -> None:
-        """Put histories in the place of what is known of their users; it counts as a change."""
+        """Replaces the histories of users; it counts as a change."""
         self._calls.history_assign(self._handle, len(histories.users), *histories)
 
 

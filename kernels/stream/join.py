@@ -1,4 +1,4 @@
-"""The windowed label join of one partition: a Python face of `stream/join.hpp`."""
+"""Windowed label join of a partition: Python interface of `stream/join.hpp`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAITING, PENDING, RELEASED = 0, 1, 2
 
 NEGATIVE, POSITIVE, CORRECTION = 0, 1, 2
 ENTRY_BYTES, CLICK_BYTES = 192, 32
-"""Bytes that a known key takes, beside its impression's columns, and a click that waits for an impression."""
+"""Bytes of a known key, without its impression's columns, and of a click that waits for an impression."""
 MAX_BYTES = 1 << 30
 
 _FIELDS = ("key", "ts", "deadline", "slot", "click_ts", "serial", "bytes")
@@ -29,17 +29,20 @@ _FLAGS = ("state", "clicked")
 
 
 class Pushed(NamedTuple):
-    """What became of n events.
+    """Results of n events.
 
-    status: uint8[n]
         ACCEPTED   an impression that now waits, or a click that labels a waiting impression
         DUPLICATE  an impression whose key is known; a second click of a key
-        LATE       a click after the window, or whose impression has left with label 0
-        UNMATCHED  a click of an unknown key; it is kept and may label an impression that is still to come
+        LATE       a click after the window, or whose impression was released with label 0
+        UNMATCHED  a click of an unknown key; it is kept and may label a later impression
         OUTSIDE    a click with a time before its impression's; it is ignored
         FULL       an impression, or a click of an unknown key, for which there is no room; it is ignored
-    slot: int64[n], the running number 0, 1, 2… of an accepted impression; the impression's for a LATE
-        click if it has left; else -1
+
+    Args:
+        status: uint8[n], as above.
+        slot: int64[n], the running number 0, 1, 2… of an accepted impression; the impression's number for a
+            LATE
+            click if it was released; else -1.
     """
 
     status: U8
@@ -47,11 +50,16 @@ class Pushed(NamedTuple):
 
 
 class Released(NamedTuple):
-    """m rows by (deadline, slot): slot int64[m], label uint8[m], click_ts int64[m] (-1 without a click),
-    deadline int64[m].
+    """Released rows by (deadline, slot).
 
-    Each is an impression that leaves, NEGATIVE or POSITIVE. One that leaves NEGATIVE, though it had a
+    Each is an impression, NEGATIVE or POSITIVE. An impression that is released NEGATIVE, though it had a
     click after the window, is followed by itself as a CORRECTION.
+
+    Args:
+        slot: int64[m].
+        label: uint8[m].
+        click_ts: int64[m], -1 without a click.
+        deadline: int64[m].
     """
 
     slot: I64
@@ -61,21 +69,24 @@ class Released(NamedTuple):
 
 
 class JoinIndex:
-    """Joins clicks to impressions by key, within a window of event time.
+    """Windowed join of clicks to impressions by key, in event time. Not thread-safe.
 
     An impression of time `ts`, seen at watermark `wm`, waits until the watermark passes its deadline
     max(ts + label_window_ms, wm). Its label is 1 if a click with a time in [ts, ts + label_window_ms] was
     seen by then, before or after the impression itself. A key is known for `dedup_window_ms` after its
-    deadline: until then a second impression or click of it is a duplicate, and a click that comes too late is
-    told apart from one that belongs to nothing. A click without impression waits until the same time after
-    its own window, and those that repeat it wait no longer.
+    deadline: until then a second impression or click of it is a duplicate, and a late click
+    differs from a click of an unknown key. A click without impression waits until the same time after
+    its own window; its duplicates do not prolong this.
 
-    max_bytes: of all state: a half for impressions that wait, a quarter for clicks that wait, a quarter
-    for keys that are still known. The columns of an impression count while it waits, with `keeps` as
-    long as its key is known.
+    The result depends on the event sequence and its watermarks alone, not on how it is cut into calls.
 
-    The outcome is a function of the event sequence and its watermarks alone, not of how it is cut into calls.
-    Not safe for use by several threads at once.
+    Args:
+        label_window_ms: window of a label.
+        dedup_window_ms: time for which a key stays known.
+        max_bytes: maximum of all state: a half for waiting impressions, a quarter for waiting clicks, a
+            quarter
+            for keys that are still known.
+        keeps: the columns of an impression count as long as its key is known, not only while it waits.
     """
 
     def __init__(
@@ -91,11 +102,14 @@ class JoinIndex:
             self._calls.join_free(handle)
 
     def push(self, kind: U8, key: I64, ts: I64, wm: I64, size: I64 | None = None) -> Pushed:
-        """Feed n events in sequence: kind (IMPRESSION or CLICK), key, event time and watermark, each [n].
+        """Feeds n events in sequence. The watermark must not fall, within a call or between calls.
 
-        size: bytes of the columns of each of the m impressions, int64[m]; None: 0.
-
-        The watermark must not fall, within a call or between calls.
+        Args:
+            kind: uint8[n], IMPRESSION or CLICK.
+            key: int64[n].
+            ts: int64[n], event times in ms.
+            wm: int64[n], watermarks in ms.
+            size: int64[m], bytes of the columns of each of the m impressions; None: 0.
         """
         n = len(kind)
         impressions = n - int(np.count_nonzero(kind))
@@ -107,7 +121,7 @@ class JoinIndex:
         return Pushed(status, slot)
 
     def release(self, wm: int) -> Released:
-        """Advance to watermark `wm` and take the impressions with a deadline before it, with their
+        """Advances to watermark `wm` and releases the impressions with a deadline before it, with their
         corrections.
 
         Successive calls give one sequence by (deadline, slot).
@@ -119,17 +133,17 @@ class JoinIndex:
 
     @property
     def pending(self) -> int:
-        """Impressions that wait."""
+        """Number of waiting impressions."""
         return int(self._counters()[3])
 
     @property
     def unmatched(self) -> int:
-        """Clicks so far that can no longer label an impression, because they met none in their window."""
+        """Number of clicks so far that can label no impression any more: none came in their window."""
         return int(self._counters()[2])
 
     @property
     def forgotten(self) -> int:
-        """Keys so far that were forgotten before their time, to make room."""
+        """Number of keys so far that were forgotten before their time, to make room."""
         return int(self._counters()[4])
 
     @property
@@ -138,12 +152,15 @@ class JoinIndex:
         return int(self._counters()[5])
 
     def export(self) -> dict[str, npt.NDArray[Any]]:
-        """All state, equal for equal states. What `push` released must have been taken.
+        """Exports all state, equal for equal states. Rows that `push` released must have been fetched by
+        `release`.
 
-        Of n known keys: key, ts, deadline, slot, click_ts, serial (order of the last change), bytes
-        int64[n]; state (WAITING, PENDING or RELEASED) and clicked uint8[n]; clicks int32[n]: how many of
-        `waiting` int64[…], the times of clicks that wait for an impression, belong to each. And counters
-        int64[6].
+        Returns:
+            Of n known keys: key, ts, deadline, slot, click_ts, serial (order of the last change), bytes
+            int64[n]; state (WAITING, PENDING or RELEASED) and clicked uint8[n]; clicks int32[n]: the number
+                of each
+            key's entries in `waiting` int64[…], the times of clicks that wait for an impression. And counters
+            int64[6].
         """
         sizes = np.empty(2, np.int64)
         self._calls.join_export_sizes(self._handle, sizes)
@@ -156,7 +173,7 @@ class JoinIndex:
         return {**named, "clicks": counts, "waiting": waiting, "counters": self._counters()}
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take over what another index exported; this one must be new."""
+        """Restores the state that another index exported; this index must be new."""
         fields = np.stack([state[name] for name in _FIELDS]).astype(np.int64)
         flags = np.stack([state[name] for name in _FLAGS]).astype(np.uint8)
         rest = (state[name] for name in ("clicks", "waiting", "counters"))

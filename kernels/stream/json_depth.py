@@ -1,4 +1,4 @@
-"""Depth of JSON texts: which of many texts hold more objects and lists within each other than a limit."""
+"""Depth of JSON texts: finds texts whose objects and lists are nested more deeply than a limit."""
 
 from __future__ import annotations
 
@@ -56,9 +56,13 @@ int64_t json_deeper(const uint8_t* texts, const int64_t* starts, const int64_t* 
 
 
 def deeper_than(texts: bytes, starts: I64, stops: I64, limit: int) -> I64:
-    """Numbers int64[m] of the texts with more than `limit` objects and lists within each other.
+    """Indices int64[m] of the texts that are nested more deeply than `limit`.
 
-    texts: all of them in one piece; starts, stops: int64[n], each text's place in it.
+    Args:
+        texts: all texts, concatenated.
+        starts: int64[n], first byte of each text.
+        stops: int64[n], end of each text.
+        limit: largest depth.
     """
     rows = np.empty(len(starts), np.int64)
     found = _library().json_deeper(np.frombuffer(texts, np.uint8), starts, stops, len(starts), limit, rows)

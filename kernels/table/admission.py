@@ -1,5 +1,4 @@
-"""Admission: a key enters a table only after it was seen in k batches (approximate counts,
-table/admission.cuh)."""
+"""Admission: a key enters a table after k batches have had it (count-min sketch, table/admission.cuh)."""
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ from livectr.kernels.table.native import checked
 
 ROWS = 4
 LEAST, MOST = 2, 127
-"""Sightings that can be asked for: counts are bytes."""
+"""Bounds of the sightings that admission may require: counts are bytes."""
 
 
 class Admission:
-    """The part of kernels.table.table.DynamicTable that sifts the new keys of FieldTables.forward.
+    """Admission part of kernels.table.table.DynamicTable: filters the new keys of FieldTables.forward.
 
     A key that is not admitted is scored with its initial values and not stored, and its gradient is dropped.
-    find_or_insert, update and assign are not sifted.
+    find_or_insert, update and assign admit every key.
     """
 
     library: ctypes.CDLL
@@ -29,12 +28,18 @@ class Admission:
     _sketch_width = 0
 
     def admit_after(self, sightings: int, sketch_bytes: int) -> None:
-        """From here on a key enters with the batch that is its `sightings`-th, 2 to 127.
+        """Requires sightings: a new key enters with the batch that is its `sightings`-th.
 
-        sketch_bytes: memory of the counts, rounded down to a power of two, at least 64. Every
-        sketch_bytes / 16 sightings of keys that are not stored all counts are halved, rounded down.
-        A key may enter too early, with a chance of at most (1 - exp(-1/2))⁴ = 2.4 % if it is asked for twice
-        and less for more; never too late, but for sightings that were halved. Raises ValueError.
+        A key may enter too early, with a probability of at most (1 - exp(-1/2))⁴ = 2.4 % for 2 sightings
+        and less for more. It enters too late only where its sightings were halved.
+
+        Args:
+            sightings: 2 to 127 batches.
+            sketch_bytes: memory of the counts, rounded down to a power of two, at least 64. After every
+                sketch_bytes / 16 sightings of keys that are not stored, all counts are halved, rounded down.
+
+        Raises:
+            ValueError: a number out of range.
         """
         if not LEAST <= sightings <= MOST:
             raise ValueError(f"table {self.name!r}: sightings are {LEAST} to {MOST}, not {sightings}")
@@ -46,22 +51,24 @@ class Admission:
 
     @property
     def admits_all(self) -> bool:
-        """Whether every new key enters."""
+        """True if every new key enters."""
         return not self._sketch_width
 
     def admission_counts(self) -> tuple[int, int]:
-        """Since the table was made: keys that entered, and keys that a batch had but that were kept out."""
+        """Counts since the table was made: keys that entered, and sightings of keys that were refused."""
         _, admitted, refused = self._numbers()
         return admitted, refused
 
     def sketch(self) -> tuple[npt.NDArray[np.uint8], int]:
-        """uint8[4, width] counts, and the sightings since they were halved (`load_sketch` takes both)."""
+        """Exports counts uint8[4, width], and the sightings since they were halved (arguments of
+        `load_sketch`).
+        """
         cells = np.empty((ROWS, self._sketch_width), np.uint8)
         self.library.table_sketch(self.handle, address(cells))
         return cells, self._numbers()[0]
 
     def load_sketch(self, cells: npt.ArrayLike, seen: int) -> None:
-        """The inverse of `sketch`. Raises ValueError for a sketch of another size."""
+        """Restores what `sketch` exported. Raises ValueError for a sketch of another size."""
         cells = contiguous(cells, np.uint8, (ROWS, self._sketch_width))
         if not 0 <= seen <= self._sketch_width // 2:
             raise ValueError(f"table {self.name!r}: a sketch of {cells.shape} never saw {seen} keys")

@@ -1,7 +1,7 @@
-"""What a row of a table holds: segments of values, each with its optimiser. Pure declarations.
+"""Layout of a table row: segments of values, each with its optimiser. Declarations only.
 
 A row is float32: the values of all segments first, then their optimiser states in the same order. Values may
-be stored in 2 bytes each (table/payload.cuh); what is read and exported is float32 all the same.
+be stored in 2 bytes each (table/payload.cuh); reads and exports are float32 all the same.
 """
 
 from collections.abc import Mapping
@@ -9,31 +9,33 @@ from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, get_args
 
 Values = Literal["fp32", "fp16", "bf16"]
-"""How the values of a row are stored: IEEE binary32, binary16 or bfloat16."""
+"""Storage type of a row's values: IEEE binary32, binary16 or bfloat16."""
 _TYPES: dict[Values, str] = {"fp32": "float", "fp16": "Half", "bf16": "BFloat"}
 
 
 @dataclass(frozen=True)
 class Optimiser:
-    """An optimiser of one segment; the arithmetic is in table/optimisers.cuh, under the same class name."""
+    """Optimiser of a segment; the arithmetic is in table/optimisers.cuh, under the same class name."""
 
     def state_floats(self, dim: int) -> int:
-        """Floats of state beside `dim` values."""
+        """Number of state floats beside `dim` values."""
         raise NotImplementedError
 
     def source(self, dim: int) -> str:
-        """The class of table/optimisers.cuh for `dim` values."""
+        """C++ class of table/optimisers.cuh for `dim` values."""
         return f"{type(self).__name__}<{dim}>"
 
     def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
-        """Hyper-parameters as table/optimisers.cuh reads them; the first one, the rate, times `factor`."""
+        """Hyper-parameters in the order of table/optimisers.cuh; the first, the rate, is multiplied by
+        `factor`.
+        """
         rate, *others = (float(getattr(self, field.name)) for field in fields(self))
         return (rate * factor, *others)
 
 
 @dataclass(frozen=True)
 class SGD(Optimiser):
-    """w -= lr g"""
+    """Stochastic gradient descent: w -= lr g."""
 
     lr: float = 0.01
 
@@ -43,7 +45,7 @@ class SGD(Optimiser):
 
 @dataclass(frozen=True)
 class AdaGrad(Optimiser):
-    """Duchi, Hazan, Singer 2011; state: the sum of squared gradients, from `initial`."""
+    """AdaGrad (Duchi, Hazan, Singer 2011); state: the sum of squared gradients, from `initial`."""
 
     lr: float = 0.05
     eps: float = 1e-10
@@ -55,10 +57,10 @@ class AdaGrad(Optimiser):
 
 @dataclass(frozen=True)
 class RowAdaGrad(AdaGrad):
-    """AdaGrad with one sum for a segment: that of the means of its squared gradients, from `initial`.
+    """Row-wise AdaGrad: a single sum for a segment, of the means of its squared gradients, from `initial`.
 
-    As FBGEMM's "exact" row-wise Adagrad: a row costs 4 bytes of state, not 4 a value. Values whose gradients
-    differ much in size learn slower than with AdaGrad.
+    As FBGEMM's "exact" row-wise Adagrad: a row costs 4 bytes of state instead of 4 per value. Values whose
+    gradients differ much in size learn slower than with AdaGrad.
     """
 
     def state_floats(self, dim: int) -> int:
@@ -67,9 +69,9 @@ class RowAdaGrad(AdaGrad):
 
 @dataclass(frozen=True)
 class Adam(Optimiser):
-    """Kingma, Ba 2015, Algorithm 1, with a step count of its own for each row.
+    """Adam (Kingma, Ba 2015, Algorithm 1), with a step count of its own for each row.
 
-    Deviation: a row whose key is not in the batch is left alone (its moments do not decay).
+    Deviation: a row whose key is not in the batch stays unchanged (its moments do not decay).
     """
 
     lr: float = 1e-3
@@ -87,9 +89,9 @@ class Adam(Optimiser):
 
 @dataclass(frozen=True)
 class FTRL(Optimiser):
-    """FTRL-proximal, McMahan et al. 2013, Algorithm 1: a weight is exactly 0 while |z| <= l1.
+    """FTRL-proximal (McMahan et al. 2013, Algorithm 1): a weight is exactly 0 while |z| <= l1.
 
-    alpha must be above 0. A row knows the alpha of its last update, so that a schedule may change it.
+    alpha must be above 0. A row stores the alpha of its last update, so that a schedule may change it.
     """
 
     alpha: float = 0.05
@@ -103,16 +105,20 @@ class FTRL(Optimiser):
 
 @dataclass(frozen=True)
 class Adaptive(Optimiser):
-    """Adaptive regularisation of another optimiser's weights: rare keys shrink more than frequent ones.
+    """Adaptive regularisation of another optimiser's weights: rare keys shrink more than frequent keys.
 
     Zhou et al. 2017 (DIN, arXiv 1706.06978v1): w <- w - lr (g + l2 w / n), for keys in the batch alone. The
-    sum in brackets is what `base` takes as the gradient, its sums of squares and moments included.
+    sum in brackets is the gradient of `base`, also in its sums of squares and moments.
 
-    Deviations: n is the number of batches that the key has occurred in so far, this one included (it stops at
-    2^24), where DIN takes the samples of the whole training set. A stream has no whole; and batches are what
-    every rank agrees on, however gradients were summed on their way. The two are equal for a key that comes
-    once in a batch at most, and those are the ones that l2 is for. With g the *sum* over a batch, as the
-    trainer has it, l2 is DIN's lambda times the batch size.
+    Deviations: n is the number of batches that the key has occurred in so far, including this batch (it stops
+    at 2^24), where DIN takes the samples of the whole training set. A stream has no end, and every rank
+    counts the same batches, in whatever order gradients were summed. Both are equal for a key that occurs at
+    most once in a batch, and l2 is for such rare keys. With g the *sum* over a batch, as the trainer has it,
+    l2 is DIN's lambda times the batch size.
+
+    Args:
+        base: SGD, AdaGrad or Adam.
+        l2: regularisation, at least 0.
     """
 
     HYPERS: ClassVar[int] = 6  # of a base at most; l2 comes after so many
@@ -137,8 +143,17 @@ class Adaptive(Optimiser):
 
 @dataclass(frozen=True)
 class Segment:
-    """`dim` values under one optimiser. They start uniform in [-init_scale, init_scale]: a pure
-    function of seed, table name, key and place in the row, not of the order of arrival."""
+    """Segment of a row: values with one optimiser.
+
+    Values start uniform in [-init_scale, init_scale]: a pure function of seed, table name, key and place in
+    the row, not of the order of arrival.
+
+    Args:
+        name: name, distinct in the row.
+        dim: number of values.
+        optimiser: their optimiser.
+        init_scale: bound of the initial values.
+    """
 
     name: str
     dim: int
@@ -152,12 +167,20 @@ class Segment:
 
 @dataclass(frozen=True)
 class RowLayout:
-    """The segments of a row, and how their values are stored. dim: D, its values; stride: D + state floats.
+    """Segments of a row, and the storage type of their values.
 
-    Values of 2 bytes keep 8 (bf16) or 11 (fp16) significant bits; what is larger than their type holds
-    becomes its largest number. Optimisers compute in float32 on float32 state, and the new values are
-    rounded at random without bias (table/payload.cuh says how, and that equal runs give equal bits). The last
-    float of such a row's state is its number of updates, modulo 2^24.
+    Values of 2 bytes keep 8 (bf16) or 11 (fp16) significant bits; a value above their type's range becomes
+    the largest number. Optimisers compute in float32 on float32 state. New values are rounded stochastically
+    without bias (table/payload.cuh says how, and why equal runs give equal bits). The last float of the state
+    of a 2-byte row is its number of updates, modulo 2^24.
+
+    Args:
+        segments: segments with distinct names.
+        values: storage type.
+
+    Attributes:
+        dim: D, number of values.
+        stride: D + state floats.
     """
 
     HYPERS: ClassVar[int] = 8  # hyper-parameters of a segment, padded; the first is its init_scale
@@ -188,7 +211,7 @@ class RowLayout:
         return -(-size * self.dim // 4) * 4 + 4 * (self.stride - self.dim)
 
     def slice(self, name: str) -> slice:
-        """Where the values of segment `name` are in [0, D)."""
+        """Slice of the values of segment `name` in [0, D). Raises KeyError."""
         first = 0
         for segment in self.segments:
             if segment.name == name:
@@ -197,11 +220,15 @@ class RowLayout:
         raise KeyError(name)
 
     def describe(self) -> tuple[str, ...]:
-        """What a row holds, in words that are equal where rows of two tables can stand for each other."""
+        """Words that are equal for rows that two tables can exchange."""
         return (self.values, *(f"{s.name} {s.optimiser.source(s.dim)}" for s in self.segments))
 
     def hyper(self, factors: Mapping[str, float] | None = None) -> list[float]:
-        """Hyper-parameters of all segments: HYPERS floats each. factors: segment → of its rate; else 1."""
+        """Hyper-parameters of all segments: HYPERS floats each.
+
+        Args:
+            factors: segment → factor of its rate; else 1.
+        """
         padded: list[float] = []
         for segment in self.segments:
             used = (segment.init_scale, *segment.optimiser.hyper((factors or {}).get(segment.name, 1.0)))
@@ -209,8 +236,9 @@ class RowLayout:
         return padded
 
     def source(self) -> str:
-        """`struct Layout` of table/table.cuh: dims and optimisers are compile-time, hyper-parameters are
-        not."""
+        """C++ `struct Layout` of table/table.cuh: dims and optimisers are compile-time, hyper-parameters are
+        not.
+        """
         values, states, updates = [], [], []
         at, state = 0, self.dim
         for number, segment in enumerate(self.segments):

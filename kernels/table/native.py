@@ -1,4 +1,4 @@
-"""The compiled table of one row layout, and its calls."""
+"""Compiled table of a row layout, and its C functions."""
 
 import ctypes
 import functools
@@ -52,7 +52,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
 
 
 def table_library(layout: RowLayout) -> ctypes.CDLL:
-    """The table compiled for the dims and optimisers of `layout`; hyper-parameters are run-time values."""
+    """Library compiled for the dims and optimisers of `layout`; hyper-parameters are run-time values."""
     return _compile(layout.source())
 
 
@@ -66,7 +66,11 @@ def _compile(layout_source: str) -> ctypes.CDLL:
 
 
 def checked(result: int) -> int:
-    """The count that a call returned. Raises what its negative code means (table/table_api.hpp)."""
+    """Count that a call returned.
+
+    Raises:
+        MemoryError, ValueError, InternalError: the meaning of a negative result (table/table_api.hpp).
+    """
     if result >= 0:
         return result
     if result == -1:

@@ -1,7 +1,7 @@
-"""From the table rows that models ask for to the row layout that tables keep.
+"""Row layouts of tables from the segments that models specify.
 
-`models` imports nothing of ours, so its specifications (`models.base.SegmentSpec`) are taken by shape.
-Trainer and servers both lay their rows out with this.
+`models` imports nothing of ours, so its specifications (`models.base.SegmentSpec`) are typed by protocols.
+Trainer and servers both lay their rows out with this module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OPTIMISERS: dict[str, type[layout.Optimiser]] = {
 
 
 class OptimiserLike(Protocol):
-    """An optimiser by name, with the parameters that differ from its defaults."""
+    """Optimiser by name, with the parameters that differ from its defaults."""
 
     @property
     def name(self) -> str: ...
@@ -29,7 +29,7 @@ class OptimiserLike(Protocol):
 
 
 class SegmentLike(Protocol):
-    """A stretch of a row: see `kernels.table.layout.Segment`."""
+    """Segment of a row: see `kernels.table.layout.Segment`."""
 
     @property
     def name(self) -> str: ...
@@ -45,16 +45,21 @@ class SegmentLike(Protocol):
 
 
 def row_layout(segments: Sequence[SegmentLike], values: Values = "fp32") -> RowLayout:
-    """The layout of rows with these segments, their values stored in that type.
+    """Builds a row layout.
 
-    Raises ConfigError for an optimiser, or a parameter of one, that does not exist.
+    Args:
+        segments: segments of a row.
+        values: storage type of their values.
+
+    Raises:
+        ConfigError: an optimiser or a parameter does not exist.
     """
     made = (Segment(s.name, s.dim, optimiser(s.optimiser), s.init_scale) for s in segments)
     return RowLayout(tuple(made), values)
 
 
 def optimiser(spec: OptimiserLike) -> layout.Optimiser:
-    """The kernels' optimiser of a specification; an `adaptive_l2` above 0 makes it Adaptive."""
+    """Builds the kernels' optimiser of a specification; an `adaptive_l2` above 0 makes it Adaptive."""
     kind = OPTIMISERS.get(spec.name)
     if kind is None:
         raise ConfigError(f"there is no optimiser {spec.name!r}; there are {', '.join(OPTIMISERS)}")

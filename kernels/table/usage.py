@@ -1,4 +1,4 @@
-"""When a table's rows were last used, how often, and which of them would be missed least (table/usage.cuh).
+"""Usage of table rows: last use, frequency, and choice of rows to evict (LRU or LFU; table/usage.cuh).
 
 A table that is built with `track=True` keeps a stamp (uint32) for each row: the number last given to `now`
 when the row took part in FieldTables.forward, find_or_insert or update, or was inserted. With `half_life` it
@@ -6,8 +6,8 @@ also keeps a count of uses, which halves whenever a multiple of `half_life` lies
 adds 256, the count saturates at 2³² - 1, and 9 halvings forget a single use. A row that occurs many times in
 one call is used once.
 
-What is chosen depends on stamps, counts and keys alone, never on row numbers: a restored table chooses the
-same.
+The choice depends on stamps, counts and keys alone, never on row numbers: a restored table chooses the
+same rows.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LAST_STAMP = 0xFFFFFFFE
 
 
 class Tracked:
-    """The part of kernels.table.table.DynamicTable that keeps track of use; all raise RuntimeError if it
-    does not.
+    """Usage part of kernels.table.table.DynamicTable; all calls raise RuntimeError if the table does not
+    track.
 
-    Costs 4 bytes a row, with counts 8. The choosing calls are a few passes over these columns (O(rows), no
-    sorting, no allocation but for what is chosen): call them when a budget is passed, not in every step.
+    Costs 4 bytes per row, with counts 8. The choosing calls are a few passes over these columns (O(rows), no
+    sorting, no allocation except for the result): call them when a budget is exceeded, not in every step.
     """
 
     library: ctypes.CDLL
@@ -42,7 +42,14 @@ class Tracked:
     _now = 0
 
     def track(self, half_life: int = 0) -> None:
-        """Keep track from here on; half_life 0: no counts. Raises ValueError for a table that has rows."""
+        """Starts to track.
+
+        Args:
+            half_life: stamps after which counts halve; 0: no counts.
+
+        Raises:
+            ValueError: the table has rows.
+        """
         if self.library.table_size(self.handle) or not 0 <= half_life <= LAST_STAMP:
             raise ValueError(
                 f"table {self.name!r}: track an empty table, with a half-life of 0 or more stamps"
@@ -51,7 +58,7 @@ class Tracked:
         self.library.table_track(self.handle, half_life)
 
     def now(self, stamp: int) -> None:
-        """The stamp of what is used from here on; it never falls. Raises ValueError for one that does."""
+        """Sets the stamp of the following uses; it never falls. Raises ValueError for a lower stamp."""
         self._check()
         if not self._now <= stamp <= LAST_STAMP:
             raise ValueError(
@@ -61,17 +68,19 @@ class Tracked:
         self.library.table_now(self.handle, stamp)
 
     def oldest(self, count: int) -> Keys:
-        """The `count` keys (or all, if there are fewer) with the least (stamp, key); in no promised order."""
+        """Least recently used keys: the `count` (or all) with the least (stamp, key), unordered."""
         return self._lowest(self.library.table_oldest, count)
 
     def rarest(self, count: int) -> Keys:
-        """The `count` keys (or all) with the least (count as of now, stamp, key); in no promised order."""
+        """Least frequently used keys: the `count` (or all) with the least (count as of now, stamp, key),
+        unordered.
+        """
         if not self.half_life:
             raise RuntimeError(f"table {self.name!r} counts no uses: build it with track=True, half_life=...")
         return self._lowest(self.library.table_rarest, count)
 
     def older_than(self, stamp: int) -> Keys:
-        """The keys whose stamp is below `stamp`; in no promised order."""
+        """Keys whose stamp is below `stamp`, in no promised order."""
         self._check()
         stamp = min(max(stamp, 0), LAST_STAMP)
         keys = np.empty(checked(self.library.table_older_than(self.handle, stamp, None)), np.int64)
@@ -79,7 +88,7 @@ class Tracked:
         return keys
 
     def usage(self, keys: npt.ArrayLike) -> tuple[Stamps, Stamps]:
-        """uint32[n] stamps and uint32[n] counts (as of their stamps) of int64[n] keys; 0 where no row is."""
+        """Stamps uint32[n] and counts uint32[n] (as of their stamps) of keys int64[n]; 0 without a row."""
         self._check()
         keys = contiguous(keys, np.int64, (None,))
         stamps, counts = np.empty(len(keys), np.uint32), np.empty(len(keys), np.uint32)
@@ -89,9 +98,10 @@ class Tracked:
         return stamps, counts
 
     def set_usage(self, keys: npt.ArrayLike, stamps: npt.ArrayLike, counts: npt.ArrayLike) -> int:
-        """Gives rows what `usage` told of them; keys without a row are passed over. Returns the rows set.
+        """Restores what `usage` returned; keys without a row are skipped. Returns the number of rows set.
 
-        Raises ValueError for a stamp that no `now` can have set.
+        Raises:
+            ValueError: a stamp that no `now` can have set.
         """
         self._check()
         keys = contiguous(keys, np.int64, (None,))

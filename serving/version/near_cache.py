@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import RowLayout
-from livectr.kernels.table.table import MISSING_ROW, DynamicTable, FieldTables
+from livectr.kernels.table.table import MISSING_ROW, DynamicTable
 from livectr.serving import metrics
 from livectr.serving.version.swap_lock import SwapLock
 

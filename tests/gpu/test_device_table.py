@@ -9,8 +9,9 @@ import torch
 from livectr.kernels.gpu_table.device_table import DeviceTable
 from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
 from livectr.kernels.runtime.device import CudaDevice, EmulatedDevice
+from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import Values
-from livectr.kernels.table.table import DynamicTable, FieldTables
+from livectr.kernels.table.table import DynamicTable
 from tests.kernels import device_table_checks as checks
 
 TestDeviceTableIsADict = checks.table_is_a_dict(CudaDevice, 20)

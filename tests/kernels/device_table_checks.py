@@ -16,6 +16,7 @@ from livectr.kernels.gpu_table.device_store import LOAD, Target
 from livectr.kernels.gpu_table.device_table import DeviceTable
 from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
 from livectr.kernels.runtime.device import Device, EmulatedDevice
+from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import (
     FTRL,
     SGD,
@@ -27,7 +28,7 @@ from livectr.kernels.table.layout import (
     Segment,
     Values,
 )
-from livectr.kernels.table.table import MISSING_ROW, DynamicTable, FieldTables
+from livectr.kernels.table.table import MISSING_ROW, DynamicTable
 from tests.kernels.reference import initial_row, updated_row
 from tests.kernels.test_fields import FIELDS, ragged, tables
 from tests.kernels.test_fields import LAYOUT as FIELD_LAYOUT

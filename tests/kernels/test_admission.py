@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livectr.kernels.runtime.compiler import KERNELS
+from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
-from livectr.kernels.table.table import MISSING_ROW, DynamicTable, FieldTables
+from livectr.kernels.table.table import MISSING_ROW, DynamicTable
 
 LAYOUT = RowLayout((Segment("v", 2, AdaGrad(), 0.1),))
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from livectr.kernels.runtime.compiler import KERNELS
+from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import FTRL, AdaGrad, Adam, RowLayout, Segment
-from livectr.kernels.table.table import MISSING_ROW, DynamicTable, FieldTables
+from livectr.kernels.table.table import MISSING_ROW, DynamicTable
 from tests.kernels.reference import initial_row, updated_row
 
 LAYOUT = RowLayout(

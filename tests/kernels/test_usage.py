@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from livectr.kernels.runtime.compiler import KERNELS
+from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import SGD, AdaGrad, RowLayout, Segment
-from livectr.kernels.table.table import DynamicTable, FieldTables
+from livectr.kernels.table.table import DynamicTable
 
 LAYOUT = RowLayout((Segment("v", 2, AdaGrad(), 0.1),))
 KEYS = st.lists(st.one_of(st.sampled_from([-1, 2**63 - 1, -(2**63)]), st.integers(0, 40)), max_size=30)

@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from livectr.ingest.plan.features import Features
+from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.rows import row_layout
-from livectr.kernels.table.table import DynamicTable, FieldTables, Floats
+from livectr.kernels.table.table import DynamicTable, Floats
 from livectr.models import Gathered, ModelConfig, Ragged
 from livectr.models.base import row_segments
 from livectr.trainer.des.dense import DenseAdam

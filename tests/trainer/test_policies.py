@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from livectr.ingest.language.policies import TablePolicy
 from livectr.kernels.errors import ConfigError, MismatchError
+from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
-from livectr.kernels.table.table import DynamicTable, FieldTables
+from livectr.kernels.table.table import DynamicTable
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.checkpoint import Checkpointer, CheckpointState
 from livectr.trainer.comm.control import Control

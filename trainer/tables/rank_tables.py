@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from livectr.ingest.language.policies import TablePolicy
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.gpu_table.gpu_cache import CachedFields, GpuCache
+from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import RowLayout
-from livectr.kernels.table.table import DynamicTable, FieldTables
+from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.tables.gpu_tables import GpuTables
 from livectr.trainer.tables.tiers import Prefetched, Tiers
 

@@ -35,7 +35,7 @@ class Owner(Protocol):
 class TieredTable(DynamicTable):
     """A DynamicTable whose rows may be in a store; `Tiers.table` makes it.
 
-    All calls that take keys find rows in both tiers, but `find`, `usage` and kernels.table.table.FieldTables
+    All calls that take keys find rows in both tiers, but `find`, `usage` and `FieldTables`
     know DRAM only: call `Tiers.bring` before.
 
     Attributes:

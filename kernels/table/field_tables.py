@@ -1,0 +1,177 @@
+"""Embedding front of a rank: a batch's ragged fields, read from and trained in dynamic tables."""
+
+import itertools
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.runtime.arrays import address, contiguous
+from livectr.kernels.runtime.recycled import Recycled
+from livectr.kernels.table.native import checked
+from livectr.kernels.table.table import DynamicTable, Floats, Keys, Missing, Rows
+
+
+class FieldTables:
+    """Embedding front of a rank: F fields, each reading a table; fields may share a table.
+
+    A batch is ragged and field-major: cell i, of field f and row b, has the keys keys[offsets[i] : offsets[i
+    + 1]], whose values are summed. A field with a row for each key gives every key's values separately.
+
+    Args:
+        tables: name → table, all of one layout (D values).
+        fields: (field name, table name) in order.
+        blocks: number (0, 1, ...) of the block of each field; None: all are in block 0. The F_k fields of
+            block k
+            have the same number of rows, rows[k], an argument of every call.
+    """
+
+    def __init__(
+        self,
+        tables: dict[str, DynamicTable],
+        fields: Sequence[tuple[str, str]],
+        blocks: Sequence[int] | None = None,
+    ) -> None:
+        used = list(dict.fromkeys(table for _, table in fields))
+        layouts = {tables[name].layout.source() for name in used}
+        if len(layouts) > 1:
+            raise ValueError(f"tables {used} must have one row layout")
+        self.tables = dict(tables)  # of our own: the C++ side points at them
+        self.fields = tuple(fields)
+        self.dim = next(iter(tables.values())).layout.dim if tables else 0
+        self._blocks = np.array([0] * len(fields) if blocks is None else blocks, np.int32)
+        if len(self._blocks) != len(fields) or (self._blocks < 0).any():
+            raise ValueError(f"blocks must name a block for each of {len(fields)} fields, not {blocks}")
+        self._count = int(self._blocks.max(initial=0)) + 1
+        self._shapes: tuple[tuple[int, ...], ...] | None = None
+        # Of forward's results: new pages are cleared by the kernel, which takes a tenth of a forward's time.
+        self._memory = Recycled(keep=1)
+        if used:
+            self._library = tables[used[0]].library
+            handles = np.array([tables[name].handle for name in used], np.uintp)
+            table_of = np.array([used.index(table) for _, table in fields], np.int32)
+            self._handle: int = self._library.fields_new(
+                address(handles), len(handles), address(table_of), len(table_of)
+            )
+            weakref.finalize(self, self._library.fields_delete, self._handle)
+
+    def forward(self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int) -> tuple[Floats, ...]:
+        """Sums of values float32[rows[k], F_k, D] of each block k; missing keys are inserted, if they are
+        admitted.
+
+        The call remembers the rows for `backward`.
+
+        Args:
+            offsets: int32[cells + 1] over the fields in order; field f has rows[blocks[f]] cells.
+            keys: int64[nnz].
+            rows: rows of each block.
+
+        Raises:
+            ValueError: offsets that do not fit.
+        """
+        offsets, keys, counts, cells = self._prepare(offsets, keys, rows)
+        numbers = cells * self.dim
+        out = self._memory.empty((numbers + 1) // 2).view(np.float32)[:numbers]
+        self._shapes = None
+        if self.fields:
+            checked(
+                self._library.fields_forward(
+                    self._handle,
+                    address(offsets),
+                    address(keys),
+                    len(keys),
+                    address(self._blocks),
+                    len(counts),
+                    address(counts),
+                    address(out),
+                )
+            )
+        results = self._split(out, counts)
+        self._shapes = tuple(result.shape for result in results)
+        return results
+
+    def backward(self, *grads: npt.ArrayLike) -> int:
+        """Runs an optimiser step on the rows of the last forward.
+
+        The gradients of a row are summed in field-major order of its occurrences, then its optimisers
+        run once. No key may be erased between forward and backward.
+
+        Args:
+            grads: float32 gradients of the results of forward.
+
+        Returns:
+            Number of unique rows.
+        """
+        if self._shapes is None:
+            raise RuntimeError("backward needs a forward before it")
+        parts = [contiguous(grad, np.float32, shape) for grad, shape in zip(grads, self._shapes, strict=True)]
+        some = [part.ravel() for part in parts if part.size]
+        whole = some[0] if len(some) == 1 else np.concatenate([*some, np.empty(0, np.float32)])
+        self._shapes = None
+        return checked(self._library.fields_backward(self._handle, address(whole))) if self.fields else 0
+
+    def find(self, ends: Sequence[int], keys: npt.ArrayLike) -> Rows:
+        """Row numbers uint32[n] of keys in their fields' tables; MISSING_ROW for a missing key.
+
+        Args:
+            ends: field f has keys[ends[f] : ends[f + 1]]; rising from 0 to n; fields at the end may be left
+                out.
+            keys: int64[n].
+        """
+        keys = contiguous(keys, np.int64, (None,))
+        fit = ends[0] == 0 and ends[-1] == len(keys) and len(ends) <= len(self.fields) + 1
+        if not fit or list(ends) != sorted(ends):
+            raise ValueError(f"{len(ends)} ends up to {ends[-1]} do not fit {len(keys)} keys")
+        out = np.empty(len(keys), np.uint32)
+        read, write = address(keys), address(out)
+        for (_, table), (start, end) in zip(self.fields, itertools.pairwise(ends), strict=False):
+            handle, count = self.tables[table].handle, end - start
+            checked(self._library.table_find(handle, read + 8 * start, count, write + 4 * start))
+        return out
+
+    def infer(
+        self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int, missing: Missing = "initial"
+    ) -> tuple[Floats, ...]:
+        """Sums of values as forward computes them, without storing anything; thread-safe."""
+        offsets, keys, counts, cells = self._prepare(offsets, keys, rows)
+        out = np.empty(cells * self.dim, np.float32)
+        if self.fields:
+            checked(
+                self._library.fields_infer(
+                    self._handle,
+                    address(offsets),
+                    address(keys),
+                    len(keys),
+                    address(self._blocks),
+                    len(counts),
+                    address(counts),
+                    missing == "zeros",
+                    address(out),
+                )
+            )
+        return self._split(out, counts)
+
+    def _prepare(
+        self, offsets: npt.ArrayLike, keys: npt.ArrayLike, rows: tuple[int, ...]
+    ) -> tuple[npt.NDArray[np.int32], Keys, npt.NDArray[np.int64], int]:
+        counts = np.array(rows, np.int64)
+        if len(counts) < self._count:
+            raise ValueError(f"fields are in {self._count} blocks, but rows are told of {len(counts)}")
+        cells = int(counts @ self._widths(len(counts)))
+        return (
+            contiguous(offsets, np.int32, (cells + 1,)),
+            contiguous(keys, np.int64, (None,)),
+            counts,
+            cells,
+        )
+
+    def _widths(self, blocks: int) -> npt.NDArray[np.int64]:
+        """Number of fields F_k of each block; the last blocks may have no field."""
+        return np.bincount(self._blocks, minlength=blocks)
+
+    def _split(self, out: Floats, rows: npt.NDArray[np.int64]) -> tuple[Floats, ...]:
+        widths = self._widths(len(rows))
+        ends = np.cumsum(rows * widths * self.dim).tolist()
+        shapes = zip([0, *ends], ends, rows.tolist(), widths.tolist(), strict=False)
+        return tuple(out[a:b].reshape(n, width, self.dim) for a, b, n, width in shapes)

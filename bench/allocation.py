@@ -13,7 +13,7 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.kernels.runtime.compiler import compile_host
 
 _SOURCE = """
-#include "extract/rowblock.cuh"
+#include "extract/rowblock.hpp"
 #include <cstdlib>
 using namespace livectr;
 constexpr int64_t block = 512;  // alive at a time

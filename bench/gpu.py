@@ -48,7 +48,7 @@ extern "C" __global__ void allocate(const Plan* plan) {
 """,
     EmulatedDevice: _ALLOCATE
     + """
-#include "runtime/threads.cuh"
+#include "runtime/threads.hpp"
 extern "C" void allocate(const Plan* plan, int64_t blocks) {
     livectr::parallel_for(blocks, [&](int64_t index) {
         ThreadBlock::Shared shared;

@@ -3,7 +3,7 @@
 Per node there is a function that runs it over a block of rows, and per layer one that runs all its nodes: the
 meta-kernel of FeatureBox §4. They are templates of the block, so that one text serves three ways to run it:
 
-    host_source       RowBlock (kernels/extract/rowblock.cuh): blocks of rows over threads, all layers of a
+    host_source       RowBlock (kernels/extract/rowblock.hpp): blocks of rows over threads, all layers of a
     block
                       at a time, so that its results stay in the cache (ingest/extract/host_code.py)
     device_source     ThreadBlock (kernels/runtime/threadblock.cuh): one `__global__` kernel per layer
@@ -65,7 +65,7 @@ def device_source(plan: FeaturePlan) -> str:
 
 def emulation_source(plan: FeaturePlan) -> str:
     """The kernels of `device_source` as host functions (const Plan*, number of blocks)."""
-    head = '#include "runtime/threads.cuh"\n#include <mutex>'
+    head = '#include "runtime/threads.hpp"\n#include <mutex>'
     body = [*plan_struct(plan), *_layers(plan), *_packing(plan), *_kernels(plan, emulated=True)]
     return "\n".join([head, *body])
 

@@ -1,7 +1,7 @@
-// Root columns on the host: Arrow arrays, read where they lie. Nothing that an array says is believed: offsets that
-// fall or are negative, as int32 ones are that have wrapped around, and indices beyond a dictionary throw BadArray.
+// Root columns on the host: Arrow arrays, read in place (zero-copy). Arrays are untrusted: offsets that fall or are
+// negative (int32 that wrapped around), and indices beyond a dictionary throw BadArray.
 #pragma once
-#include "extract/rowblock.cuh"
+#include "extract/rowblock.hpp"
 
 // Arrow C data interface (https://arrow.apache.org/docs/format/CDataInterface.html), ABI-stable.
 struct ArrowArray {
@@ -17,11 +17,11 @@ namespace livectr {
 
 struct BadArray {};
 
-// Numbers without nulls are read where they lie; other columns become pointers, or copies of a block, without nulls,
+// Numbers without nulls are read in place; other columns become pointers, or copies of a block, without nulls,
 // so that operators see roots like any other column.
 
-// Where a block's rows lie in the array that holds their values: one after the other, or, where the column is
-// dictionary-encoded (a looked-up one: its table is the dictionary), anywhere.
+// Positions of a block's rows in the array of their values: consecutive, or arbitrary where the column is
+// dictionary-encoded (a look-up column: its table is the dictionary).
 class Places {
   public:
     const ArrowArray& source;
@@ -36,9 +36,9 @@ class Places {
         index_ = static_cast<const int32_t*>(array.buffers[1]);
         index_valid_ = validity(array);
     }
-    // The first row, when no row is null and they lie one after the other; else -1.
+    // First row, if all rows are valid and consecutive; else -1.
     int64_t run() const { return index_ == nullptr && valid_ == nullptr ? first_ : -1; }
-    // Row i of the block; -1: null.
+    // Position of row i of the block; -1: null.
     int64_t operator()(int64_t i) const {
         int64_t row = first_ + i;
         if (index_ != nullptr) {
@@ -47,7 +47,7 @@ class Places {
         }
         return valid_ == nullptr || bit_at(valid_, row) ? row : -1;
     }
-    // out[i] = value(row i of the block), or `fill`: without a check a row where none is null.
+    // out[i] = value(row i of the block), or `fill`; no check per row where no row is null.
     template <typename T, typename Value>
     void gather(T* out, int64_t rows, Value value, T fill) const {
         if (valid_ != nullptr || index_valid_ != nullptr) {
@@ -60,7 +60,7 @@ class Places {
         } else {
             const int32_t* const index = index_ + first_;
             const int64_t start = source.offset;
-            uint64_t largest = 0;  // negative ones are larger than all others
+            uint64_t largest = 0;  // negative numbers become the largest
             for (int64_t i = 0; i < rows; ++i) largest = std::max(largest, uint64_t(int64_t(index[i])));
             if (rows > 0 && largest >= uint64_t(source.length)) throw BadArray();
             for (int64_t i = 0; i < rows; ++i) out[i] = value(start + index[i]);
@@ -84,7 +84,7 @@ T* room(HostPool& pool, int64_t count) { return reinterpret_cast<T*>(pool.take(s
 template <typename T>
 const T* buffer(const ArrowArray& array, int64_t number) { return static_cast<const T*>(array.buffers[number]); }
 
-// Row → value of an array that holds values: numbers, bits, strings. wrong: negative once a string was wrong.
+// Row → value of an array that holds values: numbers, bits, strings. wrong: negative after a bad string.
 template <typename T>
 auto values_of(const ArrowArray& array, int32_t& wrong) {
     if constexpr (std::is_same_v<T, bool>) {
@@ -151,7 +151,7 @@ void load(Lists<T>& column, const ArrowArray& array, int64_t first, int64_t rows
     if (wrong < 0) throw BadArray();
 }
 
-// Every row has the one value.
+// Broadcast: every row has the same value.
 template <typename T>
 void spread(const Values<T>& out, const Values<T>& one, int64_t rows) { std::fill_n(out.values, rows, one.values[0]); }
 template <typename T>

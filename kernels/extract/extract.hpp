@@ -1,30 +1,30 @@
-// The host side of a generated feature plan: reads Arrow columns in place, runs the layers over blocks of rows on
+// Host driver of a generated feature plan: reads Arrow columns in place, runs the layers over blocks of rows on
 // all threads, and packs the results. Host only; the plan itself (ingest/extract/codegen.py) is CUDA-clean.
 //
-// What the rows of a batch share comes as a batch of one row of its own: nodes that depend on nothing else are
-// computed once, and what other nodes read of them is spread over their blocks, pointers and sizes of strings and
-// lists alone. So a long value that all rows have costs its bytes once.
+// Common features: values that all rows of a batch share come as a batch of a single row. Nodes that depend on
+// shared values only are computed once. Other nodes read them broadcast over their blocks; of strings and lists
+// only pointers and sizes are copied, so a long shared value costs its bytes once.
 //
 // A generated file defines `Plan` and `struct Generated` with
-//   FIELDS, LISTS, DENSE, OBSERVED, NODES     how many there are (LISTS: fields that are lists)
+//   FIELDS, LISTS, DENSE, OBSERVED, NODES     their numbers (LISTS: fields that are lists)
 //   BYTES_PER_ROW                             of the columns of results
 //   place(Plan&, uint8_t*, int64_t rows, HostPool& kept)
 //                                             gives the columns of results their memory; keys have theirs in `kept`
-//   place_shared(Plan&, uint8_t*)             the same for the row that is shared: 16 bytes a node
+//   place_shared(Plan&, uint8_t*)             the same for the shared row: 16 bytes per node
 //   load(Plan&, const Plan& shared, const uint8_t* shares, const ArrowArray&, const int32_t* columns, int64_t first,
 //        int32_t rows, HostPool&, HostPool& kept)
-//                                             roots; those that are outputs have their copies in `kept`
+//                                             roots; roots that are outputs have their copies in `kept`
 //   load_shared(Plan&, const uint8_t* shares, const ArrowArray&, const int32_t* columns, HostPool&)
 //   run(const Plan&, const Plan& shared, const uint8_t* shares, const RowBlock&)
 //                                             all layers
 //   run_shared(const Plan&, const uint8_t* shares, const RowBlock&)
 //   extent(const Plan& shared, const uint8_t* shares)
-//                                             bytes and values that each row reads of what is shared
+//                                             bytes and values that each row reads of the shared row
 //   output_pool(const Plan&)                  the pool of the outputs that are lists, or null
 //   emit(const Plan&, Emitter&)               every output, in order
 #pragma once
 #include "extract/arrow.hpp"
-#include "runtime/threads.cuh"
+#include "runtime/threads.hpp"
 
 #include <atomic>
 #include <mutex>
@@ -33,27 +33,27 @@ namespace livectr {
 
 enum Failure : int64_t { TOO_LONG = -1, OUT_OF_MEMORY = -2, BAD_ARRAY = -3, TOO_MANY_VALUES = -4, TOO_MUCH_READ = -5 };
 
-// Who has a node's value.
+// Sharing of a node's value.
 enum Share : uint8_t {
-    OWN = 0,     // every row its own
-    SPREAD = 1,  // all rows the same, and other nodes or dense outputs read it
-    APART = 2,   // all rows the same, and nothing but nodes of the same kind reads it
+    OWN = 0,     // a value per row
+    SPREAD = 1,  // shared, and read by other nodes or dense outputs
+    APART = 2,   // shared, and read by shared nodes only
 };
 
-// What rows share, and limits of what they may give. The fields are those of ingest/extract/sharing.py.
+// Shared values of rows, and limits of results. The fields are those of ingest/extract/sharing.py.
 struct Sharing {
-    const ArrowArray* batch;  // a row of the shared roots
+    const ArrowArray* batch;  // the row of the shared roots
     const int32_t* columns;   // of the roots that are shared
     const uint8_t* shares;    // Share of each node
     const uint8_t* fields;    // uint8[FIELDS]: 1 where a field is shared
-    int64_t rows;             // of the others, which may have no columns at all
+    int64_t rows;             // rows of the batch, whose own part may have no columns
     int64_t most_values;      // of lists, in fields that are not shared
     int64_t most_bytes;       // of one pool
-    int64_t most_read;        // of what is shared, by all rows
-    int64_t keys, failed;     // results: keys of shared fields; whether the shared row failed
+    int64_t most_read;        // of the shared row, by all rows
+    int64_t keys, failed;     // results: keys of shared fields; 1 if the shared row failed
 };
 
-// What a block gives: keys of all fields, field after field, in pieces that lie where they were computed.
+// Results of a block: keys of all fields, field after field, in pieces that stay where they were computed.
 struct BlockKeys {
     struct Piece {
         const int64_t* keys;
@@ -82,14 +82,14 @@ struct BlockKeys {
     }
 };
 
-// Takes a block's outputs out of its columns.
+// Extracts a block's outputs from its columns.
 struct Emitter {
     BlockKeys& out;
     int64_t first, rows, batch_rows, dense_width;
     float* dense;       // null: not wanted
     int64_t* observed;  // null: not wanted
-    const uint8_t* fields = nullptr;  // of each field, whether it is shared; null: all are wanted
-    bool shared = false;              // which are wanted
+    const uint8_t* fields = nullptr;  // per field 1 if it is shared; null: all are wanted
+    bool shared = false;              // fields that are wanted: shared or not
     int64_t list = 0, replaced = 0, number_of_field = 0;
 
     bool wanted() {
@@ -145,7 +145,7 @@ struct Emitter {
         out.end_field(total);
     }
 
-    // A number that is not finite would poison every weight it meets: it becomes 0 and is counted.
+    // A number that is not finite would make every weight NaN: it becomes 0 and is counted.
     template <typename Column>
     void number(const Column& column, int64_t place) {
         if (dense == nullptr) return;
@@ -187,7 +187,7 @@ struct Context {
         Memory columns = aligned(std::max<int64_t>(Generated::BYTES_PER_ROW, 1) * BLOCK_ROWS);
         HostPool items, bytes;
     };
-    // The row that all rows share. It lives until `gather` is done, as other nodes' results may point into it.
+    // Shared row. It lives until `gather` is done, because other nodes' results may point into it.
     struct Shared {
         Plan plan;
         Memory columns = aligned(std::max<int64_t>(16 * Generated::NODES, 1));
@@ -283,13 +283,13 @@ struct Context {
         const uint8_t* const fields = sharing == nullptr ? nullptr : sharing->fields;
         gather(blocks, rows, wanted(fields, false), offsets, keys);
     }
-    // The same of the fields that are shared, which have one row.
+    // As `gather`, for the shared fields, which have a single row.
     void gather_shared(int32_t* offsets, int64_t* keys, const Sharing& sharing) {
         gather(shared->blocks, 1, wanted(sharing.fields, true), offsets, keys);
     }
 
   private:
-    // Computes the shared row, and what other rows would read of it. Returns 0 or a Failure.
+    // Computes the shared row, and the amount that other rows read of it. Returns 0 or a Failure.
     int64_t share(Sharing& sharing) {
         if (!shared) shared = std::make_unique<Shared>();
         uint8_t failed = 0;
@@ -320,7 +320,7 @@ struct Context {
         }
     }
 
-    // Of each field that is wanted, whether it is a list.
+    // Per wanted field: 1 if it is a list.
     std::vector<uint8_t> wanted(const uint8_t* fields, bool shared) const {
         std::vector<uint8_t> found;
         for (size_t f = 0; f < list_fields.size(); ++f) {

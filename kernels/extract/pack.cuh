@@ -1,6 +1,6 @@
 // Packing on the device: outputs become the layout of Features (int64 keys field by field with int32 offsets, float32
-// dense numbers row by row). Three launches: keys are counted by field and block, the counts are summed up, and each
-// block writes behind those before it.
+// dense numbers row by row). Three launches: count keys by field and block, prefix sum of
+// the counts, write.
 #pragma once
 #include "runtime/threadblock.cuh"
 
@@ -34,7 +34,7 @@ static __device__ __forceinline__ void write_keys(const List<Items>& column, int
 
 static __device__ __forceinline__ int64_t blocks_of(int64_t rows) { return (rows + THREADS - 1) / THREADS; }
 
-// Keys of this block by field.
+// Counts the keys of this block by field.
 struct PackCount {
     const Outputs& out;
     const ThreadBlock& block;
@@ -60,7 +60,7 @@ struct PackCount {
     __device__ __forceinline__ void words(const Column&, int32_t) {}
 };
 
-// One block turns all counts into places: exclusive sums.
+// Exclusive prefix sum of all counts, in one block.
 static __device__ inline void pack_place(const Outputs& out, const ThreadBlock& block, int32_t fields) {
     const int64_t count = fields * blocks_of(block.rows);
     int64_t total = 0;  // of the same value in every thread

@@ -57,7 +57,7 @@ static __device__ __forceinline__ uint64_t zero_bytes(uint64_t x) {
     return ~(((x & ~HIGH_BITS) + ~HIGH_BITS) | x) & HIGH_BITS;
 }
 
-// Bytes of word 0 or 1 that are slots.
+// Mask of the bytes of word 0 or 1 that are slots.
 static __device__ __forceinline__ uint64_t slot_bytes(int32_t word) {
     return word == 0 ? HIGH_BITS : HIGH_BITS >> 8;
 }
@@ -69,7 +69,7 @@ static __device__ __forceinline__ uint64_t with_digest(uint64_t word, int32_t by
 struct BucketPlace {
     Bucket* bucket;
     int32_t slot;
-    uint32_t row;  // NO_ROW: the key is not there
+    uint32_t row;  // NO_ROW: the key is missing
 };
 
 static __device__ __forceinline__ BucketPlace find_place(const BucketIndex& index, uint32_t table, int64_t key) {

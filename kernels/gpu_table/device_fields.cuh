@@ -3,12 +3,12 @@
 #pragma once
 #include "gpu_table/device_table.cuh"
 
-// Where a field's cells begin, where their results lie (in units of D floats: base + row * stride), and its table.
+// Place of a field: its first cell, its results (in units of D floats: base + row * stride), and its table.
 struct FieldPlace {
     int64_t first, base, stride, table;
 };
 
-// The table and the place of the result of every occurrence; one item a cell.
+// Writes the table and the place of the result of every occurrence; an item per cell.
 KERNEL(place_cells) {
     each(block, p.n, [&](int64_t cell) {
         int64_t low = 0, high = p.fields - 1;  // the last field that begins at the cell or before it
@@ -30,7 +30,7 @@ KERNEL(place_cells) {
     });
 }
 
-// out: the values of each cell's keys, summed in their order; one item a part of a cell.
+// out: the values of each cell's keys, summed in their order; an item per part of a cell.
 KERNEL(pool_cells) {
     each(block, p.n * Lanes::COUNT, [&](int64_t item) {
         const int64_t cell = item / Lanes::COUNT, part = item % Lanes::COUNT;

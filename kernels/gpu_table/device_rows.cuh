@@ -10,7 +10,7 @@ struct DeviceHeader {
     int64_t key;
     uint32_t table;       // FREE_ROW: no key has this row
     uint32_t generation;  // of the last change; 0: none since it was fetched
-    uint32_t used;        // the last step that asked for it
+    uint32_t used;        // the last step that used it
     uint32_t spare;
 };
 
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void write_device_row(char* const* slabs, uint
     memcpy(device_state(slabs, row), floats + Layout::D, STATE_BYTES);
 }
 
-// The D values of a row in parts, each as much as one load or store moves: D = WIDTH * COUNT.
+// D values of a row in parts, each the size of a load or store: D = WIDTH * COUNT.
 struct Lanes {
     static constexpr int WIDTH = Layout::D % 4 == 0 ? 4 : 1, COUNT = Layout::D / WIDTH;
     struct alignas(4 * WIDTH) Part {

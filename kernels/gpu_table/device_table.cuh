@@ -1,4 +1,4 @@
-// The dynamic table on a GPU: its kernels. kernels/gpu_table/device_table.py writes `Plan` (what a launch is given), Layout and
+// The dynamic table on a GPU: its kernels. kernels/gpu_table/device_table.py writes `Plan` (the argument of a launch), Layout and
 // the sizes of slabs before this, and launches them; the rows' bits are those of the host's table, from the same
 // functions.
 //
@@ -15,7 +15,7 @@ static __device__ __forceinline__ uint32_t table_at(const Plan& p, int64_t i) {
     return p.tables ? p.tables[i] : uint32_t(p.table);
 }
 
-// The optimisers' parameters may differ from table to table: each has its learning rates.
+// Hyper-parameters may differ from table to table: each has its learning rates.
 static __device__ __forceinline__ const float* hyper_of(const Plan& p, uint32_t table) {
     return p.hyper + int64_t(table) * p.hypers;
 }
@@ -28,7 +28,7 @@ KERNEL(find_rows) {
     each(block, p.n, [&](int64_t i) { p.row_of[i] = find_place(index_of(p), table_at(p, i), p.keys[i]).row; });
 }
 
-// out[n, D]: the values of row_of[n], 0 of no row; one item a part of a row.
+// out[n, D]: the values of row_of[n], 0 of no row; an item per part of a row.
 KERNEL(read_values_of) {
     each(block, p.n * Lanes::COUNT, [&](int64_t item) {
         const int64_t i = item / Lanes::COUNT, part = item % Lanes::COUNT;
@@ -39,7 +39,7 @@ KERNEL(read_values_of) {
     });
 }
 
-// out[n, STRIDE]: the rows row_of[n]; one item a float.
+// out[n, STRIDE]: the rows row_of[n]; an item per float.
 KERNEL(read_rows) {
     each(block, p.n * Layout::STRIDE, [&](int64_t item) {
         const int64_t i = item / Layout::STRIDE, f = item % Layout::STRIDE;
@@ -141,7 +141,7 @@ KERNEL(list_distinct) {
     });
 }
 
-// The missing keys in order, for the host to fetch.
+// Lists the missing keys in order, for the host to fetch.
 KERNEL(list_missing) {
     each_chosen(
         block, index, distinct(p), p.missing, [&](int64_t id) { return p.rows[id] == NO_ROW; },
@@ -151,7 +151,7 @@ KERNEL(list_missing) {
         });
 }
 
-// Rows for the missing keys: freed ones first, the last freed before the others. Floats come from source[missing, STRIDE]
+// Inserts rows for the missing keys: freed rows first, the last freed before the others. Floats come from source[missing, STRIDE]
 // (then the row is unchanged), or are initial.
 KERNEL(insert_missing) {
     each_chosen(
@@ -179,7 +179,7 @@ KERNEL(spread_rows) {
     each(block, p.n, [&](int64_t i) { p.row_of[i] = p.rows[p.id_of[i]]; });
 }
 
-// The optimisers' step. `order` holds id << 32 | position of every occurrence, sorted by the host's call between
+// Optimiser step. `order` holds id << 32 | position of every occurrence, sorted by the host's call between
 // these two, so that a row's occurrences lie side by side in their order.
 
 KERNEL(list_occurrences) {
@@ -239,7 +239,7 @@ KERNEL(assign_rows) {
     });
 }
 
-// Forgetting rows
+// Erasing rows
 
 KERNEL(count_found) {
     count_chosen(block, index, p.n, p.groups, [&](int64_t id) { return p.rows[id] != NO_ROW; });
@@ -279,7 +279,7 @@ KERNEL(list_changed) {
         [&](int64_t row, int64_t rank) { p.row_of[rank] = uint32_t(row); });
 }
 
-// Rows that this step did not ask for.
+// True for a row that this step did not use.
 static __device__ __forceinline__ bool idle(const Plan& p, int64_t row) {
     const DeviceHeader* const header = device_header(p.slabs, uint32_t(row));
     return header->table != FREE_ROW && header->used != uint32_t(p.step);
@@ -302,7 +302,7 @@ KERNEL(take_idle) {
     each(block, p.n, [&](int64_t i) { p.row_of[i] = uint32_t(p.order[i]); });
 }
 
-// Growing: every slot of old_buckets[n / 16] goes to the cleared buckets; one item a slot.
+// Growing: every slot of old_buckets[n / 16] goes to the cleared buckets; an item per slot.
 KERNEL(rehash) {
     each(block, p.n, [&](int64_t item) {
         const Bucket& bucket = p.old_buckets[item / 16];

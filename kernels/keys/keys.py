@@ -18,7 +18,7 @@ MISSING = 0xFFFFFFFF
 
 _SOURCE = """
 #include "runtime/index.cuh"
-#include "runtime/threads.cuh"
+#include "runtime/threads.hpp"
 
 extern "C" {
 

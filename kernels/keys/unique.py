@@ -1,4 +1,4 @@
-"""Deduplication of keys in many segments at once (`keys/unique.cuh`)."""
+"""Deduplication of keys in many segments at once (`keys/unique.hpp`)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def unique_segments(keys: I64, bounds: I64) -> Unique:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "keys/unique.cuh"\n', name="unique keys")
+    library = compile_host('#include "keys/unique.hpp"\n', name="unique keys")
     i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
     u32 = np.ctypeslib.ndpointer(np.uint32, flags="C")
     library.unique_segments.restype = ctypes.c_int32

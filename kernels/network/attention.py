@@ -1,7 +1,7 @@
 """Host kernel of DIN's activation unit: attention pooling of lists of vectors by queries, forward and
 backward.
 
-`network/attention.cuh` is compiled for a unit's widths and number type; `models.attention` has the equations.
+`network/attention.hpp` is compiled for a unit's widths and number type; `models.attention` has the equations.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _compiled(dim: int, widths: tuple[int, ...], real: str) -> ctypes.CDLL:
     source = (
         f"using Real = {real};\n"
         f"constexpr int K = {dim}, HIDDEN = {len(widths)}, WIDTHS[] = {{{layers}}};\n"
-        '#include "network/attention.cuh"\n'
+        '#include "network/attention.hpp"\n'
     )
     library = compile_host(source, name="attention", flags=_FLAGS)
     pointer, number = ctypes.c_void_p, ctypes.c_int64

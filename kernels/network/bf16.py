@@ -52,7 +52,7 @@ def native() -> bool:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "network/bf16.cuh"\n', name="bf16")
+    library = compile_host('#include "network/bf16.hpp"\n', name="bf16")
     pointer, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool
     library.bf16_product.restype = library.bf16_native.restype = flag
     library.bf16_product.argtypes = [

@@ -31,7 +31,7 @@ static __device__ __forceinline__ T cast_text(Str s) {
     return number_of<T>(read_decimal(s), s);
 }
 
-// Of floats the nearest whole number towards zero within T's range; NaN is 0. `limit` is the first float above.
+// Truncates a float towards zero, within T's range; NaN is 0. `limit` is the first float above.
 template <typename T>
 static __device__ __forceinline__ T saturated_whole(double x, double limit, T low, T high) {
     return !(x > -limit) ? (x == x ? low : T(0)) : x < limit ? T(x) : high;

@@ -1,4 +1,4 @@
-// Dictionaries: open addressing with linear probing over 64-bit keys, built by kernels/operators/dictionary.py. The probe
+// Dictionaries: open addressing with linear probing of 64-bit keys, built by kernels/operators/dictionary.py. The probe
 // begins at the upper bits of the key's hash; the last slot is empty, so it needs no wrap-around. An empty slot holds
 // the key `empty`, which the dictionary does not have, and the default's word: a miss reads no other line than a hit.
 #pragma once
@@ -57,7 +57,7 @@ struct ListDictionary {
     }
 };
 
-// float32[rows, stride], of which `dim` columns count: stride is dim rounded up to VECTOR_STEP. A slot's word is the
+// float32[rows, stride], whose first `dim` columns count: stride is dim rounded up to VECTOR_STEP. A slot's word is the
 // row, as int32; -1 for an unknown word.
 constexpr int32_t VECTOR_STEP = 8;
 
@@ -113,7 +113,7 @@ static __device__ inline void pool_words(const WordVectors& known, const Words& 
     }
 }
 
-// To be measured, the words need not be looked up.
+// Measuring needs no look-up of the words.
 template <typename Words>
 static __device__ __forceinline__ void pool_words(const WordVectors& known, const Words&, bool, CountItems& sink) {
     sink.items += known.dim;

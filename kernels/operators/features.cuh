@@ -47,7 +47,7 @@ static __device__ __forceinline__ double modulo(double a, double b) {
     const double rest = fmod(a, b);
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest == 0 ? copysign(0.0, b) : rest;
 }
-// As Python and NumPy do it: from the remainder, so that a == b * (a // b) + a % b holds as well as it can.
+// Floor division as in Python and NumPy: from the remainder, so that a == b * (a // b) + a % b holds as well as it can.
 static __device__ __forceinline__ double floor_divide(double a, double b) {
     if (b == 0) return a / b;
     const double rest = fmod(a, b);

@@ -1,4 +1,4 @@
-// One field out of JSON text (RFC 8259): one pass, no recursion, no memory.
+// Extraction of a field from JSON text (RFC 8259): a single pass, no recursion, no allocation.
 #pragma once
 #include "operators/casts.cuh"
 
@@ -23,7 +23,7 @@ static __device__ __forceinline__ int32_t hex4(const uint8_t* data) {
     return value;
 }
 
-// Behind the closing quote of the string that opens at s.data[i]; -1 where it is no string.
+// Position after the closing quote of the string that opens at s.data[i]; -1 where it is no string.
 static __device__ inline int32_t json_string_end(Str s, int32_t i, bool& escaped) {
     escaped = false;
     for (++i; i < s.size;) {
@@ -102,7 +102,7 @@ static __device__ inline void unescape(Str raw, Sink& sink) {
     }
 }
 
-// A sink that compares what it is given with `wanted`.
+// Sink that compares its input with `wanted`.
 struct SameBytes {
     Str wanted;
     int32_t at = 0;
@@ -128,7 +128,7 @@ static __device__ __forceinline__ int32_t json_skip_digits(Str s, int32_t i) {
     return i;
 }
 
-// Behind the number at s.data[i]; -1 where there is none.
+// Position after the number at s.data[i]; -1 where there is none.
 static __device__ inline int32_t json_number_end(Str s, int32_t i) {
     i += i < s.size && s.data[i] == '-';
     int32_t begin = i;
@@ -156,7 +156,7 @@ static __device__ __forceinline__ bool json_word(Str s, int32_t i, const char* w
     return true;
 }
 
-// Behind the scalar at s.data[i], which is put into `value`; -1 where there is none.
+// Position after the scalar at s.data[i], which is stored in `value`; -1 where there is none.
 static __device__ inline int32_t json_scalar(Str s, int32_t i, JsonValue& value) {
     int32_t end = -1;
     value = JsonValue{Str{s.data, 0}, JSON_NONE, false};
@@ -186,7 +186,7 @@ static __device__ __forceinline__ int32_t json_skip_space(Str s, int32_t i) {
     return i;
 }
 
-// The segment of a path "a.b.c" that a member of the innermost container on the path must match.
+// Segment of a path "a.b.c" that a member of the innermost container on the path must match.
 struct JsonPath {
     Str path;
     int32_t begin, end;
@@ -201,7 +201,7 @@ struct JsonPath {
         end = begin - 1;
         for (begin = end; begin > 0 && path.data[begin - 1] != '.';) --begin;
     }
-    // As the index of an array; -1 where it is none.
+    // Index of an array; -1 where it is no index.
     __device__ __forceinline__ int32_t index() const {
         int32_t value = 0;
         for (int32_t i = begin; i < end; ++i) {

@@ -1,4 +1,4 @@
-// Keyword match (Aho, Corasick: Efficient string matching, CACM 1975), made by kernels/operators/keywords.py.
+// Aho–Corasick automaton of keywords (Efficient string matching, CACM 1975), built by kernels/operators/keywords.py.
 #pragma once
 #include "runtime/columns.cuh"
 

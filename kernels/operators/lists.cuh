@@ -57,7 +57,7 @@ static __device__ __forceinline__ double mean(const Row<Items>& row) {
     return row.size() == 0 ? 0.0 : total<double>(row) / row.size();
 }
 
-// NaN is passed over; the first of equal items stays.
+// NaN is skipped; the first of equal items stays.
 template <bool LARGEST, typename Items>
 static __device__ __forceinline__ auto extreme(const Row<Items>& row) {
     decltype(row.at(0)) best{};
@@ -88,7 +88,7 @@ static __device__ __forceinline__ bool contains(const Row<Items>& row, T value) 
     return false;
 }
 
-// What makes a number itself: all NaN are one number, and so are 0.0 and -0.0.
+// Identity of a number: all NaN are equal, and so are 0.0 and -0.0.
 static __device__ __forceinline__ uint64_t identity(int64_t x) { return uint64_t(x); }
 static __device__ __forceinline__ uint64_t identity(int32_t x) { return uint64_t(int64_t(x)); }
 static __device__ __forceinline__ uint64_t identity(bool x) { return x; }
@@ -109,7 +109,7 @@ template <typename T>
 static __device__ __forceinline__ bool identical(T a, T b) { return identity(a) == identity(b); }
 static __device__ __forceinline__ bool identical(Str a, Str b) { return same(a, b); }
 
-// Whether one of the first `n` items is x. In blocks without branches, for the host's vector instructions.
+// True if one of the first `n` items is x. In blocks without branches, for the host's vector instructions.
 template <typename Items, typename T>
 static __device__ __forceinline__ bool occurs(const Row<Items>& row, int32_t n, T x) {
     int32_t i = 0;
@@ -124,8 +124,8 @@ static __device__ __forceinline__ bool occurs(const Row<Items>& row, int32_t n, 
     return false;
 }
 
-// First occurrences, in order. A thread has no heap, so what was seen is a filter of one hashed bit an item, 8 bits
-// an item and at most 4,096. A new bit is a new item; where the bit is set, the items before it are searched. That is
+// First occurrences, in order. A thread has no heap, so seen items are a Bloom filter of one hash function: 8 bits
+// per item and at most 4,096. A new bit is a new item; where the bit is set, the items before it are searched. That is
 // O(n) up to some hundred items; a list of n different ones far above 4,096 costs the n² / 2 comparisons of a plain
 // search (65,536 items: 2·10⁹).
 template <typename Items, typename Sink>

@@ -1,4 +1,4 @@
-// Likeness of two strings and of two lists of strings.
+// Similarity of two strings (edit distance) and of two lists of strings (Jaccard index).
 #pragma once
 #include "operators/text.cuh"
 #include "runtime/hash.cuh"
@@ -12,7 +12,7 @@ static __device__ __forceinline__ uint32_t next_character(Str s, int32_t& i) {
     return character;
 }
 
-// Where each character stands among up to 64: a hash table with open addressing.
+// Positions of each character among up to 64, as bits: a hash table with open addressing.
 struct Places {
     static constexpr uint32_t SLOTS = 128;
     uint32_t characters[SLOTS];  // + 1; 0: free
@@ -97,7 +97,7 @@ static __device__ __forceinline__ bool same_string(Str a, Str b) {
     return a.size == b.size && bytes_equal(a.data, b.data, a.size);
 }
 
-// A bit that tells most strings apart.
+// One of 64 bits, by the hash of a string.
 static __device__ __forceinline__ uint64_t string_bit(Str s) {
     uint64_t word = uint64_t(s.size);
     if (s.size >= 8) word = hash_combine(eight_bytes(s.data), eight_bytes(s.data + s.size - 8)) + word;
@@ -105,7 +105,7 @@ static __device__ __forceinline__ uint64_t string_bit(Str s) {
     return 1ull << (mix64(word) >> 58);
 }
 
-// Items of both sets / items of either; 0 of two empty ones.
+// Jaccard index: items of both sets / items of either set; 0 for two empty sets.
 template <typename A, typename B>
 static __device__ inline float token_overlap(const Row<A>& a, const Row<B>& b) {
     uint64_t in_a = 0, in_b = 0;

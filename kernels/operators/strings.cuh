@@ -55,7 +55,7 @@ static __device__ inline uint32_t lower_two_byte(uint32_t c) {
     return c;
 }
 
-// Of ASCII bytes; others stay. The high bit of a byte of `upper` is set where 'A' <= byte <= 'Z'.
+// Lower case of ASCII bytes; other bytes stay. The high bit of a byte of `upper` is set where 'A' <= byte <= 'Z'.
 static __device__ __forceinline__ uint64_t lower_ascii(uint64_t word) {
     const uint64_t low = word & EACH * 0x7F;
     const uint64_t upper = (low + EACH * (0x80 - 'A')) & ~(low + EACH * (0x7F - 'Z')) & ~word & EACH * 0x80;
@@ -90,7 +90,7 @@ static __device__ __forceinline__ void lower(Str s, Sink& sink) {
     sink.write(s.size, [&](uint8_t* out) { lower_to(out, s); });
 }
 
-// Where `byte` is next in s at or after `from`; s.size if nowhere.
+// Position of the next `byte` in s at or after `from`; s.size if there is none.
 static __device__ __forceinline__ int32_t find(Str s, uint8_t byte, int32_t from) {
     for (; from + 8 <= s.size; from += 8) {
         const uint64_t word = eight_bytes(s.data + from) ^ EACH * byte;

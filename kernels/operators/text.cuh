@@ -2,8 +2,7 @@
 #pragma once
 #include "operators/casts.cuh"
 
-// Where the n-th next character begins (s.size behind the last one); eight ASCII bytes at once. What is left of n
-// stays in it.
+// Start of the n-th next character (s.size behind the last); eight ASCII bytes at once. The rest of n stays in it.
 static __device__ inline int32_t forward(Str s, int32_t i, int64_t& n) {
     while (n > 0 && i < s.size) {
         const bool ascii = n >= 8 && i + 8 <= s.size && (eight_bytes(s.data + i) & EACH * 0x80) == 0;
@@ -28,7 +27,7 @@ static __device__ inline int32_t backward(Str s, int32_t i, int64_t& n) {
     return i;
 }
 
-// The characters at positions start … start + length - 1 that there are; a negative start counts from the end.
+// Existing characters at positions start … start + length - 1; a negative start counts from the end.
 static __device__ inline Str substring_of(Str s, int64_t start, int64_t length) {
     int64_t left = start < 0 ? -start : start;
     int32_t begin = start < 0 ? backward(s, s.size, left) : forward(s, 0, left);

@@ -1,4 +1,4 @@
-// Values as 64-bit words, for the way from CPU workers to the device (ingest/extract/transfer.py).
+// Values as 64-bit words, for the transfer from CPU workers to the device (ingest/extract/transfer.py).
 #pragma once
 #include "runtime/sinks.cuh"
 

@@ -5,8 +5,8 @@
 //   Strings     offsets, bytes          Values<Str> pointer and size of each row's string
 //   List<X>     offsets, items X        Lists<T>    pointer and size of each row's items (T = Str: strings)
 //
-// What a pointer of a result points to lies in the memory pool (runtime/pool.cuh), or is part of an input: a piece of a
-// string is not copied. In roots of strings and lists `valid` is Arrow's bitmap (null: all valid) and `shift` a
+// Pointers of results point into the memory pool (runtime/pool.cuh) or into an input: a piece of a string is not
+// copied. In roots of strings and lists `valid` is Arrow's bitmap (null: all valid) and `shift` a
 // slice's start; a null string is `fill`, a null list empty.
 #pragma once
 #include "runtime/shim.cuh"
@@ -43,7 +43,7 @@ struct Strings {
     }
 };
 
-// The items of one row of a list.
+// Items of a row of a list column.
 template <typename Items>
 struct Row {
     Items items;
@@ -79,5 +79,5 @@ struct Lists {
     }
 };
 
-// A row for which a node gives more values than this, or more bytes, cannot be extracted.
+// Maximum of values, and of bytes, that a node may give for a row; a row with more cannot be extracted.
 constexpr int64_t MAX_ROW_VALUES = 65536, MAX_ROW_BYTES = 1 << 24;

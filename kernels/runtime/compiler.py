@@ -36,7 +36,7 @@ _lock = threading.Lock()
 
 
 def thread_count() -> int:
-    """Number of threads of the host kernels (`runtime/threads.cuh`): LIVECTR_THREADS, else the machine's
+    """Number of threads of the host kernels (`runtime/threads.hpp`): LIVECTR_THREADS, else the machine's
     CPUs.
     """
     text = os.environ.get("LIVECTR_THREADS", "")

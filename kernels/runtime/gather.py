@@ -19,7 +19,7 @@ _SOURCE = """
 #include <cstdint>
 #include <cstring>
 
-#include "runtime/threads.cuh"
+#include "runtime/threads.hpp"
 
 // from[i] < 0: zeros
 extern "C" void gather_rows(const char* const* sources, const int32_t* from, const int32_t* row, int64_t n,

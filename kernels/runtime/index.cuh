@@ -15,20 +15,20 @@ constexpr uint32_t SEGMENT_LIMIT = SEGMENT_SLOTS / 8 * 7;  // keys in a segment 
 struct Slot {
     int64_t key;
     uint32_t row;  // NO_ROW: empty
-    uint32_t home;  // where its key would lie by itself; erasing needs it of all neighbours
+    uint32_t home;  // slot of its key without collisions; erasing reads it of all neighbours
 };
 
 struct Segment {
     Slot slots[SEGMENT_SLOTS];
     uint32_t count;
-    uint32_t depth;  // how many top bits of the hash its keys share
+    uint32_t depth;  // number of the hash's top bits that its keys share
 };
 
-// What a reader needs; valid until the next insert or erase.
+// Reader's view; valid until the next insert or erase.
 struct IndexView {
     Segment* const* directory;  // 2^depth entries
     uint32_t depth;
-    uint64_t salt;  // of the table: keys that collide in one collide nowhere else
+    uint64_t salt;  // of the table: keys that collide in a table collide in no other
 };
 
 static __device__ __forceinline__ uint64_t index_hash(const IndexView& view, int64_t key) {
@@ -54,11 +54,11 @@ static __device__ __forceinline__ uint32_t find_row(const IndexView& view, int64
 }
 
 #ifdef LIVECTR_HOST
-#include "runtime/pages.cuh"
+#include "runtime/pages.hpp"
 
 namespace {
 
-// Rows of n keys; missing: NO_ROW. Probes of a group overlap their cache misses.
+// Finds the rows of n keys; missing: NO_ROW. Probes of a group overlap their cache misses.
 inline void find_rows(const IndexView& view, const int64_t* keys, int64_t n, uint32_t* rows) {
     constexpr int64_t GROUP = 32;
     const Slot* slots[GROUP];
@@ -87,7 +87,7 @@ class Index {
         return segments_ * sizeof(Segment) + directory_.capacity() * sizeof(Segment*);
     }
 
-    // The row of `key`; a missing key gets `row`.
+    // Returns the row of `key`; a missing key gets `row`.
     uint32_t find_or_insert(int64_t key, uint32_t row) {
         const uint64_t hash = index_hash(view(), key);
         for (;;) {
@@ -104,7 +104,7 @@ class Index {
         }
     }
 
-    // The row that `key` had, or NO_ROW.
+    // Returns the row that `key` had, or NO_ROW.
     uint32_t erase(int64_t key) {
         const uint64_t hash = index_hash(view(), key);
         Segment* const segment = segment_of(view(), hash);

@@ -12,7 +12,7 @@
     }                                                                                                      \
     static __device__ __forceinline__ void name##_block(const Plan& p, const ThreadBlock& block, int64_t index)
 #else
-#include "runtime/threads.cuh"
+#include "runtime/threads.hpp"
 
 template <typename Body>
 void run_blocks(int64_t blocks, Body body) {
@@ -35,7 +35,7 @@ void run_blocks(int64_t blocks, Body body) {
     static void name##_block(const Plan& p, const ThreadBlock& block, int64_t index)
 #endif
 
-// part(i) for the block's items of [0, n).
+// Calls part(i) for the block's items of [0, n).
 template <typename F>
 static __device__ __forceinline__ void each(const ThreadBlock& block, int64_t n, F part) {
     block.threads([&](int32_t thread) {
@@ -43,7 +43,7 @@ static __device__ __forceinline__ void each(const ThreadBlock& block, int64_t n,
     });
 }
 
-// counts[index] = how many of the block's items of [0, n) are chosen.
+// counts[index] = number of the block's items of [0, n) that are chosen.
 template <typename F>
 static __device__ __forceinline__ void count_chosen(const ThreadBlock& block, int64_t index, int64_t n, int64_t* counts,
                                                     F chosen) {
@@ -54,7 +54,7 @@ static __device__ __forceinline__ void count_chosen(const ThreadBlock& block, in
     });
 }
 
-// take(i, rank) for every chosen item, after `exclusive_sums` of the counts: ranks follow the order of the items.
+// Stream compaction: calls take(i, rank) for every chosen item, after `exclusive_sums` of the counts: ranks follow the order of the items.
 template <typename Chosen, typename Take>
 static __device__ __forceinline__ void each_chosen(const ThreadBlock& block, int64_t index, int64_t n,
                                                    const int64_t* counts, Chosen chosen, Take take) {
@@ -66,7 +66,7 @@ static __device__ __forceinline__ void each_chosen(const ThreadBlock& block, int
     });
 }
 
-// counts[0 ... blocks - 1] → their exclusive sums; counts[blocks] = the total. One block.
+// Prefix sum in one block: counts[0 ... blocks - 1] → their exclusive sums; counts[blocks] = the total.
 static __device__ __forceinline__ void exclusive_sums(const ThreadBlock& block, int64_t* counts, int64_t blocks) {
     const int64_t part = (blocks + THREADS - 1) / THREADS;
     const int64_t* const ends = block.prefix_sums([&](int32_t thread) {

@@ -1,4 +1,4 @@
-// The in-kernel memory pool (FeatureBox §5).
+// In-kernel memory pool: a bump allocator (FeatureBox §5).
 #pragma once
 #include "runtime/shim.cuh"
 
@@ -6,9 +6,8 @@ constexpr int64_t POOL_ALIGNMENT = 128;  // bytes: a cache line of the GPU
 
 static __device__ __forceinline__ int64_t round_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
-// `head` counts the bytes that blocks asked for. It runs past `capacity` when the pool is too small: the block that
-// gets nothing writes nothing, and the host reads from the head how large the pool must be when the layer is run again.
-// Setting the head back frees everything at once.
+// `head` counts the requested bytes, also beyond `capacity`: a block without memory writes nothing, and the host reads
+// from `head` how large the pool must be, and runs the layer again. Resetting `head` frees everything at once.
 struct Pool {
     uint8_t* base;
     int64_t capacity;

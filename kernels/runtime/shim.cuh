@@ -1,4 +1,4 @@
-// CUDA's words on both targets. Every .cuh includes this first and is then plain C++17 for the host
+// CUDA's keywords on both targets. Every .cuh includes this first and is then plain C++17 for the host
 // compiler and CUDA C++ for NVRTC. Host-only parts of a file stand inside `#ifdef LIVECTR_HOST`.
 #pragma once
 
@@ -20,7 +20,7 @@ static __device__ __forceinline__ void prefetch(const void* address) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-// A value that other threads change with atomics meanwhile.
+// Reads a value that other threads change with atomics.
 template <typename T>
 static __device__ __forceinline__ T peek(const T* address) {
     return *static_cast<const volatile T*>(address);

@@ -1,13 +1,13 @@
-// Where operators put results of variable length: a sink takes those of one row.
+// Sinks: destinations of an operator's results of variable length, one sink per row.
 //
 //   push(value)                       an item of a list; fill(n, item): item(0) ... item(n - 1)
 //   view(Str)                         a whole string of a list, a piece of an input
 //   append(Str), put(byte)            more of the current string; next() ends it (in lists of strings)
 //   write(n, bytes)                   n bytes more, which bytes(uint8_t*) writes
-//   done()                            whether a list is too long for a row, so that a product of lists may stop
+//   done()                            true once a list is too long for a row, so that a product of lists may stop
 //
-// A string that is one whole piece of an input stays a view of it; only strings that are put together take memory.
-// So what is appended must be part of an input, a resource or a constant. An operator is written once against a
+// A string that is a single piece of an input stays a view of it; only concatenated strings take memory.
+// So appended strings must be part of an input, a resource or a constant. An operator is written once against a
 // template parameter and must be a pure function: on a GPU it runs twice, to measure (Count…) and, when the block
 // has its memory, to write (Write…).
 #pragma once
@@ -62,7 +62,7 @@ struct WriteStrings {
     Str* items;
     uint8_t* at;
     uint8_t* begin;
-    Str first;  // the first piece, until a second one comes
+    Str first;  // the first piece, until there is a second
     __device__ __forceinline__ void copy(Str s) {
         memcpy(at, s.data, size_t(s.size));
         at += s.size;

@@ -1,4 +1,4 @@
-// A block of threads, one row each: how a GPU runs a layer, and how the host runs the same code in tests.
+// Thread block with a row per thread: it runs a layer on a GPU, and the same code on the host in tests.
 //
 // Block-wide steps are written as phases. On a GPU each thread runs its part of a phase and a barrier follows; on the
 // host a loop runs the parts of all threads, so that the barrier is the end of the loop.
@@ -53,7 +53,7 @@ struct ThreadBlock {
         return shared.sums[from];
     }
 
-    // Memory for each row: measure(row) → bytes; write(row, address), null where the pool is too small.
+    // Allocates memory for each row: measure(row) → bytes; write(row, address), null where the pool is too small.
     // Rows begin at multiples of 8 bytes, blocks at multiples of 128.
     template <typename Measure, typename Write>
     __device__ __forceinline__ void allocate(const Pool& pool, Measure measure, Write write) const {

@@ -1,10 +1,10 @@
-// Event time of one topic partition by the agreement of its users (host only).
+// Event-time clock of a topic partition, by a quorum of its users (host only).
 //
-// A record's time is a device's claim. So the mark, which orders records and closes label windows, follows only what
-// several users say. `front` is the time that Q of the users seen last have reached (half of them while they are
-// fewer). A time up to `max_ahead` beyond it is taken as it is. One farther ahead waits for the records that follow
-// it, each user with one voice: it is true when these go on from there (a gap in the log) and false when they go on
-// without it. All is decided by the sequence of (time, user) alone, never by how it was cut into calls.
+// A record's time is a device's claim. So the mark, which orders records and closes label windows, follows only times
+// that several users agree on. `front` is the time that QUORUM of the users seen last have reached (half of them while
+// they are fewer). A time up to `max_ahead` beyond it is believed at once. A later time waits for the records that
+// follow it, with a vote per user: it is true when they go on from there (a gap in the log) and false when they go on
+// without it. The result depends on the sequence of (time, user) alone, not on how it is cut into calls.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace {
 
-constexpr int USERS = 32;       // users that are remembered
-constexpr int QUORUM = 9;       // so many of them must agree: eight wrong ones in a row move nothing
-constexpr int64_t VOICES = 256; // records after a doubtful one that are asked at most
-constexpr int64_t SLACK = 6;  // a sixth of max_ahead is disorder that is nothing unusual
+constexpr int USERS = 32;       // remembered users
+constexpr int QUORUM = 9;       // users that must agree: eight wrong users in a row move nothing
+constexpr int64_t VOICES = 256; // maximum of records after a doubtful record that vote on it
+constexpr int64_t SLACK = 6;  // a sixth of max_ahead is usual disorder
 constexpr int64_t FIRST = INT64_MIN;
 constexpr int64_t EARLIEST_MS = -62135596800000, LATEST_MS = 253402300799999;  // the years 1 to 9999
 
@@ -26,8 +26,8 @@ static inline int64_t plus(int64_t time, int64_t by) {
     return __builtin_add_overflow(time, by, &sum) ? INT64_MAX : sum;
 }
 
-// Which of the users that a clock remembers may be a given one: nearly every record is of another, which one look
-// tells. It is made anew for each call.
+// Hash filter of the remembered users: nearly every record is of another user, which a single look-up tells. Built anew
+// for each call.
 class Remembered {
   public:
     void add(int64_t user) { ++count_[place(user)]; }
@@ -41,9 +41,9 @@ class Remembered {
 };
 
 struct Clock {
-    int64_t mark;   // greatest time taken
-    int64_t front;  // greatest time that was found agreed on; looked for anew when a record lies beyond its reach
-    int64_t count;  // users noted so far; the last USERS of them are kept, each once
+    int64_t mark;   // greatest believed time
+    int64_t front;  // greatest agreed time; computed anew when a record lies beyond its reach
+    int64_t count;  // users noted so far; the last USERS of them are stored, each once
     int64_t users[USERS], times[USERS];
 
     int kept() const { return int(std::min<int64_t>(count, USERS)); }
@@ -87,21 +87,21 @@ struct Clock {
 
 struct Votes {
     int64_t agree = 0, disagree = 0, own = 0;
-    int64_t least = LATEST_MS;  // of the times that disagree, those of users that were heard before, too
-    bool whole = false;         // nothing that may follow could change it
+    int64_t least = LATEST_MS;  // of the times that disagree, also of users that have voted already
+    bool whole = false;         // no later record can change it
 
     bool refused() const { return agree || disagree ? disagree >= agree : own < 0; }
 };
 
-// The voices of the records after the first of n: does the log go on from its time, or without it? They may have come
-// a little out of order, by `slack`.
+// Votes of the records after the first of n: the log goes on from its time, or without it. They may be out of order by
+// `slack`.
 static Votes ask(int64_t n, const int64_t* ts, const int64_t* user, int64_t mark, int64_t max_ahead, int64_t slack) {
     Votes votes;
     int64_t heard[2 * QUORUM];
     int64_t* end = heard;
     const int64_t reached = ts[0] - slack, present = mark == FIRST ? FIRST : mark - max_ahead;
     for (int64_t i = 1; i < std::min(n, VOICES + 1); ++i) {
-        if (ts[i] < std::max(present, EARLIEST_MS) || ts[i] > LATEST_MS) continue;  // late: it says nothing
+        if (ts[i] < std::max(present, EARLIEST_MS) || ts[i] > LATEST_MS) continue;  // late: no vote
         const bool agrees = ts[i] >= reached;
         if (!agrees) votes.least = std::min(votes.least, ts[i]);
         if (user[i] == user[0]) {
@@ -120,7 +120,7 @@ static Votes ask(int64_t n, const int64_t* ts, const int64_t* user, int64_t mark
     return votes;
 }
 
-// As `clock_judge`. The clock is a copy of its own, so that what is written beside it never makes it be read again.
+// See `clock_judge`. The clock is a local copy, so that writes to other arrays never force a reload.
 static int64_t judge(Clock& clock, int64_t n, const int64_t* ts, const int64_t* user, int64_t max_ahead,
                      int64_t disorder, int64_t floor, int64_t limit, uint8_t ended, int64_t* mark, uint8_t* verdict) {
     Remembered some = clock.remembered();
@@ -165,12 +165,12 @@ extern "C" {
 
 int64_t clock_size() { return sizeof(Clock) / sizeof(int64_t); }
 
-// Judge n records; returns how many could be judged: the next one waits for more records. mark int64[n]: the place of
+// Judges n records; returns the number judged: the next record waits for more records. mark int64[n]: the place of
 // each in event time; verdict uint8[n].
 //
-// disorder: marks lag by so much, so that a record that late has its own time for its mark.
-// floor: a time that the log is known to have reached. ended: nothing follows for now, so decide by what there is;
-// limit: then nothing later than this is believed.
+// disorder: lag of marks, so that a record that is late by as much has its own time as its mark.
+// floor: a time that the log is known to have reached. ended: nothing follows for now, so decide by the records at hand;
+// limit: with `ended`, no later time is believed.
 int64_t clock_judge(int64_t* state, int64_t n, const int64_t* ts, const int64_t* user, int64_t max_ahead,
                     int64_t disorder, int64_t floor, int64_t limit, uint8_t ended, int64_t* mark, uint8_t* verdict) {
     Clock clock = *reinterpret_cast<const Clock*>(state);
@@ -180,7 +180,7 @@ int64_t clock_judge(int64_t* state, int64_t n, const int64_t* ts, const int64_t*
     return judged;
 }
 
-// Go again over n records with the marks and verdicts that they got.
+// Replays n records with their marks and verdicts.
 void clock_follow(int64_t* state, int64_t n, const int64_t* ts, const int64_t* user, int64_t max_ahead,
                   const int64_t* mark, const uint8_t* verdict) {
     Clock& clock = *reinterpret_cast<Clock*>(state);

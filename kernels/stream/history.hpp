@@ -1,7 +1,7 @@
 // Behavior histories as a sequential state machine (host only): per user the last n (item, ts), by ts.
 //
-// A query sees what was appended before it in the sequence, and of that only items whose time is not after its
-// own: nothing of a user's future, whatever order the log has.
+// A query sees items that were appended before it in the sequence and whose time is not after its own: nothing of a
+// user's future, in any order of the log.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -24,7 +24,7 @@ class HistoryTable {
         std::vector<Behavior> last;  // by (ts, arrival), at most n
     };
 
-    // What one `recent(…)` of a pipeline asks for, and what it got.
+    // Query of a `recent(…)` of a pipeline, and its answers.
     struct Cut {
         int64_t limit, within_ms;
         std::vector<int32_t> offsets;
@@ -45,7 +45,7 @@ class HistoryTable {
         }
     }
 
-    // Replaces what is known of a user.
+    // Replaces the history of a user.
     void assign(int64_t key, const Behavior* last, int64_t count) {
         const uint32_t id = find_row(index_.view(), key);
         User& user = users_[id == NO_ROW ? create(key) : id];
@@ -81,7 +81,7 @@ class HistoryTable {
         auto& last = user.last;
         touch(user);
         if (last.size() == n_) {
-            if (behavior.ts < last.front().ts) return;  // older than all that is kept
+            if (behavior.ts < last.front().ts) return;  // older than all stored items
             last.erase(last.begin());
         } else if (last.size() == last.capacity()) {
             last.reserve(std::min(n_, std::max<size_t>(4, last.size() * 2)));  // never above n
@@ -120,7 +120,7 @@ void history_free(void* table) { delete static_cast<HistoryTable*>(table); }
 int64_t history_size(void* table) { return static_cast<HistoryTable*>(table)->size(); }
 int64_t history_mark(void* table) { return static_cast<HistoryTable*>(table)->mark(); }
 
-// sizes int64[cuts]: items that each cut got.
+// sizes int64[cuts]: number of items in the answers of each cut.
 void history_push(void* table, int64_t m, const uint8_t* append, const int64_t* user, const int64_t* item,
                   const int64_t* ts, int64_t cuts, const int64_t* limit, const int64_t* within_ms,
                   int64_t* sizes) {

@@ -1,15 +1,15 @@
-// The windowed label join as a sequential state machine (host only).
+// Windowed label join as a sequential state machine (host only).
 //
-// It sees one partition's events in event-time order, each with the watermark m at its place in that order. An
-// impression waits until the watermark passes its deadline, max(ts + window, m); then it leaves with its label.
-// Everything is decided by the sequence of (kind, key, ts, m) alone, never by how it was cut into calls: `push`
-// advances the state to each event's own watermark before it looks the event's key up.
+// It sees a partition's events in event-time order, each with the watermark m at its place in that order. An
+// impression waits until the watermark passes its deadline, max(ts + window, m); then it is released with its label.
+// The result depends on the sequence of (kind, key, ts, m) alone, not on how it is cut into calls: `push`
+// advances the state to each event's own watermark before it looks up the event's key.
 //
 //   (unknown) ─click─► WAITING ─impression─► PENDING ─deadline < m─► RELEASED ─deadline + dedup < m─► (unknown)
 //       └──────────────impression───────────────┘
 //
 // Each state has its share of `max_bytes`. A click or impression for which there is no room is refused; so clicks
-// without impressions never take the room of impressions. Of released keys the oldest are forgotten before their time.
+// without impressions never take the room of impressions. The oldest released keys are forgotten before their time.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -101,7 +101,7 @@ class JoinIndex {
         }
     }
 
-    // Release what is due before `wm`, then forget what nothing may meet any more.
+    // Releases impressions due before `wm`, then forgets entries that no event may meet any more.
     void advance(int64_t wm) {
         while (pending_.due(wm)) {
             const Agenda::Item item = pending_.pop();
@@ -147,7 +147,7 @@ class JoinIndex {
         return ts;
     }
 
-    // Put entries into an empty index.
+    // Restores entries into an empty index.
     void restore(const std::vector<Entry>& live, const std::vector<std::vector<int64_t>>& clicks) {
         std::vector<Agenda::Item> items[3];
         for (size_t i = 0; i < live.size(); ++i) {
@@ -166,7 +166,7 @@ class JoinIndex {
         pending = int64_t(items[kPending].size());
     }
 
-    std::vector<Released> out;  // by (deadline, slot); whoever takes it clears it
+    std::vector<Released> out;  // by (deadline, slot); its reader clears it
     int64_t next_slot = 0, next_serial = 0;
     int64_t unmatched = 0;  // clicks that can no longer meet an impression
     int64_t pending = 0;    // impressions that wait
@@ -229,7 +229,7 @@ class JoinIndex {
             Entry& e = entries_[id];
             add_click(e, ts);
             bytes[kWaiting] += first ? ENTRY_BYTES + CLICK_BYTES : CLICK_BYTES;
-            if (!first) return kDuplicate;  // a click that is repeated for ever waits no longer than the first
+            if (!first) return kDuplicate;  // repeated clicks wait no longer than the first
             e.serial = next_serial++;
             e.deadline = std::max(later(ts, window_), wm);
             waiting_.add({later(e.deadline, dedup_), e.serial, id});
@@ -255,7 +255,7 @@ class JoinIndex {
         return id;
     }
 
-    // An entry that is not in the index: the last free one, or one more.
+    // Entry that is not in the index: the last free entry, or a new entry.
     uint32_t take(int64_t key) {
         uint32_t id = uint32_t(entries_.size());
         if (free_.empty()) {

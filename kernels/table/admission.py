@@ -1,4 +1,4 @@
-"""Admission: a key enters a table after k batches have had it (count-min sketch, table/admission.cuh)."""
+"""Admission: a key enters a table after k batches have had it (count-min sketch, table/admission.hpp)."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 #pragma once
 #include "table/table.cuh"
 #ifdef LIVECTR_HOST
-#include "keys/unique_scratch.cuh"
+#include "keys/unique_scratch.hpp"
 
 namespace {
 
@@ -23,7 +23,7 @@ void copy_values(const Table& table, const int64_t* keys, const uint32_t* rows, 
 
 class Batch {
   public:
-    // In this order: `begin`; `add` the keys of every field, n in all; `group`; `put` the cell of every key; `find` all
+    // Call order: `begin`; `add` the keys of every field, n in all; `group`; `put` the cell of every key; `find` all
     // chunks; `insert` or `admit`; `use`. Between `begin` and `group` the thread has no other batch.
     void begin(int64_t n) {
         unique_scratch().begin(n);
@@ -31,7 +31,7 @@ class Batch {
         ends_.clear();
     }
 
-    // number[n]: of each key among the unique ones.
+    // number[n]: of each key among the unique keys.
     void add(const int64_t* keys, int64_t n, uint32_t* number) {
         ends_.resize(unique_scratch().add(keys, n, keys_.data(), number));
         for (int64_t i = 0; i < n; ++i) ++ends_[number[i]];
@@ -55,7 +55,7 @@ class Batch {
     // Missing keys get rows.
     void insert(Table& table) { table.insert_missing(keys_.data(), rows_.data(), size()); }
 
-    // Missing keys that the table's admission lets in get rows; those of others stay NO_ROW.
+    // Missing keys that pass the table's admission get rows; the others stay NO_ROW.
     void admit(Table& table) {
         std::vector<int64_t> missing;
         for (int64_t u = 0; u < size(); ++u) {
@@ -69,7 +69,7 @@ class Batch {
         }
     }
 
-    // Before the values of all chunks are read, which `value` then gives.
+    // Prepares for the values of all chunks, which `value` then returns.
     void prepare_values() {
         if (values_.size() < rows_.size() * Layout::D) values_.resize(rows_.size() * Layout::D);
     }
@@ -96,7 +96,7 @@ class Batch {
     int64_t stored() const { return size() - std::count(rows_.begin(), rows_.end(), NO_ROW); }
     int64_t chunks() const { return (size() + GRAIN - 1) / GRAIN; }
 
-    // Before the chunks are applied, in parallel or not; `finish` follows the last.
+    // Prepares for `apply` on the chunks, in parallel or not; `finish` follows the last.
     void prepare() {
         touched_.resize(size());
         touched_counts_.assign(chunks(), 0);
@@ -151,7 +151,7 @@ class Batch {
     static constexpr int64_t AHEAD = 8;
 
   private:
-    std::vector<int64_t> keys_;          // the unique ones first
+    std::vector<int64_t> keys_;          // the unique keys first
     std::vector<uint32_t> rows_, ends_;  // of each unique key; its cells: from the end of the one before to its end
     std::vector<uint32_t> cells_;
     std::vector<float> values_;          // of each unique key, D

@@ -7,7 +7,7 @@
 
 namespace {
 
-// Where the fields of a batch lie.
+// Memory layout of a batch's fields.
 class Shape {
   public:
     struct Place {
@@ -33,7 +33,7 @@ class Shape {
 
     const Place& operator[](int64_t f) const { return places_[f]; }
     int64_t size() const { return places_.size(); }
-    int64_t most() const { return most_; }  // rows of the field with most
+    int64_t most() const { return most_; }  // rows of the longest field
     int64_t cells() const { return size() ? places_.back().first + places_.back().rows : 0; }
 
     bool valid(const int32_t* offsets, int64_t nnz) const {
@@ -57,7 +57,7 @@ class Fields {
     int64_t fields() const { return table_of_.size(); }
 
     // Rows missing from the tables are inserted, if they are admitted. Remembers the batch for `backward`. Each key of
-    // a table is looked up and read once: what its other occurrences read is small and near.
+    // a table is looked up and read once: its other occurrences read a small array in cache.
     void forward(const Shape& shape, const int32_t* offsets, const int64_t* keys, float* out) {
         unique_.resize(offsets[shape.cells()]);
         std::vector<std::pair<int64_t, int64_t>> sizes;  // the largest first: then threads end together
@@ -81,7 +81,7 @@ class Fields {
         });
     }
 
-    // Optimiser step of the rows of the last forward; grad is laid out as its results. Returns how many rows.
+    // Optimiser step of the rows of the last forward; grad has the layout of its results. Returns the number of rows.
     int64_t backward(const float* grad) {
         int64_t unique = 0;
         for (Batch& batch : batches_) {
@@ -93,7 +93,7 @@ class Fields {
         return unique;
     }
 
-    // As forward, but inserts nothing: a missing row counts as zeros or as its initial values.
+    // Forward without inserts: a missing row counts as zeros or as its initial values.
     void infer(const Shape& shape, const int32_t* offsets, const int64_t* keys, bool zeros, float* out) const {
         livectr::parallel_for(blocks(shape.most(), BLOCK), [&](int64_t block) {
             std::vector<uint32_t> found;
@@ -121,7 +121,7 @@ class Fields {
     std::vector<int32_t> table_of_;
     std::vector<std::vector<int32_t>> fields_of_;
     std::vector<Batch> batches_;    // by table
-    std::vector<uint32_t> unique_;  // number of every key of the batch among its table's unique ones
+    std::vector<uint32_t> unique_;  // number of every key of the batch among its table's unique keys
 
     Table& table(int64_t f) const { return *tables_[table_of_[f]]; }
     static int64_t blocks(int64_t rows, int64_t size) { return (rows + size - 1) / size; }
@@ -137,7 +137,7 @@ class Fields {
         return total;
     }
 
-    // take(batch, its table, chunk) for all chunks of all tables' unique keys.
+    // Calls take(batch, its table, chunk) for all chunks of all tables' unique keys.
     template <typename Take>
     void each_chunk(Take&& take) {
         std::vector<std::pair<int64_t, int64_t>> tasks;

@@ -1,5 +1,5 @@
 // Initial values of a row: a function of seed, table name, key and place in the row, so that trainer and
-// server, and any number of ranks, agree on a row that nobody has stored.
+// server, and any number of ranks, agree on a row that is not stored.
 #pragma once
 #include "runtime/hash.cuh"
 

@@ -1,4 +1,4 @@
-// Optimisers of one segment of a row: N weights `w`, their state `s` (STATE floats), gradient `g` and
+// Optimisers of a segment of a row: N weights `w`, their state `s` (STATE floats), gradient `g` and
 // hyper-parameters `h`, of which the first is the learning rate: it may change between two steps. A row is
 // updated once per step, with the sum of its gradients.
 #pragma once
@@ -30,7 +30,7 @@ struct AdaGrad {
     }
 };
 
-// Row-wise AdaGrad, as FBGEMM's "exact" one (Gupta et al. 2014 keep one sum a row): s: the sum of the means of
+// Row-wise AdaGrad, as FBGEMM's "exact" Adagrad (Gupta et al. 2014 keep a sum per row): s: the sum of the means of
 // squared gradients; h: lr, eps, initial sum. The squares are added in eight lanes, i % 8, and these in pairs:
 // an order that vectorises, the same on every target.
 template <int N>
@@ -51,7 +51,7 @@ struct RowAdaGrad {
     }
 };
 
-// Kingma, Ba 2015, Algorithm 1, counting the steps of each row by itself, so that the bias terms are
+// Kingma, Ba 2015, Algorithm 1, with a step count per row, so that the bias terms are
 // right for rare keys. s: m[N], v[N], 1-beta1^t, 1-beta2^t (kept instead of t: no pow, no cancellation);
 // h: lr, eps, beta1, beta2, 1-beta1, 1-beta2
 template <int N>
@@ -111,8 +111,8 @@ struct FTRL {
 };
 
 // Adaptive regularisation (Zhou et al. 2017, arXiv 1706.06978v1; "mini-batch aware" in its KDD 2018 version, 5.1) of a
-// weight w_i that occurs in the batch: w_i <- w_i - eta (g_i + l2 w_i / n_i). What is in brackets is the gradient that
-// `Base` gets. n_i: batches that the row occurred in, this one included, up to 2^24: layout.py says why not samples.
+// weight w_i that occurs in the batch: w_i <- w_i - eta (g_i + l2 w_i / n_i). The term in brackets is the gradient of
+// `Base`. n_i: batches that the row occurred in, this one included, up to 2^24: layout.py says why not samples.
 // s: Base's, then n; h: Base's, then l2 at L2
 template <template <int> class Base, int N>
 struct Adaptive {

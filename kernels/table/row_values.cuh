@@ -1,14 +1,14 @@
-// A stored row: its D values as Layout::Value, then, at the next multiple of 4 bytes, the floats of its state. What
-// reads and writes it, the same on every target. Elsewhere a row is float[STRIDE].
+// Access to stored rows, the same on every target. A stored row has its D values as Layout::Value, then, at the next
+// multiple of 4 bytes, the floats of its state. Elsewhere a row is float[STRIDE].
 #pragma once
 #include "table/payload.cuh"
 
 constexpr int64_t VALUE_BYTES = (sizeof(Layout::Value) * Layout::D + 3) / 4 * 4;
 constexpr int64_t STATE_BYTES = 4 * (Layout::STRIDE - Layout::D);
 
-// What follows is overloaded for values of 4 and of 2 bytes.
+// The following functions are overloaded for values of 4 and of 2 bytes.
 
-// The values of a row: where they are, or in `buffer[D]`.
+// Values of a row: in place, or converted into `buffer[D]`.
 static __device__ __forceinline__ const float* read_values(const float* values, float*) { return values; }
 template <typename Value>
 static __device__ __forceinline__ const float* read_values(const Value* values, float* buffer) {

@@ -1,4 +1,4 @@
-// The dynamic table: key -> row of floats (values, then optimiser state). Rows lie in slabs that never
+// Dynamic table: key -> row of floats (values, then optimiser state). Rows lie in slabs that never
 // move; a row number is a slab and a place in it. The including source defines `struct Layout` first
 // (RowLayout.source in layout.py writes it): D values, stored as Value, and STRIDE floats in all, and functions
 // for their initial values, the state that goes with these, and the optimisers' update.
@@ -15,7 +15,7 @@ struct RowHeader {
 };
 
 constexpr uint32_t ERASED = 1u << 31;  // the row is free
-constexpr uint32_t CLEAN = 1u << 30;   // put back unchanged; the generation only says whose list has the row
+constexpr uint32_t CLEAN = 1u << 30;   // restored unchanged; the generation only says whose list has the row
 constexpr int64_t INDEX_BYTES = 37;  // of a key, at most (a slot at a load of 0.44)
 constexpr int64_t ROW_BYTES = (sizeof(RowHeader) + VALUE_BYTES + STATE_BYTES + 7) / 8 * 8;
 
@@ -26,7 +26,7 @@ static __host__ __device__ constexpr int slab_shift() {
 }
 constexpr int SLAB_SHIFT = slab_shift();
 
-// What a reader needs; valid until the next insert.
+// Reader's view; valid until the next insert.
 struct RowsView {
     char* const* slabs;
 };
@@ -48,7 +48,7 @@ static __device__ __forceinline__ void write_row(const RowsView& view, uint32_t 
     memcpy(row_state(view, row), floats + Layout::D, STATE_BYTES);
 }
 
-// The row of a new key, by its `initial_stream`.
+// Writes the initial row of a new key, from its `initial_stream`.
 static __device__ __forceinline__ void begin_row(const RowsView& view, uint32_t row, uint64_t stream, const float* h) {
     float floats[Layout::STRIDE];
     Layout::values(floats, stream, h);
@@ -65,9 +65,9 @@ static __device__ __forceinline__ void update_row(const RowsView& view, uint32_t
 
 #ifdef LIVECTR_HOST
 #include <deque>
-#include "runtime/threads.cuh"
-#include "table/admission.cuh"
-#include "table/usage.cuh"
+#include "runtime/threads.hpp"
+#include "table/admission.hpp"
+#include "table/usage.hpp"
 
 namespace {
 
@@ -105,7 +105,7 @@ class Table {
     Admission& admission() { return admission_; }
     Usage& usage() { return usage_; }
     const Usage& usage() const { return usage_; }
-    // Bytes that one row more takes at most, lists of changes not counted.
+    // Maximum of bytes of a further row, without lists of changes.
     int64_t row_bytes() const { return ROW_BYTES + INDEX_BYTES + usage_.row_bytes(); }
     int64_t row_numbers() const { return next_row_; }  // in use or free
 
@@ -145,7 +145,7 @@ class Table {
         }
     }
 
-    // Puts back the rows of keys that are not there, as no change; source: float[n, STRIDE].
+    // Restores the rows of missing keys, not as a change; source: float[n, STRIDE].
     void restore(const int64_t* keys, int64_t n, const float* source) {
         for (int64_t i = 0; i < n; ++i) {
             const auto [row, fresh] = place(keys[i]);
@@ -156,24 +156,24 @@ class Table {
         }
     }
 
-    // The generation in which the row last changed; 0: not since it was put back.
+    // Generation of the row's last change; 0: none since it was restored.
     uint32_t changed_in(uint32_t row) const {
         const uint32_t generation = row_header(rows(), row)->generation;
         return generation & CLEAN ? 0 : generation;
     }
 
-    // told: `erased` tells it; false for a row that lives on elsewhere.
+    // told: `erased` lists the key; false for a row that lives on elsewhere.
     bool erase(int64_t key, bool told) {
         const uint32_t row = index_.erase(key);
         if (row == NO_ROW) return false;
         row_header(rows(), row)->generation |= ERASED;
         free_.push_back(row);
         if (usage_.on()) usage_.gone(row);
-        if (told && generation() > 1) erased_.back().push_back(key);  // before the first mark nobody can ask
+        if (told && generation() > 1) erased_.back().push_back(key);  // before the first mark there is nothing to compare with
         return true;
     }
 
-    // Forgets all rows and gives their memory back; marks go on counting.
+    // Erases all rows and frees their memory; marks go on counting.
     void clear() {
         Table fresh(seed_, hyper(), hyper_.size());
         fresh.closed_ = generation() - 1;
@@ -204,8 +204,8 @@ class Table {
         }
     }
 
-    // Keys that were erased after `since` and are not there now, each once, in rising order (0: none, since a list
-    // of every row tells as much), and at most how many these are (FORGOTTEN: the lists are).
+    // Keys that were erased after `since` and do not exist now, each once, in rising order (0: none, because a list
+    // of every row implies them), and an upper bound of their number (FORGOTTEN: the lists are).
     std::vector<int64_t> erased(uint32_t since) const {
         std::vector<int64_t> gone;
         for (uint32_t g = since + 1; since > 0 && g <= generation(); ++g) {
@@ -226,7 +226,7 @@ class Table {
     }
 
     // Calls take(row) for every row changed after `since` (0: for every row), each once; false if the
-    // lists that would tell are forgotten.
+    // lists are forgotten.
     template <typename Take>
     bool each_changed(uint32_t since, Take&& take) const {
         if (since == 0) {

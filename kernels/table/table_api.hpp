@@ -41,7 +41,7 @@ void table_delete(Table* table) { delete table; }
 int64_t table_size(const Table* table) { return table->size(); }
 int64_t table_bytes(const Table* table) { return table->bytes(); }
 int64_t table_listed(const Table* table) { return table->listed(); }
-void table_hyper(Table* table, const float* hyper) { table->hyper(hyper); }  // as many as table_new got
+void table_hyper(Table* table, const float* hyper) { table->hyper(hyper); }  // of table_new's length
 int64_t table_mark(Table* table) {
     return guarded([&] { return table->mark(); });
 }
@@ -102,12 +102,12 @@ int64_t table_assign(Table* table, const int64_t* keys, int64_t n, const float* 
     });
 }
 
-// source[n, STRIDE]; a key that is there keeps its row
+// source[n, STRIDE]; a key that exists keeps its row
 int64_t table_restore(Table* table, const int64_t* keys, int64_t n, const float* source) {
     return guarded([&] { return table->restore(keys, n, source), n; });
 }
 
-// returns how many of the keys were there
+// returns the number of keys that existed
 int64_t table_erase(Table* table, const int64_t* keys, int64_t n, int32_t told) {
     return guarded([&] {
         int64_t erased = 0;

@@ -1,4 +1,4 @@
-"""Usage of table rows: last use, frequency, and choice of rows to evict (LRU or LFU; table/usage.cuh).
+"""Usage of table rows: last use, frequency, and choice of rows to evict (LRU or LFU; table/usage.hpp).
 
 A table that is built with `track=True` keeps a stamp (uint32) for each row: the number last given to `now`
 when the row took part in FieldTables.forward, find_or_insert or update, or was inserted. With `half_life` it

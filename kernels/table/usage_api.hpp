@@ -64,7 +64,7 @@ int64_t table_usage(const Table* table, const int64_t* keys, int64_t n, uint32_t
     });
 }
 
-// Sets what rows that are there have; missing keys are passed over. Returns how many were there.
+// Sets the usage of existing rows; missing keys are skipped. Returns the number of rows set.
 int64_t table_set_usage(Table* table, const int64_t* keys, int64_t n, const uint32_t* stamps, const uint32_t* counts) {
     return guarded([&] {
         std::vector<uint32_t> rows(n);
@@ -80,7 +80,7 @@ int64_t table_admit(Table* table, uint32_t after, int64_t width) {
     return guarded([&] { return table->admission().start(after, width, mix64(table->seed() ^ 2)), 0; });
 }
 
-// numbers[3]: sightings since the last halving; keys that entered, and keys of batches that did not
+// numbers[3]: sightings since the last halving; keys that entered; sightings of keys that did not
 void table_admission(Table* table, int64_t* numbers) {
     const Admission& admission = table->admission();
     numbers[0] = admission.seen;
@@ -88,7 +88,7 @@ void table_admission(Table* table, int64_t* numbers) {
     numbers[2] = admission.refused;
 }
 
-// cells[4, width], out of or into the sketch; `seen` goes with them
+// cells[4, width], read from or written to the sketch; `seen` belongs to them
 void table_sketch(Table* table, uint8_t* cells) {
     memcpy(cells, table->admission().cells(), table->admission().bytes());
 }
@@ -97,7 +97,7 @@ void table_set_sketch(Table* table, const uint8_t* cells, int64_t seen) {
     table->admission().seen = seen;
 }
 
-// Keys erased after mark `since` and not there now, each once, in rising order; without `keys` the most there can be.
+// Keys erased after mark `since` that do not exist now, each once, in rising order; without `keys` an upper bound.
 int64_t table_erased(const Table* table, uint32_t since, int64_t* keys) {
     return guarded([&]() -> int64_t {
         if (!keys) return table->most_erased(since);

@@ -27,7 +27,7 @@ static __device__ inline void allocate(const ThreadBlock& block, const Pool& poo
 HOST = (
     DEVICE
     + """
-#include "runtime/threads.cuh"
+#include "runtime/threads.hpp"
 extern "C" void allocate_all(uint8_t* base, int64_t capacity, unsigned long long* head, const int64_t* size,
                              int64_t rows, int64_t* offset) {
     const Pool pool{base, capacity, head};

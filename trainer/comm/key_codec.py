@@ -1,4 +1,4 @@
-"""A wire code for the keys that an exchange sends (`kernels/keys/key_codec.cuh`, which has the format).
+"""A wire code for the keys that an exchange sends (`kernels/keys/key_codec.hpp`, which has the format).
 
     Segments.of(offsets, keys, rows) ─► take(order) ─► encode ─► header i64[M], payload u8[…]   a sender
     header, cells ─► measure ─► keys and bytes of each segment ─► decode ─► offsets, keys       a receiver
@@ -193,7 +193,7 @@ def _checked(result: int) -> None:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = compile_host('#include "keys/key_codec.cuh"\n', name="key code")
+    library = compile_host('#include "keys/key_codec.hpp"\n', name="key code")
     table = np.ctypeslib.ndpointer(np.int64, ndim=2, flags="C")
     i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")

@@ -2,7 +2,7 @@
 ingest.language.policies.TablePolicy says).
 
     before(times)   the stamp of everything that the batch uses: its event time, in seconds
-    step            reads and learns rows; keys that are not admitted have none (kernels/table/admission.cuh)
+    step            reads and learns rows; keys that are not admitted have none (kernels/table/admission.hpp)
     after()         rows too old leave; where a budget is passed, a SLICE-th of it is freed
 
 All of it is a function of the batches: of event times, not of the clock; of keys, not of row numbers. So a

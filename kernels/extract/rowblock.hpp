@@ -1,7 +1,7 @@
-// A block of rows on the host: one thread runs a layer's nodes over it, one after the other.
+// Block of rows on the host: a thread runs a layer's nodes over it in sequence.
 //
-// Because the rows of a block come one by one, the prefix sum of their sizes is a running end, and nothing has to be
-// measured: a sink writes where the pool ends. A row that finds the pool full is run again in a larger one.
+// The rows of a block come in sequence, so the prefix sum of their sizes is a running end and needs no measuring
+// pass: a sink writes at the pool's end. A row that finds the pool full runs again with a larger pool.
 #pragma once
 #include "runtime/pool.cuh"
 #include "runtime/sinks.cuh"
@@ -27,8 +27,8 @@ inline Memory aligned(int64_t bytes) {
 
 struct PoolLimit {};  // thrown where a pool would grow beyond its limit
 
-// The host's pool: bumps a pointer and takes everything back at once. What was given stays where it is when the pool
-// grows; a reset joins its chunks into one.
+// Bump allocator of the host; a reset frees everything. Allocations never move when the pool grows; a reset joins
+// its chunks.
 class HostPool {
   public:
     uint8_t* at = nullptr;
@@ -90,13 +90,13 @@ template <typename T>
 struct PushItems {
     T* at;
     T* end;
-    bool full = false;  // there was no room for an item
+    bool full = false;  // no space for an item
     inline __attribute__((always_inline)) bool done() const { return full; }
     inline __attribute__((always_inline)) void push(T value) {
         if (at == end) full = true;
         else *at++ = value;
     }
-    // Room is looked for once, so that items can be computed side by side.
+    // Space is checked once, so that items can be computed side by side.
     template <typename Item>
     inline __attribute__((always_inline)) void fill(int32_t n, Item item) {
         if (__builtin_expect(end - at < n, 0)) {
@@ -118,7 +118,7 @@ struct PushStrings {
     uint8_t* end;
     uint8_t* begin;
     Str first{nullptr, 0};
-    int64_t wanted = 0;  // bytes, counted from when they found no room
+    int64_t wanted = 0;  // bytes, counted once there was no space
     bool full_items = false, full_bytes = false;
 
     inline __attribute__((always_inline)) bool room(int64_t bytes) {

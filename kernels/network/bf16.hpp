@@ -1,11 +1,11 @@
-// Products of matrices whose factors are rounded to bfloat16 and whose sums are float32, on the host.
+// Host matrix products whose factors are rounded to bfloat16 and whose sums are float32.
 //
 // A pair of factors along K is a 32-bit word, which AVX512-BF16 multiplies and adds to a float32 at once; other
 // CPUs do the same in two multiplications. B is packed into panels of NR columns, A by blocks of KC factors.
 // A sum runs over K in order, whichever thread has its row: its bits depend neither on the number of threads
 // nor on the rows beside it.
 #pragma once
-#include "runtime/threads.cuh"
+#include "runtime/threads.hpp"
 
 #include <cstring>
 #include <memory>
@@ -23,7 +23,7 @@ constexpr int MR = 12, NR = 2 * LANES;  // a tile of sums: 24 of 32 vector regis
 constexpr int PAIRS = 128, KC = 2 * PAIRS;
 constexpr int ROWS = 4 * MR;  // of A that are packed at once
 
-// To the nearest bfloat16, ties to even; a NaN stays one.
+// Rounds to the nearest bfloat16, ties to even; NaN stays NaN.
 inline uint32_t rounded(float value) {
     uint32_t bits;
     std::memcpy(&bits, &value, 4);
@@ -49,7 +49,7 @@ struct Matrix {
     const T& at(int64_t i, int64_t j) const { return data[i * row + j * column]; }
 };
 
-// Columns [n, n + width) of B's rows [k, k + depth) → words[PAIRS][NR], zeros where B ends.
+// Packs columns [n, n + width) of B's rows [k, k + depth) → words[PAIRS][NR], zeros where B ends.
 template <typename T>
 void pack_panel(const Matrix<T>& b, int64_t k, int depth, int64_t n, int width, uint32_t* words) {
     for (int p = 0; p < (depth + 1) / 2; ++p) {
@@ -66,8 +66,8 @@ void pack_panel(const Matrix<T>& b, int64_t k, int depth, int64_t n, int width, 
     }
 }
 
-// Rows [m, m + height) of A, height ≤ ROWS → tiles of MR rows; a tile's word(r, p) is at r * ACROSS + p * ALONG.
-// Rows that follow each other in memory are packed side by side, other rows one by one.
+// Packs rows [m, m + height) of A, height ≤ ROWS → tiles of MR rows; a tile's word(r, p) is at r * ACROSS + p * ALONG.
+// Rows that are adjacent in memory are packed side by side, other rows in turn.
 template <int ACROSS, int ALONG, typename T>
 void pack_rows(const Matrix<T>& a, int64_t m, int height, int64_t k, int depth, uint32_t (*tiles)[MR * PAIRS]) {
     const int pairs = (depth + 1) / 2;
@@ -186,7 +186,7 @@ extern "C" bool bf16_product(const void* a, bool stored, int64_t a_row, int64_t 
     }
 }
 
-// Whether this CPU multiplies bfloat16 by itself.
+// True if this CPU multiplies bfloat16 in hardware.
 extern "C" bool bf16_native() {
 #ifdef __AVX512BF16__
     return true;

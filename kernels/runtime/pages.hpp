@@ -1,4 +1,4 @@
-// Memory of the tables: address space now, pages when they are first written.
+// Demand-paged memory of the tables: address space is reserved, pages come with the first write.
 #pragma once
 #include "runtime/shim.cuh"
 #ifdef LIVECTR_HOST
@@ -21,7 +21,7 @@ class Pages {
         base_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (base_ == MAP_FAILED) throw std::bad_alloc();
         data_ = static_cast<char*>(base_) + -reinterpret_cast<uintptr_t>(base_) % HUGE_PAGE;
-        // a wish: without it everything still works
+        // a hint: everything works without it
         if (huge_from < bytes) madvise(data_ + huge_from, bytes - huge_from, MADV_HUGEPAGE);
     }
     Pages(Pages&& other) noexcept

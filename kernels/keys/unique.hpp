@@ -1,7 +1,7 @@
-// Unique keys of many segments (host only). Segments are independent: no result depends on threads.
+// Deduplication of keys in many segments (host only). Segments are independent: no result depends on threads.
 #pragma once
-#include "runtime/threads.cuh"
-#include "keys/unique_scratch.cuh"
+#include "runtime/threads.hpp"
+#include "keys/unique_scratch.hpp"
 
 namespace {
 

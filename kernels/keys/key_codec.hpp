@@ -1,4 +1,4 @@
-// A wire code for the keys of fields (host only): what a key all-to-all sends in place of 8 bytes a key.
+// Wire code of a key all-to-all (host only): bit-packed keys of fields instead of 8 bytes per key.
 //
 // A segment is a field's keys in c cells (rows, or groups of rows): n keys, u of them unique. Its header is
 // one 64-bit word; from that and c alone a receiver knows how many bytes the segment has:
@@ -14,18 +14,18 @@
 //     n × ⌈log2 u⌉        for each key its number among the entries; nothing where entries = n
 //
 // Integers are their own keys, so those of a field span few bits; keys of strings are hashes and span 64, and
-// spans over 56 are sent as 64. Of both ways, unique keys or all of them, the smaller is taken.
+// spans over 56 are sent as 64. The encoder chooses the smaller form: unique keys or all keys.
 #pragma once
 #include <atomic>
 
-#include "keys/unique.cuh"
+#include "keys/unique.hpp"
 
 namespace {
 
 constexpr uint32_t COUNT_BITS = 27;
 constexpr int64_t COUNT_LIMIT = int64_t{1} << COUNT_BITS;
 constexpr int64_t FALLING_OFFSETS = -1;  // in place of a header, whose top bit is never set
-constexpr uint32_t WHOLE = 64, LAST_PACKED = 56;  // a packed value lies within 8 bytes from its first one
+constexpr uint32_t WHOLE = 64, LAST_PACKED = 56;  // a packed value lies within 8 bytes from its first byte
 
 inline uint32_t bits_of(uint64_t largest) { return largest == 0 ? 0 : 64 - __builtin_clzll(largest); }
 inline int64_t packed_bytes(int64_t count, uint32_t width) { return (count * width + 7) / 8; }
@@ -56,7 +56,7 @@ struct KeyHeader {
     }
 };
 
-// value(i) < 2^width for i in [0, n), one after the other from the lowest bit on. Returns the end.
+// Packs value(i) < 2^width for i in [0, n), from the lowest bit on. Returns the end.
 template <typename Value>
 uint8_t* pack_bits(int64_t n, uint32_t width, uint8_t* out, Value&& value) {
     if (width == 0) return out;
@@ -77,7 +77,7 @@ uint8_t* pack_bits(int64_t n, uint32_t width, uint8_t* out, Value&& value) {
     return out + (filled + 7) / 8;
 }
 
-// take(i, value) for what pack_bits wrote; no byte behind it is read. Returns the end.
+// Unpacks what pack_bits wrote: calls take(i, value). No byte behind it is read. Returns the end.
 template <typename Take>
 const uint8_t* unpack_bits(int64_t n, uint32_t width, const uint8_t* in, Take&& take) {
     const int64_t bytes = packed_bytes(n, width);
@@ -103,7 +103,7 @@ struct KeySegment {
     const int64_t* keys;     // of all cells that share the offsets
     const int32_t* offsets;  // cells + 1
     int64_t cells;
-    int64_t plain;  // not 0: 8 bytes a key, for a receiver that costs nothing
+    int64_t plain;  // not 0: 8 bytes per key, for a receiver on the same rank
 
     int64_t size() const { return offsets[cells] - offsets[0]; }
     int64_t capacity() const { return 8 * size() + 4 * cells + 8; }
@@ -174,7 +174,7 @@ inline int64_t encode_segment(const KeySegment& segment, uint8_t* out) {
     return header.word();
 }
 
-// Where a received segment lies, and where it goes.
+// Received segment, and destination of its keys.
 struct CodedSegment {
     int64_t word;
     const uint8_t* bytes;
@@ -184,7 +184,7 @@ struct CodedSegment {
     int64_t first;
 };
 
-// Returns whether the segment is what its header says.
+// Decodes a segment; false if it does not match its header.
 inline bool decode_segment(const CodedSegment& segment) {
     const KeyHeader header = KeyHeader::of(segment.word);
     const int64_t n = header.n, cells = segment.cells;
@@ -229,7 +229,7 @@ inline bool decode_segment(const CodedSegment& segment) {
 
 extern "C" {
 
-// Bytes that encode_keys may need.
+// Upper bound of the bytes that encode_keys writes.
 int64_t keys_capacity(const KeySegment* segments, int64_t count) {
     int64_t capacity = 0;
     for (int64_t s = 0; s < count; ++s) capacity += segments[s].capacity();
@@ -270,7 +270,7 @@ void key_bytes(const int64_t* headers, const int64_t* cells, int64_t count, int6
     }
 }
 
-// Returns 0; -1 without memory; -2 where a segment is not what its header says.
+// Returns 0; -1 without memory; -2 where a segment does not match its header.
 int32_t decode_keys(const CodedSegment* segments, int64_t count) {
     std::atomic<bool> whole{true};
     try {

@@ -8,21 +8,21 @@
 // their widths padded to whole vector registers. The backward pass computes the forward's sums again: that
 // takes less time than their memory.
 #pragma once
-#include "runtime/threads.cuh"
+#include "runtime/threads.hpp"
 
 namespace livectr::attention {
 
 typedef Real Vec __attribute__((vector_size(64), aligned(64), may_alias));
 
 constexpr int LANES = 64 / sizeof(Real);
-constexpr int TILE = 16;    // vectors of a list at once
-constexpr int ROWS = 4;     // of them in registers at once
-constexpr int BLOCKS = 64;  // stretches of samples whose gradients are summed apart, in order: the same bits
+constexpr int TILE = 16;    // vectors of a list that pass the layers together
+constexpr int ROWS = 4;     // vectors of a tile in registers
+constexpr int BLOCKS = 64;  // chunks of samples whose gradients are summed apart, in order: the same bits
 
 constexpr int padded(int width) { return (width + LANES - 1) / LANES * LANES; }
 constexpr int FIRST = padded(WIDTHS[0]), VECTOR = padded(K), LAST = padded(WIDTHS[HIDDEN - 1]);
 
-// Where layer l ≥ 1 has its weights [H_l, padded H_{l+1}], and its units, among all layers' before it.
+// Offset of the weights [H_l, padded H_{l+1}] of layer l ≥ 1, and of its units, among all layers'.
 constexpr int weight_at(int l) {
     int at = 0;
     for (int i = 1; i < l; ++i) at += WIDTHS[i - 1] * padded(WIDTHS[i]);
@@ -43,7 +43,7 @@ constexpr int UNITS = unit_at(HIDDEN);
 inline Vec load(const Real* at) { return *reinterpret_cast<const Vec*>(at); }
 inline Vec& at(Real* where) { return *reinterpret_cast<Vec*>(where); }
 
-// The sum of all numbers of v: halves are exchanged and added, then quarters, and so on.
+// Horizontal sum of v: halves are exchanged and added, then quarters, and so on.
 template <int HALF = LANES / 2, int... I>
 inline Real total(Vec v, std::integer_sequence<int, I...> lanes) {
 #ifdef __clang__
@@ -162,7 +162,7 @@ struct alignas(64) Unit : Parameters {
     }
 };
 
-// A sample's own first layer.
+// First layer of a sample.
 struct alignas(64) Own {
     Real w[K * FIRST], base[FIRST];
 
@@ -177,7 +177,7 @@ struct alignas(64) Own {
     }
 };
 
-// Some vectors of a list, and what the layers make of them.
+// Tile of a list's vectors, and the results of the layers.
 struct alignas(64) Tile {
     Real v[TILE * VECTOR] = {};                // zeros behind K and behind the last vector
     Real sums[TILE * UNITS], out[TILE * UNITS];  // of each layer, before and after PReLU
@@ -221,8 +221,8 @@ struct alignas(64) Tile {
         }
     }
 
-    // below[rows, padded H_L]: gradients of what comes out of layer L → those of layer 0's sums, in the place
-    // of its own `below`.
+    // below[rows, padded H_L]: gradients of layer L's outputs → gradients of layer 0's sums, in its own
+    // `below`.
     template <int L>
     void backward(const Unit& unit, Real* below, Parameters& grads, Real* first) {
         constexpr int IN = padded(WIDTHS[L]);
@@ -254,7 +254,7 @@ struct alignas(64) Tile {
     }
 };
 
-// The list of sample b is vectors offsets[b] to offsets[b + 1], or those of sample 0 if `same`.
+// List of sample b: vectors offsets[b] to offsets[b + 1], or those of sample 0 if `same`.
 struct Lists {
     const int64_t* offsets;
     bool same;
@@ -282,7 +282,7 @@ inline void attend(const Real* p, const Real* values, const Lists& lists, const 
     });
 }
 
-// Gradients of one stretch of samples: those of values and query are written, those of parameters added.
+// Gradients of a chunk of samples: of values and query they are written, of parameters added.
 inline void attend_back(const Unit& unit, const Real* values, const int64_t* offsets, const Real* query,
                         const Real* of_out, int64_t from, int64_t to, Real* grad_values, Real* grad_query,
                         Parameters& grads) {

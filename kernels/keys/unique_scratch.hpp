@@ -1,4 +1,4 @@
-// Unique keys in order of first appearance, and where each key is among them (host only).
+// Deduplication by a hash table: unique keys in order of first appearance, and the index of each key (host only).
 //
 // No sort: n keys have a scratch table of 2n to 4n slots of 4 bytes, linear probing; at a batch's usual sizes it
 // stays in a core's own caches.
@@ -11,7 +11,7 @@ namespace {
 
 class UniqueScratch {
   public:
-    // Before keys are added, at most n in all (n < 2^31).
+    // Prepares for at most n keys in all (n < 2^31).
     void begin(int64_t n) {
         slots_ = GROUP;
         while (slots_ < 2 * uint64_t(n)) slots_ *= 2;
@@ -20,7 +20,7 @@ class UniqueScratch {
         count_ = 0;
     }
 
-    // index[n]: of each key among the unique ones, unique[at most those added so far]. Returns how many these are.
+    // index[n]: of each key among the unique keys; unique[at most the keys added so far]. Returns their number.
     int64_t add(const int64_t* keys, int64_t n, int64_t* unique, uint32_t* index) {
         uint32_t* const table = table_.data();
         const uint64_t mask = slots_ - 1;
@@ -62,7 +62,7 @@ class UniqueScratch {
     uint32_t count_ = 0;
 };
 
-// One a thread; it keeps the size of the largest batch it has seen.
+// Scratch of a thread; it keeps the size of its largest batch.
 inline UniqueScratch& unique_scratch() {
     static thread_local UniqueScratch scratch;
     return scratch;

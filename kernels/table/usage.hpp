@@ -1,21 +1,21 @@
-// When rows were last used and how often: two columns beside the rows, by row number, that eviction reads. A table
-// keeps them only when it is asked to: 4 bytes a row for the stamp, 4 more for the count.
+// Usage of rows, for eviction: last use (stamp) and frequency (count), two columns by row number. A table keeps them
+// on request: 4 bytes per row for the stamp, 4 more for the count.
 //
-// The stamp is a number that the caller moves (steps, or seconds of event time). A count is a sum of uses that
-// halves every `half_life` of stamps: it is aged when it is read, by the halvings between the row's last use and now,
-// so that nothing ever walks over the rows. It saturates. No clock and no random number is involved.
+// The stamp is a number that the caller advances (steps, or seconds of event time). A count is a sum of uses that
+// halves every `half_life` of stamps. It is aged when it is read, by the halvings between the row's last use and now,
+// so that no pass over the rows is needed. It saturates. No clock and no random number is involved.
 #pragma once
 #include "runtime/hash.cuh"
 #ifdef LIVECTR_HOST
 #include <memory>
 #include <mutex>
-#include "runtime/threads.cuh"
+#include "runtime/threads.hpp"
 
 namespace {
 
 class Usage {
   public:
-    static constexpr uint32_t GONE = 0xFFFFFFFFu;  // stamp of a row number that holds no row
+    static constexpr uint32_t GONE = 0xFFFFFFFFu;  // stamp of a free row number
     static constexpr uint32_t USE = 256;           // one use: nine halvings forget it
 
     bool on() const { return on_; }
@@ -24,7 +24,7 @@ class Usage {
     int64_t row_bytes() const { return on_ ? counting() ? 8 : 4 : 0; }
     int64_t bytes() const { return static_cast<int64_t>(stamps_.size()) * CHUNK * row_bytes(); }
 
-    // half_life 0: no counts. Before the first row.
+    // half_life 0: no counts. To be called before the first row.
     void start(uint32_t half_life) {
         on_ = true;
         half_life_ = half_life;
@@ -66,7 +66,7 @@ class Usage {
         if (counting()) counts_[row / CHUNK][row % CHUNK] = count;
     }
 
-    // What is left of a count at the present stamp.
+    // Count as of the present stamp.
     uint32_t aged(uint32_t stamp, uint32_t count) const {
         const uint32_t halvings = stamp < now_ ? period(now_) - period(stamp) : 0;
         return halvings < 32 ? count >> halvings : 0;
@@ -78,7 +78,7 @@ class Usage {
         return half_life_ == 1 ? stamp : static_cast<uint32_t>(static_cast<unsigned __int128>(inverse_) * stamp >> 64);
     }
 
-    // The ranks of a row for eviction, the lowest first: (aged count, stamp) or the stamp. Free numbers come last.
+    // Scores of a row for eviction, the lowest first: (aged count, stamp) or the stamp. Free numbers come last.
     uint64_t rarity(uint32_t row) const {
         const uint32_t stamp = this->stamp(row);
         return stamp == GONE ? ~uint64_t{0} : uint64_t{aged(stamp, count(row))} << 32 | stamp;
@@ -116,7 +116,7 @@ class Usage {
         }
         std::vector<uint32_t> taken = collect(rows, [&](uint32_t row) { return score(row) <= last; });
         if (static_cast<int64_t>(taken.size()) == count) return taken;
-        std::vector<std::pair<int64_t, uint32_t>> equal;  // of which `left` are taken
+        std::vector<std::pair<int64_t, uint32_t>> equal;  // the first `left` are taken
         for (const uint32_t row : taken) {
             if (score(row) == last) equal.emplace_back(key_of(row), row);
         }

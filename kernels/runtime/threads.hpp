@@ -1,4 +1,4 @@
-// A small pool of threads for host kernels. OpenMP is not used: torch brings its own runtime, and two
+// Thread pool of host kernels. OpenMP is not used: torch brings its own runtime, and two
 // of them in a process fight over the cores.
 //
 // LIVECTR_THREADS sets the number (default: CPUs of the process); the caller is one of them. The pool
@@ -84,7 +84,7 @@ class Pool {
     void withdraw(Job* job) { jobs_.erase(std::remove(jobs_.begin(), jobs_.end(), job), jobs_.end()); }
 };
 
-// The pool of this process. It is never destroyed: its threads may outlive static destructors.
+// Pool of this process. It is never destroyed: its threads may outlive static destructors.
 inline Pool& pool() {
     static std::atomic<Pool*> current{nullptr};
     Pool* found = current.load();
@@ -98,7 +98,7 @@ inline Pool& pool() {
     return *found;
 }
 
-// body(i) for i in [0, count), in any order and on any thread. Throws std::bad_alloc if a body threw.
+// Runs body(i) for i in [0, count), in any order and on any thread. Throws std::bad_alloc if a body threw.
 template <typename Body>
 void parallel_for(int64_t count, Body&& body) {
     if (count <= 1 || pool().size == 1) {
@@ -113,7 +113,7 @@ void parallel_for(int64_t count, Body&& body) {
     if (job.failed) throw std::bad_alloc();
 }
 
-// body(begin, end) over [0, count) in chunks of `grain`: the cuts do not depend on the threads.
+// Runs body(begin, end) over [0, count) in chunks of `grain`: the cuts do not depend on the threads.
 template <typename Body>
 void parallel_chunks(int64_t count, int64_t grain, Body&& body) {
     parallel_for((count + grain - 1) / grain,

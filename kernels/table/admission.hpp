@@ -1,12 +1,12 @@
-// Which new keys may enter a table: those that were seen often enough lately. Sightings are counted by a count-min
-// sketch (Cormode, Muthukrishnan 2005) with conservative update (Estan, Varghese 2002): 4 rows of bytes, and only the
-// least of a key's cells grow. An estimate is never below the sightings since the last halving, and above them only
-// where all four cells are shared. After as many sightings as half a row has cells, all counts are halved, and again
-// after half as many (the reset of TinyLFU: Einziger, Friedman, Manes 2017): so the rows stay sparse, old sightings
-// fade, and the memory is fixed whatever the stream brings.
+// Admission of new keys to a table, by a count-min sketch (Cormode, Muthukrishnan 2005) of their sightings with
+// conservative update (Estan, Varghese 2002): 4 rows of bytes, and only the least of a key's cells grow. An
+// estimate is never below the sightings since the last halving, and above them only where all four cells are
+// shared. After as many sightings as half a row has cells, all counts are halved, and again after half as many
+// (the reset of TinyLFU: Einziger, Friedman, Manes 2017). So the rows stay sparse, old sightings fade, and the
+// memory is fixed.
 //
-// A key is seen once in a batch, however often it occurs there, and the keys of a batch are taken in rising order:
-// what enters depends on the batches alone, not on the order or the number of places that they come from.
+// A batch sights a key once, however often it occurs there, and counts its keys in rising order: the
+// result depends on the batches alone, not on the order or the number of their sources.
 #pragma once
 #include "runtime/hash.cuh"
 #ifdef LIVECTR_HOST
@@ -30,7 +30,7 @@ class Admission {
         cells_.assign(ROWS * width, 0);
     }
 
-    // Sees each of `keys` once; what stays in it are the keys that may enter, each once and in rising order.
+    // Counts a sighting of each of `keys`, and keeps the keys that may enter, each once and in rising order.
     void sift(std::vector<int64_t>& keys) {
         std::sort(keys.begin(), keys.end());
         keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
@@ -42,9 +42,9 @@ class Admission {
     }
 
     uint8_t* cells() { return cells_.data(); }
-    uint64_t seen = 0;      // sightings since the last halving, counted on from half of those before
+    uint64_t seen = 0;      // sightings since the last halving, plus half of those before
     uint64_t admitted = 0;  // keys that entered
-    uint64_t refused = 0;   // keys of batches that did not
+    uint64_t refused = 0;   // sightings of keys that did not enter
 
   private:
     uint32_t after_ = 0;

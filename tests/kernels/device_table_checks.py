@@ -1,4 +1,4 @@
-"""What holds of a table on a device, emulated or real: tests/kernels and tests/gpu run these."""
+"""Checks of a table on a device, emulated or real: tests/kernels and tests/gpu run these."""
 
 from __future__ import annotations
 

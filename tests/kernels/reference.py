@@ -1,4 +1,4 @@
-"""The table's arithmetic once more, in plain NumPy: what the tests of kernels/ compare with."""
+"""NumPy reference of the table's arithmetic, for the tests of kernels/."""
 
 import hashlib
 import math
@@ -71,7 +71,7 @@ def initial_row(layout: RowLayout, name: str, seed: int, key: int) -> Row:
 
 
 def stream(name: str, seed: int, key: int) -> int:
-    """Where the random numbers of a key begin."""
+    """Start of a key's random numbers."""
     return mix64(mix64(key & M64) ^ table_seed(name, seed))
 
 

@@ -37,7 +37,7 @@ def inputs(lengths: list[int], dim: int, dtype: torch.dtype) -> tuple[Tensor, Te
 
 
 def both(built: ActivationUnit, lengths: list[int], dim: int, dtype: torch.dtype) -> list[list[Tensor]]:
-    """What the kernel, and then torch, makes: the result and all gradients."""
+    """Result and all gradients, by the kernel and by torch."""
     found = []
     for attended in (fused, composed):
         values, offsets, query = inputs(lengths, dim, dtype)

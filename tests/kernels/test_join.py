@@ -143,7 +143,7 @@ def test_clicks_that_are_repeated_for_ever_wait_no_longer_than_the_first() -> No
 @settings(max_examples=100, deadline=None)
 @given(st.one_of(EVENTS, NEARLY_ORDERED), CUTS)
 def test_state_is_bounded_in_any_chunking(events: list[Event], cuts: list[int]) -> None:
-    """What has no room is refused, the same however the events are cut, and after a restart."""
+    """Events without room are refused, in any chunking, and after a restart."""
     room = 12 * ENTRY_BYTES
     outcomes = []
     for cut in ([], cuts):

@@ -157,7 +157,7 @@ class HalfTableIsADict(TableIsADict):
 
 
 class BrainTableIsADict(TableIsADict):
-    """As much with the other type."""
+    """The same checks with the other type."""
 
     layout = RowLayout(LAYOUT.segments, "bf16")
 

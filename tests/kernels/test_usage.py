@@ -1,4 +1,4 @@
-"""What a table knows of the use of its rows, against a dict; what it erased, as deltas need it."""
+"""Usage of rows against a dict; erased keys, as deltas need them."""
 
 import hashlib
 import os
@@ -181,7 +181,7 @@ def test_a_count_saturates() -> None:
 
 @pytest.mark.parametrize("half_life", [1, 3, 7, 86_400, 641, 2**31, 2**32 - 2])
 def test_a_count_halves_at_the_multiples_of_the_half_life(half_life: int) -> None:
-    """Of stamps beside many multiples, up to the greatest stamp."""
+    """Stamps beside many multiples, up to the greatest stamp."""
     now = 2**32 - 2
     table = DynamicTable(LAYOUT, name="t", seed=1, track=True, half_life=half_life)
     table.now(now)
@@ -248,7 +248,7 @@ print(digest())
 
 
 def digest() -> str:
-    """Of what a random stream leaves in a table that evicts."""
+    """Digest of the state that a random stream leaves in a table that evicts."""
     rng = np.random.default_rng(5)
     table = DynamicTable(LAYOUT, name="t", seed=3, track=True, half_life=7)
     front = FieldTables({"t": table}, [("a", "t"), ("b", "t")])

@@ -170,7 +170,7 @@ def deterministic_construction(config: ModelConfig) -> None:
 
 
 def state_round_trip(config: ModelConfig) -> None:
-    """What one network exports another loads; a parameter that is missing or misshapen is named."""
+    """Exported state loads into another network; a parameter that is missing or misshapen is named."""
     inputs = Inputs.of(config)
     one, other = (config.build(FIELDS, FIELDS, DENSE, True, seed).double() for seed in (3, 4))
     state = _state(one)

@@ -1,4 +1,4 @@
-"""One example configuration of every model, for the features of `bench.planted` as the tests use them.
+"""Example configurations of every model, for the features of `bench.planted` as the tests use them.
 
 Fields C1 … C6, of which C3 and C6 are lists, sometimes empty, and C6 shares C2's table; dense I1 … I3.
 """
@@ -28,7 +28,7 @@ from livectr.models import (
 FIELDS = ("C1", "C2", "C3", "C4", "C5", "C6")
 DENSE = ("I1", "I2", "I3")
 SHARED = [(6, 2)]
-"""As `bench.planted.pipeline` takes it: C6 reads the table of C2."""
+"""Argument of `bench.planted.pipeline`: C6 reads the table of C2."""
 
 EXAMPLES: dict[str, tuple[ModelConfig, bool]] = {
     "LR": (LR(), False),

@@ -1,4 +1,4 @@
-"""Models of the examples and what goes into them, in float64."""
+"""Example models and their inputs, in float64."""
 
 from __future__ import annotations
 
@@ -32,8 +32,14 @@ def build(
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a model sees of B samples: values f64[B, F, D_model], dense f64[B, Dd] and every key's vector of
-    sequence fields, of which `values` has the sum; vectors of content have `image_dim` numbers."""
+    """Inputs of a model for B examples.
+
+    Args:
+        values: f64[B, F, D_model]; of sequence fields the sum of the keys' vectors.
+        dense: f64[B, Dd].
+        sequences: field → every key's vector.
+        content: field → vectors of `image_dim` numbers.
+    """
 
     values: Tensor
     dense: Tensor
@@ -42,7 +48,7 @@ class Inputs:
 
     @staticmethod
     def of(config: ModelConfig, rows: int = 7, *, seed: int = 1, scale: float = 1.0) -> Inputs:
-        """Random ones; lists have 0 to 4 keys."""
+        """Random inputs; lists have 0 to 4 keys."""
         source = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int) -> Tensor:
@@ -66,7 +72,7 @@ class Inputs:
         return Inputs(values, dense, sequences, content)
 
     def gathered(self, config: ModelConfig) -> Gathered | None:
-        """What the trainer and the servers gather for this model."""
+        """Tensors that the trainer and the servers gather for this model."""
         wanted = config.gathers(FIELDS)
         if not wanted:
             return None
@@ -87,7 +93,7 @@ class Inputs:
         return self.moved([x.detach().clone().requires_grad_() for x in self.tensors().values()])
 
     def moved(self, tensors: Sequence[Tensor]) -> Inputs:
-        """The same lists of other `tensors`."""
+        """The same lists with other `tensors`."""
         values, dense, *rest = tensors
         of_lists = iter(rest)
         sequences = {n: Ragged(next(of_lists), r.offsets) for n, r in self.sequences.items()}
@@ -95,7 +101,7 @@ class Inputs:
         return Inputs(values, dense, sequences, content)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of them by a name."""
+        """All tensors by name."""
         return {"values": self.values, "dense": self.dense} | {
             name: ragged.values for name, ragged in self.lists().items()
         }

@@ -54,7 +54,7 @@ def first_layer(p: P, name: str, vectors: Tensor, x: Tensor, names: Sequence[str
 
 
 def layers(p: P, name: str, x: Tensor) -> Tensor:
-    """What follows the first layer's product."""
+    """Layers after the first layer's product."""
     x = x + p[f"{name}.first_bias"]
     i = 0
     while f"{name}.weights.{i}" in p:
@@ -211,7 +211,7 @@ def attended(p: P, unit: str, behaviors: Tensor, query: Tensor) -> Tensor:
 
 
 def din_interests(c: DIN | DICM, p: P, row: Tensor, lists: dict[str, Tensor]) -> list[Tensor]:
-    """Of every pair of fields."""
+    """Interests of every pair of fields."""
     return [
         attended(p, f"units.{i}", lists[behaviors], row[FIELDS.index(target)])
         for i, (behaviors, target) in enumerate(zip(c.behaviors, c.target, strict=True))
@@ -226,7 +226,7 @@ def din(c: DIN, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tenso
 def aggregate(
     name: str, p: P, prefix: str, images: Tensor, ad_image: Tensor | None, ad: Tensor, length: int
 ) -> Tensor:
-    """One sample's behavior images f64[n, W], oldest first → f64[width] (DICM §5.2)."""
+    """Pools an example's behavior images f64[n, W], oldest first → f64[width] (DICM §5.2)."""
     nothing = torch.zeros(images.shape[1], dtype=torch.float64)
     if name == "concat":
         return torch.cat([*reversed(list(images)), *[nothing] * length][:length])
@@ -259,7 +259,7 @@ def dicm(c: DICM, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Ten
 
 
 def gru(p: P, name: str, x: Tensor, state: Tensor, attention: Tensor | None = None) -> Tensor:
-    """One step of paper eq. 2 to 5, and with attention of eq. 16 and 17."""
+    """Step of paper eq. 2 to 5, and with attention of eq. 16 and 17."""
     w, u, b = (p[f"{name}.{part}"].chunk(3, dim=-1) for part in ("inputs", "states", "biases"))
     update = torch.sigmoid(x @ w[0] + state @ u[0] + b[0])
     reset = torch.sigmoid(x @ w[1] + state @ u[1] + b[1])

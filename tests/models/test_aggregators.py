@@ -18,7 +18,7 @@ LENGTHS = (0, 2, 5, 0, 0, 1, 3, 7, 0)
 
 
 def build(name: AggregatorName, *, ad_image: bool = True, widths: tuple[int, ...] = (6, 5)) -> Aggregator:
-    """In float64, no parameter at a special place."""
+    """Builds in float64, with no parameter at a special place."""
     built = aggregator(
         name, image_dim=W, id_dim=K, length=LENGTH, attention=widths, seed=1, ad_image=ad_image
     ).double()
@@ -153,7 +153,7 @@ def test_a_missing_query_or_a_wrong_name_is_told() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 5])
 def test_one_list_that_all_queries_look_at(length: int) -> None:
-    """As in a request: the same as looking at as many lists."""
+    """Shared lists, as in a request, give the same as equal lists."""
     built = build("multi_query_attentive")
     (seen, image, ad) = inputs((length,) * 5)
     own = seen.values[:length].repeat(5, 1)

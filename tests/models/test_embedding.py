@@ -9,7 +9,7 @@ from livectr.models.precision import Precision, precision
 
 
 def plain(model: EmbeddingModel, x: torch.Tensor) -> torch.Tensor:
-    """One row, f32[width] → f32[out]."""
+    """Plain formula for a row f32[width] → f32[out]."""
     network = model.network("images", 3)
     w, b, a = ([p.detach() for p in ps] for ps in (network.weights, network.biases, network.slopes))  # type: ignore[union-attr]
     for i in range(len(model.hidden)):

@@ -66,7 +66,7 @@ def test_any_split_of_the_fields_gives_the_same(config: ModelConfig, ranks: int)
     "columns", [Columns((0, 2), (1,)), Columns((1, 2, 3, 5), ()), Columns((), (0, 1, 2)), Columns((), ())]
 )
 def test_parts_add_up_with_all_gradients(config: ModelConfig, columns: Columns) -> None:
-    """What rows share may be computed apart: DICM's common features."""
+    """Shared features may be computed apart: DICM's common features."""
     inputs = Inputs.of(config)
     others = Columns(
         tuple(f for f in range(len(FIELDS)) if f not in columns.fields),

@@ -46,7 +46,7 @@ def test_sums_of_fields(fields: int, hidden: int, dense: bool) -> None:
 
 
 def test_sums_of_rows_that_want_no_gradient() -> None:
-    """As the servers call it, and a table that is not learned."""
+    """The servers' call, and a table that is not learned."""
     values, weight = random(B, F, 1 + K).detach(), random(F, K, 5)
     field_sums(values, weight, None, None, None).sum().backward()  # type: ignore[no-untyped-call]
     assert values.grad is None and weight.grad is not None

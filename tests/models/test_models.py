@@ -85,7 +85,7 @@ def test_inner_product_is_the_logit() -> None:
 
 
 def test_a_tower_that_says_nothing_has_bounded_gradients() -> None:
-    """Where all outputs are zero, a plain norm would divide by zero."""
+    """A plain norm would divide by zero where all outputs are zero."""
     model = build(CONFIGS["TwoTower"])
     values, dense = (torch.zeros_like(x) for x in inputs(CONFIGS["TwoTower"]))
     values += 1e-6

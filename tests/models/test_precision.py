@@ -73,7 +73,7 @@ def test_each_way_has_a_name() -> None:
 
 
 def test_a_cpu_without_bf16_says_so(tmp_path: Path) -> None:
-    """As on a CPU that has AVX2 alone: kernels are compiled, and oneDNN chooses, without what is newer."""
+    """Emulates a CPU with AVX2 alone: kernels are compiled, and oneDNN chooses, without newer instructions."""
     compiler = tmp_path / "compiler"
     compiler.write_text('#!/bin/sh\nexec c++ "$@" -mno-avx512f\n')
     compiler.chmod(0o755)
@@ -103,7 +103,7 @@ def test_precisions_nest(method: ProductMethod | None) -> None:
 
 @pytest.mark.parametrize("rows", [5, 64])
 def test_layers_have_gradients(rows: int) -> None:
-    """Of a product with and without a bias, lists of vectors too; narrow ones stay fp32."""
+    """Products with and without a bias, lists of vectors too; narrow products stay fp32."""
     weight, x, towards = random(24, 32, seed=1), random(3, rows, 24), random(3, rows, 32, seed=2)
     bias = random(32, seed=3)
     found = []
@@ -175,8 +175,9 @@ def distance(one: Tensor, other: Tensor) -> float:
 @pytest.mark.parametrize("method", [None, *METHODS])
 @pytest.mark.parametrize(("bias", "bound"), [(2.0, EPSILON), (0.0, 2 * EPSILON**0.5)])
 def test_a_step_in_bf16_is_near_one_in_fp32(bias: float, bound: float, method: ProductMethod | None) -> None:
-    """Where a relu is near its kink, one in about 1 / EPSILON passes what the other stops, and gradients
-    are √EPSILON apart; with all relus open they are as near as products are."""
+    """Gradients are √EPSILON apart where relus are near their kink: one in about 1 / EPSILON passes in one
+    precision only. With all relus open they are as near as products are.
+    """
     (logits, grads), (exact, exact_grads) = learn("bf16", bias=bias, method=method), learn("fp32", bias=bias)
     assert distance(logits, exact) < EPSILON
     assert grads.keys() == exact_grads.keys()

@@ -96,7 +96,7 @@ def fused(
     Arrays are f32 or f64, all alike; first derivatives only. Without gradients, lists that are all equal
     (`Ragged.same`) are read from the place of the first.
     """
-    parameters = torch.cat([one.reshape(-1) for one in (*weights, *biases, *slopes)])
+    parameters = torch.cat([tensor.reshape(-1) for tensor in (*weights, *biases, *slopes)])
     widths = tuple(len(slope) for slope in slopes)
     same = seen.same and not torch.is_grad_enabled()
     out: Tensor = _Fused.apply(  # type: ignore[no-untyped-call]
@@ -123,13 +123,13 @@ class _Fused(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(parameters, values, query, offsets)
         ctx.kernel = _kernel(values.shape[1], widths, values.dtype)
-        arrays = (one.detach().numpy() for one in (parameters, values, offsets, query))
+        arrays = (tensor.detach().numpy() for tensor in (parameters, values, offsets, query))
         return torch.from_numpy(ctx.kernel.forward(*arrays, same=same))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         parameters, values, query, offsets = ctx.saved_tensors
-        arrays = (one.detach().numpy() for one in (parameters, values, offsets, query, grad))
+        arrays = (tensor.detach().numpy() for tensor in (parameters, values, offsets, query, grad))
         grad_values, grad_query, grad_parameters = map(torch.from_numpy, ctx.kernel.backward(*arrays))
         return grad_parameters, grad_values, grad_query, None, None, None

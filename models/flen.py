@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
-from livectr.models.layers import MLP, FieldLinear, first_order, first_order_sum, matrix
+from livectr.models.layers import MLP, FieldLinear, first_order, first_order_part, matrix
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 from livectr.models.settings import check_fields
 
@@ -126,9 +126,7 @@ class FLENModel(CTRModel):
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ v W, Σ w, e_m, Σ v ∘ v of each group] f32[B, S]."""
         vectors = values[..., 1:]
-        wide = values[..., 0].sum(dim=1, keepdim=True)
-        if self.linear is not None and dense is not None:
-            wide = wide + first_order_sum(dense, self.linear, columns)
+        wide = first_order_part(values, dense, self.linear, columns)
         deep = self.first(vectors, dense, columns)
         groups = [self._group_vectors(group, vectors, columns) for group in self._members]
         sums = [group.sum(dim=1) for group in groups]

@@ -47,8 +47,8 @@ def reduced(device: torch.device) -> bool:
     """True if products may be float16 here: oneDNN reduces them, and supports float16."""
     if device.type == "cuda":
         return torch.backends.cuda.matmul.fp32_precision == "tf32"  # type: ignore[no-any-return]
-    asked = torch.backends.mkldnn.matmul.fp32_precision == "bf16"  # type: ignore[attr-defined]
-    return asked and bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+    wanted = torch.backends.mkldnn.matmul.fp32_precision == "bf16"  # type: ignore[attr-defined]
+    return wanted and bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
 
 
 class _HalfLinear(torch.autograd.Function):

@@ -72,7 +72,7 @@ class FieldLinear(nn.Module):
         fan_in = len(part.fields) * dim + len(part.dense_names)
 
         def stack(names: Sequence[str], kind: str, *shape: int) -> nn.Parameter:
-            owners = [f"{kind}/{one}" for one in names]
+            owners = [f"{kind}/{owner}" for owner in names]
             return local_stack(part.seed, name, owners, *shape, fan_in=fan_in, fan_out=hidden)
 
         self.weight = stack(part.local, "field", dim, hidden)
@@ -187,6 +187,16 @@ def select(tensor: Tensor, index: Sequence[int]) -> Tensor:
 def first_order_sum(dense: Tensor, linear: Tensor, columns: Columns | None) -> Tensor:
     """First-order sum f32[B, 1] of dense features f32[B, Dd], or their `columns`, with weights f32[Dd]."""
     return (dense @ (linear if columns is None else select(linear, columns.dense))).unsqueeze(1)
+
+
+def first_order_part(
+    values: Tensor, dense: Tensor | None, linear: Tensor | None, columns: Columns | None
+) -> Tensor:
+    """First-order sub-operator Σ w + Σ x u (DES eq. 3) of rows [w | v] f32[B, F_local, 1 + K] → f32[B, 1]."""
+    wide = values[..., 0].sum(dim=1, keepdim=True)
+    if linear is None or dense is None:
+        return wide
+    return wide + first_order_sum(dense, linear, columns)
 
 
 def first_order(part: Part) -> nn.Parameter | None:

@@ -49,8 +49,8 @@ def newest(ragged: Ragged, count: int) -> Tensor:
     kept = (place < count).nonzero().squeeze(1)
     rows, width = len(ends), ragged.values.shape[1]
     flat = ragged.values.new_zeros(rows * count, width)
-    taken = flat.index_copy(0, (at * count + place)[kept], ragged.values.index_select(0, kept))
-    return taken.reshape(rows, count * width)
+    out = flat.index_copy(0, (at * count + place)[kept], ragged.values.index_select(0, kept))
+    return out.reshape(rows, count * width)
 
 
 def content(seen: Gathered, name: str) -> Ragged:

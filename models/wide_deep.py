@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
-from livectr.models.layers import MLP, FieldLinear, first_order, first_order_sum
+from livectr.models.layers import MLP, FieldLinear, first_order, first_order_part
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 
 
@@ -83,9 +83,7 @@ class WideDeepModel(CTRModel):
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ w, Σ v W] f32[B, 1 + H₁]."""
-        wide = values[..., 0].sum(dim=1, keepdim=True)
-        if self.linear is not None and dense is not None:
-            wide = wide + first_order_sum(dense, self.linear, columns)
+        wide = first_order_part(values, dense, self.linear, columns)
         return torch.cat([wide, self.first(values[..., 1:], dense, columns)], dim=1)
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:

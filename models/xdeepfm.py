@@ -31,7 +31,7 @@ from livectr.models.base import (
     SegmentSpec,
     require_gathered,
 )
-from livectr.models.layers import MLP, FieldLinear, first_order, first_order_sum, matrix
+from livectr.models.layers import MLP, FieldLinear, first_order, first_order_part, matrix
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 from livectr.models.products import product
 
@@ -117,16 +117,14 @@ class XDeepFMModel(CTRModel):
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ w, Σ v W] f32[B, 1 + H₁]."""
-        wide = values[..., 0].sum(dim=1, keepdim=True)
-        if self.linear is not None and dense is not None:
-            wide = wide + first_order_sum(dense, self.linear, columns)
+        wide = first_order_part(values, dense, self.linear, columns)
         return torch.cat([wide, self.first(values[..., 1:], dense, columns)], dim=1)
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, 1 + H₁] → logits f32[B]."""
         x_0 = require_gathered(gathered).pooled[..., 1:].transpose(1, 2).contiguous()  # f32[B, K, m]
         x, sums = x_0, []
-        for weight in self.cin:  # one product of B·K rows, in place of B small ones
+        for weight in self.cin:  # a product of B·K rows instead of B small products
             products = (x.unsqueeze(3) * x_0.unsqueeze(2)).flatten(2)
             x = product(products, weight)
             sums.append(x.sum(dim=1))

@@ -66,15 +66,15 @@ class GpuCache:
         if budget_rows < 1:
             raise ConfigError(f"a GPU's budget must be at least 1 row, not {budget_rows}")
         self.tables, self.budget_rows = dict(tables), budget_rows
-        # The device rounds 16-bit values by the bits that the host's tables would take: of seed and name.
+        # The device rounds 16-bit values by the same random bits as the host's tables: of seed and name.
         names = [table.name for table in tables.values()]
         self.device = DeviceTable(layouts.pop(), names, seed=seeds.pop(), target=target)
         self.lock = threading.RLock()
-        #: distinct keys of batches that were on the device, and that were not, so far
+        #: distinct keys of batches so far that were on the device, and that were not
         self.hits = self.misses = 0
-        #: rows that left for room, and those of them that had changed, so far
+        #: evicted rows so far, and evicted rows that had changed
         self.evicted = self.written_back = 0
-        #: rows that came before their batch, so far
+        #: rows so far that were promoted before their batch
         self.prefetched = 0
         self._hosts = list(self.tables.values())
         self._note_uses = note_uses
@@ -110,13 +110,13 @@ class GpuCache:
         self.misses += batch.missing
         notes = [table.tracks if self._note_uses is None else self._note_uses for table in self._hosts]
         if any(notes):
-            asked, of, missing = self.device.distinct(batch)
+            wanted, table_of, missing = self.device.distinct(batch)
         elif batch.missing:
-            asked, of = self.device.missing(batch)
+            wanted, table_of = self.device.missing(batch)
             missing = np.ones(batch.missing, bool)
         else:
             return batch
-        rows = self._fetched(asked, of, missing, notes)
+        rows = self._fetched(wanted, table_of, missing, notes)
         if batch.missing:
             self._make_room(batch.missing)
             self.device.insert(batch, self.device.work.upload("source", rows))
@@ -141,7 +141,7 @@ class GpuCache:
         for number, host in enumerate(self._hosts):
             known[of == number] = host.find(missing[of == number]) != MISSING_ROW
         (chosen,) = np.nonzero(known)
-        # Rows of this step and those already asked for ahead stay.
+        # Rows of this step and rows that are already prefetched stay.
         chosen = chosen[: max(0, self.budget_rows - self.device.used_in(self._step))]
         if not len(chosen):
             return
@@ -317,7 +317,7 @@ class CachedFields:
         counts = np.array(rows, np.int64)
         blocks = int(self._blocks.max(initial=-1)) + 1
         if len(counts) < blocks:
-            raise ValueError(f"fields are in {blocks} blocks, but rows are told of {len(counts)}")
+            raise ValueError(f"fields are in {blocks} blocks, but rows are given for {len(counts)}")
         widths = np.bincount(self._blocks, minlength=len(counts))
         ends = np.cumsum(counts * widths)
         bases = ends - counts * widths

@@ -64,7 +64,7 @@ def _places(levels: list[tuple[int, int]], parents: Array, dense: int) -> Array:
         parent = parents[begin:end]
         eldest = np.searchsorted(parent, parent)
         rank[begin:end] = rank[parent] + 1 + ends - size[begin:end] - (ends - size[begin:end])[eldest]
-    # Children are laid down when their parent's turn comes; those of a dense state at their own.
+    # Children are placed at their parent's turn; children of a dense state at their own.
     turn = np.where(parents >= dense, 2 * rank[parents] + 1, 2 * rank)
     turn[:dense] = -1
     place = np.empty(len(parents), np.int64)

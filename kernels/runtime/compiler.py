@@ -167,10 +167,10 @@ def _identity(compiler: tuple[str, ...]) -> str:
     a shared disk or in an image never gives an illegal instruction.
     """
     file = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
-    told = file.stat()
+    status = file.stat()
     version = _output([*compiler, "--version"])
     macros = _output([*compiler, *HOST_FLAGS, "-dM", "-E", "-x", "c++", os.devnull])
-    return "\0".join((*compiler, str(file), str(told.st_size), str(told.st_mtime_ns), version, macros))
+    return "\0".join((*compiler, str(file), str(status.st_size), str(status.st_mtime_ns), version, macros))
 
 
 def _output(command: list[str]) -> str:

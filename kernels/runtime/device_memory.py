@@ -64,8 +64,8 @@ class Workspace:
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if name not in self._hosts or self._hosts[name].nbytes < flat.nbytes:
             self._hosts[name] = self.device.staging(int(flat.nbytes * GROWTH))
-        elif any(one is self._hosts[name] for one in self._pending):
-            self.synchronize()  # the last copy from it may still run
+        elif any(owner is self._hosts[name] for owner in self._pending):
+            self.synchronize()  # an earlier copy from it may still run
         staged = self._hosts[name]
         staged[: flat.nbytes] = flat
         self._pending.append(staged)

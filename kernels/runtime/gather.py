@@ -64,9 +64,9 @@ def gather_rows(sources: Sequence[Rows], source: I32, row: I32, out: Rows) -> No
         return
     if source.max() >= len(sources):
         raise IndexError(f"source {source.max()} of {len(sources)}")
-    taken = source >= 0
+    used = source >= 0
     lengths = np.array([len(array) for array in sources], np.int64)
-    if (row[taken] < 0).any() or (row[taken] >= lengths[source[taken]]).any():
+    if (row[used] < 0).any() or (row[used] >= lengths[source[used]]).any():
         raise IndexError("a row that is not there")
     starts = np.array([array.ctypes.data for array in sources], np.uint64)
     row_bytes = out.itemsize * out.size // len(out)

@@ -45,7 +45,7 @@ class FieldTables:
             raise ValueError(f"blocks must name a block for each of {len(fields)} fields, not {blocks}")
         self._count = int(self._blocks.max(initial=0)) + 1
         self._shapes: tuple[tuple[int, ...], ...] | None = None
-        # Of forward's results: new pages are cleared by the kernel, which takes a tenth of a forward's time.
+        # Memory of forward's results: the kernel clears new pages, which takes a tenth of a forward's time.
         self._memory = Recycled(keep=1)
         if used:
             self._library = tables[used[0]].library
@@ -157,7 +157,7 @@ class FieldTables:
     ) -> tuple[npt.NDArray[np.int32], Keys, npt.NDArray[np.int64], int]:
         counts = np.array(rows, np.int64)
         if len(counts) < self._count:
-            raise ValueError(f"fields are in {self._count} blocks, but rows are told of {len(counts)}")
+            raise ValueError(f"fields are in {self._count} blocks, but rows are given for {len(counts)}")
         cells = int(counts @ self._widths(len(counts)))
         return (
             contiguous(offsets, np.int32, (cells + 1,)),

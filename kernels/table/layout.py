@@ -83,7 +83,7 @@ class Adam(Optimiser):
         return 2 * dim + 2
 
     def hyper(self, factor: float = 1.0) -> tuple[float, ...]:
-        # 1 - beta is taken in double precision: in single, 1 - 0.999 errs by 5e-5
+        # 1 - beta is computed in double precision: in single, 1 - 0.999 errs by 5e-5
         return (*super().hyper(factor), 1 - self.beta1, 1 - self.beta2)
 
 

@@ -73,7 +73,7 @@ def test_each_way_has_a_name() -> None:
 
 
 def test_a_cpu_without_bf16_says_so(tmp_path: Path) -> None:
-    """Emulates a CPU with AVX2 alone: kernels are compiled, and oneDNN chooses, without newer instructions."""
+    """A CPU with AVX2 alone: kernels are compiled, and oneDNN chooses, without newer instructions."""
     compiler = tmp_path / "compiler"
     compiler.write_text('#!/bin/sh\nexec c++ "$@" -mno-avx512f\n')
     compiler.chmod(0o755)

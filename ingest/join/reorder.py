@@ -30,6 +30,7 @@ from livectr.kernels.stream.clock import (
     LAST,
     LATE,
     NO_TIME,
+    Horizon,
     follow,
     judge,
     new_clock,
@@ -204,9 +205,7 @@ class Topic:
             *(before, times, users),
             max_ahead_ms=ahead,
             max_disorder_ms=disorder,
-            floor=floor if floor > before[0] else FIRST,
-            ended=ended,
-            limit=limit,
+            horizon=Horizon(floor if floor > before[0] else FIRST, ended, limit),
         )
         self._clock, self._doubtful = after, []
         done = 0

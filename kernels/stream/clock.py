@@ -23,6 +23,24 @@ VOICES = 256
 """Maximum of records after a doubtful record that decide about it, so that no more of them ever wait."""
 
 
+class Horizon(NamedTuple):
+    """Knowledge of the other logs and of this log's end.
+
+    Args:
+        floor: a time in ms that other logs have reached.
+        ended: nothing follows for now: decide by the records at hand.
+        limit: with `ended`, no later time in ms is believed.
+    """
+
+    floor: int = FIRST
+    ended: bool = False
+    limit: int = LAST
+
+
+UNKNOWN = Horizon()
+"""Horizon without other logs, in the middle of a log."""
+
+
 class Judged(NamedTuple):
     """Verdicts on the first m of n records.
 
@@ -58,9 +76,7 @@ def judge(
     *,
     max_ahead_ms: int,
     max_disorder_ms: int = 0,
-    floor: int = FIRST,
-    ended: bool = False,
-    limit: int = LAST,
+    horizon: Horizon = UNKNOWN,
 ) -> Judged:
     """Judges the next records by themselves and by the records that follow them.
 
@@ -73,15 +89,14 @@ def judge(
         user: int64[n], keys of users.
         max_ahead_ms: largest step ahead of the log that is believed at once.
         max_disorder_ms: lag of marks behind the greatest time.
-        floor: a time that other logs have reached.
-        ended: nothing follows for now: decide by the records at hand.
-        limit: with `ended`, no later time is believed.
+        horizon: knowledge of the other logs and of this log's end.
     """
     n = len(ts)
     after = state.copy()
     mark, verdict = np.empty(n, np.int64), np.empty(n, np.uint8)
+    horizon_args = horizon.floor, horizon.limit, horizon.ended
     m = _library().clock_judge(
-        after, n, ts, user, max_ahead_ms, max_disorder_ms, floor, limit, ended, mark, verdict
+        after, n, ts, user, max_ahead_ms, max_disorder_ms, *horizon_args, mark, verdict
     )
     return Judged(mark[:m], verdict[:m], after)
 

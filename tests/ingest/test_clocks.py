@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from livectr.ingest.language.streams import Stream, label_join
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.stream.clock import VOICES, judge, new_clock
+from livectr.kernels.stream.clock import VOICES, Horizon, judge, new_clock
 from tests.ingest.joined_logs import TYPES, Log
 from tests.ingest.partition_reader import Reader
 
@@ -128,7 +128,8 @@ def test_eight_wrong_records_in_a_row_move_nothing(users: int, topic: int, row: 
 
 
 def judged(ts: np.ndarray, users: np.ndarray, *, ended: bool = True) -> tuple[list[int], list[int]]:
-    found = judge(new_clock(), ts.astype(np.int64), users.astype(np.int64), max_ahead_ms=60_000, ended=ended)
+    times, horizon = ts.astype(np.int64), Horizon(ended=ended)
+    found = judge(new_clock(), times, users.astype(np.int64), max_ahead_ms=60_000, horizon=horizon)
     return found.mark.tolist(), found.verdict.tolist()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from livectr.ingest.chunks import Chunk, Position
 from livectr.ingest.join.merge import Merge
 from livectr.ingest.language.streams import Stream
-from livectr.kernels.stream.clock import DOUBTED, FIRST, LAST, judge, new_clock
+from livectr.kernels.stream.clock import DOUBTED, FIRST, LAST, Horizon, judge, new_clock
 
 A = Stream("a", key="user", time="ts", columns={"user": "int64", "ts": "int64"})
 B = Stream("b", key="user", time="ts", columns={"user": "int64", "ts": "int64"})
@@ -80,7 +80,8 @@ def by_sort(times: tuple[list[int], list[int]]) -> list[tuple[int, int, int]]:
     for topic, log in enumerate(times):
         kept = [row for row in range(len(log)) if row % 5 != 4]
         users = np.array(kept, np.int64)
-        judged = judge(new_clock(), np.array(log, np.int64)[users], users, max_ahead_ms=60_000, ended=True)
+        own, end = np.array(log, np.int64)[users], Horizon(ended=True)
+        judged = judge(new_clock(), own, users, max_ahead_ms=60_000, horizon=end)
         known = np.flatnonzero(judged.verdict <= DOUBTED).tolist()
         marks, kept = judged.mark[known], [kept[row] for row in known]
         events += [(mark, topic, row, log[row]) for mark, row in zip(marks.tolist(), kept, strict=True)]

@@ -97,7 +97,7 @@ class DCNModel(CTRModel):
         last = self.layers
         deep: Tensor = self.mlp(aggregated[:, : self.hidden]).squeeze(1)
         c = aggregated[:, self.hidden :]
-        d = c[:, last:]  # d[:, l] is d_l; its column 0 is c_L and is not looked at
+        d = c[:, last:]  # d[:, l] is d_l; its column 0 is c_L and is not read
         alpha = 1 + c[:, 0]
         for layer in range(1, last):
             alpha = alpha + alpha * c[:, layer] + d[:, layer]

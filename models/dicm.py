@@ -208,7 +208,7 @@ class ImageLayer(nn.Module):
         self._ad_image = config.ad_image if config.with_ad else None
         self._behaviors = config.behavior_images
         self._ad = config.gathers(part.fields).pooled.index(config.ad) if config.by_id else None
-        self._vector = slice(config.width - config.dim, None)  # behind w, of lr
+        self._vector = slice(config.width - config.dim, None)  # after w, in rows of lr
         self.aggregator = None
         width = config.image_dim * config.with_ad
         if config.with_behaviors:

@@ -56,7 +56,7 @@ class _HalfLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x)
         out = (x @ weight.half()).float()
-        if not torch.isfinite(out.sum()):  # a sum beyond float16: as float32
+        if not torch.isfinite(out.sum()):  # a sum overflows float16: compute in float32
             out = x.float() @ weight
         return out.add_(bias)
 
@@ -72,7 +72,7 @@ def _products(x: Tensor, grad: Tensor) -> Tensor:
     largest = float(grad.abs().max())
     out = grad.new_zeros(x.shape[1], grad.shape[1])
     if not 0 < largest < float("inf"):
-        return out if largest == 0 else x.float().t() @ grad  # not finite: the step tells so
+        return out if largest == 0 else x.float().t() @ grad  # not finite: the step reports it
     scale = 2.0 ** -(torch.frexp(torch.tensor(largest)).exponent.item() + 1)
     for start in range(0, len(x), ROWS):
         part = slice(start, start + ROWS)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 SEED = 20_180_214
 FIRST, SECOND = 32, 84  # channels
-CELL = 16  # pixels of a cell's side whose mean colour is kept
+CELL = 16  # side in pixels of a cell, whose mean colour is a feature
 
 
 class RandomConv(nn.Module):

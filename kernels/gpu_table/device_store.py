@@ -128,9 +128,9 @@ class DeviceStore:
         self.device = target(table_source(layout), KERNELS)
         self.work = Workspace(self.device, MEMBERS)
         self.sizes = Slabs.of(layout)
-        #: closes with `mark`; the number of the running generation of changes
+        #: number of the running generation of changes, which `mark` closes
         self.generation = 1
-        #: rehashes of the index, so far
+        #: number of rehashes of the index so far
         self.rehashes = 0
         self._seeds = self._constant(np.array(seeds, np.uint64))
         self._hyper = self._constant(np.tile(np.array(layout.hyper(), np.float32), len(names)))
@@ -184,7 +184,7 @@ class DeviceStore:
         """Counts as `select` does, with other kernels, or none, after the count."""
         if n == 0:
             return 0
-        groups = self.work.memory("chosen", 8 * (blocks_of(n) + 1))  # not a batch's
+        groups = self.work.memory("chosen", 8 * (blocks_of(n) + 1))  # apart from a batch's groups
         whole = {**plan, "n": n, "blocks": blocks_of(n), "groups": groups}
         self.launch(whole, (f"count_{what}", n), ("group_sums", 1), *more)
         total = self.work.download(groups + 8 * blocks_of(n), (), np.int64)

@@ -163,7 +163,7 @@ class DeviceTable(DeviceStore):
         keys, tables, _, rows = (np.concatenate(column) for column in zip(*parts, strict=True))
         return keys, tables, rows
 
-    # Device memory in and out: queued
+    # Device memory in and out, queued
 
     def find_at(self, keys: int, n: int, rows: int, table: int = 0) -> None:
         """Queues `find` of int64[n] at an address, to uint32[n] at another."""
@@ -309,7 +309,7 @@ class DeviceTable(DeviceStore):
         work.synchronize()
         return keys, tables, changed > 0, floats
 
-    # Inside
+    # Helpers
 
     def _in_order(self, batch: Batch, plan: dict[str, int], *kernels: tuple[str, int]) -> None:
         """Launches kernels that read a batch's occurrences by distinct key."""

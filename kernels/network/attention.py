@@ -21,7 +21,7 @@ Reals = npt.NDArray[Any]
 I64 = npt.NDArray[np.int64]
 
 _TYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
-_FLAGS = ("-ffp-contract=fast",)  # as torch's products: what is rounded depends on the CPU
+_FLAGS = ("-ffp-contract=fast",)  # as torch's products: rounding depends on the CPU
 
 
 class AttentionKernel:

@@ -69,7 +69,7 @@ def place(keys: I64) -> Places:
         raise EqualKeysError(int(order[equal[0]]), int(order[equal[0] + 1]))
     bits = max(1, (2 * len(keys) - 1).bit_length())
     home = (hashes >> np.uint64(64 - bits)).astype(np.int64)
-    # In hash order every key stands at its home or right behind the key before it.
+    # In hash order every key is at its home slot or right behind the key before it.
     steps = np.arange(len(keys))
     at = steps + np.maximum.accumulate(home - steps)
     return Places(order, keys[order], at, 64 - bits, _unused(hashes))

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)  # found here: a fresh fork should do as little as it can
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)  # resolved here: a fresh fork should do little
 
 
 def die_with_parent(number: signal.Signals = signal.SIGTERM) -> Callable[[], None]:

@@ -27,7 +27,7 @@ HOST_FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"),
     *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
 )
-# -default-device: a generic lambda inside a device function is one too.
+# -default-device: a generic lambda inside a device function is a device function too.
 DEVICE_FLAGS = ("-std=c++17", "-fmad=false", "-default-device")
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
@@ -149,7 +149,7 @@ def _compiler() -> list[str]:
     for candidate in wanted:
         try:
             words = shlex.split(candidate)
-        except ValueError:  # an open quotation
+        except ValueError:  # an unclosed quotation
             continue
         if words and shutil.which(words[0]):
             return words

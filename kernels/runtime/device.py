@@ -122,7 +122,7 @@ class EmulatedDevice(Device):
             self._kernels[kernel] = function
 
     def memory(self, nbytes: int) -> Buffer:
-        # Filled with what no kernel should read before it was written.
+        # A pattern that shows reads of unwritten memory.
         array = np.full(nbytes + 256, 0xA5, np.uint8)
         return Buffer(-(-array.ctypes.data // 256) * 256, nbytes, array)
 
@@ -229,7 +229,7 @@ class CudaDevice(Device):
             else:
                 source = np.ascontiguousarray(array)
                 here = self._cupy.asarray(source)
-        return int(here.data.ptr), (here, source)  # a copy may still be under way
+        return int(here.data.ptr), (here, source)  # a copy may still run
 
     def launch(self, kernel: str, blocks: int, plan: int) -> None:
         self.launches += 1

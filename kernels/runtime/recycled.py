@@ -40,7 +40,7 @@ class _Lease:
         self.__array_interface__ = memory.interface
 
     def __del__(self) -> None:
-        # Called wherever the last view goes, a garbage collection inside `Recycled` included: takes no lock.
+        # Runs where the last view is freed, even in a garbage collection inside `Recycled`: it takes no lock.
         self.free.append(self.memory)
 
 

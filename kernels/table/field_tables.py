@@ -37,7 +37,7 @@ class FieldTables:
         layouts = {tables[name].layout.source() for name in used}
         if len(layouts) > 1:
             raise ValueError(f"tables {used} must have one row layout")
-        self.tables = dict(tables)  # of our own: the C++ side points at them
+        self.tables = dict(tables)  # a copy that keeps them alive: the C++ side points at them
         self.fields = tuple(fields)
         self.dim = next(iter(tables.values())).layout.dim if tables else 0
         self._blocks = np.array([0] * len(fields) if blocks is None else blocks, np.int32)

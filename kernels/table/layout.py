@@ -121,7 +121,7 @@ class Adaptive(Optimiser):
         l2: regularisation, at least 0.
     """
 
-    HYPERS: ClassVar[int] = 6  # of a base at most; l2 comes after so many
+    HYPERS: ClassVar[int] = 6  # maximum of a base; l2 comes after them
 
     base: Optimiser
     l2: float

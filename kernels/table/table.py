@@ -56,7 +56,7 @@ class DynamicTable(Tracked, Admission):
         self.name = name
         self.seed = seed
         self.library = table_library(layout)
-        #: how often `set_rate` changed `hyper`
+        #: number of times that `set_rate` changed `hyper`
         self.rate_changes = 0
         self._factors = dict.fromkeys((segment.name for segment in layout.segments), 1.0)
         hyper = self.hyper()

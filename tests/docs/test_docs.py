@@ -20,6 +20,7 @@ from prometheus_client import REGISTRY
 
 import bench.page
 import bench.scaling_page
+import livectr.evaluation
 import livectr.ingest.metrics
 import livectr.ingest.operators
 import livectr.serving.metrics
@@ -174,3 +175,11 @@ def test_every_path_that_a_page_names_exists() -> None:
         if not (ROOT / path.rstrip(".-")).exists()
     ]
     assert not missing, missing
+
+
+def test_every_public_name_is_in_the_api_reference() -> None:
+    page = (ROOT / "docs" / "api.md").read_text()
+    names = {f"livectr.{name}" for name in livectr.__all__}
+    names |= {f"livectr.evaluation.{name}" for name in livectr.evaluation.__all__}
+    names -= {"livectr.__version__", "livectr.evaluation", "livectr.models", "livectr.ops"}
+    assert not {name for name in names if f"::: {name}\n" not in page}

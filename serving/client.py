@@ -3,7 +3,7 @@
     with RankClient("127.0.0.1:50051") as client:
         response = client.rank({"user_id": 7}, {"ad_id": [1, 2, 3]}, bids=[1.0, 0.5, 2.0])
 
-The server says which columns it needs and of which types (`describe`), so that values are packed accordingly.
+The client reads the types of the columns from the server (`describe`) and packs values accordingly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from livectr.protos import livectr_pb2_grpc as rpc
 Stub = TypeVar("Stub")
 
 Content = Mapping[str, Mapping[int, npt.ArrayLike]]
-"""Name of a content → id → raw features, as many numbers as `describe` says."""
+"""Content name → id → raw features f[width]; `describe` names the width."""
 
 _FIELDS = {
     "int64": "ints",
@@ -36,7 +36,12 @@ _FIELDS = {
 
 
 class _Client(Generic[Stub]):
-    """A channel to one server. timeout_s: the deadline of every call."""
+    """Channel to a server.
+
+    Args:
+        address: HOST:PORT.
+        timeout_s: deadline of every call, in seconds.
+    """
 
     def __init__(self, address: str, timeout_s: float = 5.0) -> None:
         self._timeout_s = timeout_s
@@ -51,7 +56,11 @@ class _Client(Generic[Stub]):
         self._dtypes: dict[str, str] | None = None
 
     def describe(self) -> Any:
-        """DescribeResponse: role, model, version, the columns that a request holds. Raises grpc.RpcError."""
+        """DescribeResponse: role, model, version, columns of a request.
+
+        Raises:
+            grpc.RpcError: the server does not answer in time.
+        """
         return self._model.Describe(pb.DescribeRequest(), timeout=self._timeout_s)
 
     def close(self) -> None:
@@ -72,7 +81,7 @@ class _Client(Generic[Stub]):
 
 
 class RankClient(_Client[Any]):
-    """Asks a rank server."""
+    """Client of a rank server."""
 
     def __init__(self, address: str, timeout_s: float = 5.0) -> None:
         super().__init__(address, timeout_s)
@@ -87,10 +96,17 @@ class RankClient(_Client[Any]):
         content: Content | None = None,
         request_id: str = "",
     ) -> Any:
-        """RankResponse for one context (a value per column) and n candidates (n values per column).
+        """Score n candidates in a context; RankResponse.
 
-        content: raw features of images or texts that may be too new for the server, by name and id.
-        Raises grpc.RpcError; INVALID_ARGUMENT names the field that is wrong.
+        Args:
+            context: column → value.
+            candidates: column → n values.
+            bids: n values; empty: every bid is 1.
+            content: inline content: raw features of images or texts that may be too new for the server.
+            request_id: comes back in the response.
+
+        Raises:
+            grpc.RpcError: INVALID_ARGUMENT names the wrong field.
         """
         request = pb.RankRequest(
             request_id=request_id,
@@ -103,7 +119,7 @@ class RankClient(_Client[Any]):
 
 
 class PreRankClient(_Client[Any]):
-    """Asks a pre-rank server."""
+    """Client of a pre-rank server."""
 
     def __init__(self, address: str, timeout_s: float = 5.0) -> None:
         super().__init__(address, timeout_s)
@@ -118,10 +134,17 @@ class PreRankClient(_Client[Any]):
         content: Content | None = None,
         request_id: str = "",
     ) -> Any:
-        """PreRankResponse: the best `top_k` of the candidates' ids, or of the whole catalogue (None).
+        """Select the best `top_k` candidates; PreRankResponse.
 
-        content: as in `RankClient.rank`.
-        Raises grpc.RpcError; INVALID_ARGUMENT names the field that is wrong.
+        Args:
+            context: column → value.
+            candidates: ids or names of items; None: the whole catalogue.
+            top_k: number of items to return.
+            content: inline content, as in `RankClient.rank`.
+            request_id: comes back in the response.
+
+        Raises:
+            grpc.RpcError: INVALID_ARGUMENT names the wrong field.
         """
         request = pb.PreRankRequest(
             request_id=request_id,
@@ -138,7 +161,7 @@ class PreRankClient(_Client[Any]):
 
 
 def content_of(content: Content | None) -> list[Any]:
-    """ContentFeatures messages of raw features, which become float16."""
+    """ContentFeatures messages of raw features, converted to float16."""
     return [
         pb.ContentFeatures(name=name, ids=list(rows), features=np.array(list(rows.values()), "<f2").tobytes())
         for name, rows in (content or {}).items()
@@ -146,9 +169,13 @@ def content_of(content: Content | None) -> list[Any]:
 
 
 def column_of(name: str, values: Sequence[Any], dtype: str | None = None) -> Any:
-    """A Column message of one value per row; without a dtype the values say what they are.
+    """Column message with a value for each row.
 
-    Raises TypeError when they do not.
+    Args:
+        dtype: type of the column; None: inferred from the first value.
+
+    Raises:
+        TypeError: no column holds values of this type.
     """
     column = pb.Column(name=name)
     flat: Any = values

@@ -1,7 +1,7 @@
-"""Deadlines of calls as instants of time.monotonic(), and limits of what a call may wait for.
+"""Deadlines of calls as instants of time.monotonic(), and the cap on every wait.
 
-gRPC tells a call without a deadline as one that is 292 years away: more than a condition variable can wait
-for. A client may also name any number of seconds. So no wait is longer than `LONGEST_WAIT_S`.
+gRPC reports a call without a deadline as a call that ends in 292 years, longer than a condition variable can
+wait. A client may also name any number of seconds. So no wait is longer than `LONGEST_WAIT_S`.
 """
 
 from __future__ import annotations
@@ -9,21 +9,23 @@ from __future__ import annotations
 import time
 
 LONGEST_WAIT_S = 60.0
-"""Longest wait for anything, whatever a client's deadline says."""
+"""Cap on every wait, whatever the client's deadline."""
 _NO_DEADLINE_S = 365 * 86_400.0
-"""A call with more time left than this has no deadline."""
+"""Calls with more time left than this have no deadline."""
 
 
 def deadline_of(left_s: float | None) -> float | None:
-    """The deadline of a call with so many seconds left, as gRPC says; None: it has none."""
+    """Convert gRPC's remaining seconds of a call into a deadline; None: the call has none."""
     return time.monotonic() + left_s if left_s is not None and left_s < _NO_DEADLINE_S else None
 
 
 def end_of_wait(deadline: float | None, otherwise_s: float = LONGEST_WAIT_S) -> float:
-    """The instant until which a call may wait: at most its deadline, and at most LONGEST_WAIT_S from now.
+    """Instant until which a call may wait: its deadline, at most LONGEST_WAIT_S from now.
 
-    otherwise_s: seconds that a call without deadline may wait.
+    Args:
+        deadline: instant of time.monotonic(); None: no deadline.
+        otherwise_s: longest wait in seconds of a call without a deadline.
     """
     now = time.monotonic()
-    wanted = now + otherwise_s if deadline is None else deadline
-    return min(wanted, now + LONGEST_WAIT_S)
+    latest = now + otherwise_s if deadline is None else deadline
+    return min(latest, now + LONGEST_WAIT_S)

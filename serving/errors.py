@@ -1,14 +1,14 @@
-"""Why a request is not answered, and the gRPC status that says so.
+"""Errors that a client receives instead of an answer, each with its gRPC status.
 
     AnswerError
      ├─ RequestError       INVALID_ARGUMENT    the message names the field
      ├─ NotReadyError      UNAVAILABLE         no version has been published yet
      ├─ RefusedError       UNAVAILABLE         Redis refuses what the request needs
-     ├─ OverloadError      RESOURCE_EXHAUSTED  shed: no place to compute or to wait
-     ├─ DeadlineError      DEADLINE_EXCEEDED   the deadline passed first
-     └─ CancelledError     CANCELLED           the client does not wait for the answer any more
+     ├─ OverloadError      RESOURCE_EXHAUSTED  load shedding: no place to compute or to wait
+     ├─ DeadlineError      DEADLINE_EXCEEDED   the deadline passed before the answer
+     └─ CancelledError     CANCELLED           the client no longer waits
 
-These are answers to clients, not failures of the server, so they stay inside `serving`.
+They are replies to clients, not failures of the server, so they stay inside `serving`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from typing import ClassVar
 import grpc
 
 _MOST_CHARACTERS = 400
-"""Of a text: it travels in a header, percent-encoded, and clients take headers of 8 KB."""
+"""Longest message: it is sent percent-encoded in a header, and clients accept headers of 8 KB."""
 _MOST_OF_FIELD = 100
+"""Longest name of a field within a message."""
 
 
 class AnswerError(Exception):
-    """Root of what a client is told instead of an answer."""
+    """Base class; `status` is the gRPC status that the client receives."""
 
     status: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNKNOWN
 
@@ -34,7 +35,12 @@ class AnswerError(Exception):
 
 
 class RequestError(AnswerError):
-    """A request that cannot be understood; `field` is the first thing wrong in it."""
+    """Invalid request.
+
+    Args:
+        field: name of the first wrong field.
+        problem: rest of the sentence.
+    """
 
     status = grpc.StatusCode.INVALID_ARGUMENT
 
@@ -44,38 +50,38 @@ class RequestError(AnswerError):
 
 
 class NotReadyError(AnswerError):
-    """Nothing has been published that this server could answer from."""
+    """No version has been published that this server can serve."""
 
     status = grpc.StatusCode.UNAVAILABLE
 
 
 class RefusedError(AnswerError):
-    """Redis answers, but not to this server: asking again will not help before somebody changes something."""
+    """Redis refuses the request; a retry fails until an operator changes Redis or its users."""
 
     status = grpc.StatusCode.UNAVAILABLE
 
 
 class OverloadError(AnswerError):
-    """The server has no place for the request."""
+    """Admission refused the request: the server is full."""
 
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 class DeadlineError(AnswerError):
-    """The request's deadline passed before it was answered."""
+    """Deadline of the request passed before the answer."""
 
     status = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 class CancelledError(AnswerError):
-    """The client cancelled its request, or its connection broke."""
+    """Client cancelled its request, or its connection broke."""
 
     status = grpc.StatusCode.CANCELLED
 
 
 @contextmanager
 def foreign_values() -> Iterator[None]:
-    """Raises RefusedError for a value of Redis that does not decode, as one that another program wrote."""
+    """Turn a ValueError of decoding into RefusedError: another program wrote the value."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Limits of one request, so that its memory and time are bounded by its bytes on the wire."""
+"""Limits of one request: its memory and time are bounded by its bytes on the wire."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Protocol
 from livectr.ingest.limits import FeatureLimits
 
 _POOL_BYTES = 16
-"""Of a pool, for each value that a request may give."""
+"""Pool bytes of extraction for each allowed value of a request."""
 _READ = 64
-"""Bytes and values of the context that candidates may read, for each value that a request may give."""
+"""Bytes and values of the context that candidates may read, for each allowed value of a request."""
 _PAIRS = 8
-"""Pairs of a candidate and a vector of the context that a model may look at, likewise."""
+"""Pairs of a candidate and a context vector that a model may read, for each allowed value of a request."""
 
 
 class _Options(Protocol):
@@ -30,13 +30,14 @@ class _Options(Protocol):
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """What one request may hold; the settings `max_…` of the same names.
+    """Upper bounds of one request; the settings `max_…` of the same names.
 
-    candidates    candidates
-    list          values of one list
-    string_bytes  bytes of one string
-    top_k         items that a pre-rank request may ask for
-    values        values of list features, over all candidates
+    Args:
+        candidates: candidates of a request.
+        list: values of one list.
+        string_bytes: bytes of one string.
+        top_k: items that a pre-rank request may ask for.
+        values: values of list features, over all candidates.
     """
 
     candidates: int = 10_000
@@ -47,7 +48,7 @@ class RequestLimits:
 
     @staticmethod
     def of(options: _Options) -> RequestLimits:
-        """Those of a server."""
+        """Read the limits from a server's settings."""
         return RequestLimits(
             options.max_candidates,
             options.max_list,
@@ -63,7 +64,7 @@ class RequestLimits:
 
     @property
     def pairs(self) -> int:
-        """Vectors of shared lists times candidates."""
+        """Limit of the vectors of a shared list times candidates."""
         return _PAIRS * self.values
 
 

@@ -1,4 +1,4 @@
-"""The metrics of a server (Prometheus, prefix `livectr_`), and the histogram of freshness.
+"""Prometheus metrics of a server (prefix `livectr_`), and the freshness histogram.
 
 They are declared once per process; `start` opens the endpoint.
 """
@@ -21,16 +21,16 @@ _REQUEST_BOUNDS_S = (
 
 SERVED_VERSION = Gauge("livectr_served_version", "Version that answers requests", ["role"])
 SERVED_AGE = Gauge("livectr_served_version_age_seconds", "Time since that version was published", ["role"])
-STALE = Gauge("livectr_version_stale", "1 while Redis cannot be asked or holds another pipeline", ["role"])
+STALE = Gauge("livectr_version_stale", "1 while Redis cannot be read or holds another pipeline", ["role"])
 HEALTH_ISSUE = Gauge(
     "livectr_serving_degraded",
-    "1 while what is served is not known to be whole in Redis, by the kind of trouble",
+    "1 while the served version may be incomplete in Redis, by kind of issue",
     ["role", "kind"],
 )
 RISKY_POLICY = Gauge("livectr_redis_risky_policy", "1 while Redis may evict published rows")
 CHECKS_FAILED = Counter(
     "livectr_serving_checks_failed",
-    "Looks for a newer version that failed, by what the error means",
+    "Checks for a newer version that failed, by the meaning of the error",
     ["role", "outcome"],
 )
 SWAP_SECONDS = Histogram("livectr_version_swap_seconds", "From the notice of a version to its swap", ["role"])
@@ -41,7 +41,7 @@ REQUESTS = Counter("livectr_requests_total", "Requests by their gRPC status", ["
 SHED = Counter("livectr_shed_requests_total", "Requests refused because the server was full", ["role"])
 DEGRADED = Counter(
     "livectr_degraded_requests_total",
-    "Requests answered while Redis could not be asked, or was not known to be whole",
+    "Requests answered while Redis could not be read or may have lost keys",
     ["role"],
 )
 RETRIED = Counter(
@@ -50,10 +50,10 @@ RETRIED = Counter(
 CANDIDATES = Counter("livectr_candidates_total", "Candidates scored", ["role"])
 NEARCACHE_ROWS = Gauge("livectr_nearcache_rows", "Embedding rows held in the server")
 NEARCACHE_HITS = Counter("livectr_nearcache_hits_total", "Rows found in the near-cache")
-NEARCACHE_MISSES = Counter("livectr_nearcache_misses_total", "Rows asked from Redis")
-CONTENT_VECTORS = Gauge("livectr_content_vectors", "Published vectors of content that are held", ["content"])
+NEARCACHE_MISSES = Counter("livectr_nearcache_misses_total", "Rows read from Redis")
+CONTENT_VECTORS = Gauge("livectr_content_vectors", "Published content vectors in memory", ["content"])
 COLD_VECTORS = Gauge(
-    "livectr_cold_content_vectors", "Vectors held of content without a published one", ["content"]
+    "livectr_cold_content_vectors", "Vectors in memory of content without a published vector", ["content"]
 )
 COLD_CONTENT = Counter(
     "livectr_cold_content",
@@ -65,9 +65,9 @@ COLD_CONTENT = Counter(
 class Freshness(Collector):
     """Histogram of event-to-servable delays, observed a whole version at a time.
 
-    A version carries the event times of thousands of examples as counts per bin; one NumPy pass adds them,
-    where prometheus_client's own histogram would take one call for each example. The buckets are 2^(1/4)
-    apart, so that a quantile read from them errs by at most 19 %.
+    A version carries the event times of thousands of examples as counts per bin. One NumPy pass adds them;
+    the histogram of prometheus_client would need a call for each example. Buckets are 2^(1/4) apart, so a
+    quantile errs by at most 19 %.
     """
 
     bounds_s: npt.NDArray[np.float64] = np.round(0.05 * 2.0 ** (np.arange(53) / 4), 4)  # 50 ms … 410 s
@@ -78,14 +78,19 @@ class Freshness(Collector):
         self._sum_s = 0.0
 
     def observe(self, delay_s: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> None:
-        """Adds counts[i] examples with delay_s[i] seconds each."""
+        """Add counts[i] examples of delay_s[i] seconds each.
+
+        Args:
+            delay_s: f64[n], seconds.
+            counts: i64[n].
+        """
         bucket = np.searchsorted(self.bounds_s, delay_s, side="left")
         with self._lock:
             np.add.at(self._counts, bucket, counts)
             self._sum_s += float(delay_s @ counts)
 
     def quantile(self, q: float) -> float:
-        """Upper bound, in seconds, of the bucket that holds quantile q; NaN when nothing was observed."""
+        """Upper bound in seconds of the bucket that holds quantile q; NaN without observations."""
         with self._lock:
             rising = np.cumsum(self._counts)
         if rising[-1] == 0:
@@ -99,7 +104,7 @@ class Freshness(Collector):
         buckets = [(str(bound), float(n)) for bound, n in zip(self.bounds_s, rising[:-1], strict=True)]
         yield HistogramMetricFamily(
             "livectr_freshness_seconds",
-            "From an example's event to the moment a server answers from what it taught",
+            "Time from an event to the moment a server answers with the version that learned it",
             buckets=[*buckets, ("+Inf", float(rising[-1]))],
             sum_value=total_s,
         )
@@ -110,9 +115,10 @@ REGISTRY.register(FRESHNESS)
 
 
 def start(port: int, address: str) -> None:
-    """Opens the metrics endpoint on `port` of `address`; 0: no endpoint.
+    """Open the metrics endpoint on `port` of `address`; port 0: no endpoint.
 
-    Raises OSError when the port is taken, or the address is not this machine's.
+    Raises:
+        OSError: the port is taken, or the address is not this machine's.
     """
     if port:
         start_http_server(port, address)

@@ -14,31 +14,33 @@ _LARGEST_MESSAGE = 1 << 30
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """How a rank or pre-rank server runs.
+    """Settings of a rank or pre-rank server.
 
-    content          folders of raw features of the pipeline's content, "images=DIR,texts=DIR2", from which
-                     ids without a published vector are embedded; None: only from what requests bring
-    redis            URL of the Redis server that the trainer publishes to
-    listen           HOST:PORT; port 0 takes a free one, which the line "… ready on …" names
-    namespace        prefix of the Redis keys, as the trainer's
-    workers          processes that share the port (SO_REUSEPORT); more than one needs `pipeline_file`
-    pipeline_file    the pipeline's file, from which worker processes load it
-    metrics_port     Prometheus endpoint, 0: none; worker i takes metrics_port + i
-    metrics_listen   address of that endpoint
-    max_active       requests computing at once; max_waiting: requests waiting for their turn; more are shed
-    max_active_bytes  bytes of all requests that compute or wait; more are shed
-    max_wait_s       longest wait of a request without a deadline; no request waits longer than a minute
-    max_candidates   candidates of one request
-    max_message_bytes  bytes of one request, at most 1 GiB
-    max_list         values of one list of a request
-    max_string_bytes  bytes of one string of a request
-    max_top_k        items that a pre-rank request may ask for
-    max_values       values of list features of one request, over all candidates
-    nearcache_rows   embedding rows held in memory, over all tables
-    lookup_ttl_s    how long a look-up row (user, ad) is used before it is asked again
-    lost_grace_s     how long the server stays SERVING, its replies marked degraded, while the served version
-                     is not known to be whole in Redis
-    grace_s          time for requests under way when the server is told to stop
+    Args:
+        redis: URL of the Redis server that the trainer publishes to.
+        listen: HOST:PORT; port 0 takes a free port, which the line "… ready on …" names.
+        namespace: prefix of the Redis keys, equal to the trainer's.
+        workers: processes that share the port (SO_REUSEPORT); more than 1 needs `pipeline_file`.
+        pipeline_file: file from which worker processes load the pipeline.
+        metrics_port: Prometheus endpoint, 0: none; worker i takes metrics_port + i.
+        metrics_listen: address of that endpoint.
+        max_active: requests that compute at once.
+        max_waiting: requests that wait for a place; more are shed.
+        max_active_bytes: bytes of all requests that compute or wait; more are shed.
+        max_wait_s: longest wait of a request without a deadline; no request waits longer than a minute.
+        max_candidates: candidates of one request.
+        max_message_bytes: bytes of one request, at most 1 GiB.
+        max_list: values of one list of a request.
+        max_string_bytes: bytes of one string of a request.
+        max_top_k: items that a pre-rank request may ask for.
+        max_values: values of list features of one request, over all candidates.
+        nearcache_rows: embedding rows held in memory, over all tables.
+        lookup_ttl_s: seconds for which a look-up row (user, ad) is used before it is read again.
+        lost_grace_s: seconds for which the server stays SERVING, with replies marked degraded, while rows of
+            the served version may be missing in Redis.
+        grace_s: seconds that requests have to end when the server is told to stop.
+        content: folders of raw features of the pipeline's content, "images=DIR,texts=DIR2"; ids without a
+            published vector are embedded from them. None: only from the inline content of requests.
     """
 
     redis: str

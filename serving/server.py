@@ -1,7 +1,7 @@
-"""The gRPC server around a model: transport, status codes, admission, health, reflection.
+"""gRPC server around a model: transport, status codes, admission, health, reflection.
 
-Handlers take the raw bytes and parse them themselves: a malformed message would otherwise be gRPC's INTERNAL,
-which blames the server. The synchronous server with a thread pool costs half the CPU of the asyncio one.
+Handlers parse the raw bytes themselves: gRPC would answer a malformed message with INTERNAL, which blames the
+server. The synchronous server with a thread pool needs half the CPU of the asyncio server.
 """
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ log = logging.getLogger(__name__)
 
 Req = TypeVar("Req", bound=Message)
 
-_NAMED_BYTES = 64 << 10
-"""Beyond the limit of a message: one that is not larger is refused by a handler, whose message says why."""
+_MARGIN_BYTES = 64 << 10
+"""Bytes above the limit that gRPC still accepts, so that the handler can refuse the message with a reason."""
 _SPARE_THREADS = 8
-"""Threads beyond those that compute or wait: they refuse what is too much, and answer health checks."""
+"""Threads besides those that compute or wait: they shed load and answer health checks."""
 
 
 @dataclass(frozen=True)
 class Method(Generic[Req]):
-    """One unary method: `/livectr.v1.<service>/<name>`.
+    """Unary method `/livectr.v1.<service>/<name>`.
 
-    handle: answers one parsed request; its second argument, the deadline, is an instant of time.monotonic().
-    admitted: counts against the places of admission, and in the request metrics.
+    Args:
+        request: class of the request message.
+        handle: answers a parsed request; its second argument is the deadline, an instant of time.monotonic().
+        admitted: whether calls take a place of admission and count in the request metrics.
     """
 
     service: str
@@ -50,9 +52,18 @@ class Method(Generic[Req]):
 
 
 class Server:
-    """A gRPC server of one role. `host:port` of `listen`; port 0 picks a free one.
+    """gRPC server of a role.
 
-    Raises ConfigError when it cannot listen there.
+    Args:
+        role: "rank" or "prerank"; label of metrics.
+        listen: HOST:PORT; port 0 takes a free port.
+        methods: unary methods, of one or several services.
+        admission: bounded queue of the admitted methods.
+        max_message_bytes: largest request.
+        reuse_port: share the port with other processes (SO_REUSEPORT).
+
+    Raises:
+        ConfigError: the address cannot be listened on.
     """
 
     def __init__(
@@ -68,20 +79,9 @@ class Server:
         self.role = role
         self._admission = admission
         self._max_message_bytes = max_message_bytes
-        pool = ThreadPoolExecutor(
-            admission.max_active + admission.max_waiting + _SPARE_THREADS, thread_name_prefix=f"{role}-rpc"
-        )
-        self._server = grpc.server(
-            pool,
-            options=[
-                ("grpc.so_reuseport", int(reuse_port)),
-                # The handler names what is too large; gRPC itself cuts off what nobody should even receive.
-                ("grpc.max_receive_message_length", max_message_bytes + _NAMED_BYTES),
-                # gRPC knows the size of a compressed message only when it lies unpacked in memory.
-                ("grpc.compression_enabled_algorithms_bitset", 1 << grpc.Compression.NoCompression),
-                ("grpc.max_send_message_length", -1),
-            ],
-        )
+        threads = admission.max_active + admission.max_waiting + _SPARE_THREADS
+        pool = ThreadPoolExecutor(threads, thread_name_prefix=f"{role}-rpc")
+        self._server = grpc.server(pool, options=_channel_options(max_message_bytes, reuse_port))
         self._services = sorted({method.service for method in methods})
         for service in self._services:
             handlers = {m.name: self._unary(m) for m in methods if m.service == service}
@@ -103,13 +103,13 @@ class Server:
         self._server.start()
 
     def set_ready(self, ready: bool) -> None:
-        """Says over the health service whether requests can be answered."""
+        """Set the health service of all methods to SERVING or NOT_SERVING."""
         status = health_pb2.HealthCheckResponse
         for service in ("", *self._services):
             self._health.set(service, status.SERVING if ready else status.NOT_SERVING)
 
     def stop(self, grace_s: float) -> None:
-        """Takes no new requests; those under way have `grace_s` to end. Returns when they have."""
+        """Refuse new requests and wait until running requests end, at most `grace_s` seconds."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait()
 
@@ -149,6 +149,17 @@ class Server:
             with self._admission.place(deadline, len(raw), context.is_active):
                 answer = method.handle(_parse(method.request, raw), deadline)
         return cast(bytes, answer.SerializeToString())
+
+
+def _channel_options(max_message_bytes: int, reuse_port: bool) -> list[tuple[str, int]]:
+    return [
+        ("grpc.so_reuseport", int(reuse_port)),
+        # The handler names the size that is too large; gRPC itself cuts off far larger messages.
+        ("grpc.max_receive_message_length", max_message_bytes + _MARGIN_BYTES),
+        # gRPC knows the size of a compressed message only once it lies unpacked in memory.
+        ("grpc.compression_enabled_algorithms_bitset", 1 << grpc.Compression.NoCompression),
+        ("grpc.max_send_message_length", -1),
+    ]
 
 
 def _parse(kind: type[Req], raw: bytes) -> Req:

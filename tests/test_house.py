@@ -29,7 +29,7 @@ ORDER = {
     "decode sources join materialized common_features content",
     "trainer": "telemetry step_settings warm_parts options configs process groups feature_parts comm "
     "placement content tables des checkpoint publish stream quality commits run",
-    "serving": "client errors deadlines limits options metrics version request score server app",
+    "serving": "client errors deadlines limits options metrics version request score server workers app",
 }
 """Rooms and files of a folder; each imports from itself and from those to its left."""
 

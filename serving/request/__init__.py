@@ -1,1 +1,1 @@
-"""A request: limits, admission, columns, look-up rows, features."""
+"""Request: admission, then the stages parse → enrich → extract."""

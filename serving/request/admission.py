@@ -1,9 +1,9 @@
-"""Admission of requests: how many compute, how many may wait, for how long, and how many bytes they hold.
+"""Admission control: bounds on the requests that compute, that wait, and on their bytes.
 
-An overloaded server that queues without bound answers nobody in time. Here at most `max_active` requests
-compute, at most `max_waiting` wait for a place, each no longer than its own deadline allows; everything
-beyond is refused at once, so that the client can try elsewhere while its deadline still has room. What a
-request takes is bounded by its bytes, so a bound of the bytes of all of them bounds the server's memory.
+An overloaded server with an unbounded queue answers nobody in time. Here at most `max_active` requests
+compute and at most `max_waiting` wait, none longer than its own deadline. Load shedding refuses the rest at
+once, so that a client can try another server before its deadline. The memory of a request is bounded by its
+bytes, so the bound on the sum of the bytes bounds the server's memory.
 """
 
 from __future__ import annotations
@@ -16,16 +16,21 @@ from contextlib import contextmanager
 from livectr.serving.deadlines import LONGEST_WAIT_S, end_of_wait
 from livectr.serving.errors import CancelledError, DeadlineError, OverloadError
 
-_LOOK_S = 0.1
-"""A request that waits looks so often for its client, which may have gone."""
+_CLIENT_CHECK_S = 0.1
+"""Interval in seconds at which a waiting request checks that its client is still connected."""
 
 
 class Admission:
-    """A bounded number of places and a bounded queue before them.
+    """Bounded number of places with a bounded queue in front.
 
-    max_active: requests computing at once. max_waiting: requests waiting for a place (0: nobody waits).
-    max_wait_s: the longest wait of a request that carries no deadline; that of others is LONGEST_WAIT_S.
-    max_bytes: of all requests that compute or wait.
+    Args:
+        max_active: requests that compute at once.
+        max_waiting: requests that wait for a place; 0: no request waits.
+        max_wait_s: longest wait in seconds of a request without a deadline; of others it is LONGEST_WAIT_S.
+        max_bytes: bytes of all requests that compute or wait.
+
+    Raises:
+        ValueError: no place, or a negative queue.
     """
 
     def __init__(
@@ -44,12 +49,12 @@ class Admission:
 
     @property
     def active(self) -> int:
-        """Requests computing."""
+        """Requests that compute."""
         return self._active
 
     @property
     def waiting(self) -> int:
-        """Requests waiting for a place."""
+        """Requests that wait for a place."""
         return self._waiting
 
     @property
@@ -59,16 +64,21 @@ class Admission:
 
     @contextmanager
     def place(
-        self, deadline: float | None, size: int = 0, here: Callable[[], bool] = lambda: True
+        self, deadline: float | None, size: int = 0, is_active: Callable[[], bool] = lambda: True
     ) -> Iterator[None]:
-        """Holds a place. `deadline` is an instant of time.monotonic(), None: no deadline. size: bytes of the
-        request. here: says whether the client still wants the answer.
+        """Hold a place while the request computes; wait for a place if necessary.
 
-        Raises OverloadError at once when the queue is full or the bytes are too many, or when a request has
-        waited as long as it may; DeadlineError when the deadline passes first, CancelledError when the client
-        goes.
+        Args:
+            deadline: instant of time.monotonic(); None: no deadline.
+            size: bytes of the request.
+            is_active: tells whether the client still waits for the answer.
+
+        Raises:
+            OverloadError: at once for a full queue or too many bytes; after the longest wait.
+            DeadlineError: the deadline passed before a place was free.
+            CancelledError: the client went.
         """
-        self._enter(deadline, size, here)
+        self._enter(deadline, size, is_active)
         try:
             yield
         finally:
@@ -77,7 +87,7 @@ class Admission:
                 self._bytes -= size
                 self._freed.notify()
 
-    def _enter(self, deadline: float | None, size: int, here: Callable[[], bool]) -> None:
+    def _enter(self, deadline: float | None, size: int, is_active: Callable[[], bool]) -> None:
         with self._freed:
             if deadline is not None and deadline <= time.monotonic():
                 raise DeadlineError("the deadline had passed when the request arrived")
@@ -86,7 +96,7 @@ class Admission:
                     f"requests of {self._bytes} bytes are computing or waiting; with the {size} of this one "
                     f"they would be more than max_active_bytes, {self._max_bytes}"
                 )
-            # Whoever waits goes first: a newcomer takes a free place only when nobody is waiting for it.
+            # First come, first served: a new request takes a free place only when no request waits for it.
             if self._active < self.max_active and self._waiting == 0:
                 self._active += 1
                 self._bytes += size
@@ -96,18 +106,18 @@ class Admission:
             self._waiting += 1
             self._bytes += size
             try:
-                self._wait(deadline, here)
+                self._wait(deadline, is_active)
                 self._active += 1
             except BaseException:
                 self._bytes -= size
-                # The notification that woke this one may have been meant for another.
+                # The notification may have been meant for another waiting request: pass it on.
                 self._freed.notify()
                 raise
             finally:
                 self._waiting -= 1
 
-    def _wait(self, deadline: float | None, here: Callable[[], bool]) -> None:
-        """Returns when there is a place, with the lock held."""
+    def _wait(self, deadline: float | None, is_active: Callable[[], bool]) -> None:
+        """Wait for a free place; the caller holds the lock."""
         limit = end_of_wait(deadline, self._max_wait_s)
         while self._active >= self.max_active:
             left = limit - time.monotonic()
@@ -116,6 +126,6 @@ class Admission:
                     raise DeadlineError("the deadline passed while the request was waiting for a place")
                 waited_s = self._max_wait_s if deadline is None else LONGEST_WAIT_S
                 raise OverloadError(f"no place became free within {waited_s:g} s")
-            self._freed.wait(min(left, _LOOK_S))
-            if not here():
+            self._freed.wait(min(left, _CLIENT_CHECK_S))
+            if not is_active():
                 raise CancelledError("the client went while the request was waiting for a place")

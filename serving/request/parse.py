@@ -1,11 +1,11 @@
-"""What a request must hold, and how its columns become Arrow arrays.
+"""Stage 1, parse: protobuf columns become Arrow arrays, inline content becomes float16 rows.
 
-Everything a client can get wrong ends here, as a RequestError that names the field.
+Every mistake of a client ends here, as a RequestError that names the field.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,12 +31,23 @@ _KINDS = {
 }
 
 _BEYOND_FLOAT32 = 2.0**128 - 2.0**103
-"""The least float64 that rounds to an infinite float32."""
+"""Smallest float64 that rounds to an infinite float32."""
+
+F16 = npt.NDArray[np.float16]
+
+InlineContent = Mapping[str, Mapping[int, F16]]
+"""Content name → id → raw features f16[width]."""
 
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """A column of the impression stream that a request may or must hold. placement: as in livectr.proto."""
+    """Column of the impression stream that a request may or must hold.
+
+    Args:
+        dtype: type of the column in the pipeline file.
+        placement: context, candidates or either, as in livectr.proto.
+        required: whether a request without the column is refused.
+    """
 
     name: str
     dtype: str
@@ -45,11 +56,14 @@ class ColumnSpec:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """The columns of a request.
+class RequestColumns:
+    """Columns of a request with n candidates.
 
-    size: n, the number of candidates. context: arrays of one value; candidates: arrays of n values.
-    now_ms: the time of the request, from its time column or the server's clock.
+    Args:
+        size: n.
+        context: column → array of 1 value.
+        candidates: column → array of n values.
+        now_ms: time of the request, from its time column or the server's clock.
     """
 
     size: int
@@ -59,9 +73,16 @@ class Rows:
 
 
 class RequestSchema:
-    """The columns that the features `roots` of a pipeline need from a request.
+    """Columns that a request must hold for the given roots of a feature plan.
 
-    limits: of what a request may hold. only_context: the request has no candidate columns (pre-rank).
+    Args:
+        roots: roots of the plan that are computed from requests.
+        limits: upper bounds of a request.
+        only_context: the request has no candidate columns (pre-rank).
+
+    Attributes:
+        columns: name → ColumnSpec.
+        time: name of the time column, or None.
     """
 
     def __init__(
@@ -75,50 +96,29 @@ class RequestSchema:
         self._limits = limits
         stream = pipeline.log.impressions
         self._stream = stream
-        named = {root.name: root for root in roots}
-        filled = _filled(pipeline)
-        needed = [root.ref.column for root in pipeline.request_roots if root.name in named]
-        needed += [
-            lookup.on
-            for lookup in pipeline.log.lookups
-            if any(root.name in named for root in pipeline.lookup_roots[lookup.table.topic])
-        ]
-        has_history = any(root.name in named for root in pipeline.history_roots)
-        if has_history:
-            needed += [stream.key, *([stream.time] if stream.time else [])]
-        item_column = next(
-            (
-                lk.on
-                for lk in pipeline.log.lookups
-                if pipeline.items and lk.table.topic == pipeline.items.topic
-            ),
-            None,
-        )
-
-        def placement(name: str) -> pb.Placement:
-            if only_context or name in (stream.key, stream.time):
-                return pb.PLACEMENT_CONTEXT
-            return pb.PLACEMENT_CANDIDATE if name == item_column else pb.PLACEMENT_EITHER
-
-        self.columns = {
-            name: ColumnSpec(
-                name,
-                stream.columns[name],
-                placement(name),
-                required=name not in filled and name != stream.time,
-            )
-            for name in dict.fromkeys(needed)
-        }
+        self.columns = _column_specs(pipeline, {root.name for root in roots}, only_context)
         self.time = stream.time
 
-    def parse_context(self, columns: Iterable[Any], now_ms: int) -> Rows:
-        """A request of one row."""
+    def parse_context(self, columns: Iterable[Any], now_ms: int) -> RequestColumns:
+        """Parse the context of a request without candidate columns.
+
+        Raises:
+            RequestError: names the wrong field.
+        """
         context = self._parse("context", columns, pb.PLACEMENT_CONTEXT, 1)
         self._check_complete(context, {}, "context")
-        return Rows(1, context, {}, self._now(context, now_ms))
+        return RequestColumns(1, context, {}, self._now(context, now_ms))
 
-    def parse(self, context: Iterable[Any], candidates: Sequence[Any], now_ms: int) -> Rows:
-        """A request of one context and n candidates. Raises RequestError naming the field."""
+    def parse(self, context: Iterable[Any], candidates: Sequence[Any], now_ms: int) -> RequestColumns:
+        """Parse the context and the n candidates of a request.
+
+        Args:
+            context, candidates: Column messages.
+            now_ms: server's clock, for requests without a time column.
+
+        Raises:
+            RequestError: names the wrong field.
+        """
         if not candidates:
             raise RequestError("candidates", "there are none: send at least one column of candidates")
         size = _length(candidates[0])
@@ -137,7 +137,7 @@ class RequestSchema:
             if name in shared:
                 raise RequestError(f"candidates.{name}", "is in context too")
         self._check_complete(shared, each, "candidates")
-        return Rows(size, shared, each, self._now(shared, now_ms))
+        return RequestColumns(size, shared, each, self._now(shared, now_ms))
 
     def _parse(
         self, part: str, columns: Iterable[Any], placement: pb.Placement, size: int
@@ -153,7 +153,7 @@ class RequestSchema:
                 raise RequestError(where, "is there twice")
             seen.add(column.name)
             spec = self.columns.get(column.name)
-            if spec is None:  # a column of the log that no feature of this server needs
+            if spec is None:  # no feature of this server needs the column
                 continue
             if spec.placement not in (placement, pb.PLACEMENT_EITHER):
                 right = "context" if spec.placement == pb.PLACEMENT_CONTEXT else "candidates"
@@ -173,9 +173,37 @@ class RequestSchema:
         return now_ms
 
 
+def _column_specs(pipeline: Pipeline, roots: Set[str], only_context: bool) -> dict[str, ColumnSpec]:
+    """Columns of the impression stream that the named roots are computed from."""
+    stream, lookups = pipeline.log.impressions, pipeline.log.lookups
+    needed = [root.ref.column for root in pipeline.request_roots if root.name in roots]
+    needed += [
+        lookup.on
+        for lookup in lookups
+        if any(root.name in roots for root in pipeline.lookup_roots[lookup.table.topic])
+    ]
+    if any(root.name in roots for root in pipeline.history_roots):
+        needed += [stream.key, *([stream.time] if stream.time else [])]
+    items = pipeline.items
+    item_column = next((lk.on for lk in lookups if items and lk.table.topic == items.topic), None)
+
+    def placement(name: str) -> pb.Placement:
+        if only_context or name in (stream.key, stream.time):
+            return pb.PLACEMENT_CONTEXT
+        return pb.PLACEMENT_CANDIDATE if name == item_column else pb.PLACEMENT_EITHER
+
+    optional = {stream.time, *_filled(pipeline)}
+    return {
+        name: ColumnSpec(name, stream.columns[name], placement(name), required=name not in optional)
+        for name in dict.fromkeys(needed)
+    }
+
+
 def _filled(pipeline: Pipeline) -> set[str]:
-    """Columns of the impression stream that say what their null is, so that a request may leave them out:
-    the stream's `fill` or `fill_null` wherever a feature uses the column."""
+    """Columns that a request may leave out because their null has a value.
+
+    The value is the stream's `fill`, or `fill_null` at every use of the column.
+    """
     stream = pipeline.log.impressions
     uses = [node.ref for node in pipeline.plan.nodes if node.is_root]
     columns = [ref for ref in uses if isinstance(ref, ColumnRef) and ref.source == stream.topic]
@@ -184,12 +212,19 @@ def _filled(pipeline: Pipeline) -> set[str]:
 
 
 def to_arrow(column: Any, dtype: str, rows: int, where: str, limits: RequestLimits = DEFAULT) -> pa.Array:
-    """A Column message as an array of `rows` values of `dtype`. Raises RequestError naming `where`."""
-    kind, wanted = column.WhichOneof("values"), _KINDS[dtypes.element(dtype)]
+    """Convert a Column message into an array of `rows` values of `dtype`.
+
+    Args:
+        where: name of the field in error messages.
+
+    Raises:
+        RequestError: names `where`.
+    """
+    kind, expected = column.WhichOneof("values"), _KINDS[dtypes.element(dtype)]
     if kind is None:
-        raise RequestError(where, f"holds no values; send {wanted} ({dtype})")
-    if kind != wanted:
-        raise RequestError(where, f"holds {kind}; send {wanted} ({dtype})")
+        raise RequestError(where, f"holds no values; send {expected} ({dtype})")
+    if kind != expected:
+        raise RequestError(where, f"holds {kind}; send {expected} ({dtype})")
     values = getattr(column, kind).values
     if not dtypes.is_list(dtype):
         if len(column.offsets):
@@ -216,7 +251,11 @@ def to_arrow(column: Any, dtype: str, rows: int, where: str, limits: RequestLimi
 
 
 def finite(values: Any, where: str) -> npt.NDArray[np.float64]:
-    """A repeated double field as f64[n]. Raises RequestError when one is not a finite number."""
+    """Convert a repeated double field into f64[n].
+
+    Raises:
+        RequestError: a value is not a finite number.
+    """
     numbers = np.array(values, np.float64)
     if not np.isfinite(numbers).all():
         raise RequestError(where, f"value {int(np.argmin(np.isfinite(numbers)))} is not a finite number")
@@ -224,25 +263,33 @@ def finite(values: Any, where: str) -> npt.NDArray[np.float64]:
 
 
 def _length(column: Any) -> int:
-    """Rows of the column that says how many candidates there are."""
+    """Number of rows of the first candidate column."""
     kind = column.WhichOneof("values")
     if kind is None:
         return 0
     return len(column.offsets) - 1 if len(column.offsets) else len(getattr(column, kind).values)
 
 
-def check_string(bytes: int, where: str, limits: RequestLimits) -> None:
-    """Raises RequestError where a string of so many bytes is too long."""
-    if bytes > limits.string_bytes:
+def check_string(size: int, where: str, limits: RequestLimits) -> None:
+    """Check the size of a string in bytes.
+
+    Raises:
+        RequestError: the string is too long.
+    """
+    if size > limits.string_bytes:
         raise RequestError(
             where,
-            f"holds a string of {bytes} bytes; this server takes at most {limits.string_bytes} "
+            f"holds a string of {size} bytes; this server takes at most {limits.string_bytes} "
             "(max_string_bytes)",
         )
 
 
 def strings(values: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Array:
-    """A repeated string or bytes field. Raises RequestError where one is too long."""
+    """Convert a repeated string or bytes field into an array.
+
+    Raises:
+        RequestError: a string is too long.
+    """
     array = pa.array(list(values), dtypes.arrow_type(dtype))
     offsets = np.frombuffer(array.buffers()[1] or b"", np.int32)
     check_string(int(np.diff(offsets[: len(array) + 1]).max(initial=0)), where, limits)
@@ -264,3 +311,38 @@ def _flat(values: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Arra
     if dtype in dtypes.TEXTS:
         return strings(values, dtype, where, limits)
     return pa.array(list(values), arrow)
+
+
+def parse_content(messages: Iterable[Any], widths: Mapping[str, int]) -> dict[str, dict[int, F16]]:
+    """Parse the inline content of a request.
+
+    Args:
+        messages: ContentFeatures messages.
+        widths: content name → width of its raw features.
+
+    Raises:
+        RequestError: names the wrong field.
+    """
+    content: dict[str, dict[int, F16]] = {}
+    for message in messages:
+        where = f"content.{message.name}"
+        if message.name not in widths:
+            known = ", ".join(widths) or "none"
+            raise RequestError(where, f"is no content of this pipeline; it has {known}")
+        if message.name in content:
+            raise RequestError(where, "is there twice; put all ids into one")
+        ids, width = np.array(message.ids, np.int64), widths[message.name]
+        if len(message.features) != 2 * width * len(ids):
+            raise RequestError(
+                where,
+                f"has {len(message.features)} bytes of features for {len(ids)} ids; send {2 * width} bytes, "
+                f"{width} float16 numbers, for each",
+            )
+        rows = np.frombuffer(message.features, "<f2").reshape(len(ids), width)
+        if len(bad := np.flatnonzero(~np.isfinite(rows).all(axis=1))):
+            raise RequestError(where, f"features of id {ids[bad[0]]} are not finite numbers")
+        content[message.name] = dict(zip(ids.tolist(), rows, strict=True))
+        if len(content[message.name]) < len(ids):
+            values, times = np.unique(ids, return_counts=True)
+            raise RequestError(where, f"id {values[np.argmax(times > 1)]} is there twice; send it once")
+    return content

@@ -1,1 +1,1 @@
-"""Scores of candidates by the models of a version."""
+"""Answers of a version: the stages look up → score, for both roles."""

@@ -1,4 +1,4 @@
-"""Answers from one version: rows out of the near-cache, missing ones out of Redis, all of one version."""
+"""Stage 4, look up: rows from the near-cache, missing rows from Redis, all of the same version."""
 
 from __future__ import annotations
 
@@ -9,46 +9,52 @@ import numpy as np
 
 from livectr.protos.store import F32, I64, RowStatus
 from livectr.serving import metrics
-from livectr.serving.request.inline_content import InlineContent
-from livectr.serving.version.follower import ModelVersion, VersionFollower
-from livectr.serving.version.near_cache import I32, Batch, List, NearCache, Vectors
+from livectr.serving.request.parse import InlineContent
+from livectr.serving.version.follower import VersionFollower
+from livectr.serving.version.loader import ModelVersion
+from livectr.serving.version.near_cache import I32, Batch, NearCache, RaggedVectors, Vectors
 from livectr.serving.version.reader import DownError, Reader
 
 T = TypeVar("T")
 
 
 class SupersededError(Exception):
-    """A row is no longer readable at the served version: both its slots are newer."""
+    """Both slots of a row are newer than the served version."""
 
 
 class VersionLookup:
-    """The served version during one request.
+    """Look-ups of a request at the served version, which is locked meanwhile.
 
-    asked: False when Redis could not be asked for a row, or the row's bucket was not known to be whole.
+    Attributes:
+        version: the served version.
+        complete: False when a row may be missing, because Redis was down or may have lost keys.
     """
 
-    def __init__(self, served: ModelVersion, cache: NearCache, reader: Reader) -> None:
-        self.served = served
-        self.asked = True
+    def __init__(self, version: ModelVersion, cache: NearCache, reader: Reader) -> None:
+        self.version = version
+        self.complete = True
         self._cache = cache
         self._reader = reader
 
     def vectors(self, batch: Batch) -> Vectors:
-        """The batch's vectors; a row that was never published has its initial values.
+        """Read the vectors of a batch.
 
-        So has a row of which nothing is known, but it is not remembered.
+        A row that was never published has its initial values, and so has a row that may be lost; only the
+        first is cached.
 
-        Raises SupersededError, RefusedError.
+        Raises:
+            SupersededError: a row is newer than the version.
+            RefusedError: Redis refuses the read.
         """
-        found: dict[str, tuple[I64, F32]] = {}
+        read: dict[str, tuple[I64, F32]] = {}
         while True:
-            values, missing = self._cache.infer(batch, found)
+            values, missing = self._cache.infer(batch, read)
             if values is not None:
                 return values
             try:
-                answers = self._reader.rows(self.served.manifest, missing)
+                answers = self._reader.rows(self.version.manifest, missing)
             except DownError:
-                self.asked = False
+                self.complete = False
                 return self._cache.infer_cold(batch)
             lost = False
             for table, (rows, status) in answers.items():
@@ -58,46 +64,53 @@ class VersionLookup:
                 if absent.any():
                     rows[absent] = self._cache.initial(table, keys[absent])
                 if (known := status != RowStatus.LOST).all():
-                    found[table] = keys, rows
+                    read[table] = keys, rows
                 else:
                     lost = True
-                    found[table] = keys[known], rows[known]
+                    read[table] = keys[known], rows[known]
             if lost:
-                self.asked = False
-                values, _ = self._cache.infer(batch, found)
+                self.complete = False
+                values, _ = self._cache.infer(batch, read)
                 return values if values is not None else self._cache.infer_cold(batch)
 
-    def content(self, lists: Mapping[str, tuple[I32, I64]], brought: InlineContent) -> dict[str, List]:
-        """By field, vectors of its content.
+    def content(
+        self, lists: Mapping[str, tuple[I32, I64]], inline: InlineContent
+    ) -> dict[str, RaggedVectors]:
+        """Find the content vectors of each field.
 
-        lists: offsets i32[n+1] and ids i64[nnz], by field. brought: raw features that the request brings.
+        Args:
+            lists: field → offsets i32[n+1] and content ids i64[nnz].
+            inline: raw features that the request carries.
         """
-        found: dict[str, List] = {}
-        for name, content in self.served.content.items():
+        vectors: dict[str, RaggedVectors] = {}
+        for name, content in self.version.content.items():
             own = {field: lists[field] for field in content.fields if field in lists}
             if not own:
                 continue
             ids = np.concatenate([ids for _, ids in own.values()])
-            vectors = content.find(ids, brought.get(name, {}))
+            values = content.find(ids, inline.get(name, {}))
             start = 0
             for field, (offsets, ids) in own.items():
-                found[field] = List(vectors[start : start + len(ids)], offsets.astype(np.int64))
+                vectors[field] = RaggedVectors(values[start : start + len(ids)], offsets.astype(np.int64))
                 start += len(ids)
-        return found
+        return vectors
 
 
 def at_one_version(
     follower: VersionFollower, role: str, deadline: float | None, answer: Callable[[VersionLookup], T]
 ) -> T:
-    """What `answer` makes of one version; it runs again at a newer one when a row of the first is gone.
+    """Run `answer` at the served version; run it again at a newer version when a row is superseded.
 
-    Raises NotReadyError, DeadlineError, RefusedError.
+    Raises:
+        NotReadyError: no version has been published yet.
+        DeadlineError: the deadline passed first.
+        RefusedError: Redis refuses a read.
     """
     while True:
-        with follower.read(deadline) as (served, cache):
+        with follower.read(deadline) as (version, cache):
             try:
-                return answer(VersionLookup(served, cache, follower.reader))
+                return answer(VersionLookup(version, cache, follower.reader))
             except SupersededError:
                 pass
         metrics.RETRIED.labels(role).inc()
-        follower.wait_newer(served.version, deadline)
+        follower.wait_newer(version.number, deadline)

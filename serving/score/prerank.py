@@ -1,20 +1,23 @@
-"""The pre-rank server's answers: the best few of many ads, by ⟨user vector, ad vector⟩.
+"""Pre-rank server: the best few of many items, by ⟨user vector, item vector⟩.
 
-The ads' vectors come with a version as one matrix. An ad without one (it is newer than the version, or in no
-table) is scored from its features with the version's item tower, so it can win a place too.
+    parse ─► enrich ─► extract ─► look up ─► score
+                       └──── at one version ────┘
+
+A version holds the item vectors as a matrix. An item without a vector is newer than the version, or in no
+table. The item tower of the version scores it from its features, so it can be selected too.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.dag import FeaturePlan
@@ -25,11 +28,22 @@ from livectr.serving import metrics
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
-from livectr.serving.request.enrich import Assembler
-from livectr.serving.request.extract import RequestFeatures
-from livectr.serving.request.inline_content import InlineContent, parse_content
-from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, lookup_columns
-from livectr.serving.request.parse import RequestSchema, Rows, check_string, strings
+from livectr.serving.request.enrich import (
+    EnrichedRequest,
+    Enricher,
+    LookupQuery,
+    LookupRows,
+    lookup_columns,
+)
+from livectr.serving.request.extract import FeaturesAt, RequestFeatures
+from livectr.serving.request.parse import (
+    InlineContent,
+    RequestColumns,
+    RequestSchema,
+    check_string,
+    parse_content,
+    strings,
+)
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.scorer import (
     TowerFeatures,
@@ -41,77 +55,148 @@ from livectr.serving.score.scorer import (
 from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.id_vectors import IdVectors
-from livectr.serving.version.near_cache import I32, Batch
+from livectr.serving.version.loader import RoleSpec
+from livectr.serving.version.near_cache import Batch, RaggedVectors
 from livectr.serving.version.reader import Reader
 
 ROLE = "prerank"
 
-_Inputs = tuple[Batch, F32, dict[str, tuple[I32, I64]]]
-"""Keys, dense features f32[B, Dd], and by field the lists of ids of content."""
+
+@dataclass(frozen=True)
+class _Query:
+    """Parsed request.
+
+    Args:
+        candidates: ids or names of n items; None: the whole catalogue.
+        keys: i64[n], their keys.
+        content: inline content.
+    """
+
+    request_id: str
+    columns: RequestColumns
+    top_k: int
+    candidates: pa.Array | None
+    keys: I64 | None
+    content: InlineContent
 
 
-class _Side:
-    """One tower's features: from request columns to the batch that its fields pool."""
+@dataclass(frozen=True)
+class _Inputs:
+    """Inputs of a tower: vectors f32[n, F, D], dense f32[n, Dd], content vectors by field."""
+
+    vectors: F32
+    dense: F32
+    content: dict[str, RaggedVectors]
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Scores f32[n] of items at a version.
+
+    Args:
+        keys: i64[n], keys of the items.
+        unknown: items without a published vector.
+        complete: False if a row may be missing.
+    """
+
+    version: int
+    keys: I64
+    scores: F32
+    unknown: int
+    complete: bool
+
+
+class _Tower:
+    """Stages enrich, extract and look up for the features of a tower."""
 
     def __init__(
         self,
         pipeline: Pipeline,
         own: TowerFeatures,
-        follower: VersionFollower,
-        facts: LookupRows,
+        reader: Reader,
+        lookup_rows: LookupRows,
         limits: RequestLimits,
     ) -> None:
-        whole = pipeline.plan
-        looked_at = tuple(name for name in own.images if name not in own.fields)
+        plan = pipeline.plan
+        content_only = tuple(name for name in own.images if name not in own.fields)
         self.plan = FeaturePlan(
-            {name: whole.sparse[name] for name in (*own.fields, *looked_at)},
-            {name: whole.dense[name] for name in own.dense},
+            {name: plan.sparse[name] for name in (*own.fields, *content_only)},
+            {name: plan.dense[name] for name in own.dense},
         )
         self._pooled = range(len(own.fields))
         self._images = {name: self.plan.fields.index(name) for name in own.images}
         self._features = RequestFeatures(self.plan, limits)
-        self._assembler = Assembler(pipeline, self.plan, follower.reader, facts)
+        self._enricher = Enricher(pipeline, self.plan, reader, lookup_rows)
         tables = {spec.name: spec.table for spec in pipeline.fields}
         self._fields = tuple((name, tables[name]) for name in own.fields)
 
-    def inputs(self, rows: Rows, name: Callable[[int], str]) -> tuple[Callable[[Statistics], _Inputs], bool]:
-        """What the tower takes of the rows, given a version's statistics; whether Redis was asked for what
-        they need. name: of a row in the request, for the RequestError of one that cannot be extracted."""
-        columns, asked = self._assembler.columns(rows)
-        features_at = self._features.of(columns, name)
+    def enrich(self, columns: RequestColumns) -> EnrichedRequest:
+        return self._enricher.enrich(columns)
 
-        def at(statistics: Statistics) -> _Inputs:
-            found = features_at(statistics).own  # one row shares with nobody, items share nothing
-            pooled = found.select_fields(self._pooled)
-            images = {name: found.field(number) for name, number in self._images.items()}
-            return Batch(self._fields, pooled.offsets, pooled.keys, pooled.rows), found.dense, images
+    def extract(self, request: EnrichedRequest, row_name: Callable[[int], str]) -> FeaturesAt:
+        return self._features.extract(request, row_name)
 
-        return at, asked
+    def look_up(self, lookup: VersionLookup, features_at: FeaturesAt, inline: InlineContent) -> _Inputs:
+        # All features are in `own`: a single row shares with no other, and items share nothing.
+        features = features_at(_scorer(lookup).statistics).own
+        pooled = features.select_fields(self._pooled)
+        images = {name: features.field(index) for name, index in self._images.items()}
+        content = lookup.content(images, inline)
+        batch = Batch(self._fields, pooled.offsets, pooled.keys, pooled.rows)
+        return _Inputs(lookup.vectors(batch).pooled, features.dense, content)
 
 
 class PreRanker:
-    """Answers PreRankRequests at the version that its follower holds.
+    """Answers PreRankRequests at the version that its follower serves.
 
-    Raises ConfigError for a pipeline without pre-rank model.
+    Raises:
+        ConfigError: the pipeline has no pre-rank model.
     """
 
     def __init__(self, pipeline: Pipeline, follower: VersionFollower, options: ServeOptions) -> None:
         if pipeline.items is None:
             raise ConfigError("pre-rank needs items=, the look-up table of what is ranked")
         self._items = pipeline.items
-        self._on = next(lk.on for lk in pipeline.log.lookups if lk.table.topic == pipeline.items.topic)
+        self._item_column = next(
+            lk.on for lk in pipeline.log.lookups if lk.table.topic == pipeline.items.topic
+        )
         self._named = pipeline.items.columns[pipeline.items.key] == "string"
         self._follower = follower
         self._limits = limits = RequestLimits.of(options)
-        self._facts = LookupRows(follower.reader, fresh_s=options.lookup_ttl_s)
-        self._user = _Side(pipeline, tower_features(pipeline, "user"), follower, self._facts, limits)
-        self._item = _Side(pipeline, tower_features(pipeline, "item"), follower, self._facts, limits)
+        reader = follower.reader
+        self._lookup_rows = rows = LookupRows(reader, ttl_s=options.lookup_ttl_s)
+        self._user = _Tower(pipeline, tower_features(pipeline, "user"), reader, rows, limits)
+        self._item = _Tower(pipeline, tower_features(pipeline, "item"), reader, rows, limits)
         self.schema = RequestSchema(pipeline, self._user.plan.roots, limits, only_context=True)
         self.model = f"{type(pipeline.prerank).__name__}/{pipeline.fingerprint[:12]}"
 
     def prerank(self, request: Any, deadline: float | None) -> Any:
-        """PreRankRequest → PreRankResponse. Raises AnswerError."""
-        rows = self.schema.parse_context(request.context, time.time_ns() // 1_000_000)
+        """Answer a PreRankRequest: parse → enrich → extract → look up → score.
+
+        Args:
+            deadline: instant of time.monotonic(), or None.
+
+        Returns:
+            PreRankResponse, whose numbers all come from the same version.
+
+        Raises:
+            AnswerError: the status that the client receives.
+        """
+        query = self._parse(request)
+        enriched = self._user.enrich(query.columns)
+        features_at = self._user.extract(enriched, lambda _: "context")
+
+        def score(lookup: VersionLookup) -> _Scores:
+            inputs = self._user.look_up(lookup, features_at, query.content)
+            return self._score(lookup, inputs, query)
+
+        scores = at_one_version(self._follower, ROLE, deadline, score)
+        return self._response(query, scores, complete=enriched.complete and scores.complete)
+
+    # ── stages ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _parse(self, request: Any) -> _Query:
+        columns = self.schema.parse_context(request.context, time.time_ns() // 1_000_000)
         check_string(len(request.request_id), "request_id", self._limits)
         if request.top_k < 1:
             raise RequestError("top_k", "must be at least 1")
@@ -120,56 +205,41 @@ class PreRanker:
                 "top_k",
                 f"is {request.top_k}; this server gives at most {self._limits.top_k} items (max_top_k)",
             )
-        candidates = self._candidates(request)
-        brought = parse_content(request.content, self._follower.contents.widths)
+        candidates = self._parse_candidates(request)
+        content = parse_content(request.content, self._follower.contents.widths)
         keys = None if candidates is None else key_of(candidates)
-        user_at, asked = self._user.inputs(rows, lambda _: "context")
+        return _Query(request.request_id, columns, request.top_k, candidates, keys, content)
 
-        def answer(snapshot: VersionLookup) -> _Answer:
-            scorer = snapshot.served.scorer
-            assert isinstance(scorer, TowerScorer)
-            batch, dense, images = user_at(scorer.statistics)
-            content = snapshot.content(images, brought)
-            user = scorer.user(snapshot.vectors(batch).pooled, dense, content)[0]
-            items = snapshot.served.items or IdVectors.none(len(user))
-            if keys is None or candidates is None:
-                return _Answer(snapshot, items.ids, items.vectors @ user + scorer.bias, 0, True)
-            return self._score(snapshot, scorer, items, user, candidates, keys, brought)
-
-        found = at_one_version(self._follower, ROLE, deadline, answer)
-        best = top(found.scores, request.top_k)
-        metrics.CANDIDATES.labels(ROLE).inc(len(found.scores))
-        asked = asked and found.asked
-        response = pb.PreRankResponse(
-            request_id=request.request_id,
-            version=found.snapshot.served.version,
-            model=self.model,
-            index=[] if keys is None else best.tolist(),
-            score=found.scores[best].tolist(),
-            unknown=found.unknown,
-        )
-        if not self._named:
-            response.ids.values.extend(found.keys[best].tolist())
-        elif candidates is not None:
-            response.names.values.extend(candidates.take(pa.array(best)).to_pylist())
+    def _score(self, lookup: VersionLookup, inputs: _Inputs, query: _Query) -> _Scores:
+        scorer, version = _scorer(lookup), lookup.version
+        user = scorer.user(inputs.vectors, inputs.dense, inputs.content)[0]
+        items = version.items or IdVectors.empty(len(user))
+        keys, candidates = query.keys, query.candidates
+        if keys is None or candidates is None:
+            return _Scores(version.number, items.ids, items.vectors @ user + scorer.bias, 0, lookup.complete)
+        rows, known = items.find(keys)
+        complete = True
+        scores = np.empty(len(keys), np.float32)
+        if known.all():
+            scores[:] = items.vectors[rows] @ user
         else:
-            names, known = self._names(found.keys[best])
-            response.names.values.extend(names)
-            asked = asked and known
-        if not asked:
-            response.degraded, response.degraded_reason = True, self._follower.reader.problem
-            metrics.DEGRADED.labels(ROLE).inc()
-        return response
+            scores[known] = items.vectors[rows[known]] @ user
+            cold, complete = self._cold_vectors(lookup, candidates.filter(pa.array(~known)), query.content)
+            scores[~known] = cold @ user
+        unknown = int((~known).sum())
+        return _Scores(version.number, keys, scores + scorer.bias, unknown, complete and lookup.complete)
 
-    def _candidates(self, request: Any) -> pa.Array | None:
-        """The item ids as an array of the items table's key type; None for the whole catalogue."""
+    # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
+
+    def _parse_candidates(self, request: Any) -> pa.Array | None:
+        """Item ids or names as an array; None for the whole catalogue."""
         kind = request.WhichOneof("candidates")
         if kind is None:
             return None
-        wanted = "names" if self._named else "ids"
-        if kind != wanted:
+        expected = "names" if self._named else "ids"
+        if kind != expected:
             dtype = self._items.columns[self._items.key]
-            raise RequestError(kind, f"the items are known by {dtype}; send {wanted}")
+            raise RequestError(kind, f"the items are known by {dtype}; send {expected}")
         values = getattr(request, kind).values
         if not len(values):
             raise RequestError(kind, "is empty: send at least one item, or leave the field out for all")
@@ -181,53 +251,59 @@ class PreRanker:
             return strings(values, "string", kind, self._limits)
         return pa.array(np.array(values, np.int64))
 
-    def _score(
-        self,
-        snapshot: VersionLookup,
-        scorer: TowerScorer,
-        items: IdVectors,
-        user: F32,
-        candidates: pa.Array,
-        keys: I64,
-        brought: InlineContent,
-    ) -> _Answer:
-        at, known = items.find(keys)
-        asked = True
-        scores = np.empty(len(keys), np.float32)
-        if known.all():
-            scores[:] = items.vectors[at] @ user
+    def _cold_vectors(
+        self, lookup: VersionLookup, items: pa.Array, inline: InlineContent
+    ) -> tuple[F32, bool]:
+        """Vectors f32[m, out] of m items without a published vector, from their features.
+
+        The second result is False if look-up rows may be missing.
+        """
+        enriched = self._item.enrich(RequestColumns(len(items), {}, {self._item_column: items}, 0))
+        features_at = self._item.extract(enriched, lambda i: f"item {items[i]}")
+        inputs = self._item.look_up(lookup, features_at, inline)
+        vectors = _scorer(lookup).items(inputs.vectors, inputs.dense, inputs.content)
+        return vectors, enriched.complete
+
+    def _response(self, query: _Query, scores: _Scores, *, complete: bool) -> Any:
+        best = top(scores.scores, query.top_k)
+        metrics.CANDIDATES.labels(ROLE).inc(len(scores.scores))
+        response = pb.PreRankResponse(
+            request_id=query.request_id,
+            version=scores.version,
+            model=self.model,
+            index=[] if query.keys is None else best.tolist(),
+            score=scores.scores[best].tolist(),
+            unknown=scores.unknown,
+        )
+        if not self._named:
+            response.ids.values.extend(scores.keys[best].tolist())
+        elif query.candidates is not None:
+            response.names.values.extend(query.candidates.take(pa.array(best)).to_pylist())
         else:
-            scores[known] = items.vectors[at[known]] @ user
-            cold = candidates.filter(pa.array(~known))
-            rows = Rows(len(cold), {}, {self._on: cold}, 0)
-            items_at, asked = self._item.inputs(rows, lambda i: f"item {cold[i]}")
-            batch, dense, images = items_at(scorer.statistics)
-            content = snapshot.content(images, brought)
-            scores[~known] = scorer.items(snapshot.vectors(batch).pooled, dense, content) @ user
-        return _Answer(snapshot, keys, scores + scorer.bias, int((~known).sum()), asked and snapshot.asked)
+            names, names_complete = self._names(scores.keys[best])
+            response.names.values.extend(names)
+            complete = complete and names_complete
+        if not complete:
+            response.degraded, response.degraded_reason = True, self._follower.reader.problem
+            metrics.DEGRADED.labels(ROLE).inc()
+        return response
 
     def _names(self, keys: I64) -> tuple[list[str], bool]:
-        """Names of items by their keys, from their look-up rows ("" for one that has none any more), and
-        whether Redis was asked."""
+        """Names of items from their look-up rows, "" for a missing row; False if rows may be missing."""
         root = self._items[self._items.key]
-        found = self._facts.find([LookupQuery(self._items, keys)])
-        names = lookup_columns(self._items, found.rows[0], [root])[root.name]
-        return [name or "" for name in names.to_pylist()], found.asked
+        result = self._lookup_rows.find([LookupQuery(self._items, keys)])
+        names = lookup_columns(self._items, result.rows[0], [root])[root.name]
+        return [name or "" for name in names.to_pylist()], result.complete
 
 
-class _Answer:
-    """Scores f32[n] of items with keys i64[n], at the snapshot's version."""
-
-    def __init__(self, snapshot: VersionLookup, keys: I64, scores: F32, unknown: int, asked: bool) -> None:
-        self.snapshot = snapshot
-        self.keys = keys
-        self.scores = scores
-        self.unknown = unknown
-        self.asked = asked and snapshot.asked
+def _scorer(lookup: VersionLookup) -> TowerScorer:
+    scorer = lookup.version.scorer
+    assert isinstance(scorer, TowerScorer)
+    return scorer
 
 
 def top(scores: F32, k: int) -> npt.NDArray[np.int64]:
-    """Positions i64[min(k, n)] of the greatest scores f32[n], greatest first, equal ones by position."""
+    """Positions i64[min(k, n)] of the greatest scores f32[n], greatest first, equal scores by position."""
     n = len(scores)
     if k < n:
         edge = np.partition(scores, n - k)[n - k]
@@ -239,15 +315,15 @@ def top(scores: F32, k: int) -> npt.NDArray[np.int64]:
 
 
 def prerank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
-    """A pre-rank server's follower: the towers' tables, and the item vectors."""
+    """Follower of a pre-rank server: the towers' tables, and the item vectors."""
     fields = (*tower_features(pipeline, "user").fields, *tower_features(pipeline, "item").fields)
-    return VersionFollower(
-        reader=Reader(options.redis, options.namespace, pipeline.fingerprint),
+    spec = RoleSpec(
         role=ROLE,
         fingerprint=pipeline.fingerprint,
-        cache=lambda manifest: near_cache(pipeline, fields, manifest, options.nearcache_rows),
-        build=lambda _, dense: TowerScorer(pipeline, dense),
-        with_items=True,
         contents=Contents(pipeline, content_fields(pipeline, ROLE), options.content),
-        lost_grace_s=options.lost_grace_s,
+        with_items=True,
+        near_cache=lambda manifest: near_cache(pipeline, fields, manifest, options.nearcache_rows),
+        scorer=lambda dense: TowerScorer(pipeline, dense),
     )
+    reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
+    return VersionFollower(reader, spec, options.lost_grace_s)

@@ -1,16 +1,17 @@
-"""The rank server's answers: candidates → click probabilities and expected revenue, best first.
+"""Rank server: candidates → click probabilities and expected revenue, best first.
 
-    parse ─► facts, histories ─► features ─► rows, content at one version ─► model ─► eCPM ─► order
+    parse ─► enrich ─► extract ─► look up ─► score
+                       └──── at one version ────┘
 
-Fields whose columns are equal for all candidates (the user's, the page's) are looked up and pooled once, and
-so is their content.
-Features with running statistics are extracted with those of the version that answers.
+A field is shared when its columns are equal for all candidates (the user's, the page's). Its rows and content
+are looked up and pooled once.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,65 +26,144 @@ from livectr.serving import metrics
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
-from livectr.serving.request.enrich import Assembler
-from livectr.serving.request.extract import RequestFeatures
-from livectr.serving.request.inline_content import InlineContent, parse_content
-from livectr.serving.request.lookup_rows import LookupRows
-from livectr.serving.request.parse import RequestSchema, check_string, finite
+from livectr.serving.request.enrich import EnrichedRequest, Enricher, LookupRows
+from livectr.serving.request.extract import FeaturesAt, RequestFeatures
+from livectr.serving.request.parse import (
+    InlineContent,
+    RequestColumns,
+    RequestSchema,
+    check_string,
+    finite,
+    parse_content,
+)
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.scorer import RankScorer, content_fields, near_cache, sequence_fields
 from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
-from livectr.serving.version.near_cache import I32, Batch, List
+from livectr.serving.version.loader import RoleSpec
+from livectr.serving.version.near_cache import I32, Batch, RaggedVectors
 from livectr.serving.version.reader import Reader
 
 ROLE = "rank"
 
 
+@dataclass(frozen=True)
+class _Query:
+    """Parsed request.
+
+    Args:
+        bids: f64[n].
+        content: inline content.
+    """
+
+    request_id: str
+    columns: RequestColumns
+    bids: npt.NDArray[np.float64]
+    content: InlineContent
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """Inputs of the model.
+
+    Args:
+        vectors: f32[n, F, D], pooled.
+        dense: f32[n, Dd].
+        lists: field → vectors of each key, of the fields that the model reads as sequences.
+        content: field → content vectors, of the fields whose content the model reads.
+    """
+
+    vectors: F32
+    dense: F32
+    lists: dict[str, RaggedVectors]
+    content: dict[str, RaggedVectors]
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Logits f32[n] at a version; complete: False if a row may be missing."""
+
+    version: int
+    logits: F32
+    complete: bool
+
+
 class Ranker:
-    """Answers RankRequests at the version that its follower holds."""
+    """Answers RankRequests at the version that its follower serves."""
 
     def __init__(self, pipeline: Pipeline, follower: VersionFollower, options: ServeOptions) -> None:
         self._limits = limits = RequestLimits.of(options)
         self.schema = RequestSchema(pipeline, pipeline.plan.roots, limits)
         self._follower = follower
         self._features = RequestFeatures(pipeline.plan, limits)
-        facts = LookupRows(follower.reader, fresh_s=options.lookup_ttl_s)
-        self._assembler = Assembler(pipeline, pipeline.plan, follower.reader, facts)
+        lookup_rows = LookupRows(follower.reader, ttl_s=options.lookup_ttl_s)
+        self._enricher = Enricher(pipeline, pipeline.plan, follower.reader, lookup_rows)
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
         self._sequences = sequence_fields(pipeline)
-        wanted = content_fields(pipeline, ROLE)
-        self._contents = {spec.name: spec.index for spec in pipeline.fields if spec.name in wanted}
+        with_content = content_fields(pipeline, ROLE)
+        self._content_fields = {s.name: s.index for s in pipeline.fields if s.name in with_content}
         self.model = f"{type(pipeline.rank).__name__}/{pipeline.fingerprint[:12]}"
 
     def rank(self, request: Any, deadline: float | None) -> Any:
-        """RankRequest → RankResponse. Raises AnswerError."""
+        """Answer a RankRequest: parse → enrich → extract → look up → score.
+
+        Args:
+            deadline: instant of time.monotonic(), or None.
+
+        Returns:
+            RankResponse, whose numbers all come from the same version.
+
+        Raises:
+            AnswerError: the status that the client receives.
+        """
+        query = self._parse(request)
+        enriched = self._enrich(query)
+        features_at = self._extract(enriched)
+
+        def score(lookup: VersionLookup) -> _Scores:
+            inputs = self._look_up(lookup, features_at, query.content)
+            return self._score(lookup, inputs)
+
+        scores = at_one_version(self._follower, ROLE, deadline, score)
+        return self._response(query, scores, degraded=not (enriched.complete and scores.complete))
+
+    # ── stages ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _parse(self, request: Any) -> _Query:
         check_string(len(request.request_id), "request_id", self._limits)
-        rows = self.schema.parse(request.context, request.candidates, time.time_ns() // 1_000_000)
-        bids = self._bids(request.bids, rows.size)
-        brought = parse_content(request.content, self._follower.contents.widths)
-        columns, asked = self._assembler.columns(rows)
-        features_at = self._features.of(columns, lambda i: f"candidates[{i}]")
+        columns = self.schema.parse(request.context, request.candidates, time.time_ns() // 1_000_000)
+        bids = _parse_bids(request.bids, columns.size)
+        content = parse_content(request.content, self._follower.contents.widths)
+        return _Query(request.request_id, columns, bids, content)
 
-        def answer(snapshot: VersionLookup) -> tuple[VersionLookup, F32]:
-            scorer = snapshot.served.scorer
-            assert isinstance(scorer, RankScorer)
-            features = features_at(scorer.statistics)
-            vectors, lists = self._vectors(snapshot, features)
-            content = self._content(snapshot, features, brought)
-            return snapshot, scorer.logits(vectors, features.own.dense, lists, content)
+    def _enrich(self, query: _Query) -> EnrichedRequest:
+        return self._enricher.enrich(query.columns)
 
-        snapshot, logits = at_one_version(self._follower, ROLE, deadline, answer)
-        pctr = 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
-        ecpm = bids * pctr
+    def _extract(self, request: EnrichedRequest) -> FeaturesAt:
+        return self._features.extract(request, lambda i: f"candidates[{i}]")
+
+    def _look_up(self, lookup: VersionLookup, features_at: FeaturesAt, inline: InlineContent) -> _Inputs:
+        features = features_at(_scorer(lookup).statistics)
+        vectors, lists = self._vectors(lookup, features)
+        content = self._content(lookup, features, inline)
+        return _Inputs(vectors, features.own.dense, lists, content)
+
+    def _score(self, lookup: VersionLookup, inputs: _Inputs) -> _Scores:
+        logits = _scorer(lookup).logits(inputs.vectors, inputs.dense, inputs.lists, inputs.content)
+        return _Scores(lookup.version.number, logits, lookup.complete)
+
+    # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
+
+    def _response(self, query: _Query, scores: _Scores, *, degraded: bool) -> Any:
+        pctr = 1.0 / (1.0 + np.exp(-scores.logits.astype(np.float64)))
+        ecpm = query.bids * pctr
         order = np.argsort(-ecpm, kind="stable")
-        metrics.CANDIDATES.labels(ROLE).inc(rows.size)
-        degraded = not (asked and snapshot.asked)
+        metrics.CANDIDATES.labels(ROLE).inc(query.columns.size)
         if degraded:
             metrics.DEGRADED.labels(ROLE).inc()
         return pb.RankResponse(
-            request_id=request.request_id,
-            version=snapshot.served.version,
+            request_id=query.request_id,
+            version=scores.version,
             model=self.model,
             index=order.tolist(),
             pctr=pctr[order].tolist(),
@@ -92,81 +172,91 @@ class Ranker:
             degraded_reason=self._follower.reader.problem if degraded else "",
         )
 
-    def _vectors(self, snapshot: VersionLookup, features: SharedFeatures) -> tuple[F32, dict[str, List]]:
-        """Pooled vectors f32[n, F, D], and by name the lists that the model needs."""
+    def _vectors(
+        self, lookup: VersionLookup, features: SharedFeatures
+    ) -> tuple[F32, dict[str, RaggedVectors]]:
+        """Pooled vectors f32[n, F, D], and by field the lists that the model reads."""
         shared, own = list(features.shared_fields), list(features.own_fields)
         if not shared:
-            return self._look_up(snapshot, features.own, own)
-        once, lists = self._look_up(snapshot, features.shared, shared)
+            return self._vectors_of(lookup, features.own, own)
+        once, lists = self._vectors_of(lookup, features.shared, shared)
         rows = features.own.rows
-        lists = {name: self._repeated(name, one, rows) for name, one in lists.items()}
-        out = np.empty((rows, len(self._fields), once.shape[2]), np.float32)
-        out[:, shared] = once
+        lists = {name: self._broadcast(name, vectors, rows) for name, vectors in lists.items()}
+        pooled = np.empty((rows, len(self._fields), once.shape[2]), np.float32)
+        pooled[:, shared] = once
         if own:
-            out[:, own], more = self._look_up(snapshot, features.own, own)
-            lists |= more
-        return out, lists
+            pooled[:, own], own_lists = self._vectors_of(lookup, features.own, own)
+            lists |= own_lists
+        return pooled, lists
 
-    def _repeated(self, field: str, one: List, rows: int) -> List:
-        if len(one.values) * rows > self._limits.pairs:
-            raise RequestError(
-                "context",
-                f"feature {field} has {len(one.values)} values, too many to be looked at from {rows} "
-                f"candidates; send fewer (max_values is {self._limits.values})",
-            )
-        return one.repeated(rows)
-
-    def _look_up(
-        self, snapshot: VersionLookup, features: Features, chosen: Sequence[int]
-    ) -> tuple[F32, dict[str, List]]:
-        """The same of features of the chosen fields alone."""
+    def _vectors_of(
+        self, lookup: VersionLookup, features: Features, chosen: Sequence[int]
+    ) -> tuple[F32, dict[str, RaggedVectors]]:
+        """Pooled vectors and lists of the chosen fields, which are all fields of `features`."""
         fields = tuple(self._fields[i] for i in chosen)
         sequences = tuple(i for i, (name, _) in enumerate(fields) if name in self._sequences)
         batch = Batch(fields, features.offsets, features.keys, features.rows, sequences)
-        found = snapshot.vectors(batch)
-        return found.pooled, {fields[i][0]: one for i, one in zip(sequences, found.lists, strict=True)}
+        vectors = lookup.vectors(batch)
+        lists = {fields[i][0]: part for i, part in zip(sequences, vectors.lists, strict=True)}
+        return vectors.pooled, lists
 
     def _content(
-        self, snapshot: VersionLookup, features: SharedFeatures, brought: InlineContent
-    ) -> dict[str, List]:
-        """By field, the vectors of the content that the model looks at."""
+        self, lookup: VersionLookup, features: SharedFeatures, inline: InlineContent
+    ) -> dict[str, RaggedVectors]:
+        """Content vectors of the fields whose content the model reads."""
         lists: dict[str, tuple[I32, I64]] = {}
         shared = set()
-        for field, number in self._contents.items():
-            if number in features.shared_fields:
+        for field, index in self._content_fields.items():
+            if index in features.shared_fields:
                 shared.add(field)
-                lists[field] = features.shared.field(features.shared_fields.index(number))
+                lists[field] = features.shared.field(features.shared_fields.index(index))
             else:
-                lists[field] = features.own.field(features.own_fields.index(number))
-        found = snapshot.content(lists, brought)
+                lists[field] = features.own.field(features.own_fields.index(index))
+        content = lookup.content(lists, inline)
         rows = features.own.rows
         return {
-            field: self._repeated(field, one, rows) if field in shared else one
-            for field, one in found.items()
+            field: self._broadcast(field, vectors, rows) if field in shared else vectors
+            for field, vectors in content.items()
         }
 
-    def _bids(self, values: Any, size: int) -> npt.NDArray[np.float64]:
-        if not len(values):
-            return np.ones(size)
-        if len(values) != size:
+    def _broadcast(self, field: str, vectors: RaggedVectors, rows: int) -> RaggedVectors:
+        """Share a context's list among all candidates. Raises RequestError beyond the limit of pairs."""
+        size = len(vectors.values)
+        if size * rows > self._limits.pairs:
             raise RequestError(
-                "bids", f"holds {len(values)} values for {size} candidates; send one each or none"
+                "context",
+                f"feature {field} has {size} values, too many to be looked at from {rows} "
+                f"candidates; send fewer (max_values is {self._limits.values})",
             )
-        bids = finite(values, "bids")
-        if (bids < 0).any():
-            raise RequestError("bids", f"value {int(np.argmax(bids < 0))} is negative")
-        return bids
+        return vectors.broadcast(rows)
+
+
+def _scorer(lookup: VersionLookup) -> RankScorer:
+    scorer = lookup.version.scorer
+    assert isinstance(scorer, RankScorer)
+    return scorer
+
+
+def _parse_bids(values: Any, size: int) -> npt.NDArray[np.float64]:
+    if not len(values):
+        return np.ones(size)
+    if len(values) != size:
+        raise RequestError("bids", f"holds {len(values)} values for {size} candidates; send one each or none")
+    bids = finite(values, "bids")
+    if (bids < 0).any():
+        raise RequestError("bids", f"value {int(np.argmax(bids < 0))} is negative")
+    return bids
 
 
 def rank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
-    """A rank server's follower: every table, no item vectors."""
-    return VersionFollower(
-        reader=Reader(options.redis, options.namespace, pipeline.fingerprint),
+    """Follower of a rank server: every table, no item vectors."""
+    spec = RoleSpec(
         role=ROLE,
         fingerprint=pipeline.fingerprint,
-        cache=lambda manifest: near_cache(pipeline, pipeline.plan.fields, manifest, options.nearcache_rows),
-        build=lambda _, dense: RankScorer(pipeline, dense),
-        with_items=False,
         contents=Contents(pipeline, content_fields(pipeline, ROLE), options.content),
-        lost_grace_s=options.lost_grace_s,
+        with_items=False,
+        near_cache=lambda m: near_cache(pipeline, pipeline.plan.fields, m, options.nearcache_rows),
+        scorer=lambda dense: RankScorer(pipeline, dense),
     )
+    reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
+    return VersionFollower(reader, spec, options.lost_grace_s)

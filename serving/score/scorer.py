@@ -1,4 +1,4 @@
-"""A version's models, with its weights loaded, as a server runs them.
+"""Stage 5, score: a version's models with their weights.
 
 A server holds all fields, so ⊕ is the identity; see `models.base`.
 """
@@ -21,15 +21,21 @@ from livectr.models.base import CTRModel, Gathered, ModelConfig, Ragged, role_sl
 from livectr.models.two_tower import TwoTower, TwoTowerModel, is_named
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import F32, FEATURES
-from livectr.serving.version.near_cache import List, NearCache
+from livectr.serving.version.near_cache import NearCache, RaggedVectors
 
-_WRITTEN_OUT_BYTES = 8 << 20
-"""Of a list that all rows of a request share, in front of the model; more rows go through it in parts."""
+_COPIED_BYTES = 8 << 20
+"""Most bytes of the copies of a shared list in a call of the model; more rows take several calls."""
+Lists = Mapping[str, RaggedVectors]
+"""Field → ragged vectors."""
 _SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
 
 
 def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
-    """Role → configuration, of the models that the pipeline has. Raises ConfigError for what is none."""
+    """Configurations of the pipeline's models, by role.
+
+    Raises:
+        ConfigError: `rank` or `prerank` is not a model.
+    """
     configs = {}
     for role, config in (("rank", pipeline.rank), ("prerank", pipeline.prerank)):
         if isinstance(config, ModelConfig):
@@ -42,27 +48,33 @@ def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
 
 
 def sequence_fields(pipeline: Pipeline) -> tuple[str, ...]:
-    """The fields whose every key's vector the ranking model needs."""
+    """Fields of which the ranking model reads the vector of each key."""
     return model_configs(pipeline)["rank"].gathers(pipeline.plan.fields).sequences
 
 
 def content_fields(pipeline: Pipeline, role: str) -> tuple[str, ...]:
-    """The fields of which a role's model wants content; none where the pipeline has no such model."""
+    """Fields of which a role's model reads the content; () without a model for the role."""
     config = model_configs(pipeline).get(role)
     return () if config is None else config.gathers(pipeline.plan.fields).content
 
 
 def value_layout(configs: Mapping[str, ModelConfig], values: Values = "fp32") -> RowLayout:
-    """The values of a published row: the trainer's segments without their optimisers' state. They are stored
-    as the trainer stores them, so that rows that nobody has stored begin alike."""
-    made = tuple(Segment(s.name, s.dim, SGD(), s.init_scale) for s in row_segments(configs))
-    return RowLayout(made, values)
+    """Layout of a published row: the trainer's segments without optimiser state.
+
+    Values have the trainer's type, so that new rows get the same initial values.
+    """
+    segments = tuple(Segment(s.name, s.dim, SGD(), s.init_scale) for s in row_segments(configs))
+    return RowLayout(segments, values)
 
 
 def near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionManifest, rows: int) -> NearCache:
-    """An empty near-cache for the tables of these fields.
+    """Make an empty near-cache for the tables of some fields.
 
-    Raises MismatchError when the published rows are laid out differently.
+    Args:
+        rows: bound over all tables.
+
+    Raises:
+        MismatchError: the published rows have another layout.
     """
     layout = value_layout(model_configs(pipeline), pipeline.row_values)
     published = tuple(manifest.segments)
@@ -73,13 +85,17 @@ def near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionManif
 
 
 def published_statistics(pipeline: Pipeline, dense: Mapping[str, Tensor]) -> Statistics:
-    """The running statistics of a version's features. Raises MismatchError for another pipeline's."""
+    """Running statistics of a version's features.
+
+    Raises:
+        MismatchError: they belong to another pipeline.
+    """
     state = {n.removeprefix(FEATURES): t.numpy() for n, t in dense.items() if n.startswith(FEATURES)}
     return Statistics(pipeline.plan).load(state)
 
 
 class RankScorer:
-    """The ranking model of one version, and the running statistics that its features come with."""
+    """Ranking model of a version, and the running statistics of its features."""
 
     def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor]) -> None:
         configs = model_configs(pipeline)
@@ -92,66 +108,77 @@ class RankScorer:
         self.statistics = published_statistics(pipeline, dense)
 
     @torch.inference_mode()
-    def logits(self, vectors: F32, dense: F32, lists: Mapping[str, List], content: Mapping[str, List]) -> F32:
-        """vectors f32[B, F, D], dense f32[B, Dd], lists of `sequence_fields`, vectors of the content of
-        `content_fields` → f32[B]. Lists that all rows share are written out for some rows at a time."""
+    def logits(self, vectors: F32, dense: F32, lists: Lists, content: Lists) -> F32:
+        """Logits f32[B].
+
+        Lists that all rows share are copied for a part of the rows at a time.
+
+        Args:
+            vectors: f32[B, F, D], pooled.
+            dense: f32[B, Dd].
+            lists: vectors of each key, for `sequence_fields`.
+            content: content vectors, for `content_fields`.
+        """
         rows = len(vectors)
-        shared = [one for one in (*lists.values(), *content.values()) if one.same]
-        row_bytes = max((one.values.nbytes for one in shared), default=0)
-        step = rows if row_bytes * rows <= _WRITTEN_OUT_BYTES else max(1, _WRITTEN_OUT_BYTES // row_bytes)
+        shared = [part for part in (*lists.values(), *content.values()) if part.shared_by]
+        row_bytes = max((part.values.nbytes for part in shared), default=0)
+        step = rows if row_bytes * rows <= _COPIED_BYTES else max(1, _COPIED_BYTES // row_bytes)
         parts = [
-            self._logits(vectors, dense, lists, content, first, min(first + step, rows))
+            self._logits(
+                vectors[first : first + step],
+                dense[first : first + step],
+                _slices(lists, first, min(first + step, rows), rows),
+                _slices(content, first, min(first + step, rows), rows),
+            )
             for first in range(0, rows, step)
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _logits(
-        self,
-        vectors: F32,
-        dense: F32,
-        lists: Mapping[str, List],
-        content: Mapping[str, List],
-        first: int,
-        last: int,
-    ) -> F32:
-        """The same of the rows `first` to `last`."""
-        values = torch.from_numpy(vectors)[first:last, ..., self._slice]
-        numbers = torch.from_numpy(dense)[first:last]
-        lists, content = (
-            {
-                name: one.part(first, last) if one.same or last - first < len(vectors) else one
-                for name, one in of.items()
-            }
-            for of in (lists, content)
-        )
-        gathered = self._gathered(values, numbers, lists, content)
-        out: F32 = self._model(values, numbers, gathered).numpy()
-        return out
+    def _logits(self, vectors: F32, dense: F32, lists: Lists, content: Lists) -> F32:
+        values = torch.from_numpy(vectors)[..., self._slice]
+        numbers = torch.from_numpy(dense)
+        logits: F32 = self._model(values, numbers, self._gathered(values, numbers, lists, content)).numpy()
+        return logits
 
-    def _gathered(
-        self, values: Tensor, dense: Tensor, lists: Mapping[str, List], content: Mapping[str, List]
-    ) -> Gathered | None:
-        """What the model needs whole; a server holds every field, so nothing is sent."""
-        wanted = self._gathers
-        if not wanted:
+    def _gathered(self, values: Tensor, dense: Tensor, lists: Lists, content: Lists) -> Gathered | None:
+        """Inputs that the model needs of all fields; a server holds them all, so nothing is exchanged."""
+        gathers = self._gathers
+        if not gathers:
             return None
-        sequences = {name: _ragged(lists[name], self._slice) for name in wanted.sequences}
-        looked_at = {name: _ragged(content[name]) for name in wanted.content}
-        return Gathered(values[:, self._pooled], sequences, dense if wanted.dense else None, looked_at)
+        sequences = {name: _ragged(lists[name], self._slice) for name in gathers.sequences}
+        ragged_content = {name: _ragged(content[name]) for name in gathers.content}
+        return Gathered(values[:, self._pooled], sequences, dense if gathers.dense else None, ragged_content)
+
+
+def _slices(lists: Lists, first: int, last: int, rows: int) -> Lists:
+    """Lists of the rows from `first` to before `last`, of `rows` rows; shared lists are copied."""
+    return {
+        name: part.slice(first, last) if part.shared_by or last - first < rows else part
+        for name, part in lists.items()
+    }
 
 
 @dataclass(frozen=True)
 class TowerFeatures:
-    """Names of the features of one tower, in the pipeline's order."""
+    """Names of the features of a tower, in the pipeline's order.
+
+    Args:
+        fields: sparse fields.
+        dense: dense features.
+        images: fields whose content vectors the tower sums.
+    """
 
     fields: tuple[str, ...]
     dense: tuple[str, ...]
     images: tuple[str, ...]
-    """Fields whose content the tower sums."""
 
 
 def tower_features(pipeline: Pipeline, side: Literal["user", "item"]) -> TowerFeatures:
-    """The features of a tower. Raises ConfigError when the pipeline has no pre-rank model."""
+    """Features of a tower.
+
+    Raises:
+        ConfigError: the pipeline has no pre-rank model.
+    """
     config = model_configs(pipeline).get("prerank")
     if not isinstance(config, TwoTower):
         raise ConfigError("this pipeline has no pre-rank model: give it prerank=TwoTower(...)")
@@ -166,7 +193,7 @@ def tower_features(pipeline: Pipeline, side: Literal["user", "item"]) -> TowerFe
 
 
 class TowerScorer:
-    """The two towers of one version, each over its own features, and these features' running statistics."""
+    """Two towers of a version, each over its own features, and the running statistics of the features."""
 
     def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor]) -> None:
         configs = model_configs(pipeline)
@@ -186,13 +213,17 @@ class TowerScorer:
 
     @property
     def bias(self) -> float:
+        """Bias of the logit."""
         return float(self._models["user"].bias)
 
     @torch.inference_mode()
-    def user(self, vectors: F32, dense: F32, content: Mapping[str, List]) -> F32:
-        """f32[B, F_user, D], f32[B, Dd_user] and images of the user's features → f32[B, out].
+    def user(self, vectors: F32, dense: F32, content: Lists) -> F32:
+        """User vectors f32[B, out]; logit = ⟨user, item⟩ + bias.
 
-        logit = ⟨user, item⟩ + bias.
+        Args:
+            vectors: f32[B, F_user, D].
+            dense: f32[B, Dd_user].
+            content: content vectors of the user's images, by field.
         """
         model = self._models["user"]
         partial = model.user.partial(*self._inputs("user", vectors, dense))
@@ -201,29 +232,30 @@ class TowerScorer:
         return out
 
     @torch.inference_mode()
-    def items(self, vectors: F32, dense: F32, content: Mapping[str, List]) -> F32:
-        """f32[n, F_item, D], f32[n, Dd_item] and images of the items' features → unit vectors f32[n, out]."""
+    def items(self, vectors: F32, dense: F32, content: Lists) -> F32:
+        """Item vectors f32[n, out], unit vectors; arguments as in `user`."""
         model = self._models["item"]
         partial = model.item.partial(*self._inputs("item", vectors, dense))
         out: F32 = model.item.vector(partial, model.item.pooled_images(_content(content))).numpy()
         return out
 
     def _inputs(self, side: str, vectors: F32, dense: F32) -> tuple[Tensor, Tensor]:
-        """A tower picks its dense features out of all of them: those of the other tower are zero."""
+        """Slice of the vectors, and dense features with zeros for the other tower: f32[B, Dd]."""
         wide = torch.zeros(len(dense), self._width)
         wide[:, self._columns[side]] = torch.from_numpy(dense)
         return torch.from_numpy(vectors)[..., self._slice], wide
 
 
-def _content(lists: Mapping[str, List]) -> Gathered:
-    """Lists of vectors of content as a model sees them."""
-    found = {name: _ragged(one) for name, one in lists.items()}
-    return Gathered(torch.empty(0), {}, None, found)
+def _content(lists: Lists) -> Gathered:
+    """Content vectors as a model's inputs."""
+    content = {name: _ragged(vectors) for name, vectors in lists.items()}
+    return Gathered(torch.empty(0), {}, None, content)
 
 
-def _ragged(one: List, columns: slice = slice(None)) -> Ragged:
-    """Some columns of lists of vectors, as a model sees them."""
-    return Ragged(torch.from_numpy(one.values)[:, columns], torch.from_numpy(one.offsets), bool(one.same))
+def _ragged(vectors: RaggedVectors, columns: slice = slice(None)) -> Ragged:
+    """Some columns of ragged vectors as a model's input."""
+    values = torch.from_numpy(vectors.values)[:, columns]
+    return Ragged(values, torch.from_numpy(vectors.offsets), bool(vectors.shared_by))
 
 
 def _loaded(model: CTRModel, dense: Mapping[str, Tensor], role: str) -> CTRModel:

@@ -1,1 +1,1 @@
-"""The version that answers: followed in Redis, held in memory, checked."""
+"""Version that answers requests: followed in Redis, loaded into memory, checked for losses."""

@@ -1,10 +1,10 @@
-"""Vectors of content (images, texts) at the version that answers; of what is too new for it, on the fly.
+"""Vectors of content (images, texts) at a version; content that is too new for it is embedded on the fly.
 
 id ─► published vector of the version
    └► cold: its raw features ─► sub-model of the version ─► vector, kept while the version is served
-          brought by this request
-          in the server's folder (--content images=DIR)
-          brought by an earlier request
+          inline content of this request
+          the server's folder (--content images=DIR)
+          inline content of an earlier request
    └► neither: the sub-model's learned "absent" vector, as in training
 """
 
@@ -37,18 +37,24 @@ F16 = npt.NDArray[np.float16]
 log = logging.getLogger(__name__)
 
 _REMEMBERED = 4096
-"""Rows of features that requests have brought and that are kept for later ones: 8 KB each at width 4096."""
+"""Rows of inline content that are kept for later requests: 8 KB each at width 4096."""
 _COLD_VECTORS = 100_000
-"""Vectors of cold ids that are kept for a version; when there are more, all are computed anew."""
+"""Vectors of cold ids that are kept for a version; when there are more, all are dropped."""
 _REFRESH_S = 1.0
-"""A folder is looked at for new rows at most so often, when a request has an id that is not in it."""
+"""Shortest interval in seconds at which a folder is searched for new rows, after an unknown id."""
 
 
-class Source:
-    """Where raw features of one content come from, for every version.
+class RawFeatures:
+    """Raw features of a content, for every version: a folder, and inline content of earlier requests.
 
-    fields: the features of the pipeline whose keys are its ids. folder: a content store, or None.
-    Raises ConfigError for a folder that is none, or of another width.
+    Args:
+        name: of the content in the pipeline.
+        model: configuration of its sub-model.
+        fields: features of the pipeline whose keys are the ids.
+        folder: content store, or None.
+
+    Raises:
+        ConfigError: the folder is not a content store, or has another width.
     """
 
     def __init__(self, name: str, model: SubModel, fields: Sequence[str], folder: Path | None) -> None:
@@ -61,36 +67,40 @@ class Source:
             )
         self._remembered: OrderedDict[int, F16] = OrderedDict()
         self._lock = threading.Lock()
-        self._looked = time.monotonic()
+        self._refreshed = time.monotonic()
 
     def remember(self, id: int, row: F16) -> F16:
-        """Keeps a row that a request brought; gives the one that is kept, the same object for equal rows."""
+        """Keep a row of inline content in an LRU cache.
+
+        Returns:
+            The kept row; equal rows give the same object.
+        """
         with self._lock:
-            held = self._remembered.get(id)
-            if held is None or not np.array_equal(held, row):
-                held = self._remembered[id] = row.copy()  # not a view of the whole request
+            kept = self._remembered.get(id)
+            if kept is None or not np.array_equal(kept, row):
+                kept = self._remembered[id] = row.copy()  # a view would keep the whole request alive
             self._remembered.move_to_end(id)
             if len(self._remembered) > _REMEMBERED:
                 self._remembered.popitem(last=False)
-            return held
+            return kept
 
     def read(self, ids: I64) -> tuple[F16, npt.NDArray[np.bool_]]:
-        """Features f16[n, width] of ids i64[n], and known bool[n]."""
+        """Read features f16[n, width] of ids i64[n], and known bool[n]."""
         rows, known = np.zeros((len(ids), self.model.width), np.float16), np.zeros(len(ids), bool)
         if self._store is not None:
             rows, known = self._store.read(ids)
-            if not known.all() and time.monotonic() >= self._looked + _REFRESH_S and self.refresh():
+            if not known.all() and time.monotonic() >= self._refreshed + _REFRESH_S and self.refresh():
                 rows, known = self._store.read(ids)
         with self._lock:
             for i in np.flatnonzero(~known).tolist():
-                held = self._remembered.get(int(ids[i]))
-                if held is not None:
-                    rows[i], known[i] = held, True
+                row = self._remembered.get(int(ids[i]))
+                if row is not None:
+                    rows[i], known[i] = row, True
         return rows, known
 
     def refresh(self) -> bool:
-        """Looks for rows that another process has added to the folder; whether there were any."""
-        self._looked = time.monotonic()
+        """Load rows that another process has added to the folder; True if there were any."""
+        self._refreshed = time.monotonic()
         try:
             return self._store is not None and self._store.refresh()
         except (UserError, OSError) as error:  # requests go on with the rows that are known
@@ -99,17 +109,21 @@ class Source:
 
 
 class ContentVectors:
-    """The vectors of one content at one version.
+    """Vectors of a content at a version.
 
-    network: the version's sub-model. before: those of the version before, whose index is used again where
-    the ids are the same.
+    Args:
+        raw: raw features, for ids without a published vector.
+        network: the version's sub-model.
+        blobs: published vectors.
+        before: vectors of the previous version; their index is shared when the ids are equal.
 
     Attributes:
-        fields: those whose keys are the ids.
+        fields: features of the pipeline whose keys are the ids.
+        published: published vectors by id.
     """
 
     def __init__(
-        self, source: Source, network: SubNetwork, blobs: Sequence[bytes], before: ContentVectors | None
+        self, raw: RawFeatures, network: SubNetwork, blobs: Sequence[bytes], before: ContentVectors | None
     ) -> None:
         parts = [decode_vectors(blob) for blob in blobs]
         self.published: IdVectors = IdVectors(
@@ -117,79 +131,95 @@ class ContentVectors:
             np.concatenate([vectors for _, vectors in parts]),
             None if before is None else before.published,
         )
-        self.fields = source.fields
-        self._source = source
+        self.fields = raw.fields
+        self._raw = raw
         self._network = network.eval().requires_grad_(False)
         self._cold: dict[int, tuple[F16 | None, F32]] = {}
-        """Id → what a request brought (None: it was in the folder), and its vector."""
+        """Id → row of inline content (None: the row is in the folder), and its vector."""
 
-    def find(self, ids: I64, brought: Mapping[int, F16]) -> F32:
-        """Vectors f32[n, out] of ids i64[n]; brought: features of a request, by id."""
+    def find(self, ids: I64, inline: Mapping[int, F16]) -> F32:
+        """Vectors f32[n, out] of ids i64[n].
+
+        Args:
+            inline: inline content of the request: id → raw features f16[width].
+        """
         rows, known = self.published.find(ids)
         if known.all():
             return self.published.vectors.take(rows, axis=0)
         out = np.empty((len(ids), self.published.vectors.shape[1]), np.float32)
         out[known] = self.published.vectors[rows[known]]
         unique, index = np.unique(ids[~known], return_inverse=True)
-        out[~known] = self._cold_vectors(unique, brought)[index]
+        out[~known] = self._cold_vectors(unique, inline)[index]
         return out
 
-    def account(self) -> None:
-        """Sets the gauges, when the version begins to be served."""
-        metrics.CONTENT_VECTORS.labels(self._source.name).set(len(self.published))
-        metrics.COLD_VECTORS.labels(self._source.name).set(len(self._cold))
+    def set_gauges(self) -> None:
+        """Set the gauges when the version begins to be served."""
+        metrics.CONTENT_VECTORS.labels(self._raw.name).set(len(self.published))
+        metrics.COLD_VECTORS.labels(self._raw.name).set(len(self._cold))
 
-    def _cold_vectors(self, ids: I64, brought: Mapping[int, F16]) -> F32:
-        """Of different ids i64[m] that have no published vector: f32[m, out]."""
+    def _cold_vectors(self, ids: I64, inline: Mapping[int, F16]) -> F32:
+        """Vectors f32[m, out] of unique ids i64[m] without a published vector."""
         out = np.empty((len(ids), self.published.vectors.shape[1]), np.float32)
-        given: list[tuple[int, F16]] = []
+        from_request: list[tuple[int, F16]] = []
         other: list[int] = []
         for i, id in enumerate(ids.tolist()):
-            row = self._source.remember(id, brought[id]) if id in brought else None
+            row = self._raw.remember(id, inline[id]) if id in inline else None
             kept = self._cold.get(id)
             if kept is not None and (row is None or kept[0] is row):
                 out[i] = kept[1]
             elif row is not None:
-                given.append((i, row))
+                from_request.append((i, row))
             else:
                 other.append(i)
-        cached = len(ids) - len(given) - len(other)
+        cached = len(ids) - len(from_request) - len(other)
         rows, known = (
-            self._source.read(ids[other]) if other else (np.empty((0, 0), np.float16), np.empty(0, bool))
+            self._raw.read(ids[other]) if other else (np.empty((0, 0), np.float16), np.empty(0, bool))
         )
-        if given:
-            at = [i for i, _ in given]
-            out[at] = self._embed(np.stack([row for _, row in given]))
-            self._keep({int(ids[i]): (row, out[i].copy()) for i, row in given})
+        if from_request:
+            at = [i for i, _ in from_request]
+            out[at] = self._embed(np.stack([row for _, row in from_request]))
+            self._keep({int(ids[i]): (row, out[i].copy()) for i, row in from_request})
         if other:
             out[other] = self._embed(rows, known)
             self._keep({int(ids[i]): (None, out[i].copy()) for i in np.array(other)[known].tolist()})
         counter = metrics.COLD_CONTENT
-        name, absent = self._source.name, int((~known).sum())
+        name, absent = self._raw.name, int((~known).sum())
         counter.labels(name, "cached").inc(cached)
         counter.labels(name, "embedded").inc(len(ids) - cached - absent)
         counter.labels(name, "absent").inc(absent)
         return out
 
-    def _keep(self, found: dict[int, tuple[F16 | None, F32]]) -> None:
-        if len(self._cold) + len(found) > _COLD_VECTORS:
+    def _keep(self, embedded: dict[int, tuple[F16 | None, F32]]) -> None:
+        if len(self._cold) + len(embedded) > _COLD_VECTORS:
             self._cold = {}
-        self._cold.update(found)
-        metrics.COLD_VECTORS.labels(self._source.name).set(len(self._cold))
+        self._cold.update(embedded)
+        metrics.COLD_VECTORS.labels(self._raw.name).set(len(self._cold))
 
     @torch.inference_mode()
     def _embed(self, rows: F16, known: npt.NDArray[np.bool_] | None = None) -> F32:
-        """As training does: f32[m, out] of features f16[m, width]; known: whether they are there."""
-        there = np.ones(len(rows), bool) if known is None else known
-        out: F32 = self._network(torch.from_numpy(rows), torch.from_numpy(there)).numpy()
+        """Embed raw features f16[m, width] as training does: f32[m, out].
+
+        Args:
+            known: bool[m], False for rows without features; None: all have features.
+        """
+        mask = np.ones(len(rows), bool) if known is None else known
+        out: F32 = self._network(torch.from_numpy(rows), torch.from_numpy(mask)).numpy()
         return out
 
 
 class Contents:
-    """The content that one server's model looks at; none where it looks at none.
+    """Content that the model of a role reads; may be empty.
 
-    fields: those of which the model wants content. folders: "images=DIR,texts=DIR2", or None.
-    Raises ConfigError for a folder of content that the pipeline has not, or that cannot be used.
+    Args:
+        fields: fields of which the model reads the content.
+        folders: "images=DIR,texts=DIR2", or None.
+
+    Attributes:
+        widths: content name → width of its raw features, for all content of the pipeline.
+        raw: content name → raw features, for content that the model reads.
+
+    Raises:
+        ConfigError: a folder is named for unknown content, or cannot be used.
     """
 
     def __init__(self, pipeline: Pipeline, fields: Sequence[str], folders: str | None) -> None:
@@ -199,36 +229,46 @@ class Contents:
                 known = ", ".join(pipeline.content) or "none"
                 raise ConfigError(f"content names {name!r}, but the content of the pipeline is {known}")
         self.widths: dict[str, int] = {}
-        self.sources: dict[str, Source] = {}
+        self.raw: dict[str, RawFeatures] = {}
         used = content_of(pipeline.content, fields)
         for name, content in pipeline.content.items():
             if not isinstance(content.model, SubModel):
                 raise ConfigError(f"content {name!r}: model is {content.model!r}, but must be a SubModel")
             self.widths[name] = content.model.width
             if name in used:
-                wanted = [field for field in content.fields if field in fields]
-                self.sources[name] = Source(name, content.model, wanted, given.get(name))
+                own = [field for field in content.fields if field in fields]
+                self.raw[name] = RawFeatures(name, content.model, own, given.get(name))
 
     def blobs(self, published: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        """Names of blobs to fetch, out of a manifest's `content`. Raises MismatchError for one without."""
-        for name in self.sources:
+        """Select the names of blobs to load from a manifest's `content`.
+
+        Raises:
+            MismatchError: the version has no vectors of a content.
+        """
+        for name in self.raw:
             if name not in published:
                 raise MismatchError(f"the published version has no vectors of content {name!r}")
-        return {name: published[name] for name in self.sources}
+        return {name: published[name] for name in self.raw}
 
-    def at(
+    def decode(
         self,
         blobs: Mapping[str, Sequence[bytes]],
         dense: Mapping[str, Tensor],
         before: Mapping[str, ContentVectors],
     ) -> dict[str, ContentVectors]:
-        """The vectors of a version: blobs as named by `blobs`, dense: all its tensors."""
-        found = {}
-        for name, source in self.sources.items():
-            source.refresh()
-            network = _loaded(name, source.model, dense)
-            found[name] = ContentVectors(source, network, blobs[name], before.get(name))
-        return found
+        """Decode the vectors of a version.
+
+        Args:
+            blobs: content name → blobs, in the order of `blobs`.
+            dense: all dense tensors of the version.
+            before: vectors of the previous version.
+        """
+        vectors = {}
+        for name, raw in self.raw.items():
+            raw.refresh()
+            network = _loaded(name, raw.model, dense)
+            vectors[name] = ContentVectors(raw, network, blobs[name], before.get(name))
+        return vectors
 
 
 def _loaded(name: str, model: SubModel, dense: Mapping[str, Tensor]) -> SubNetwork:

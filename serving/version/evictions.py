@@ -1,4 +1,4 @@
-"""A server's look at evictions: whether keys of the served version may have been thrown away by Redis."""
+"""Detection of evictions: has Redis removed keys of the served version to save memory?"""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from livectr.serving import metrics
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 2.0
+POLL_S = 2.0
+"""Interval of the polls of INFO, in seconds."""
 
 
 class EvictionWatch:
-    """The newest look at INFO, and the name space that lost keys. Any thread.
+    """Newest INFO of Redis, and the name space that lost keys. Thread-safe.
 
-    url: for messages.
+    Args:
+        url: URL of Redis without its password, for messages.
     """
 
     def __init__(self, url: str) -> None:
@@ -31,22 +33,27 @@ class EvictionWatch:
         self._seen = Evictions()
         self._policy: str | None = None
         self._first: tuple[str, Evictions] = ("", Evictions())
-        """Of a name space whose trainer could not look: the first look of this server."""
+        """Name space whose trainer could not read INFO, and this server's first INFO under it."""
         self._lost = ""
         self._next = 0.0
         self._lock = threading.Lock()
 
     @property
     def risky(self) -> bool:
-        """Whether published rows may be evicted at any moment."""
+        """True while the policy of Redis may evict published rows."""
         return self._seen.risky
 
     @property
     def policy(self) -> str:
+        """`maxmemory-policy` of Redis; empty: unknown."""
         return self._seen.policy
 
-    def look(self, client: redis.Redis) -> None:
-        """Asks INFO. Raises what redis-py raises, but for a Redis that forbids INFO."""
+    def poll(self, client: redis.Redis) -> None:
+        """Read INFO.
+
+        Raises:
+            redis.RedisError: any error but the refusal of INFO.
+        """
         try:
             seen = Evictions.of(cast("Mapping[str, object]", client.info()))
         except redis.ResponseError as error:
@@ -69,15 +76,14 @@ class EvictionWatch:
                 seen.policy,
             )
 
-    def look_sometimes(self, client: redis.Redis) -> None:
-        """As `look`, every LOOK_S."""
+    def poll_if_due(self, client: redis.Redis) -> None:
+        """Read INFO when the last poll is older than POLL_S."""
         if time.monotonic() >= self._next:
-            self.look(client)
-            self._next = time.monotonic() + LOOK_S
+            self.poll(client)
+            self._next = time.monotonic() + POLL_S
 
     def lost(self, manifest: VersionManifest) -> bool:
-        """Whether keys may have been evicted since the manifest's name space was begun. Once lost, it stays
-        lost."""
+        """True if keys may have been evicted since the manifest's name space began; never False again."""
         with self._lock:
             if self._lost and self._lost == manifest.whole:
                 return True

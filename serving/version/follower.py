@@ -1,21 +1,21 @@
-"""A server's view of Redis: one published version at a time, swapped while requests are answered.
+"""Version follower: serves a published version at a time and swaps to the next while requests run.
 
 The swap, step by step:
 
     1. notice    a message on the channel of versions, or the poll every half second
-    2. fetch     dense weights, vectors of items and content, changed keys; build the models (no lock held)
+    2. load      dense weights, vectors of items and content, changed keys; build the models (no lock held)
     3. refresh   read the changed rows that the near-cache holds, as of the new version (no lock held)
-    4. swap      alone on the lock: put the refreshed rows in, drop changed ones that were cached meanwhile,
-                 make the new version the served one
-    5. account   metrics; freshness of every example that the version learned
+    4. swap      under the exclusive lock: add the refreshed rows, drop changed rows that were cached
+                 meanwhile, make the new version the served version
+    5. observe   metrics; freshness of every example that the version learned
 
-A request holds the other side of the lock while it is answered, so that everything in its reply comes from
-one version. Rows that Redis no longer has at that version (two newer ones were published) make the request
-let go, wait for the swap and start again, within its deadline.
+A request holds the lock shared while it is answered, so every number of its reply comes from the same
+version. If Redis no longer has a row at that version (two newer versions were published), the request
+releases the lock, waits for the swap and starts again, within its deadline.
 
-When Redis goes away the last version goes on answering; when a manifest of another pipeline appears too.
-Each look also asks for the sentinels of the served version: see `serving.version.health` for what follows
-when they are gone. Nothing that a look raises ends the watch.
+The last version goes on answering while Redis is down, or holds a manifest of another pipeline. Every poll
+also reads the sentinels of the served version; `serving.version.health` describes the consequences of a loss.
+No error of a poll ends the follower.
 """
 
 from __future__ import annotations
@@ -23,25 +23,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
-import torch
-from safetensors.torch import load as load_tensors
 
 from livectr.kernels.errors import MismatchError
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
-from livectr.protos.store import F32, I64, RowStatus, decode_changed, decode_vectors
 from livectr.serving import metrics
 from livectr.serving.deadlines import end_of_wait
 from livectr.serving.errors import DeadlineError, NotReadyError
-from livectr.serving.version.content import Contents, ContentVectors
 from livectr.serving.version.health import HealthIssue, ServingHealth
-from livectr.serving.version.id_vectors import IdVectors
+from livectr.serving.version.loader import ModelVersion, RoleSpec, VersionLoader
 from livectr.serving.version.near_cache import NearCache
 from livectr.serving.version.reader import Reader
 from livectr.serving.version.swap_lock import SwapLock
@@ -50,104 +44,83 @@ log = logging.getLogger(__name__)
 
 _POLL_S = 0.5
 _NEWER_S = 5.0
-"""Longest wait of a request without a deadline for the version after one that was overwritten."""
+"""Longest wait in seconds of a request without a deadline for the version after an overwritten version."""
 _BACKOFF_S = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
-@dataclass(frozen=True)
-class ModelVersion:
-    """One version, as requests see it.
-
-    dense: every dense tensor of the version by its published name. content: by name, what the model looks at.
-    scorer: what the role made of them (models with weights loaded).
-    """
-
-    manifest: VersionManifest
-    dense: Mapping[str, torch.Tensor]
-    items: IdVectors | None
-    scorer: object
-    content: Mapping[str, ContentVectors]
-
-    @property
-    def version(self) -> int:
-        return self.manifest.version
-
-
 class VersionFollower:
-    """Follows the published versions of one pipeline.
+    """Follows the published versions of a pipeline.
 
-    fingerprint: the pipeline's. cache: makes an empty near-cache. build: makes the role's scorer of the dense
-    weights of a version (called outside the lock). with_items: fetch the item vectors. contents: what the
-    role's model looks at.
+    Args:
+        reader: reads of the pipeline's namespace.
+        spec: role-specific part of a version.
+        lost_grace_s: seconds for which an issue may last before the server is NOT_SERVING.
+
+    Attributes:
+        contents: content that the role's model reads.
+        health: health of the server.
     """
 
-    def __init__(
-        self,
-        reader: Reader,
-        role: str,
-        fingerprint: str,
-        cache: Callable[[VersionManifest], NearCache],
-        build: Callable[[VersionManifest, Mapping[str, torch.Tensor]], object],
-        *,
-        with_items: bool,
-        contents: Contents,
-        lost_grace_s: float = 30.0,
-    ) -> None:
+    def __init__(self, reader: Reader, spec: RoleSpec, lost_grace_s: float = 30.0) -> None:
         self.reader = reader
-        self.health = ServingHealth(role, lost_grace_s)
-        self._role = role
-        self._fingerprint = fingerprint
-        self._make_cache = cache
-        self._build = build
-        self._with_items = with_items
-        self.contents = contents
+        self.contents = spec.contents
+        self.health = ServingHealth(spec.role, lost_grace_s)
+        self._role = spec.role
+        self._make_cache = spec.near_cache
+        self._loader = VersionLoader(reader, spec)
         self._lock = SwapLock()
         self._swapped = threading.Condition()
-        self._served: ModelVersion | None = None
+        self._version: ModelVersion | None = None
         self._cache: NearCache | None = None
-        self._raw: bytes | None = None
+        self._manifest_json: bytes | None = None
         self._emptied = ""
-        """The last name space whose near-cache was emptied, because keys were evicted."""
+        """Name space (`VersionManifest.whole`) whose evictions have emptied the near-cache."""
         self._failure: Exception | None = None
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name=f"{role}-follower", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name=f"{spec.role}-follower", daemon=True)
 
     # ── for requests ─────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
     def read(self, deadline: float | None) -> Iterator[tuple[ModelVersion, NearCache]]:
-        """The served version and its cached rows; no swap happens inside.
+        """Hold the served version and its cached rows; no swap happens meanwhile.
 
-        Raises NotReadyError before the first version, DeadlineError.
+        Raises:
+            NotReadyError: no version has been published yet.
+            DeadlineError: the deadline passed during a swap.
         """
         with self._lock.read(deadline):
-            if self._served is None or self._cache is None:
+            if self._version is None or self._cache is None:
                 raise NotReadyError("no version has been published yet")
-            yield self._served, self._cache
+            yield self._version, self._cache
 
     @property
     def current(self) -> ModelVersion | None:
-        """The served version, without holding it."""
-        return self._served
+        """Served version, without a lock; None before the first version."""
+        return self._version
 
-    def wait_newer(self, version: int, deadline: float | None) -> None:
-        """Returns when another version than `version` is served. Raises DeadlineError."""
+    def wait_newer(self, number: int, deadline: float | None) -> None:
+        """Wait until another version than `number` is served.
+
+        Raises:
+            DeadlineError: the deadline passed first.
+        """
         limit = end_of_wait(deadline, _NEWER_S)
         with self._swapped:
-            while self._served is None or self._served.version == version:
+            while self._version is None or self._version.number == number:
                 left = limit - time.monotonic()
                 if left <= 0:
-                    raise DeadlineError(
-                        f"version {version} was overwritten and the next did not come in time"
-                    )
+                    raise DeadlineError(f"version {number} was overwritten and the next did not come in time")
                 self._swapped.wait(left)
 
     # ── for the process ──────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        """Starts to follow.
+        """Load the newest version, if any, and start to follow.
 
-        Raises ConnectError when Redis cannot be reached, MismatchError when it holds another model.
+        Raises:
+            ConnectError: Redis cannot be reached.
+            MismatchError: the version belongs to another pipeline.
         """
         self.reader.ping()
         try:
@@ -158,10 +131,14 @@ class VersionFollower:
         self._thread.start()
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Waits for the first version; whether it is there. MismatchError when it is another pipeline's."""
+        """Wait for the first version; True if it is served.
+
+        Raises:
+            MismatchError: the version belongs to another pipeline.
+        """
         limit = time.monotonic() + timeout_s
         with self._swapped:
-            while self._served is None:
+            while self._version is None:
                 if isinstance(self._failure, MismatchError):
                     raise self._failure
                 left = limit - time.monotonic()
@@ -171,112 +148,59 @@ class VersionFollower:
             return True
 
     def close(self) -> None:
+        """Stop to follow and disconnect."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
         self.reader.close()
 
-    # ── following ────────────────────────────────────────────────────────────────────────────────────
+    # ── the swap ─────────────────────────────────────────────────────────────────────────────────────
 
     def refresh(self) -> bool:
-        """Moves to the newest version; whether there was one to move to.
+        """Move to the newest version; False if it is served already.
 
-        Raises one of REDIS_ERRORS, MismatchError, LookupError for a version without its blobs, ValueError for
-        a manifest or blob that cannot be read.
+        Raises:
+            redis.RedisError: an error of REDIS_ERRORS.
+            MismatchError: the version belongs to another pipeline.
+            LookupError: blobs of the version are gone.
+            ValueError: the manifest or a blob does not decode.
         """
-        raw = self.reader.manifest()
-        if raw is None or raw == self._raw:
+        manifest_json = self.reader.manifest()
+        if manifest_json is None or manifest_json == self._manifest_json:
             return False
         started = time.perf_counter()
-        manifest = VersionManifest.from_json(raw)
-        if manifest.fingerprint != self._fingerprint:
-            raise MismatchError(
-                f"Redis at {self.reader.url} holds version {manifest.version} of another pipeline "
-                f"(fingerprint {manifest.fingerprint[:12]}, this one is {self._fingerprint[:12]}): serve the "
-                "pipeline file that was trained, or use another namespace"
-            )
-        served = self._fetch(manifest)
-        if served is None:
-            if self.reader.manifest() == raw:
+        manifest = self._loader.parse(manifest_json)
+        version = self._loader.load(manifest, self._version)
+        if version is None:
+            if self.reader.manifest() == manifest_json:
                 raise LookupError(f"blobs of version {manifest.version} are gone from Redis")
-            return False  # it was superseded while it was fetched: the next notice brings a newer one
-        first = self._served is None
-        self._swap(served)
-        self._raw = raw
-        for content in served.content.values():
-            content.account()
-        self._account(manifest, time.perf_counter() - started, first)
+            return False  # superseded while it was loaded: the next notice brings a newer version
+        first = self._version is None
+        self._swap(version)
+        self._manifest_json = manifest_json
+        for content in version.content.values():
+            content.set_gauges()
+        self._observe(manifest, time.perf_counter() - started, first)
         return True
 
-    def _fetch(self, manifest: VersionManifest) -> ModelVersion | None:
-        """Step 2, but for the changed keys: weights, vectors of items and content. None: a blob is gone."""
-        names = self.contents.blobs(manifest.content)
-        items_at = [manifest.item_vectors] if self._with_items and manifest.item_vectors is not None else []
-        wanted = [*manifest.dense, *items_at, *chain.from_iterable(names.values())]
-        blobs = {
-            name: blob
-            for name, blob in zip(wanted, self.reader.blobs(wanted), strict=True)
-            if blob is not None
-        }
-        if len(blobs) < len(wanted):
-            return None
-        dense: dict[str, torch.Tensor] = {}
-        for name in manifest.dense:
-            dense |= load_tensors(blobs[name])
-        before, items = self._served, None
-        for name in items_at:
-            items = IdVectors(*decode_vectors(blobs[name]), before.items if before else None)
-        content = self.contents.at(
-            {name: [blobs[blob] for blob in parts] for name, parts in names.items()},
-            dense,
-            before.content if before else {},
-        )
-        return ModelVersion(manifest, dense, items, self._build(manifest, dense), content)
-
-    def _changed(self, manifest: VersionManifest) -> dict[str, I64] | None:
-        """Keys that changed since the served version; None when that is not known any more."""
-        if self._served is None:
-            return None
-        names = manifest.changed_since(self._served.version, self._served.manifest.ns)
-        if names is None:
-            return None
-        changed: dict[str, list[I64]] = {}
-        for blob in self.reader.blobs(names):
-            if blob is None:
-                return None
-            for table, keys in decode_changed(blob).items():
-                changed.setdefault(table, []).append(keys)
-        return {table: np.unique(np.concatenate(parts)) for table, parts in changed.items()}
-
-    def _swap(self, served: ModelVersion) -> None:
+    def _swap(self, version: ModelVersion) -> None:
         """Steps 3 and 4."""
-        changed = self._changed(served.manifest)
+        changed = self._loader.changed_keys(version.manifest, self._version)
         cache = self._cache
         if cache is None or changed is None:
-            cache, changed, refreshed = self._make_cache(served.manifest), {}, {}
+            cache, changed, refreshed = self._make_cache(version.manifest), {}, {}
         else:
-            refreshed = self._refreshed(served.manifest, cache, changed)
+            refreshed = self._loader.cached_rows(version.manifest, cache, changed)
         with self._lock.write():
             for table, (keys, rows) in refreshed.items():
                 cache.replace(table, changed[table], keys, rows)
-            self._cache, self._served = cache, served
-            self.reader.serving = served.manifest
+            self._cache, self._version = cache, version
+            self.reader.served_manifest = version.manifest
         with self._swapped:
             self._swapped.notify_all()
 
-    def _refreshed(
-        self, manifest: VersionManifest, cache: NearCache, changed: Mapping[str, I64]
-    ) -> dict[str, tuple[I64, F32]]:
-        """Step 3: cached rows that changed, as of `manifest`."""
-        held = {table: cache.held(table, keys) for table, keys in changed.items() if table in cache.tables}
-        found = self.reader.rows(manifest, held, patient=True)
-        return {
-            table: (held[table][status == RowStatus.FOUND], rows[status == RowStatus.FOUND])
-            for table, (rows, status) in found.items()
-        }
-
-    def _account(self, manifest: VersionManifest, seconds: float, first: bool) -> None:
-        """Step 5. What the first version learned was not made to wait by this server."""
+    def _observe(self, manifest: VersionManifest, seconds: float, first: bool) -> None:
+        """Step 5. The first version is no measure of freshness: it waited for this server to start."""
         metrics.SERVED_VERSION.labels(self._role).set(manifest.version)
         metrics.SWAP_SECONDS.labels(self._role).observe(seconds)
         bins = np.array(manifest.freshness.bin_ms, np.int64)
@@ -285,52 +209,30 @@ class VersionFollower:
                 (time.time() * 1000 - bins) / 1000, np.array(manifest.freshness.counts, np.int64)
             )
 
-    def _watch(self) -> None:
+    # ── the thread that follows ──────────────────────────────────────────────────────────────────────
+
+    def _follow(self) -> None:
         try:
             failures = 0
             while not self._stop.is_set():
                 try:
                     with self.reader.subscribe() as subscription:
                         while not self._stop.is_set():
-                            self._look()
+                            self._poll()
                             failures = 0
                             subscription.get_message(timeout=_POLL_S)
                 except Exception as error:
-                    self._failed(error, first=failures == 0)
+                    self._record_failure(error, first=failures == 0)
                     self._stop.wait(_BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)])
                     failures += 1
         except BaseException as error:
-            self.health.die(f"the watcher of versions ended ({error!r}); restart the server")
+            self.health.fail(f"the watcher of versions ended ({error!r}); restart the server")
             raise
 
-    def _failed(self, error: Exception, *, first: bool) -> None:
-        """Notes a look that had no answer; whatever it was, the next one may have."""
-        known = isinstance(error, REDIS_ERRORS)
-        outcome = outcome_of(error)
-        if first:
-            log.warning(
-                "Redis at %s %s: %s",
-                self.reader.url,
-                "went away" if outcome is Outcome.DEGRADED else "cannot be used",
-                error,
-                exc_info=None if known else error,
-            )
-        metrics.STALE.labels(self._role).set(1)
-        metrics.CHECKS_FAILED.labels(self._role, outcome).inc()
-        if not known:
-            self.health.trouble(HealthIssue.BROKEN, f"no newer version can be looked for: {error!r}")
-        elif outcome is Outcome.UNAVAILABLE:
-            self.health.trouble(HealthIssue.REFUSED, f"Redis at {self.reader.url} refuses: {error}")
-        elif outcome is Outcome.EXIT:
-            self.health.trouble(
-                HealthIssue.MISUSED, f"Redis at {self.reader.url} cannot be used: {error}; change --redis"
-            )
-        self.health.tick()
+    def _poll(self) -> None:
+        """Check for a newer version. A wrong version does not end the thread: the next may be right.
 
-    def _look(self) -> None:
-        """One look. What is wrong with a published version must not end the watch: the next may be right.
-
-        Raises one of REDIS_ERRORS.
+        Raises an error of REDIS_ERRORS.
         """
         failure: Exception | None = None
         try:
@@ -345,32 +247,55 @@ class VersionFollower:
         self._check()
         self.reader.resume()
         metrics.STALE.labels(self._role).set(0 if failure is None else 1)
-        served = self._served
-        if served is not None:
-            metrics.SERVED_AGE.labels(self._role).set(time.time() - served.manifest.created_ms / 1000)
+        version = self._version
+        if version is not None:
+            metrics.SERVED_AGE.labels(self._role).set(time.time() - version.manifest.created_ms / 1000)
         if failure is not None:
             with self._swapped:
                 self._swapped.notify_all()
 
-    def _check(self) -> None:
-        """Whether the served version is known to be whole in Redis. Raises one of REDIS_ERRORS."""
-        if self._served is None:
-            self.health.well()
-            return
-        manifest = self._served.manifest
-        loss = self.reader.loss(manifest)
-        if loss is None and isinstance(self._failure, MismatchError):
-            loss = HealthIssue.FOREIGN, str(self._failure)
-        if loss is None:
-            self.health.well()
-            return
-        if loss[0] is HealthIssue.EVICTED and self._emptied != manifest.whole:
-            self._forget(manifest)
-        self.reader.problem = loss[1]
-        self.health.trouble(*loss)
+    def _record_failure(self, error: Exception, *, first: bool) -> None:
+        """Record a failed poll in the log, the metrics and the health."""
+        known = isinstance(error, REDIS_ERRORS)
+        outcome = outcome_of(error)
+        if first:
+            log.warning(
+                "Redis at %s %s: %s",
+                self.reader.url,
+                "went away" if outcome is Outcome.DEGRADED else "cannot be used",
+                error,
+                exc_info=None if known else error,
+            )
+        metrics.STALE.labels(self._role).set(1)
+        metrics.CHECKS_FAILED.labels(self._role, outcome).inc()
+        redis = f"Redis at {self.reader.url}"
+        if not known:
+            self.health.report(HealthIssue.BROKEN, f"the check for a newer version fails: {error!r}")
+        elif outcome is Outcome.UNAVAILABLE:
+            self.health.report(HealthIssue.REFUSED, f"{redis} refuses: {error}")
+        elif outcome is Outcome.EXIT:
+            self.health.report(HealthIssue.MISUSED, f"{redis} cannot be used: {error}; change --redis")
+        self.health.tick()
 
-    def _forget(self, manifest: VersionManifest) -> None:
-        """Empties the near-cache: a row that was evicted before it was seen may be held as missing."""
+    def _check(self) -> None:
+        """Check that Redis holds all of the served version. Raises an error of REDIS_ERRORS."""
+        if self._version is None:
+            self.health.clear()
+            return
+        manifest = self._version.manifest
+        issue = self.reader.find_issue(manifest)
+        if issue is None and isinstance(self._failure, MismatchError):
+            issue = HealthIssue.FOREIGN, str(self._failure)
+        if issue is None:
+            self.health.clear()
+            return
+        if issue[0] is HealthIssue.EVICTED and self._emptied != manifest.whole:
+            self._empty_cache(manifest)
+        self.reader.problem = issue[1]
+        self.health.report(*issue)
+
+    def _empty_cache(self, manifest: VersionManifest) -> None:
+        """Empty the near-cache: a row that was evicted before it was read may be cached as missing."""
         cache = self._make_cache(manifest)
         with self._lock.write():
             self._cache, self._emptied = cache, manifest.whole

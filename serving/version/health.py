@@ -1,8 +1,8 @@
-"""A server's standing: whether what it serves is sound, why it is not, and since when.
+"""Health of a server: its current issue, the reason, and the time since when.
 
-Trouble that lasts longer than the grace time makes the server's health NOT_SERVING, so that balancers send
-requests elsewhere; it is SERVING again as soon as the trouble has gone. One line of the log, the metrics and
-`Describe` say why.
+An issue that outlasts the grace time makes the server NOT_SERVING, so that load balancers send requests to
+other servers. It is SERVING again as soon as the issue is gone. The log, the metrics and `Describe` give the
+reason.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 
 class HealthIssue(StrEnum):
-    """Kinds of trouble; the label of the metric."""
+    """Kinds of issues; values of the metric's label `kind`."""
 
     MANIFEST = "manifest"
-    """Redis has no manifest any more: it was emptied."""
+    """Redis lost the manifest: it was emptied."""
     FOREIGN = "foreign"
-    """Another pipeline's version stands in the namespace."""
+    """The namespace holds a version of another pipeline."""
     ROWS = "rows"
     """Sentinels of the served version's rows are gone."""
     VALUES = "values"
@@ -32,83 +32,88 @@ class HealthIssue(StrEnum):
     EVICTED = "evicted"
     """Redis has evicted keys since the name space was published."""
     REFUSED = "refused"
-    """Redis refuses this server: password, permission, type of a key."""
+    """Redis refuses this server: wrong password, missing permission, wrong type of a key."""
     MISUSED = "misused"
-    """Redis is of a kind that this server cannot talk to, such as a cluster."""
+    """Redis is of a kind that this server does not support, such as a cluster."""
     BROKEN = "broken"
-    """The look for versions fails by an error that is none of Redis's."""
+    """The check for versions fails with an error that Redis did not cause."""
 
 
 class ServingHealth:
-    """One server's trouble, if any. grace_s: how long trouble may last before the health says so."""
+    """Current issue of a server, if any. Thread-safe.
+
+    Args:
+        role: "rank" or "prerank".
+        grace_s: seconds for which an issue may last before the server is NOT_SERVING.
+    """
 
     def __init__(self, role: str, grace_s: float) -> None:
         self._role = role
         self._grace_s = grace_s
         self._lock = threading.Lock()
-        self._kind: HealthIssue | None = None
+        self._issue: HealthIssue | None = None
         self._reason = ""
         self._since = 0.0
-        self._tell: Callable[[bool], None] | None = None
-        self._told: bool | None = None
+        self._callback: Callable[[bool], None] | None = None
+        self._reported: bool | None = None
         self._fatal = ""
 
     @property
     def reason(self) -> str:
-        """The trouble in a sentence; empty: there is none."""
+        """Sentence that describes the issue; empty: there is no issue."""
         return self._fatal or self._reason
 
     @property
     def fatal(self) -> str:
-        """Why the process should end; empty: it should not."""
+        """Reason for which the process must end; empty: it can go on."""
         return self._fatal
 
-    def follow(self, tell: Callable[[bool], None]) -> None:
-        """Calls `tell` with whether the server is healthy, at once and at every change."""
-        self._tell, self._told = tell, None
+    def subscribe(self, callback: Callable[[bool], None]) -> None:
+        """Call `callback(healthy)` at once and at every change."""
+        self._callback, self._reported = callback, None
         self.tick()
 
-    def well(self) -> None:
-        """There is no trouble."""
+    def clear(self) -> None:
+        """End the current issue."""
         self._set(None, "")
 
-    def trouble(self, kind: HealthIssue, reason: str) -> None:
-        """There is trouble of this kind; it began when the first kind in a row was reported."""
-        self._set(kind, reason)
+    def report(self, issue: HealthIssue, reason: str) -> None:
+        """Report an issue. The grace time runs from the first of several issues in a row."""
+        self._set(issue, reason)
 
-    def die(self, reason: str) -> None:
-        """The process cannot go on: unhealthy at once, and for good."""
+    def fail(self, reason: str) -> None:
+        """Make the server unhealthy at once and for good: the process cannot go on."""
         log.critical("%s: %s", self._role, reason)
         self._fatal = self._fatal or reason
         self.tick()
 
     def tick(self) -> None:
-        """Lets time pass: health changes when the grace is over."""
+        """Update the health; it changes when the grace time is over."""
         with self._lock:
-            over = self._kind is not None and time.monotonic() - self._since >= self._grace_s
-            if over and self._kind is HealthIssue.MISUSED:
+            over = self._issue is not None and time.monotonic() - self._since >= self._grace_s
+            if over and self._issue is HealthIssue.MISUSED:
                 self._fatal = self._fatal or self._reason
             healthy = not over and not self._fatal
-            if self._tell is None or healthy == self._told:
+            if self._callback is None or healthy == self._reported:
                 return
-            first, self._told = self._told is None, healthy
-            self._tell(healthy)
+            first, self._reported = self._reported is None, healthy
+            self._callback(healthy)
         if not healthy:
             log.error("%s is NOT_SERVING: %s", self._role, self._fatal or self._reason)
         elif not first:
             log.warning("%s is SERVING again", self._role)
 
-    def _set(self, kind: HealthIssue | None, reason: str) -> None:
+    def _set(self, issue: HealthIssue | None, reason: str) -> None:
         with self._lock:
-            before = self._kind
+            before = self._issue
             if before is None:
                 self._since = time.monotonic()
-            self._kind, self._reason = kind, reason
+            self._issue, self._reason = issue, reason
             for each in HealthIssue:
-                metrics.HEALTH_ISSUE.labels(self._role, each).set(int(each is kind))
-        if kind is not before:
-            if kind is not None:
+                metrics.HEALTH_ISSUE.labels(self._role, each).set(int(each is issue))
+        if issue is not before:
+            if issue is not None:
                 log.error("%s: %s", self._role, reason)
             else:
-                log.warning("%s: what is served is known to be whole again", self._role)
+                log.warning("%s: the served version is complete in Redis again", self._role)
         self.tick()

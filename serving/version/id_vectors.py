@@ -1,4 +1,4 @@
-"""Published vectors by id as one matrix: of items, of content."""
+"""Published vectors of items or content: a matrix with an index by id."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from livectr.protos.store import F32, I64
 
 
 class IdVectors:
-    """Vectors of ids, by rising id.
+    """Matrix of vectors, sorted by id.
 
-    ids: i64[n]; vectors: f32[n, dim], contiguous. before: those of the version before; when the ids are the
-    same, so is their index.
+    Args:
+        ids: i64[n].
+        vectors: f32[n, dim], contiguous.
+        before: vectors of the previous version; their index is shared when the ids are equal.
     """
 
     def __init__(self, ids: I64, vectors: F32, before: IdVectors | None = None) -> None:
@@ -30,11 +32,11 @@ class IdVectors:
         return len(self.ids)
 
     @staticmethod
-    def none(dim: int) -> IdVectors:
-        """No id at all, for a version that was published before the first one was known."""
+    def empty(dim: int) -> IdVectors:
+        """Matrix without rows, for a version that was published before the first id was known."""
         return IdVectors(np.empty(0, np.int64), np.empty((0, dim), np.float32))
 
     def find(self, ids: I64) -> tuple[U32, npt.NDArray[np.bool_]]:
-        """Row of each id i64[n], and whether it is known (bool[n]; an unknown one has no row)."""
+        """Rows u32[n] of ids i64[n], and known bool[n]; the row of an unknown id is invalid."""
         rows = self._rows.find(np.ascontiguousarray(ids))
         return rows, rows != MISSING

@@ -1,14 +1,13 @@
-"""The near-cache: embedding rows of the served version, held in the server's memory.
+"""Near-cache: embedding rows of the served version in the server's memory.
 
-Rows live in the same hash table that trains them, with a layout that keeps the values and no optimiser state;
-so a row that nobody has stored yet gets the very initial value that the trainer would give it. Such a row is
-cached too (a negative entry): it is a row like any other, and a version that lists its key as changed
-replaces it.
+Rows live in the trainer's hash table, with a layout of values without optimiser state. So a row that was
+never published gets the initial value that the trainer would give it. It is cached too, as a negative entry,
+and replaced when a version lists its key as changed.
 
-Bound: when `max_rows` are held, a random half of every table goes. A row that is in use comes back with the
-next request for the price of one MGET; nothing is recorded on the path of a hit.
+Random eviction: when `max_rows` rows are held, a random half of every table is dropped. A row that is in use
+comes back with the next request at the cost of an MGET. A hit records nothing.
 
-Requests share the tables; only those that bring missing rows have them alone for a moment.
+Requests read the tables under a shared lock; a request that adds missing rows holds it exclusively.
 """
 
 from __future__ import annotations
@@ -33,10 +32,14 @@ F32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Batch:
-    """Ragged keys of some fields, to be pooled.
+    """Ragged keys of F fields, to be pooled.
 
-    fields: (field name, table name) in order, F of them. offsets i32[F·B+1], keys i64[nnz]: field-major as
-    in `Features`. rows: B. sequences: numbers of the fields whose every key's vector is wanted besides.
+    Args:
+        fields: F pairs (field name, table name).
+        offsets: i32[F·B+1], field-major as in `Features`.
+        keys: i64[nnz].
+        rows: B.
+        sequences: indices of the fields of which the vector of each key is read as well.
     """
 
     fields: tuple[tuple[str, str], ...]
@@ -45,58 +48,77 @@ class Batch:
     rows: int
     sequences: tuple[int, ...] = ()
 
-    def front(self, tables: dict[str, DynamicTable]) -> FieldTables:
-        """What reads such batches: the fields, then each sequence as a field of one-key rows."""
+    def field_tables(self, tables: dict[str, DynamicTable]) -> FieldTables:
+        """Reader of batches with these fields: the fields, then each sequence as a field of one-key rows."""
         fields = (*self.fields, *(self.fields[i] for i in self.sequences))
         blocks = [0] * len(self.fields) + [1 + i for i in range(len(self.sequences))]
         return FieldTables(tables, fields, blocks)
 
-    def infer(self, front: FieldTables) -> Vectors:
-        """The vectors of this batch, read by `front`."""
+    def infer(self, field_tables: FieldTables) -> Vectors:
+        """Read the vectors of this batch."""
         lists = [self.offsets[i * self.rows : (i + 1) * self.rows + 1] for i in self.sequences]
         keys = np.concatenate([self.keys, *(self.keys[at[0] : at[-1]] for at in lists)])
         more = np.arange(len(self.keys) + 1, len(keys) + 1, dtype=np.int32)
         lengths = [int(at[-1] - at[0]) for at in lists]
-        pooled, *apart = front.infer(np.concatenate([self.offsets, more]), keys, self.rows, *lengths)
-        parts = zip(lists, apart, strict=True)
-        return Vectors(pooled, tuple(List(v[:, 0], (at - at[0]).astype(np.int64)) for at, v in parts))
+        offsets = np.concatenate([self.offsets, more])
+        pooled, *sequences = field_tables.infer(offsets, keys, self.rows, *lengths)
+        parts = zip(lists, sequences, strict=True)
+        return Vectors(
+            pooled, tuple(RaggedVectors(v[:, 0], (at - at[0]).astype(np.int64)) for at, v in parts)
+        )
 
 
 @dataclass(frozen=True)
-class List:
-    """Vectors f32[nnz, D] of a field's keys; those of row b are values[offsets[b] : offsets[b + 1]].
+class RaggedVectors:
+    """Vectors of a field's keys; row b has values[offsets[b] : offsets[b + 1]].
 
-    same: rows that all have the one list that is there; 0: each row has its own."""
+    Args:
+        values: f32[nnz, D].
+        offsets: i64[rows + 1].
+        shared_by: number of rows that share the only list; 0: each row has its own list.
+    """
 
     values: F32
     offsets: I64
-    same: int = 0
+    shared_by: int = 0
 
-    def repeated(self, rows: int) -> List:
-        """The list of one row, for each of `rows`; it is there once."""
-        return replace(self, same=rows)
+    def broadcast(self, rows: int) -> RaggedVectors:
+        """Share the list of a single row among `rows` rows, without a copy."""
+        return replace(self, shared_by=rows)
 
-    def part(self, first: int, last: int) -> List:
-        """The lists of some rows, each written out."""
-        if self.same:
+    def slice(self, first: int, last: int) -> RaggedVectors:
+        """Lists of the rows from `first` to before `last`; a shared list is copied for each row."""
+        if self.shared_by:
             rows, size = last - first, len(self.values)
-            return List(np.tile(self.values, (rows, 1)), np.arange(rows + 1) * size, rows)
+            return RaggedVectors(np.tile(self.values, (rows, 1)), np.arange(rows + 1) * size, rows)
         start, end = self.offsets[first], self.offsets[last]
-        return List(self.values[start:end], self.offsets[first : last + 1] - start)
+        return RaggedVectors(self.values[start:end], self.offsets[first : last + 1] - start)
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Of a batch: pooled f32[B, F, D], and a `List` of each of its sequences."""
+    """Vectors of a batch.
+
+    Args:
+        pooled: f32[B, F, D], sums over the keys of a field.
+        lists: vectors of each key, for each field of `Batch.sequences`.
+    """
 
     pooled: F32
-    lists: tuple[List, ...]
+    lists: tuple[RaggedVectors, ...]
 
 
 class NearCache:
-    """Rows of several tables, at one version.
+    """Embedding rows of several tables at a single version.
 
-    layout: the row's values, stateless (its stride is D). seed: the trainer's. max_rows: over all tables.
+    Args:
+        tables: names.
+        layout: values of a row, without optimiser state.
+        seed: the trainer's; it gives new rows their initial values.
+        max_rows: bound over all tables.
+
+    Raises:
+        ValueError: the layout has optimiser state.
     """
 
     def __init__(self, tables: Sequence[str], layout: RowLayout, *, seed: int, max_rows: int) -> None:
@@ -105,69 +127,75 @@ class NearCache:
         self.tables = {name: DynamicTable(layout, name=name, seed=seed) for name in tables}
         self._max_rows = max_rows
         self._lock = SwapLock()
-        self._fronts: dict[tuple[tuple[tuple[str, str], ...], tuple[int, ...]], FieldTables] = {}
+        self._field_tables: dict[tuple[tuple[tuple[str, str], ...], tuple[int, ...]], FieldTables] = {}
         self._random = np.random.default_rng(0)
 
     def __len__(self) -> int:
         return sum(len(table) for table in self.tables.values())
 
     def infer(
-        self, batch: Batch, found: Mapping[str, tuple[I64, F32]]
+        self, batch: Batch, read: Mapping[str, tuple[I64, F32]]
     ) -> tuple[Vectors | None, dict[str, I64]]:
-        """The vectors, or None and the unique keys of each table that are not held.
+        """Read the vectors of a batch.
 
-        found: rows to add first, per table (keys i64[m], rows f32[m, D]); they take part in this very call,
-        whatever else is evicted.
+        Args:
+            read: rows to add first, by table: keys i64[m] and rows f32[m, D]. They are not evicted before
+                the vectors are read.
+
+        Returns:
+            The vectors and {}; or None and the unique missing keys of each table.
         """
-        with self._lock.write() if found else self._lock.read():
-            if found:
-                self._make_room(sum(len(keys) for keys, _ in found.values()))
-                for table, (keys, rows) in found.items():
+        with self._lock.write() if read else self._lock.read():
+            if read:
+                self._make_room(sum(len(keys) for keys, _ in read.values()))
+                for table, (keys, rows) in read.items():
                     self._assign(table, keys, rows)
                 metrics.NEARCACHE_ROWS.set(len(self))
-            front = self._front(batch)
-            missing = self._missing(batch, front)
+            field_tables = self._tables_of(batch)
+            missing = self._missing(batch, field_tables)
             if missing:
                 return None, missing
-            return batch.infer(front), {}
+            return batch.infer(field_tables), {}
 
     def infer_cold(self, batch: Batch) -> Vectors:
-        """As `infer`, with initial values for rows that are not held; nothing is remembered."""
+        """Read the vectors of a batch, with initial values for missing rows; nothing is cached."""
         with self._lock.read():
-            return batch.infer(self._front(batch))
+            return batch.infer(self._tables_of(batch))
 
     def initial(self, table: str, keys: I64) -> F32:
-        """The values f32[n, D] of rows that are not stored anywhere. The keys must not be held."""
+        """Initial values f32[n, D] of keys i64[n], which must not be cached."""
         with self._lock.read():
             return self.tables[table].lookup(keys)
 
-    def held(self, table: str, keys: I64) -> I64:
-        """Those of keys i64[n] that are held."""
+    def cached(self, table: str, keys: I64) -> I64:
+        """Cached keys among keys i64[n]."""
         with self._lock.read():
-            kept: I64 = keys[self.tables[table].find(keys) != MISSING_ROW]
-            return kept
+            cached: I64 = keys[self.tables[table].find(keys) != MISSING_ROW]
+            return cached
 
     def replace(self, table: str, stale: I64, keys: I64, rows: F32) -> None:
-        """Drops stale i64[m], then adds rows f32[n, D] of keys i64[n]."""
+        """Drop keys stale i64[m], then add rows f32[n, D] of keys i64[n]."""
         with self._lock.write():
             self.tables[table].erase(stale)
             self._assign(table, keys, rows)
 
     def _assign(self, table: str, keys: I64, rows: F32) -> None:
         layout = self.tables[table].layout
-        if layout.stride > layout.dim:  # rows of 16-bit values count their updates; here there are none
+        if layout.stride > layout.dim:  # rows of 16-bit values end with a count of updates; it stays 0
             rows = np.pad(rows, ((0, 0), (0, layout.stride - layout.dim)))
         self.tables[table].assign(keys, rows)
 
-    def _front(self, batch: Batch) -> FieldTables:
-        front = self._fronts.get((batch.fields, batch.sequences))
-        if front is None:
-            front = self._fronts[batch.fields, batch.sequences] = batch.front(self.tables)
-        return front
+    def _tables_of(self, batch: Batch) -> FieldTables:
+        shape = batch.fields, batch.sequences
+        tables = self._field_tables.get(shape)
+        if tables is None:
+            tables = self._field_tables[shape] = batch.field_tables(self.tables)
+        return tables
 
-    def _missing(self, batch: Batch, front: FieldTables) -> dict[str, I64]:
+    def _missing(self, batch: Batch, field_tables: FieldTables) -> dict[str, I64]:
+        """Unique keys of each table that are not cached; counts hits and misses."""
         ends = batch.offsets[:: batch.rows].tolist()
-        absent = front.find(ends, batch.keys) == MISSING_ROW
+        absent = field_tables.find(ends, batch.keys) == MISSING_ROW
         missing: dict[str, list[I64]] = {}
         if absent.any():
             for (_, table), (start, end) in zip(batch.fields, itertools.pairwise(ends), strict=True):
@@ -183,5 +211,5 @@ class NearCache:
         if len(self) + coming <= self._max_rows:
             return
         for table in self.tables.values():
-            held, _ = table.export()
-            table.erase(held[self._random.random(len(held)) < 0.5])
+            keys, _ = table.export()
+            table.erase(keys[self._random.random(len(keys)) < 0.5])

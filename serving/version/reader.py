@@ -1,11 +1,11 @@
-"""What a server asks Redis: the manifest and blobs of a version, rows, facts, histories.
+"""Reads of Redis: manifest and blobs of a version, embedding rows, look-up rows, histories.
 
-Two clients: the watcher of versions (10 s time-out, blobs are large) and requests (250 ms). When a request's
-question fails, the next ones do not ask for a moment, so that a dead Redis costs one short timeout and not
-one for each request.
+Two clients: the follower of versions (10 s time-out, blobs are large) and requests (250 ms). Circuit breaker:
+after a failed read, requests do not read for a moment, so a dead Redis costs a single time-out instead of a
+time-out for each request.
 
-Every question for rows, facts or histories asks for the sentinels of their buckets as well, after them: an
-answer is taken only where the bucket is known to be whole (`protos.store`).
+Every read of rows, look-up rows or histories also reads the sentinels of their buckets, after the values. A
+value counts only if the sentinel shows that its bucket is complete (`protos.store`).
 """
 
 from __future__ import annotations
@@ -45,38 +45,43 @@ T = TypeVar("T")
 U8 = npt.NDArray[np.uint8]
 
 _REQUEST_TIMEOUT_S = 0.25
-_WATCH_TIMEOUT_S = 10.0
+_PATIENT_TIMEOUT_S = 10.0
 _PAUSE_S = 0.5
+"""Time in seconds for which requests do not read after a failure."""
 _MGET_KEYS = 8192
-"""One command holds up every other client of Redis, so long questions are cut."""
+"""Keys of an MGET; a longer command would hold up every other client of Redis."""
 
 
 class DownError(Exception):
-    """Redis cannot be asked at the moment."""
+    """Redis cannot be read at the moment."""
 
 
 class Reader:
-    """Questions to one Redis server, for the namespace of one pipeline. Any thread may ask.
+    """Reads of a pipeline's namespace on a Redis server. Thread-safe.
 
-    fingerprint: the pipeline's, which its facts and histories are marked with.
+    Args:
+        url: URL of the Redis server.
+        namespace: prefix of the Redis keys.
+        fingerprint: of the pipeline; its look-up rows and histories carry it.
 
     Attributes:
-        serving: the version that requests are answered from; set by the follower.
-        problem: why the last answer that was degraded was so.
+        served_manifest: manifest of the served version; set by the follower.
+        problem: reason of the last degraded answer.
 
-    Raises ConfigError for a URL that is not a Redis URL.
+    Raises:
+        ConfigError: not a Redis URL.
     """
 
     def __init__(self, url: str, namespace: str, fingerprint: str) -> None:
         self.url = without_password(url)
         self.keyspace = Keyspace(namespace)
         self.evictions = EvictionWatch(self.url)
-        self.serving: VersionManifest | None = None
+        self.served_manifest: VersionManifest | None = None
         self.problem = ""
         self._fingerprint = fingerprint.encode()
         try:
             self._requests = _client(url, _REQUEST_TIMEOUT_S)
-            self._watch = _client(url, _WATCH_TIMEOUT_S)
+            self._patient = _client(url, _PATIENT_TIMEOUT_S)
         except ValueError as error:
             raise ConfigError(
                 f"{self.url!r} is not a Redis URL such as redis://HOST:PORT ({error})"
@@ -85,13 +90,16 @@ class Reader:
         self._failure: DownError | RefusedError | None = None
 
     def ping(self) -> None:
-        """Raises ConnectError when Redis does not answer, or not to this server. One that is there but busy
-        with itself (it loads its data) is waited for."""
+        """Check that Redis answers. A Redis that is still busy, such as with loading its data, passes.
+
+        Raises:
+            ConnectError: Redis does not answer, or refuses this server.
+        """
         try:
-            self._watch.ping()
+            self._patient.ping()
         except REDIS_ERRORS as error:
-            away = type(error) in (redis.ConnectionError, redis.TimeoutError)
-            if outcome_of(error) is Outcome.DEGRADED and not away:
+            unreachable = type(error) in (redis.ConnectionError, redis.TimeoutError)
+            if outcome_of(error) is Outcome.DEGRADED and not unreachable:
                 log.warning("Redis at %s is not ready: %s", self.url, error)
                 return
             raise ConnectError(
@@ -100,94 +108,114 @@ class Reader:
 
     def close(self) -> None:
         self._requests.close()
-        self._watch.close()
+        self._patient.close()
 
     def subscribe(self) -> redis.client.PubSub:
-        """A subscription to the channel of versions. Raises one of REDIS_ERRORS."""
-        subscription: redis.client.PubSub = self._watch.pubsub(  # type: ignore[no-untyped-call]
+        """Subscribe to the channel of versions. Raises an error of REDIS_ERRORS."""
+        subscription: redis.client.PubSub = self._patient.pubsub(  # type: ignore[no-untyped-call]
             ignore_subscribe_messages=True
         )
         subscription.subscribe(self.keyspace.versions)
         return subscription
 
     def manifest(self) -> bytes | None:
-        """The manifest's JSON, None before the first version. Raises one of REDIS_ERRORS."""
-        return cast("bytes | None", self._watch.get(self.keyspace.manifest))
+        """JSON of the newest manifest; None before the first version. Raises an error of REDIS_ERRORS."""
+        return cast("bytes | None", self._patient.get(self.keyspace.manifest))
 
     def blobs(self, names: Sequence[str]) -> list[bytes | None]:
-        """Blobs by name, None for one that is gone. Raises one of REDIS_ERRORS."""
-        return [cast("bytes | None", self._watch.get(name)) for name in names]
+        """Blobs by name; None for a blob that is gone. Raises an error of REDIS_ERRORS."""
+        return [cast("bytes | None", self._patient.get(name)) for name in names]
 
     def rows(
         self, manifest: VersionManifest, keys: Mapping[str, I64], *, patient: bool = False
     ) -> dict[str, tuple[F32, U8]]:
-        """Rows of each table's keys i64[n], as of the manifest: (f32[n, D], RowStatus u8[n]).
+        """Read embedding rows as of a version.
 
-        A request's question raises DownError or RefusedError; one of the watcher (`patient`) raises one of
-        REDIS_ERRORS.
+        Args:
+            keys: table → keys i64[n].
+            patient: read as the follower, with its longer time-out.
+
+        Returns:
+            Table → (rows f32[n, D], RowStatus u8[n]).
+
+        Raises:
+            DownError, RefusedError: a request's read failed.
+            redis.RedisError: the follower's read failed (`patient`), with an error of REDIS_ERRORS.
         """
-        names = [
-            name for table, wanted in keys.items() for name in self.keyspace.rows(manifest.ns, table, wanted)
-        ]
+        names = [name for table, ids in keys.items() for name in self.keyspace.rows(manifest.ns, table, ids)]
         if not names:
             return {table: decode_rows([], manifest.version, manifest.dim) for table in keys}
-        bucket = {table: buckets_of(wanted) for table, wanted in keys.items()}
-        asked = np.flatnonzero(np.bincount(np.concatenate([*bucket.values()]), minlength=BUCKETS)).tolist()
-        # What follows the rows must be read after them.
-        names += [*self.keyspace.sentinels(manifest.ns, asked), self.keyspace.floor.encode()]
-        values = _mget(self._watch, names) if patient else self._ask(lambda: _mget(self._requests, names))
+        bucket = {table: buckets_of(ids) for table, ids in keys.items()}
+        buckets = np.flatnonzero(np.bincount(np.concatenate([*bucket.values()]), minlength=BUCKETS)).tolist()
+        # Sentinels and floor must be read after the rows.
+        names += [*self.keyspace.sentinels(manifest.ns, buckets), self.keyspace.floor.encode()]
+        values = _mget(self._patient, names) if patient else self._read(lambda: _mget(self._requests, names))
         with foreign_values():
             floor = int(values.pop() or 0)
-        lost = self._not_whole(asked, values[len(values) - len(asked) :], manifest.whole.encode())
-        found, start = {}, 0
-        for table, wanted in keys.items():
-            part = values[start : start + len(wanted)]
-            start += len(wanted)
+        lost = self._lost_buckets(buckets, values[len(values) - len(buckets) :], manifest.whole.encode())
+        rows: dict[str, tuple[F32, U8]] = {}
+        start = 0
+        for table, ids in keys.items():
+            part = values[start : start + len(ids)]
+            start += len(ids)
             unknown = lost[bucket[table]] if lost is not None else None
             if unknown is not None:  # another pipeline's row may lie there
                 part = [None if no else value for value, no in zip(part, unknown, strict=True)]
             with foreign_values():
-                rows, status = decode_rows(part, manifest.version, manifest.dim, floor)
+                decoded, status = decode_rows(part, manifest.version, manifest.dim, floor)
             if unknown is not None:
                 status[unknown] = RowStatus.LOST
-            found[table] = rows, status
-        absent = any((status == RowStatus.MISSING).any() for _, status in found.values())
+            rows[table] = decoded, status
+        absent = any((status == RowStatus.MISSING).any() for _, status in rows.values())
         if absent and not patient and self._evicted(manifest):
-            for _, status in found.values():
+            for _, status in rows.values():
                 status[status == RowStatus.MISSING] = RowStatus.LOST
-        return found
+        return rows
 
     def values(self, names: list[bytes]) -> tuple[list[bytes | None], bool]:
-        """A request's facts or histories by their Redis keys, and whether those that are None are known not
-        to be there. Raises DownError, RefusedError."""
-        asked = self.keyspace.buckets_in(names)
-        if not asked:
+        """Read a request's look-up rows or histories by their Redis keys.
+
+        Returns:
+            A value or None per key; False if a None may be a lost value, else True.
+
+        Raises:
+            DownError, RefusedError: the read failed.
+        """
+        buckets = self.keyspace.buckets_in(names)
+        if not buckets:
             return [], True
-        wanted = [*names, *self.keyspace.sentinels(VALUES, asked)]
-        values = self._ask(lambda: _mget(self._requests, wanted))
-        lost = self._not_whole(asked, values[len(names) :], self._fingerprint)
+        with_sentinels = [*names, *self.keyspace.sentinels(VALUES, buckets)]
+        values = self._read(lambda: _mget(self._requests, with_sentinels))
+        lost = self._lost_buckets(buckets, values[len(names) :], self._fingerprint)
         if lost is not None:
             unknown = [bool(lost[self.keyspace.bucket_of(name)]) for name in names]
             return [None if no else v for v, no in zip(values, unknown, strict=False)], False
         del values[len(names) :]
-        serving, evictions = self.serving, self.evictions
-        if serving is None or not (evictions.risky or evictions.lost(serving)):
+        served, evictions = self.served_manifest, self.evictions
+        if served is None or not (evictions.risky or evictions.lost(served)):
             return values, True
-        return values, None not in values or not self._evicted(serving)
+        return values, None not in values or not self._evicted(served)
 
-    def loss(self, manifest: VersionManifest) -> tuple[HealthIssue, str] | None:
-        """Why the manifest's version is not known to be whole; None: it is. Raises one of REDIS_ERRORS."""
+    def find_issue(self, manifest: VersionManifest) -> tuple[HealthIssue, str] | None:
+        """Check that Redis holds all of a version.
+
+        Returns:
+            The issue and a sentence, or None.
+
+        Raises:
+            redis.RedisError: an error of REDIS_ERRORS.
+        """
         every = range(BUCKETS)
         names = [*self.keyspace.sentinels(manifest.ns, every), *self.keyspace.sentinels(VALUES, every)]
-        held = _mget(self._watch, [self.keyspace.manifest.encode(), *names])
+        values = _mget(self._patient, [self.keyspace.manifest.encode(), *names])
         where = f"in Redis at {self.url}"
-        if held.pop(0) is None:
+        if values.pop(0) is None:
             return HealthIssue.MANIFEST, f"the manifest is gone {where}: it was emptied"
-        if not manifest.whole or held[:BUCKETS].count(manifest.whole.encode()) < BUCKETS:
-            return HealthIssue.ROWS, f"rows of version {manifest.version} are not known to be whole {where}"
-        if held[BUCKETS:].count(self._fingerprint) < BUCKETS:
-            return HealthIssue.VALUES, f"look-up rows and histories are not known to be whole {where}"
-        self.evictions.look_sometimes(self._watch)
+        if not manifest.whole or values[:BUCKETS].count(manifest.whole.encode()) < BUCKETS:
+            return HealthIssue.ROWS, f"rows of version {manifest.version} may be missing {where}"
+        if values[BUCKETS:].count(self._fingerprint) < BUCKETS:
+            return HealthIssue.VALUES, f"look-up rows and histories may be missing {where}"
+        self.evictions.poll_if_due(self._patient)
         if self.evictions.lost(manifest):
             policy = self.evictions.policy
             return (
@@ -196,43 +224,45 @@ class Reader:
             )
         return None
 
-    def _not_whole(
-        self, asked: Sequence[int], held: Sequence[bytes | None], wanted: bytes
+    def _lost_buckets(
+        self, buckets: Sequence[int], sentinels: Sequence[bytes | None], expected: bytes
     ) -> npt.NDArray[np.bool_] | None:
-        """Buckets bool[BUCKETS] whose sentinel is not the one that is wanted; None: all are right."""
-        wrong = [bucket for bucket, value in zip(asked, held, strict=True) if value != wanted or not wanted]
+        """Mark buckets bool[BUCKETS] whose sentinel differs from `expected`; None: all are complete."""
+        wrong = [b for b, value in zip(buckets, sentinels, strict=True) if value != expected or not expected]
         if not wrong:
             return None
-        self.problem = f"bucket {wrong[0]:02x} is not known to be whole in Redis at {self.url}"
+        self.problem = f"values of bucket {wrong[0]:02x} may be missing in Redis at {self.url}"
         lost = np.zeros(BUCKETS, np.bool_)
         lost[wrong] = True
         return lost
 
     def _evicted(self, manifest: VersionManifest) -> bool:
-        """Whether a key that a request did not find may have been evicted. Where the policy allows that, the
-        count is asked after the key. Raises DownError, RefusedError."""
+        """Tell whether a key that a request did not find may have been evicted.
+
+        Where the policy allows evictions, their count is read after the key. Raises DownError, RefusedError.
+        """
         if self.evictions.risky:
-            self._ask(lambda: self.evictions.look(self._requests))
+            self._read(lambda: self.evictions.poll(self._requests))
         if not self.evictions.lost(manifest):
             return False
         self.problem = f"keys were evicted in Redis at {self.url}"
         return True
 
-    def _ask(self, question: Callable[[], T]) -> T:
-        """A request's question. Raises DownError, RefusedError."""
+    def _read(self, command: Callable[[], T]) -> T:
+        """Run a request's command behind the circuit breaker. Raises DownError, RefusedError."""
         if time.monotonic() < self._pause_until and self._failure is not None:
             raise type(self._failure)(str(self._failure))
         try:
-            return question()
+            return command()
         except REDIS_ERRORS as error:
             down = outcome_of(error) is Outcome.DEGRADED
-            self.problem = f"Redis at {self.url} {'cannot be asked' if down else 'refuses'} ({error})"
+            self.problem = f"Redis at {self.url} {'cannot be read' if down else 'refuses'} ({error})"
             self._failure = (DownError if down else RefusedError)(self.problem)
             self._pause_until = time.monotonic() + _PAUSE_S
             raise self._failure from error
 
     def resume(self) -> None:
-        """Lets requests ask again at once: the watcher has just had an answer."""
+        """Close the circuit breaker: the follower has just read Redis."""
         self._pause_until = 0.0
 
 
@@ -244,7 +274,7 @@ def _mget(client: redis.Redis, names: list[bytes]) -> list[bytes | None]:
 
 
 def _client(url: str, timeout_s: float) -> redis.Redis:
-    # One immediate retry: a pooled connection that Redis closed while it was idle must not fail a request.
+    # Retry once, at once: an idle connection that Redis closed must not fail a request.
     return redis.Redis.from_url(
         url,
         socket_timeout=timeout_s,

@@ -1,6 +1,6 @@
-"""A lock that many requests share and a version swap has alone.
+"""Readers-writer lock with writer preference: requests share it, a version swap is exclusive.
 
-A waiting writer goes first: new readers queue behind it, so that a swap is never starved by a busy server.
+New readers queue behind a waiting writer, so a busy server cannot starve a swap.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from livectr.serving.errors import DeadlineError
 
 
 class SwapLock:
-    """Shared by readers, exclusive for writers, writers first. Not re-entrant."""
+    """Readers-writer lock with writer preference. Not re-entrant."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
@@ -25,8 +25,14 @@ class SwapLock:
 
     @contextmanager
     def read(self, deadline: float | None = None) -> Iterator[None]:
-        """Shares the lock. Raises DeadlineError when `deadline` (time.monotonic()), or the longest wait,
-        passes first."""
+        """Hold the lock together with other readers.
+
+        Args:
+            deadline: instant of time.monotonic(); None: no deadline.
+
+        Raises:
+            DeadlineError: the deadline, or the longest wait, passed first.
+        """
         with self._changed:
             limit = end_of_wait(deadline) if self._writers else 0.0
             while self._writers:
@@ -45,7 +51,7 @@ class SwapLock:
 
     @contextmanager
     def write(self) -> Iterator[None]:
-        """Has the lock alone."""
+        """Hold the lock exclusively."""
         with self._changed:
             self._writers += 1
             while self._readers or self._writing:

@@ -13,8 +13,7 @@ from livectr.models import DeepFM
 from livectr.protos.store import encode_history, encode_lookup_row
 from livectr.serving.client import column_of
 from livectr.serving.errors import RequestError
-from livectr.serving.request.enrich import Assembler
-from livectr.serving.request.lookup_rows import LookupRows
+from livectr.serving.request.enrich import Enricher, LookupRows
 from livectr.serving.request.parse import RequestSchema, to_arrow
 from livectr.serving.version.reader import Reader
 from livectr.trainer.publish.redis_store import RedisStore, Values
@@ -60,10 +59,10 @@ def test_a_key_of_the_user_and_of_a_look_up_may_be_absent(redis_url: str) -> Non
     schema = RequestSchema(pipeline, pipeline.plan.roots)
     optional = {name for name, spec in schema.columns.items() if not spec.required}
     assert optional == {"user_id", "shop", "pos", "ts"}  # n is also used as it is
-    rows = schema.parse([], [column_of("n", [1, 2])], 1_000)
-    found, asked = Assembler(pipeline, pipeline.plan, reader, LookupRows(reader)).columns(rows)
-    features = written_out(Extractor(pipeline.plan).shared(found.shared, found.own, found.rows))
-    assert asked and [features.field(field)[1].tolist() for field in range(6)] == [
+    columns = schema.parse([], [column_of("n", [1, 2])], 1_000)
+    enriched = Enricher(pipeline, pipeline.plan, reader, LookupRows(reader)).enrich(columns)
+    features = written_out(Extractor(pipeline.plan).shared(enriched.shared, enriched.own, enriched.rows))
+    assert enriched.complete and [features.field(field)[1].tolist() for field in range(6)] == [
         [9, 9],
         [77, 77],
         [3, 3],

@@ -145,7 +145,7 @@ def test_a_new_version_embeds_cold_content_anew(redis_url: str, world: World, se
         for _ in range(5):
             world.train()
         version = world.publish(out)
-        until(lambda: app.follower.current.version == version)  # type: ignore[union-attr]
+        until(lambda: app.follower.current.number == version)  # type: ignore[union-attr]
         new = client.rank(CONTEXT, {"ad_id": [200]})
         np.testing.assert_allclose(new.pctr, sigmoid(world.logits("rank", columns, {9000: first})), atol=1e-6)
     assert abs(old.pctr[0] - new.pctr[0]) > 1e-4
@@ -249,7 +249,7 @@ def test_what_is_kept_for_cold_content_is_bounded(
             found = in_request_order(client.rank(CONTEXT, {"ad_id": shown}, content={"images": extra}))
             expected = world.logits("rank", world.columns(3, shown, SEEN, fresh), extra)
             np.testing.assert_allclose(found, sigmoid(expected), atol=1e-6)
-    source = app.follower.contents.sources["images"]
+    source = app.follower.contents.raw["images"]
     assert len(source._remembered) <= 3
     assert len(app.follower.current.content["images"]._cold) <= 4  # type: ignore[union-attr]
 

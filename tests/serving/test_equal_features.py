@@ -1,7 +1,7 @@
 """A request's features equal the trainer's for the same facts, bit for bit, for every operator.
 
 logs in files ─► ExampleSource ─► take ─► extractor             the trainer's
-its tables and histories ─► Redis ─► request ─► Assembler ─► extractor   the server's
+its tables and histories ─► Redis ─► request ─► Enricher ─► extractor   the server's
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.plan.features import Features
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.client import column_of
-from livectr.serving.request.enrich import Assembler
+from livectr.serving.request.enrich import Enricher, LookupRows
 from livectr.serving.request.extract import RequestFeatures
-from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import RequestSchema
 from livectr.serving.score.scorer import published_statistics
 from livectr.serving.version.reader import Reader
@@ -245,15 +244,15 @@ def message(page: Request) -> Any:
 def test_features_of_requests_equal_the_trainers(trained: Trained, redis_url: str) -> None:
     plan = pipeline.plan
     reader = Reader(redis_url, "livectr", pipeline.fingerprint)
-    schema, extract = RequestSchema(pipeline, plan.roots), RequestFeatures(plan)
-    assembler = Assembler(pipeline, plan, reader, LookupRows(reader))
+    schema, features = RequestSchema(pipeline, plan.roots), RequestFeatures(plan)
+    enricher = Enricher(pipeline, plan, reader, LookupRows(reader))
     statistics = published_statistics(pipeline, safetensors.torch.load(trained.snapshot.dense))
     for page in trained.pages:
-        asked = message(page)
-        rows = schema.parse(asked.context, asked.candidates, 0)
-        columns, answered = assembler.columns(rows)
-        assert answered
-        got = written_out(extract.of(columns, "row {}".format)(statistics))
+        request = message(page)
+        columns = schema.parse(request.context, request.candidates, 0)
+        enriched = enricher.enrich(columns)
+        assert enriched.complete
+        got = written_out(features.extract(enriched, "row {}".format)(statistics))
         want = trained.features.take([trained.place[row["request_id"]] for row in page.rows])
         assert got.rows == want.rows and not got.failed.any()
         for index, (name, node) in enumerate(plan.sparse.items()):

@@ -1,4 +1,4 @@
-"""Look-up rows: the newest that Redis told, each asked again when it is stale only."""
+"""Cache of look-up rows: the newest rows of Redis, each read again only when it has expired."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from livectr.ingest.language.streams import Table
 from livectr.protos.store import Keyspace, encode_lookup_row
-from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, lookup_columns
+from livectr.serving.request.enrich import LookupQuery, LookupRows, lookup_columns
 from livectr.serving.version.reader import DownError, Reader
 
 ADS = Table("ads", key="ad_id", columns={"ad_id": "int64", "title": "string"})
@@ -18,14 +18,14 @@ USERS = Table("users", key="user_id", columns={"user_id": "int64"})
 
 
 class Store:
-    """Values by Redis name, in place of a `Reader`; asked: how many were read, by question."""
+    """Values by Redis key, in place of a `Reader`; reads: number of keys of each read."""
 
     def __init__(self) -> None:
         self.keyspace = Keyspace("n")
         self.held: dict[bytes, bytes] = {}
-        self.asked: list[int] = []
+        self.reads: list[int] = []
         self.down = False
-        self.whole = True
+        self.complete = True
 
     def put(self, table: Table, key: int, row: list[object] | None) -> None:
         (name,) = self.keyspace.lookup_rows(table.topic, np.array([key]))
@@ -34,20 +34,20 @@ class Store:
             self.held[name] = encode_lookup_row(row)
 
     def values(self, names: Sequence[bytes]) -> tuple[list[bytes | None], bool]:
-        self.asked.append(len(names))
+        self.reads.append(len(names))
         if self.down:
             raise DownError("down")
-        return [self.held.get(name) for name in names], self.whole
+        return [self.held.get(name) for name in names], self.complete
 
 
-def wanted(table: Table, *keys: int) -> LookupQuery:
+def query(table: Table, *keys: int) -> LookupQuery:
     return LookupQuery(table, np.array(keys, np.int64))
 
 
 @pytest.mark.parametrize("max_rows", [1000, 3])
 def test_the_newest_rows_are_found(max_rows: int) -> None:
     store, rng = Store(), np.random.default_rng(0)
-    facts = LookupRows(cast(Reader, store), fresh_s=0, max_rows=max_rows)
+    lookup_rows = LookupRows(cast(Reader, store), ttl_s=0, max_rows=max_rows)
     rows: dict[int, list[object]] = {}
     store.put(USERS, 1, [1])  # the key of an ad, too
     for time in range(60):
@@ -58,24 +58,24 @@ def test_the_newest_rows_are_found(max_rows: int) -> None:
             rows[key] = [key, f"of {time // 10}"]  # often the same again
         store.put(ADS, key, rows.get(key))
         keys = rng.integers(0, 8, 5).tolist()
-        found = facts.find([wanted(ADS, *keys), wanted(USERS, 1, 2)], [b"history"])
+        found = lookup_rows.find([query(ADS, *keys), query(USERS, 1, 2)], [b"history"])
         assert found.rows == [[rows.get(key) for key in keys], [[1], None]]
-        assert found.asked and found.histories == [None]
-        assert store.asked[-1] == len(set(keys)) + 3
+        assert found.complete and found.histories == [None]
+        assert store.reads[-1] == len(set(keys)) + 3
 
 
-def test_fresh_rows_are_not_asked_again_and_old_ones_answer_for_a_redis_that_is_away() -> None:
+def test_fresh_rows_are_not_read_again_and_expired_rows_answer_while_redis_is_down() -> None:
     store = Store()
-    facts = LookupRows(cast(Reader, store), fresh_s=60)
+    lookup_rows = LookupRows(cast(Reader, store), ttl_s=60)
     store.put(ADS, 1, [1, "one"])
-    assert facts.find([wanted(ADS, 1, 1, 2)]).rows == [[[1, "one"], [1, "one"], None]]
+    assert lookup_rows.find([query(ADS, 1, 1, 2)]).rows == [[[1, "one"], [1, "one"], None]]
     store.put(ADS, 2, [2, "two"])
-    assert facts.find([wanted(ADS, 1, 2)]).rows == [[[1, "one"], None]]
-    assert facts.find([wanted(ADS, 1, 3)]).asked
-    assert store.asked == [2, 1]
+    assert lookup_rows.find([query(ADS, 1, 2)]).rows == [[[1, "one"], None]]
+    assert lookup_rows.find([query(ADS, 1, 3)]).complete
+    assert store.reads == [2, 1]
     store.down = True
-    away = facts.find([wanted(ADS, 1, 4)], [b"history"])
-    assert (away.rows, away.histories, away.asked) == ([[[1, "one"], None]], [None], False)
+    away = lookup_rows.find([query(ADS, 1, 4)], [b"history"])
+    assert (away.rows, away.histories, away.complete) == ([[[1, "one"], None]], [None], False)
 
 
 def test_columns_of_rows_that_are_not_there() -> None:

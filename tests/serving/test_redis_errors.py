@@ -247,7 +247,7 @@ def test_the_watcher_survives_any_exception(
     before = metrics.CHECKS_FAILED.labels("rank", "exit")._value.get()
     with monkeypatch.context() as patch:
         patch.setattr(app.follower.reader, "manifest", lambda: {}["no such key"])
-        patch.setattr(app.follower.reader, "loss", lambda _: {}["nor this"])
+        patch.setattr(app.follower.reader, "find_issue", lambda _: {}["nor this"])
         wait_for(lambda: metrics.CHECKS_FAILED.labels("rank", "exit")._value.get() > before)
         wait_for(lambda: health(app) == NOT_SERVING)
         assert trouble("broken") == 1 and not app.follower.health.fatal

@@ -103,9 +103,9 @@ def test_each_version_brings_its_statistics(
         before = app.follower.current
     with trained(source, redis_url) as training, RankClient(app.server.address) as client:
         assert before is not None
-        app.follower.wait_newer(before.version, None)
+        app.follower.wait_newer(before.number, None)
         response = client.rank({**CONTEXT, "tags": []}, {"ad_id": ads})
-        assert response.version > before.version
+        assert response.version > before.number
         pctr = 1 / (1 + np.exp(-logits(training, "rank", columns(ads, [])).astype(np.float64)))
         np.testing.assert_allclose(response.pctr, pctr[list(response.index)], atol=1e-6)
         first, second = before.scorer, app.follower.current.scorer  # type: ignore[union-attr]

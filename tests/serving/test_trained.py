@@ -68,7 +68,7 @@ def test_what_was_trained_is_served(
         trained = World(training.step)
         now_ms = NOW_MS + 3_000_000
         rank, prerank = serve("rank", served), serve("prerank", served)
-        assert rank.follower.current.version == report.published_versions  # type: ignore[union-attr]
+        assert rank.follower.current.number == report.published_versions  # type: ignore[union-attr]
         ads = [*range(100, 150), 777]  # 777: nobody has seen it
         position = [i % 5 for i in range(len(ads))]
         with RankClient(rank.server.address) as ranks, PreRankClient(prerank.server.address) as towers:

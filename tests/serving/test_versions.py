@@ -74,7 +74,7 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
 
 def served(app: App) -> int:
     now = app.follower.current
-    return now.version if now else 0
+    return now.number if now else 0
 
 
 def test_swaps_under_load_mix_nothing_and_fail_nobody(redis_url: str, serve: Serve) -> None:
@@ -174,7 +174,7 @@ def test_a_row_that_was_removed_since_moves_the_request_on(redis_url: str) -> No
             at_one_version(follower, "rank", time.monotonic() + 0.3, lambda s: s.vectors(batch))
         follower.refresh()
         values = at_one_version(
-            follower, "rank", None, lambda s: (s.served.version, s.vectors(batch).pooled.ravel().tolist())
+            follower, "rank", None, lambda s: (s.version.number, s.vectors(batch).pooled.ravel().tolist())
         )
         assert values == (3, [1.0, 0.0])
     finally:
@@ -191,7 +191,7 @@ def test_a_gap_of_versions_and_a_new_name_space(redis_url: str) -> None:
 
         def values() -> tuple[int, list[float]]:
             def answer(snapshot: object) -> tuple[int, list[float]]:
-                return snapshot.served.version, snapshot.vectors(batch).pooled.ravel().tolist()  # type: ignore[attr-defined]
+                return snapshot.version.number, snapshot.vectors(batch).pooled.ravel().tolist()  # type: ignore[attr-defined]
 
             return at_one_version(follower, "rank", None, answer)
 
@@ -227,7 +227,7 @@ def test_rows_overwritten_twice_move_the_request_on(redis_url: str) -> None:
                     follower,
                     "rank",
                     deadline,
-                    lambda s: (s.served.version, s.vectors(batch).pooled.ravel().tolist()),
+                    lambda s: (s.version.number, s.vectors(batch).pooled.ravel().tolist()),
                 )
             )
 

@@ -1,0 +1,159 @@
+"""Loading of a version: manifest and blobs of Redis become a model with weights, vectors and changed keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+from safetensors.torch import load as load_tensors
+
+from livectr.kernels.errors import MismatchError
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import F32, I64, RowStatus, decode_changed, decode_vectors
+from livectr.serving.version.content import Contents, ContentVectors
+from livectr.serving.version.id_vectors import IdVectors
+from livectr.serving.version.near_cache import NearCache
+from livectr.serving.version.reader import Reader
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """Version in memory, as requests use it.
+
+    Args:
+        dense: all dense tensors of the version, by their published names.
+        items: item vectors, if the role reads them.
+        scorer: the role's models with their weights.
+        content: content name → vectors, for content that the model reads.
+    """
+
+    manifest: VersionManifest
+    dense: Mapping[str, torch.Tensor]
+    items: IdVectors | None
+    scorer: object
+    content: Mapping[str, ContentVectors]
+
+    @property
+    def number(self) -> int:
+        """Number of the version."""
+        return self.manifest.version
+
+
+@dataclass(frozen=True)
+class RoleSpec:
+    """Role-specific part of a version.
+
+    Args:
+        role: "rank" or "prerank".
+        fingerprint: of the pipeline.
+        contents: content that the role's model reads.
+        with_items: whether item vectors are loaded.
+        near_cache: makes an empty near-cache for a version.
+        scorer: makes the scorer from a version's dense tensors.
+    """
+
+    role: str
+    fingerprint: str
+    contents: Contents
+    with_items: bool
+    near_cache: Callable[[VersionManifest], NearCache]
+    scorer: Callable[[Mapping[str, torch.Tensor]], object]
+
+
+class VersionLoader:
+    """Loads versions of a pipeline for a role."""
+
+    def __init__(self, reader: Reader, spec: RoleSpec) -> None:
+        self._reader = reader
+        self._spec = spec
+
+    def parse(self, manifest_json: bytes) -> VersionManifest:
+        """Parse a manifest.
+
+        Raises:
+            ValueError: not a manifest.
+            MismatchError: the version belongs to another pipeline.
+        """
+        manifest = VersionManifest.from_json(manifest_json)
+        expected = self._spec.fingerprint
+        if manifest.fingerprint != expected:
+            raise MismatchError(
+                f"Redis at {self._reader.url} holds version {manifest.version} of another pipeline "
+                f"(fingerprint {manifest.fingerprint[:12]}, this one is {expected[:12]}): serve the "
+                "pipeline file that was trained, or use another namespace"
+            )
+        return manifest
+
+    def load(self, manifest: VersionManifest, before: ModelVersion | None) -> ModelVersion | None:
+        """Load weights, item vectors and content vectors.
+
+        Args:
+            before: the served version; indices of its vectors are shared when the ids are equal.
+
+        Returns:
+            The version; None if a blob is gone.
+
+        Raises:
+            redis.RedisError: an error of REDIS_ERRORS.
+            MismatchError, ValueError: a blob does not fit the pipeline, or does not decode.
+        """
+        content_names = self._spec.contents.blobs(manifest.content)
+        item_blob = manifest.item_vectors if self._spec.with_items else None
+        item_names = [] if item_blob is None else [item_blob]
+        names = [*manifest.dense, *item_names, *chain.from_iterable(content_names.values())]
+        read = zip(names, self._reader.blobs(names), strict=True)
+        blobs = {name: blob for name, blob in read if blob is not None}
+        if len(blobs) < len(names):
+            return None
+        dense: dict[str, torch.Tensor] = {}
+        for name in manifest.dense:
+            dense |= load_tensors(blobs[name])
+        items = None
+        for name in item_names:
+            items = IdVectors(*decode_vectors(blobs[name]), before.items if before else None)
+        content = self._spec.contents.decode(
+            {name: [blobs[blob] for blob in parts] for name, parts in content_names.items()},
+            dense,
+            before.content if before else {},
+        )
+        return ModelVersion(manifest, dense, items, self._spec.scorer(dense), content)
+
+    def changed_keys(self, manifest: VersionManifest, before: ModelVersion | None) -> dict[str, I64] | None:
+        """Keys of each table that changed after the served version; None: unknown.
+
+        Raises:
+            redis.RedisError: an error of REDIS_ERRORS.
+        """
+        if before is None:
+            return None
+        names = manifest.changed_since(before.number, before.manifest.ns)
+        if names is None:
+            return None
+        changed: dict[str, list[I64]] = {}
+        for blob in self._reader.blobs(names):
+            if blob is None:
+                return None
+            for table, keys in decode_changed(blob).items():
+                changed.setdefault(table, []).append(keys)
+        return {table: np.unique(np.concatenate(parts)) for table, parts in changed.items()}
+
+    def cached_rows(
+        self, manifest: VersionManifest, cache: NearCache, changed: Mapping[str, I64]
+    ) -> dict[str, tuple[I64, F32]]:
+        """Read the changed rows that the near-cache holds, as of a version.
+
+        Returns:
+            Table → (keys i64[n], rows f32[n, D]); without rows that the version does not have.
+
+        Raises:
+            redis.RedisError: an error of REDIS_ERRORS.
+        """
+        keys = {table: cache.cached(table, ids) for table, ids in changed.items() if table in cache.tables}
+        read = self._reader.rows(manifest, keys, patient=True)
+        return {
+            table: (keys[table][status == RowStatus.FOUND], rows[status == RowStatus.FOUND])
+            for table, (rows, status) in read.items()
+        }

@@ -1,7 +1,7 @@
-"""Evictions: what Redis says of the keys that it has thrown away to save memory.
+"""Evictions: Redis' count of keys that it removed to save memory.
 
-A sentinel cannot show that a single key was evicted, so readers and the trainer compare a count. INFO has it,
-and the policy as well, also on a managed Redis that refuses CONFIG GET.
+A sentinel cannot show that a single key was evicted, so servers and the trainer compare counts. INFO holds
+the count and the policy, also on a managed Redis that refuses CONFIG GET.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Evictions:
-    """One look at INFO.
+    """Evictions in a reply to INFO.
 
-    run: the Redis process that counts ("": INFO was refused). policy: its `maxmemory-policy`.
-    keys: evicted since it was started.
+    Args:
+        run: id of the Redis process that counts; "": INFO was refused.
+        policy: its `maxmemory-policy`.
+        keys: keys evicted since the process started.
     """
 
     run: str = ""
@@ -22,7 +24,7 @@ class Evictions:
 
     @staticmethod
     def of(info: Mapping[str, object]) -> "Evictions":
-        """Out of INFO, as redis-py parses it."""
+        """Read the count from INFO, as redis-py parses it."""
         return Evictions(
             str(info.get("run_id", "")),
             str(info.get("maxmemory_policy", "")),
@@ -30,22 +32,22 @@ class Evictions:
         )
 
     @property
-    def spares_ours(self) -> bool:
-        """Whether the policy evicts only keys that expire; published keys do not."""
+    def spares_persistent_keys(self) -> bool:
+        """True if the policy evicts only keys with a time to live; published keys have none."""
         return self.policy.startswith("volatile-")
 
     @property
     def risky(self) -> bool:
-        """Whether the policy may evict published keys."""
-        return self.policy not in ("", "noeviction") and not self.spares_ours
+        """True if the policy may evict published keys."""
+        return self.policy not in ("", "noeviction") and not self.spares_persistent_keys
 
     def lost_since(self, before: "Evictions") -> bool:
-        """Whether published keys may have been evicted after `before`, an earlier look.
+        """True if published keys may have been evicted after `before`.
 
-        Of another Redis process (it was restarted, or replaced by a replica) every eviction counts.
+        In another Redis process (a restart, or a replica took over) every eviction counts.
         """
-        if not self.run or self.spares_ours:
+        if not self.run or self.spares_persistent_keys:
             return False
         if self.run != before.run:
             return self.keys > 0
-        return self.keys > before.keys or 0 < self.keys < before.keys  # CONFIG RESETSTAT begins anew
+        return self.keys > before.keys or 0 < self.keys < before.keys  # CONFIG RESETSTAT restarts the count

@@ -1,6 +1,6 @@
-"""Regenerates the Python modules of `livectr.proto`: `python protos/generate.py`.
+"""Generate the Python modules of `livectr.proto`: `python protos/generate.py`.
 
-The modules are committed, so that an installed LiveCTR needs no protoc; a test runs this script and compares.
+The modules are committed, so an installed LiveCTR needs no protoc. A test runs this script and compares.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def generate(out_dir: Path) -> None:
-    """Writes livectr/protos/livectr_pb2.py, livectr_pb2.pyi and livectr_pb2_grpc.py under `out_dir`.
+    """Write livectr/protos/livectr_pb2.py, livectr_pb2.pyi and livectr_pb2_grpc.py under `out_dir`.
 
-    Raises RuntimeError when protoc does not accept the file (it prints why).
+    Raises:
+        RuntimeError: protoc refuses the file and has printed the reason.
     """
-    from grpc_tools import protoc  # type: ignore[import-untyped]  # only developers have it
+    from grpc_tools import protoc  # type: ignore[import-untyped]  # a dependency of developers only
 
     include = resources.files("grpc_tools") / "_proto"
     status = protoc.main(

@@ -101,7 +101,7 @@ class Rank:
 
 
 class PreRankStub:
-    """Chooses the best few of many ads by the inner product of a user vector and precomputed ad vectors.
+    """Selects the best few of many ads by the inner product of a user vector and precomputed ad vectors.
     """
 
     def __init__(self, channel):
@@ -118,7 +118,7 @@ class PreRankStub:
 
 
 class PreRankServicer:
-    """Chooses the best few of many ads by the inner product of a user vector and precomputed ad vectors.
+    """Selects the best few of many ads by the inner product of a user vector and precomputed ad vectors.
     """
 
     def PreRank(self, request, context):
@@ -144,7 +144,7 @@ def add_PreRankServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PreRank:
-    """Chooses the best few of many ads by the inner product of a user vector and precomputed ad vectors.
+    """Selects the best few of many ads by the inner product of a user vector and precomputed ad vectors.
     """
 
     @staticmethod
@@ -176,7 +176,7 @@ class PreRank:
 
 
 class ModelStub:
-    """Describes what the server answers from. Both servers offer it.
+    """Describes the served model and version. Both servers offer it.
     """
 
     def __init__(self, channel):
@@ -193,7 +193,7 @@ class ModelStub:
 
 
 class ModelServicer:
-    """Describes what the server answers from. Both servers offer it.
+    """Describes the served model and version. Both servers offer it.
     """
 
     def Describe(self, request, context):
@@ -219,7 +219,7 @@ def add_ModelServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Model:
-    """Describes what the server answers from. Both servers offer it.
+    """Describes the served model and version. Both servers offer it.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The manifest of a published version: what a server needs to find its parts (see `protos.store`)."""
+"""Manifest of a published version: the names of its parts in Redis (see `protos.store`)."""
 
 import json
 from dataclasses import asdict, dataclass, field, fields
@@ -9,24 +9,28 @@ import numpy.typing as npt
 from livectr.protos.evictions import Evictions
 
 FRESHNESS_BIN_MS = 100
-"""Width of a bin of the event-time histogram that a version carries."""
+"""Width in ms of a bin of a version's event-time histogram."""
 FRESHNESS_BINS = 2000
-"""Most bins of it."""
+"""Most bins of the histogram."""
 
 I64 = npt.NDArray[np.int64]
 
 _LATER = {"whole", "evictions", "run", "examples", "committed"}
-"""Fields that an older trainer's manifest lacks; without them no name space is known to be whole, and no
-trainer is known to be the successor."""
+"""Fields that an older trainer's manifest lacks. Without them no name space counts as complete, and no
+trainer as the successor."""
 
 
 @dataclass(frozen=True)
 class Freshness:
-    """Event times of what a version learned: the start of each bin (ms since 1970) and its examples.
+    """Histogram of the event times that a version learned.
 
-    A bin is FRESHNESS_BIN_MS wide; when a version holds so much event time that there were more than
-    FRESHNESS_BINS, neighbours are merged. A server that begins to serve the version observes `now - start`
-    for each bin, `counts` times: the event-to-servable delay, never too small.
+    Bins are FRESHNESS_BIN_MS wide; above FRESHNESS_BINS bins, neighbors are merged. A server that begins to
+    serve the version observes `now - start` for each bin, `counts` times: the event-to-servable delay,
+    rounded up.
+
+    Args:
+        bin_ms: start of each bin, ms since 1970.
+        counts: examples of each bin.
     """
 
     bin_ms: tuple[int, ...] = ()
@@ -34,15 +38,15 @@ class Freshness:
 
     @staticmethod
     def of(times_ms: I64) -> "Freshness":
-        """The histogram of event times i64[n]."""
+        """Histogram of event times i64[n] in ms."""
         return Freshness._binned(times_ms, np.ones(len(times_ms), np.int64))
 
     def plus(self, times_ms: I64) -> "Freshness":
-        """This histogram and event times i64[n] more."""
+        """Histogram with event times i64[n] in ms added."""
         return self.merged(Freshness.of(times_ms))
 
     def merged(self, other: "Freshness") -> "Freshness":
-        """Both histograms together."""
+        """Sum of both histograms."""
         starts = np.array(self.bin_ms + other.bin_ms, np.int64)
         return Freshness._binned(starts, np.array(self.counts + other.counts, np.int64))
 
@@ -60,11 +64,32 @@ class Freshness:
 
 @dataclass(frozen=True)
 class VersionManifest:
-    """One published version: everything a server needs to find its parts.
+    """Published version: the names of its parts in Redis. Field names are keys of the JSON in Redis.
 
-    `dense` and `changed` name one blob for each of `world` ranks. `earlier` holds the `changed` blobs of the
-    versions before it that are still kept and whose rows live under the same `ns`. `content` names the blobs
-    of all ranks with the vectors of a content's ids; no id is in two of them.
+    Args:
+        version: number of the version.
+        epoch: number of the trainer that published it.
+        ns: name space of the rows; a complete publish begins a new name space.
+        step: training step.
+        fingerprint: of the pipeline: features, layout and models.
+        world: N, number of ranks.
+        created_ms: time of publishing, ms since 1970.
+        dim: D, values of a row.
+        segments: (name, dim) of each segment of a row, in order.
+        tables: rows of each table.
+        dense: blob of dense tensors of each rank.
+        changed: blob of changed keys of each rank.
+        earlier: `changed` of earlier versions that are still kept and have the same `ns`.
+        item_vectors: blob of item vectors, or None.
+        content: content name → blobs of vectors of all ranks; an id is in only one of them.
+        freshness: event times that the version learned.
+        seed: of the tables; a server computes from it the initial values of a row that was never published.
+        whole: value of the sentinels of `ns`, drawn by the complete publish that began it.
+        evictions: evictions of Redis before that publish began.
+        run: id that all processes of a run share, which continue from each other's checkpoints.
+        examples: examples that the model has learned.
+        committed: of these, examples in the oldest checkpoint that the trainer kept when it began the
+            version; 0: none.
     """
 
     version: int
@@ -75,11 +100,8 @@ class VersionManifest:
     world: int
     created_ms: int
     dim: int
-    """D: values of a row."""
     segments: tuple[tuple[str, int], ...]
-    """(name, dim) of each segment of a row, in order."""
     tables: dict[str, int]
-    """Rows of each table."""
     dense: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     earlier: dict[int, tuple[str, ...]] = field(default_factory=dict)
@@ -87,20 +109,14 @@ class VersionManifest:
     content: dict[str, tuple[str, ...]] = field(default_factory=dict)
     freshness: Freshness = Freshness()
     seed: int = 1
-    """Of the tables: with it a server gives a row that was never published its initial value."""
     whole: str = ""
-    """Value of the sentinels of `ns`: drawn by the complete publish that began it."""
     evictions: Evictions = Evictions()
-    """What Redis had evicted when that publish began."""
     run: str = ""
-    """One word for all processes of a run, which go on from each other's checkpoints."""
     examples: int = 0
-    """Learned by the model."""
     committed: int = 0
-    """Of these, those in the oldest checkpoint that its trainer kept when it began the version; 0: none."""
 
     def changed_since(self, version: int, ns: str) -> tuple[str, ...] | None:
-        """Blobs of all keys that changed after `version` of `ns`; None: unknown, so drop every cached row."""
+        """Blobs of the keys that changed after `version` of `ns`; None: unknown, drop all cached rows."""
         if ns != self.ns or version > self.version:
             return None
         blobs: list[str] = []
@@ -111,14 +127,15 @@ class VersionManifest:
         return (*blobs, *self.changed) if version < self.version else ()
 
     def to_json(self) -> bytes:
+        """Encode the manifest as JSON."""
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @staticmethod
     def from_json(text: bytes | str) -> "VersionManifest":
-        """The inverse of `to_json`.
+        """Decode the result of `to_json`.
 
         Raises:
-            ValueError: not JSON, or its fields are not those of this class.
+            ValueError: not JSON, or unexpected fields.
         """
         values = json.loads(text)
         known = {f.name for f in fields(VersionManifest)}

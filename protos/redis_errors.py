@@ -1,11 +1,11 @@
-"""One table of what redis-py raises, and of what it means to a process that asks Redis.
+"""Table of the errors of redis-py and their meaning for a process that uses Redis.
 
-    Redis cannot be asked at the moment   ─► DEGRADED     answer from what is held, marked; ask again
+    Redis cannot be used at the moment    ─► DEGRADED     answer from memory, marked; try again
     Redis refuses this process            ─► UNAVAILABLE  an operator mends it while the process goes on
-    the process talks to Redis wrongly    ─► EXIT         only another start can mend it
+    the process uses Redis wrongly        ─► EXIT         only a restart can mend it
 
-Every class of `redis.exceptions` has its own line, so that a class that a new redis-py brings is looked at
-before it is met (a test compares). An error without a class of its own is told by its first word.
+Every class of `redis.exceptions` has its own line, and a test compares: somebody classifies the errors of a
+new redis-py before they occur. An error without its own class is known by its first word.
 """
 
 from enum import StrEnum
@@ -14,24 +14,24 @@ from redis import exceptions as redis
 
 
 class Outcome(StrEnum):
-    """What an error of Redis means."""
+    """Meaning of an error of Redis."""
 
     DEGRADED = "degraded"
-    """It passes by itself: Redis is away, restarting, loading, busy, failing over or full."""
+    """Temporary: Redis is down, restarting, loading, busy, failing over or full."""
     UNAVAILABLE = "unavailable"
-    """It stays until somebody changes Redis or its users: a password, a permission, a key of another type."""
+    """Lasts until an operator changes Redis or its users: a password, a permission, a key of another type."""
     EXIT = "exit"
-    """It stays as long as the process lives: a cluster where one server was expected, or a wrong call."""
+    """Lasts as long as the process: a cluster where a single server was expected, or a wrong call."""
 
 
 OUTCOMES: dict[type[BaseException], Outcome] = {
     redis.RedisError: Outcome.DEGRADED,
-    # away
+    # unreachable
     redis.ConnectionError: Outcome.DEGRADED,
     redis.TimeoutError: Outcome.DEGRADED,
     redis.MaxConnectionsError: Outcome.DEGRADED,
     redis.InvalidResponse: Outcome.DEGRADED,
-    # there, but busy with itself
+    # reachable, but busy
     redis.BusyLoadingError: Outcome.DEGRADED,
     redis.MasterDownError: Outcome.DEGRADED,
     redis.ClusterDownError: Outcome.DEGRADED,
@@ -51,7 +51,7 @@ OUTCOMES: dict[type[BaseException], Outcome] = {
     redis.ExternalAuthProviderError: Outcome.UNAVAILABLE,
     redis.NoPermissionError: Outcome.UNAVAILABLE,
     redis.ModuleError: Outcome.UNAVAILABLE,
-    # another kind of Redis than the process was made for
+    # a kind of Redis that is not supported
     redis.MovedError: Outcome.EXIT,
     redis.AskError: Outcome.EXIT,
     redis.ClusterError: Outcome.EXIT,
@@ -59,14 +59,14 @@ OUTCOMES: dict[type[BaseException], Outcome] = {
     redis.RedisClusterException: Outcome.EXIT,
     redis.CrossSlotTransactionError: Outcome.EXIT,
     redis.SlotNotCoveredError: Outcome.EXIT,
-    # calls that no correct program makes
+    # wrong calls
     redis.DataError: Outcome.EXIT,
     redis.PubSubError: Outcome.EXIT,
     redis.InvalidPipelineStack: Outcome.EXIT,
     redis.ChildDeadlockedError: Outcome.EXIT,
 }
-"""By class; a class that is not here (of a newer redis-py) counts as its nearest base."""
-for _name in ("NoSuchFieldsetError", "IncorrectPolicyType"):  # of newer versions of redis-py only
+"""Meaning by class; an unknown class (of a newer redis-py) counts as its nearest base."""
+for _name in ("NoSuchFieldsetError", "IncorrectPolicyType"):  # only in newer versions of redis-py
     if hasattr(redis, _name):
         OUTCOMES[getattr(redis, _name)] = Outcome.EXIT
 
@@ -87,23 +87,23 @@ WORDS: dict[str, Outcome] = {
     "MOVED": Outcome.EXIT,
     "ASK": Outcome.EXIT,
 }
-"""By the first word of a ResponseError that redis-py knows no class for."""
+"""Meaning by the first word of a ResponseError without its own class."""
 
 REDIS_ERRORS = (
     redis.RedisError,
     redis.RedisClusterException,
     redis.ChildDeadlockedError,
 )
-"""The roots: what a call of redis-py may raise because of Redis."""
+"""Base classes of all errors that redis-py raises because of Redis."""
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """The meaning of what redis-py raised; an error that is none of Redis's is EXIT."""
+    """Classify an error of redis-py; any other error is EXIT."""
     if type(error) is redis.ResponseError:
         return WORDS.get(str(error).partition(" ")[0], Outcome.UNAVAILABLE)
     return next((OUTCOMES[kind] for kind in type(error).__mro__ if kind in OUTCOMES), Outcome.EXIT)
 
 
 def is_forbidden(error: redis.ResponseError) -> bool:
-    """Whether a command is not for this user, as some are not on a managed Redis."""
+    """True if the user may not run the command, as with some commands of a managed Redis."""
     return isinstance(error, redis.NoPermissionError) or "unknown command" in str(error).lower()

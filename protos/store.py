@@ -1,39 +1,40 @@
-"""What a published model looks like in Redis: key names, row slots, blobs.
+"""Layout of a published model in Redis: key names, row slots, blobs.
 
-The trainer writes this layout and the servers read it, so both import it from here. Nothing in this
-module talks to Redis: it turns arrays into keys and bytes, and back.
+The trainer writes this layout and the servers read it. The module converts arrays into keys and bytes, and
+back; it does not connect to Redis.
 
-    {livectr}:epoch            int     fence: the number of the trainer that may publish
-    {livectr}:manifest         JSON    protos.manifest: that of the newest complete version (the flip)
+    {livectr}:epoch            int     fence: number of the trainer that may publish
+    {livectr}:manifest         JSON    protos.manifest of the newest complete version (the flip)
     {livectr}:floor            int     rows erased by this version or before are gone from Redis
-    {livectr}:owner            text    owner of the epoch: makes taking a new one idempotent
-    (trainer.publish.fence)
-    {livectr}:highest          int     greatest version number ever used: none is used again
-    livectr:versions           channel the number of each flipped version
+    {livectr}:owner            text    owner of the epoch: taking a new epoch is idempotent
+                                       (trainer.publish.fence)
+    {livectr}:highest          int     greatest version number ever used; no number is used twice
+    livectr:versions           channel number of each flipped version
     livectr:blob:<version>:…   bytes   safetensors: dense weights, changed keys, item and content vectors
-    livectr:{bb}:epoch         int     the same fence, once per bucket
-    livectr:{bb}:<ns>:part:<rank>      mark: this rank began a complete publish, and nothing was lost since
-    livectr:{bb}:<ns>:whole            sentinel: the bucket's rows are all there; the manifest's `whole`
-    livectr:{bb}:values:whole          sentinel of facts and histories: the pipeline's fingerprint
-    livectr:{bb}:<ns>:<table>:<key>    one embedding row: newest slot, then the slot before it
-    livectr:{bb}:fact:<table>:<key>    one look-up row: JSON list of its columns
-    livectr:{bb}:hist:<name>:<key>     one behavior history: i64 pairs (item, event time in ms)
+    livectr:{bb}:epoch         int     the same fence, for each bucket
+    livectr:{bb}:<ns>:part:<rank>      mark: this rank began a complete publish, and no key was lost since
+    livectr:{bb}:<ns>:whole            sentinel: the bucket has all rows; value: the manifest's `whole`
+    livectr:{bb}:values:whole          sentinel of look-up rows and histories: the pipeline's fingerprint
+    livectr:{bb}:<ns>:<table>:<key>    embedding row: newest slot, then the slot before it
+    livectr:{bb}:fact:<table>:<key>    look-up row: JSON list of its columns
+    livectr:{bb}:hist:<name>:<key>     behavior history: i64 pairs (item, event time in ms)
 
-``livectr`` is the namespace, ``bb`` one of 16 buckets in two hex digits, ``<key>`` eight bytes, little
-endian. The braces are Redis Cluster hash tags: one bucket lives on one node, so that a script may fence and
-write a bucket in one step, and a reader may fetch a bucket with one MGET.
+``livectr`` is the namespace, ``bb`` a bucket of 16 in two hex digits, ``<key>`` eight bytes, little endian.
+The braces are Redis Cluster hash tags: a bucket lives on a single node. So a script can fence and write a
+bucket atomically, and a reader can read a bucket with an MGET.
 
 A slot is ``version u64`` and ``D float32``. Rows written for version v+1 keep their slot of version ≤ v, so a
-reader of v is not disturbed before the flip; it stays right until v+2 is being written.
+reader of v is not disturbed before the flip. It stays right until v+2 is being written.
 
-A row that version v erases gets a slot of v whose version has its top bit set: from v on it is missing, at
-v-1 it is still read. Two versions later its key is removed, and `floor` rises to v first: a reader of a
-version below `floor` that finds no row cannot know whether there was one, and must go on to a newer version.
+A row that version v erases gets a slot of v whose version has its top bit set (a tombstone): from v on it is
+missing, at v-1 it is still read. Two versions later its key is removed, after `floor` has risen to v. A
+reader of a version below `floor` that finds no row cannot know whether the row existed, and must move on to a
+newer version.
 
-A missing row means "never trained" only where the sentinel of its bucket, read with it or after it, has the
-manifest's value. Emptying Redis, sweeping the name space (its sentinels go first) or another pipeline takes
-the sentinel away, so the very read that would go wrong shows it. Facts and histories have no version: their
-sentinel names the pipeline that wrote them.
+A missing row means "never trained" only if the sentinel of its bucket, read with the row or after it, has the
+manifest's value. The sentinel disappears when Redis is emptied, when the name space is garbage-collected
+(sentinels go first), and when another pipeline takes over. So the read that would be wrong shows the loss.
+Look-up rows and histories have no version: their sentinel names the pipeline that wrote them.
 """
 
 import base64
@@ -51,48 +52,48 @@ from safetensors.numpy import save as save_tensors
 
 BUCKETS = 16
 KEPT_VERSIONS = 3
-"""Blobs of this many versions stay in Redis, so that a reader may lag behind."""
+"""Versions whose blobs stay in Redis, so that a reader may lag behind."""
 ERASED = np.uint64(1 << 63)
-"""Bit of a slot's version: the row is missing from that version on."""
+"""Tombstone bit of a slot's version: the row is missing from that version on."""
 CONTENT_CHUNK = 1 << 18
-"""Most ids of a blob of content vectors, so that no command holds up every other client of Redis."""
+"""Most ids of a blob of content vectors; longer commands would hold up all other clients of Redis."""
 CONTENT = "content."
 """Prefix of the parameters of sub-models in rank 0's dense blob: "content.<name>.<parameter>"."""
 FEATURES = "features."
-"""Prefix of features' running statistics in rank 0's dense blob, beside weights that begin with a role."""
+"""Prefix of features' running statistics in rank 0's dense blob; weights have the role as prefix."""
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
 
 def without_password(url: str) -> str:
-    """A Redis URL as a message or log may show it."""
+    """Hide the password of a Redis URL, for messages and logs."""
     url = re.sub(r"(://[^/@:]*:).*@", r"\1***@", url)
     return re.sub(r"([?&]password=)[^&]*", r"\1***", url)
 
 
 VALUES = "values"
-"""In place of an ns: the sentinels of facts and histories."""
+"""Stands for the name space in the sentinels of look-up rows and histories."""
 
 
 class RowStatus(IntEnum):
-    """What a reader of version v found for a row."""
+    """State of a row for a reader of version v."""
 
     FOUND = 0
     MISSING = 1
-    """The row did not exist at v: its initial value holds."""
+    """The row did not exist at v: it has its initial values."""
     OVERWRITTEN = 2
-    """Both slots are newer than v, or the row may have been removed since: read again at a newer version,
-    which exists."""
+    """Both slots are newer than v, or the row may have been removed since. A newer version exists: read again
+    at that version."""
     LOST = 3
-    """Nothing is known of the row: its bucket is not whole. Never the status that `decode_rows` gives."""
+    """Unknown: the bucket lost keys. `decode_rows` never gives this status."""
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def buckets_of(keys: I64) -> npt.NDArray[np.uint8]:
-    """Bucket u8[n] of each key i64[n]: low bits of the 64-bit finaliser of MurmurHash3 (fmix64)."""
+    """Bucket u8[n] of keys i64[n]: low bits of the 64-bit finalizer of MurmurHash3 (fmix64)."""
     x = np.ascontiguousarray(keys, np.int64).view(np.uint64).copy()
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         x ^= x >> np.uint64(33)
@@ -102,7 +103,7 @@ def buckets_of(keys: I64) -> npt.NDArray[np.uint8]:
 
 
 def by_bucket(keys: I64) -> list[tuple[int, I64]]:
-    """The non-empty buckets of keys i64[n], each with the positions i64[m] of its keys, in rising order."""
+    """Non-empty buckets of keys i64[n], in rising order, each with the positions i64[m] of its keys."""
     bucket = buckets_of(keys)
     order = np.argsort(bucket, kind="stable")
     ends = np.searchsorted(bucket[order], np.arange(BUCKETS + 1))
@@ -111,7 +112,7 @@ def by_bucket(keys: I64) -> list[tuple[int, I64]]:
 
 @dataclass(frozen=True)
 class Keyspace:
-    """The Redis key names of one namespace."""
+    """Redis keys of a namespace."""
 
     namespace: str = "livectr"
 
@@ -129,7 +130,7 @@ class Keyspace:
 
     @property
     def versions(self) -> str:
-        """The pub/sub channel that carries the number of each flipped version."""
+        """Pub/sub channel of the numbers of flipped versions."""
         return f"{self.namespace}:versions"
 
     def blob(self, version: int, name: str) -> str:
@@ -147,41 +148,49 @@ class Keyspace:
         return self._keys(f"fact:{table}:", keys)
 
     def histories(self, name: str, users: I64) -> list[bytes]:
-        """Redis keys of behavior histories, in the order of users i64[n]; `name` is the root's name."""
+        """Redis keys of behavior histories, in the order of users i64[n].
+
+        Args:
+            name: of the root in the feature plan.
+        """
         return self._keys(f"hist:{name}:", users)
 
     def sentinels(self, ns: str, buckets: Iterable[int]) -> list[bytes]:
-        """Redis keys of the sentinels of some buckets; ns: that of rows, or VALUES."""
+        """Redis keys of the sentinels of some buckets.
+
+        Args:
+            ns: name space of rows, or VALUES.
+        """
         names = _sentinels(self.namespace, ns)
         return [names[bucket] for bucket in buckets]
 
     def part(self, bucket: int, ns: str, rank: int) -> str:
-        """A rank's mark of a complete publish."""
+        """Redis key of a rank's mark of a complete publish."""
         return f"{self.namespace}:{{{bucket:02x}}}:{ns}:part:{rank}"
 
     def buckets_in(self, redis_keys: Sequence[bytes]) -> Sequence[int]:
-        """The buckets of some Redis keys of rows, facts or histories, in rising order; of many keys, all."""
+        """Buckets of Redis keys of rows, look-up rows or histories, ascending; all buckets for many keys."""
         if len(redis_keys) > 4 * BUCKETS:
             return range(BUCKETS)
         return sorted({self.bucket_of(key) for key in redis_keys})
 
     def bucket_of(self, redis_key: bytes) -> int:
-        """The bucket of the Redis key of a row, fact or history."""
+        """Bucket of the Redis key of a row, look-up row or history."""
         at = len(self.namespace) + 2
         return int(redis_key[at : at + 2], 16)
 
     @property
     def bucketed_pattern(self) -> str:
-        """A SCAN pattern of all that lives in buckets; the third part of a name between colons is its ns."""
+        """SCAN pattern of all keys in buckets; the third part of a key between colons is its name space."""
         return f"{self.namespace}:{{??}}:*"
 
     @property
     def blob_pattern(self) -> str:
-        """A SCAN pattern of every blob; the third part of a name between colons is its version."""
+        """SCAN pattern of all blobs; the third part of a key between colons is its version."""
         return f"{self.namespace}:blob:*"
 
     def _keys(self, middle: str, keys: I64) -> list[bytes]:
-        """One byte matrix of all keys, cut into rows: about a million keys a second."""
+        """Redis keys as the rows of a byte matrix: about a million keys a second."""
         prefixes = _prefixes(self.namespace, middle)
         keys = np.ascontiguousarray(keys, "<i8")
         matrix = np.empty((len(keys), prefixes.shape[1] + 8), np.uint8)
@@ -191,7 +200,7 @@ class Keyspace:
 
 
 def key_of(redis_key: bytes) -> int:
-    """The 64-bit key at the end of the Redis key of a row, fact or history."""
+    """64-bit key at the end of the Redis key of a row, look-up row or history."""
     return int.from_bytes(redis_key[-8:], "little", signed=True)
 
 
@@ -199,12 +208,12 @@ def key_of(redis_key: bytes) -> int:
 
 
 def slot_bytes(dim: int) -> int:
-    """Bytes of one slot of D = `dim` values."""
+    """Bytes of a slot of D = `dim` values."""
     return 8 + 4 * dim
 
 
 def encode_slots(version: int, rows: F32) -> list[bytes]:
-    """One slot for each of rows f32[n, D]."""
+    """Encode rows f32[n, D] as n slots."""
     n, dim = rows.shape
     matrix = np.empty((n, slot_bytes(dim)), np.uint8)
     matrix[:, :8] = np.array([version], "<u8").view(np.uint8)
@@ -213,19 +222,26 @@ def encode_slots(version: int, rows: F32) -> list[bytes]:
 
 
 def erased_slot(version: int, dim: int) -> bytes:
-    """The slot of D = `dim` values of a row that `version` erases."""
+    """Tombstone slot of D = `dim` values of a row that `version` erases."""
     return (version | int(ERASED)).to_bytes(8, "little") + bytes(4 * dim)
 
 
 def decode_rows(
     values: Sequence[bytes | None], version: int, dim: int, floor: int = 0
 ) -> tuple[F32, npt.NDArray[np.uint8]]:
-    """What the rows f32[n, D] were at `version`, and the RowStatus u8[n] of each (not found: zeros).
+    """Decode rows as of a version.
 
-    floor: `Keyspace.floor`, read with the values or after them.
+    Args:
+        values: n values of Redis; None for a missing key.
+        version: number of the version to read.
+        dim: D.
+        floor: `Keyspace.floor`, read with the values or after them.
+
+    Returns:
+        Rows f32[n, D], zeros unless found, and RowStatus u8[n].
 
     Raises:
-        ValueError: a value is neither one nor two slots of D = `dim` values.
+        ValueError: a value has neither 1 nor 2 slots of D values.
     """
     slot = slot_bytes(dim)
     rows = np.zeros((len(values), dim), np.float32)
@@ -257,16 +273,16 @@ def decode_rows(
     return rows, status
 
 
-# ── facts, histories, blobs ──────────────────────────────────────────────────────────────────────────
+# ── look-up rows, histories, blobs ──────────────────────────────────────────────────────────────────────────
 
 
 def encode_lookup_row(columns: Sequence[object]) -> bytes:
-    """A look-up row as a JSON list of its columns; bytes become {"base64": …}."""
+    """Encode a look-up row as a JSON list of its columns; bytes become {"base64": …}."""
     return json.dumps(columns, separators=(",", ":"), ensure_ascii=False, default=_json_bytes).encode()
 
 
 def decode_lookup_rows(values: Sequence[bytes]) -> list[list[object]]:
-    """Inverse of `encode_lookup_row` for many rows: one call of the JSON decoder is far cheaper."""
+    """Decode look-up rows; a single call of the JSON decoder for all rows is far cheaper."""
     text = b"[" + b",".join(values) + b"]"
     rows: list[list[object]] = json.loads(text)
     if b'{"base64":' not in text:
@@ -275,18 +291,18 @@ def decode_lookup_rows(values: Sequence[bytes]) -> list[list[object]]:
 
 
 def encode_history(items: I64, times_ms: I64) -> bytes:
-    """A behavior history: items i64[n] and their event times i64[n], newest last."""
+    """Encode a behavior history: items i64[n] and event times i64[n] in ms, newest last."""
     return np.stack([items, times_ms], axis=1).astype("<i8", copy=False).tobytes()
 
 
 def decode_history(value: bytes) -> tuple[I64, I64]:
-    """The inverse of `encode_history`: (items i64[n], times_ms i64[n])."""
+    """Decode a behavior history: (items i64[n], times_ms i64[n])."""
     pairs = np.frombuffer(value, "<i8").reshape(-1, 2)
     return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
 
 def encode_changed(keys: Mapping[str, I64], erased: Mapping[str, I64] | None = None) -> bytes:
-    """The keys i64[m] of each table whose rows a version wrote, and those it erased, as safetensors."""
+    """Encode the keys i64[m] of rows that a version wrote and erased, by table, as safetensors."""
     tensors = {f"written/{table}": np.ascontiguousarray(k) for table, k in keys.items()}
     tensors |= {f"erased/{table}": np.ascontiguousarray(k) for table, k in (erased or {}).items()}
     blob: bytes = save_tensors(tensors)
@@ -294,7 +310,7 @@ def encode_changed(keys: Mapping[str, I64], erased: Mapping[str, I64] | None = N
 
 
 def decode_changed(value: bytes) -> dict[str, I64]:
-    """Every key of each table that a version changed: rows it wrote and rows it erased."""
+    """Decode the keys of each table that a version changed: written rows and erased rows."""
     parts: dict[str, list[I64]] = {}
     for name, keys in sorted(load_tensors(value).items()):
         parts.setdefault(name.partition("/")[2], []).append(keys)
@@ -302,38 +318,38 @@ def decode_changed(value: bytes) -> dict[str, I64]:
 
 
 def decode_erased(value: bytes) -> dict[str, I64]:
-    """The keys of each table whose rows a version erased."""
+    """Decode the keys of each table whose rows a version erased."""
     tensors = load_tensors(value).items()
     return {name.removeprefix("erased/"): keys for name, keys in tensors if name.startswith("erased/")}
 
 
 def encode_vectors(ids: I64, vectors: F32) -> bytes:
-    """Ids i64[n] of items or of content, and their vectors f32[n, dim], as safetensors."""
+    """Encode ids i64[n] of items or content, and their vectors f32[n, dim], as safetensors."""
     blob: bytes = save_tensors({"ids": np.ascontiguousarray(ids), "vectors": np.ascontiguousarray(vectors)})
     return blob
 
 
 def decode_vectors(value: bytes) -> tuple[I64, F32]:
-    """The inverse of `encode_vectors`."""
+    """Decode (ids i64[n], vectors f32[n, dim])."""
     tensors = load_tensors(value)
     return tensors["ids"], tensors["vectors"]
 
 
 @functools.lru_cache(maxsize=256)
 def _prefixes(namespace: str, middle: str) -> npt.NDArray[np.uint8]:
-    """What the keys of each bucket begin with, u8[BUCKETS, width]."""
+    """Prefix of the Redis keys of each bucket, u8[BUCKETS, width]."""
     heads = [f"{namespace}:{{{b:02x}}}:{middle}".encode() for b in range(BUCKETS)]
     return np.frombuffer(b"".join(heads), np.uint8).reshape(BUCKETS, -1)
 
 
 @functools.lru_cache(maxsize=16)
 def _sentinels(namespace: str, ns: str) -> tuple[bytes, ...]:
-    """The sentinel of each bucket."""
+    """Redis keys of the sentinels of all buckets."""
     return tuple(f"{namespace}:{{{b:02x}}}:{ns}:whole".encode() for b in range(BUCKETS))
 
 
 def _cut(matrix: npt.NDArray[np.uint8]) -> list[bytes]:
-    """The rows of a byte matrix (NumPy's own bytes dtype would drop trailing zeros)."""
+    """Rows of a byte matrix as bytes (NumPy's bytes dtype would drop trailing zeros)."""
     packed, width = matrix.tobytes(), matrix.shape[1]
     return [packed[i : i + width] for i in range(0, len(packed), width)]
 

@@ -1,4 +1,4 @@
-"""Evictions: which counts of INFO mean that published keys may be gone."""
+"""Evictions: counts of INFO that mean that published keys may be lost."""
 
 import pytest
 import redis

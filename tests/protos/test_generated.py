@@ -1,4 +1,4 @@
-"""The committed wire modules are what protoc makes of livectr.proto."""
+"""The committed wire modules equal the output of protoc for livectr.proto."""
 
 from __future__ import annotations
 

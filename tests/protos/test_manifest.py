@@ -1,4 +1,4 @@
-"""The manifest of a version: it comes back from JSON as it was, and knows what changed since another one."""
+"""Manifest of a version: JSON round trip, and the changes since another version."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_manifest_round_trips_and_refuses_other_fields() -> None:
 
 
 def test_a_manifest_of_an_older_trainer_is_read() -> None:
-    """It cannot say that its name space is whole; everything else it can."""
+    """An older trainer's manifest lacks the sentinel, so its name space does not count as complete."""
     values = json.loads(manifest().to_json())
     del values["whole"], values["evictions"]
     assert VersionManifest.from_json(json.dumps(values)) == manifest(whole="", evictions=Evictions())

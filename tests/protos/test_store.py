@@ -1,4 +1,4 @@
-"""The Redis layout: codecs are inverse to each other, a reader of version v sees version v."""
+"""Layout in Redis: codecs are inverse to each other, and a reader of version v sees version v."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_running_ids_spread_over_all_buckets() -> None:
 def test_a_reader_sees_its_own_version(
     writes: list[dict[int, bool]], reader: int, dim: int, floor: int
 ) -> None:
-    """Each row is written or erased at some versions; the two newest slots are kept, as the scripts do."""
+    """Rows are written or erased at some versions; the two newest slots are kept, as by the scripts."""
     values: list[bytes | None] = []
     want: list[tuple[RowStatus, float]] = []
     for versions in writes:

@@ -18,7 +18,7 @@ from tests.serving.display_world import World
 
 @pytest.fixture
 def redis_server() -> Iterator[ValkeyServer]:
-    """A server of this test alone."""
+    """Redis server for a single test."""
     server = ValkeyServer(port=free_ports(1))
     server.start()
     yield server
@@ -38,7 +38,7 @@ def world() -> World:
 
 @pytest.fixture
 def serve(redis_url: str) -> Iterator[Callable[..., App]]:
-    """Starts servers in this process: serve(role, pipeline, **options) → App; they end with the test."""
+    """Start servers in this process: serve(role, pipeline, **options) → App; they end with the test."""
     apps: list[App] = []
 
     def start(role: str, served: Pipeline = pipeline, *, ready: bool = True, **options: Any) -> App:

@@ -1,4 +1,4 @@
-"""Users, ads with pictures, a store of their features, and a step that was trained on them."""
+"""Users, ads with pictures, a content store of their features, and a step trained on them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ D = sum(dim for _, dim in SEGMENTS)
 
 
 def features_of(ids: Sequence[int]) -> npt.NDArray[np.float16]:
-    """The raw features f16[n, WIDTH] of images, a function of their ids."""
+    """Raw features f16[n, WIDTH] of images, a function of their ids."""
     rows = [np.random.default_rng(id).standard_normal(WIDTH) for id in ids]
     return np.array(rows, np.float32).reshape(-1, WIDTH).astype(np.float16)
 
@@ -85,7 +85,7 @@ def make_store(folder: Path) -> ContentStore:
 
 
 class World:
-    """A step: by default one that was trained on 12 batches of random clicks."""
+    """Step that is trained on 12 batches of random clicks, or the given step."""
 
     def __init__(self, store: ContentStore, step: DesStep | None = None) -> None:
         self.store = store
@@ -111,7 +111,12 @@ class World:
     def columns(
         self, user: int, shown: Sequence[int], history: Sequence[int], more: Mapping[int, list[Any]] = {}
     ) -> pa.RecordBatch:
-        """What ingest makes of impressions of ads; history: images that the user clicked; more: other ads."""
+        """Columns of impressions of ads, as ingest computes them.
+
+        Args:
+            history: images that the user clicked.
+            more: rows of other ads.
+        """
         known = {**self.ads, **more}
         rows = [known.get(ad, [None] * 3) for ad in shown]
         values: dict[str, list[Any]] = {
@@ -127,7 +132,7 @@ class World:
 
     @torch.no_grad()
     def vectors(self, ids: I64, extra: Mapping[int, npt.NDArray[np.float16]] = {}) -> torch.Tensor:
-        """One image at a time through the sub-model as it is; extra: features that the store has not."""
+        """Vectors of images, each computed by itself; extra: features that the store lacks."""
         out = []
         for id in ids.tolist():
             row, known = self.store.read(np.array([id]))
@@ -140,7 +145,7 @@ class World:
     def logits(
         self, role: str, batch: pa.RecordBatch, extra: Mapping[int, npt.NDArray[np.float16]] = {}
     ) -> F32:
-        """The trainer's own logits, with its tables and networks as they are."""
+        """Logits of the trainer's tables and networks."""
         features = self.extract(batch)
         (values,) = self.step.front.infer(features.offsets, features.keys, features.rows)
         part = torch.from_numpy(values)[..., self.step.slices[role]]
@@ -165,7 +170,7 @@ class World:
         )
 
     def publish(self, publication: Publication) -> int:
-        """Everything that is served, as one version."""
+        """Publish everything that is served as a version."""
         publication.lookup_rows("ads", self.ads)
         exported = {name: table.export(state=False) for name, table in self.step.tables.items()}
         served = {n: t for n, t in self.step.weights().items() if not n.startswith("ids.")}
@@ -180,5 +185,5 @@ class World:
 
 
 def publication(url: str) -> Publication:
-    """A trainer's end of Redis for this pipeline."""
+    """Publication of this pipeline."""
     return Publication(url, pipeline.fingerprint, SEGMENTS, seed=SEED)

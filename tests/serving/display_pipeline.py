@@ -1,4 +1,4 @@
-"""A small pipeline with every kind of column, for the tests of serving; a pipeline file as well."""
+"""Small pipeline file with every kind of column, for the tests of serving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users, ads and a trained step of `display_pipeline`, and what the trainer computes for given facts."""
+"""Users, ads and a trained step of `display_pipeline`; columns and logits as the trainer computes them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEGMENTS = tuple((s.name, s.dim) for s in row_segments(model_configs(pipeline)))
 
 
 class World:
-    """19 users, 50 ads, and a step: by default one that was trained on 30 batches of random clicks."""
+    """19 users, 50 ads, and a step that is trained on 30 batches of random clicks, or the given step."""
 
     def __init__(self, step: DesStep | None = None) -> None:
         rng = np.random.default_rng(0)
@@ -61,9 +61,11 @@ class World:
         profile: Sequence[Any] | None = None,
         more_ads: Mapping[int, Sequence[Any]] | None = None,
     ) -> pa.RecordBatch:
-        """What ingest makes of impressions of `ads`: the record batch of the plan's roots.
+        """Record batch of the plan's roots for impressions of `ads`, as ingest computes it.
 
-        profile: the user's look-up row, when it is not the one of `users`; more_ads: rows beside `ads`.
+        Args:
+            profile: the user's look-up row; None: the row of `users`.
+            more_ads: look-up rows besides `ads`.
         """
         n = len(ads)
         nobody: list[Any] = [None] * 3
@@ -89,7 +91,7 @@ class World:
 
     @torch.no_grad()
     def logits(self, role: str, batch: pa.RecordBatch) -> npt.NDArray[np.float32]:
-        """The trainer's own logits for a batch, with its tables and networks as they are."""
+        """Logits of the trainer's tables and networks for a batch."""
         features = self.extract(batch)
         (values,) = self.step.front.infer(features.offsets, features.keys, features.rows)
         part = torch.from_numpy(values)[..., self.step.slices[role]]
@@ -109,7 +111,7 @@ class World:
         return ids, item_vectors(self.step, self.extract(pipeline.item_columns(rows)))
 
     def publish(self, publication: Publication) -> int:
-        """Everything, as one version."""
+        """Publish everything as a version."""
         publication.lookup_rows("users", self.users)
         publication.lookup_rows("ads", self.ads)
         rows = {name: table.export(state=False) for name, table in self.step.tables.items()}
@@ -117,5 +119,5 @@ class World:
 
 
 def publication(url: str) -> Publication:
-    """A trainer's end of Redis for this pipeline."""
+    """Publication of this pipeline."""
     return Publication(url, pipeline.fingerprint, SEGMENTS, seed=SEED)

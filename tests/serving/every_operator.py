@@ -122,7 +122,7 @@ TURNS: dict[str, tuple[Expr, ...]] = {
     "numeric": (shops.code, log.query),
     "lnumeric": (log.numbers,),
 }
-"""Columns that stand in for those of the operators' tests: by their names, else by their types."""
+"""Columns in place of those of the operators' tests: by their names, else by their types."""
 NULLABLE = {"int64": log.visits, "string": log.note, "bool": log.signed_in, "float32": shops.rate}
 """A request can leave out a column only if every feature of it fills its nulls."""
 
@@ -170,7 +170,7 @@ FLOATS = ("list<float32>", "list<float64>")
 
 
 def _shown(node: Expr) -> Expr:
-    """What shows the values of a list of floats as keys."""
+    """Expression that shows the values of a list of floats as keys."""
     return op.bucketize(node, [-1e30, -3, 0, 0.1, 0.5, 1, 5, 1e3]) if node.dtype in FLOATS else node
 
 

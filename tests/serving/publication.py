@@ -1,4 +1,4 @@
-"""Publishes versions as a trainer does, a step at a time, through the trainer's own fenced store."""
+"""Publishing as a trainer does it, step by step, through the trainer's own fenced store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ F32 = npt.NDArray[np.float32]
 
 
 class Publication:
-    """The trainer's end of Redis for one pipeline."""
+    """Trainer of a pipeline, as far as Redis sees it."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class Publication:
         self.whole = ""
 
     def write_rows(self, rows: Mapping[str, tuple[I64, F32]]) -> None:
-        """The rows of the next version, before its flip."""
+        """Write rows of the next version, before its flip."""
         for table, (keys, values) in rows.items():
             self.store.write_rows(self.version + 1, self.ns, table, keys, values)
 
     def erase_rows(self, erased: Mapping[str, I64]) -> None:
-        """Rows that the next version erases, before its flip."""
+        """Erase rows in the next version, before its flip."""
         for table, keys in erased.items():
             dim = sum(dim for _, dim in self.segments)
             self.store.erase_rows(self.version + 1, self.ns, table, keys, dim)
@@ -62,7 +62,7 @@ class Publication:
         erased: Mapping[str, I64] | None = None,
         content: Mapping[str, Sequence[tuple[I64, F32]]] = {},
     ) -> int:
-        """Publishes the next version, whose rows are written already; its number."""
+        """Publish the next version, whose rows are written already; return its number."""
         version = self.version + 1
         blob = self.store.space.blob
         manifest = VersionManifest(
@@ -115,24 +115,24 @@ class Publication:
         times_ms: I64 | None = None,
         content: Mapping[str, Sequence[tuple[I64, F32]]] = {},
     ) -> int:
-        """Rows and flip; the version's number."""
+        """Write rows and flip; return the version's number."""
         self.write_rows(rows)
         return self.flip(rows, dense, items, times_ms, content=content)
 
     def lookup_rows(self, table: str, rows: Mapping[int, list[object]]) -> None:
-        """Look-up rows by key: their columns in declared order."""
+        """Write look-up rows by key: their columns in declared order."""
         keys = np.array(list(rows), np.int64)
         names = self.store.space.lookup_rows(table, keys)
         self.store.write_values(Values(keys, names, [encode_lookup_row(row) for row in rows.values()]))
 
     def history(self, root: str, user: int, items: list[int], times_ms: list[int]) -> None:
-        """The behaviors of a user."""
+        """Write the behavior history of a user."""
         keys = np.array([user], np.int64)
         value = encode_history(np.array(items, np.int64), np.array(times_ms, np.int64))
         self.store.write_values(Values(keys, self.store.space.histories(root, keys), [value]))
 
     def as_of(self, fingerprint: str) -> VersionManifest:
-        """The last manifest with another fingerprint, flipped: another pipeline takes the namespace over."""
+        """Flip the last manifest with another fingerprint: another pipeline takes over the namespace."""
         assert self.last is not None
         manifest = replace(self.last, fingerprint=fingerprint, version=self.version + 1)
         self.store.flip(manifest.to_json(), manifest.version, b"")
@@ -141,7 +141,7 @@ class Publication:
 
 
 def seal_values(store: RedisStore, fingerprint: str) -> None:
-    """The sentinels of a pipeline's look-up rows and histories, for tests that publish no version."""
+    """Write the sentinels of a pipeline's look-up rows and histories, for tests without a version."""
     manifest = VersionManifest(
         version=0,
         epoch=store.epoch,

@@ -1,4 +1,4 @@
-"""A Redis between a client and the real one that answers commands with an error.
+"""Proxy between a client and Redis that answers commands with an error.
 
 For answers that a healthy single server cannot be made to give: CROSSSLOT, MOVED, MASTERDOWN, LOADING.
 """
@@ -13,14 +13,14 @@ import hiredis
 
 
 class FaultyRedis:
-    """Listens on a free port of loopback and passes everything on, but for the commands with a fault."""
+    """Proxy on a free port of loopback; it forwards all commands but those with a fault."""
 
     def __init__(self, port: int) -> None:
         self._upstream = port
         self.fault = ""
-        """What the chosen commands are answered with, "CROSSSLOT Keys in request…"; empty: nothing."""
+        """Error reply of the chosen commands, "CROSSSLOT Keys in request…"; empty: no fault."""
         self.commands: frozenset[bytes] = frozenset()
-        """The commands that are answered so; none: all."""
+        """Commands with the fault; empty: all."""
         self.answered = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Columns that a request leaves out are what the clean view makes of a null; numbers must fit their types."""
+"""Columns that a request leaves out have the values of nulls in training; numbers must fit their types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client gets wrong is INVALID_ARGUMENT with the field's name."""
+"""Mistakes of a client are INVALID_ARGUMENT with the field's name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rank(
     dtypes: dict[str, str] | None = None,
     bids: list[float] | None = None,
 ) -> Any:
-    """A right request with the given parts replaced (None as a value: left out)."""
+    """Correct request with the given parts replaced (None: left out)."""
     shared = {"user_id": 3, "ts": NOW_MS, "query": "a b", "tags": ["x"]} | (context or {})
     each = {"ad_id": [100, 101], "position": [0, 1]} | (candidates or {})
     kinds = {"tags": "list<string>"} | (dtypes or {})
@@ -158,11 +158,11 @@ def test_pre_rank_names_the_field(call: Call, request_: Any, field: str, problem
 
 
 def test_a_negative_top_k_on_the_wire(call: Call) -> None:
-    asked = prerank(top_k=1)
-    asked.ClearField("top_k")
+    request = prerank(top_k=1)
+    request.ClearField("top_k")
     minus_one = b"\x28" + b"\xff" * 9 + b"\x01"  # field 5, which a uint32 cuts to its lower half
     with pytest.raises(grpc.RpcError) as failure:
-        call("PreRank", asked.SerializeToString() + minus_one)
+        call("PreRank", request.SerializeToString() + minus_one)
     assert failure.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "(max_top_k)" in str(failure.value.details())
 

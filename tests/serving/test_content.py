@@ -35,7 +35,7 @@ SHOWN = [*ADS, 987654321]  # the last one is in no table
 CONTEXT = {"user_id": 3, "ts": NOW_MS}
 SEEN = [5101, 5105, 5117, 5101, 77]  # 5105 and 77 have no features
 FRESH = {200: [200, 9000, "cat1"], 201: [201, 9001, "cat2"]}
-"""Ads of this minute: in the look-up table, but neither they nor their images are in any version."""
+"""New ads: in the look-up table, but neither they nor their images are in a version."""
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +80,9 @@ def test_rank_replies_are_the_trainers_logits(redis_url: str, world: World, serv
             alone = client.rank(CONTEXT, {"ad_id": [ad]})
             expected = world.logits("rank", world.columns(3, [ad], SEEN))
             np.testing.assert_allclose(alone.pctr, sigmoid(expected), atol=1e-6)
-        (told,) = client.describe().content
-    assert (told.name, list(told.fields), told.width) == ("images", ["image", "clicked"], WIDTH)
-    assert told.vectors == len(world.store) == 32
+        (info,) = client.describe().content
+    assert (info.name, list(info.fields), info.width) == ("images", ["image", "clicked"], WIDTH)
+    assert info.vectors == len(world.store) == 32
 
 
 def test_prerank_scores_are_the_trainers_logits(redis_url: str, world: World, serve: Serve) -> None:
@@ -194,14 +194,14 @@ WRONG = {
 }
 
 
-def test_wrong_features_are_told(redis_url: str, world: World, serve: Serve) -> None:
+def test_wrong_features_are_named(redis_url: str, world: World, serve: Serve) -> None:
     publish(world, redis_url)
     with (
         RankClient(serve("rank", pipeline).server.address) as ranks,
         PreRankClient(serve("prerank", pipeline).server.address) as towers,
     ):
         context = ranks._columns({"user_id": [3]})
-        for messages, told in WRONG.values():
+        for messages, sentence in WRONG.values():
             with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT") as rank:
                 ranks._stub.Rank(
                     pb.RankRequest(
@@ -210,19 +210,19 @@ def test_wrong_features_are_told(redis_url: str, world: World, serve: Serve) -> 
                 )
             with pytest.raises(grpc.RpcError, match="INVALID_ARGUMENT") as prerank:
                 towers._stub.PreRank(pb.PreRankRequest(context=context, top_k=1, content=messages))
-            assert told in rank.value.details() and told in prerank.value.details()
+            assert sentence in rank.value.details() and sentence in prerank.value.details()
 
 
-def test_wrong_folders_are_told(redis_url: str, serve: Serve, tmp_path: Path) -> None:
+def test_wrong_folders_are_named(redis_url: str, serve: Serve, tmp_path: Path) -> None:
     narrow = ContentStore.create(tmp_path / "narrow", width=3, encoder="test")
-    for given, told in (
+    for given, sentence in (
         (f"texts={tmp_path}", "names 'texts', but the content of the pipeline is images"),
         ("images", "name each content's folder once"),
         (f"images={tmp_path},images={tmp_path}", "name each content's folder once"),
         (f"images={narrow.root}", "rows of 3 numbers, the sub-model takes 16"),
         (f"images={tmp_path / 'none'}", "is no content store"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=sentence):
             serve("rank", pipeline, content=given)
 
 

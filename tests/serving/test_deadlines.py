@@ -29,7 +29,7 @@ REQUEST = pb.RankRequest(
     candidates=[column_of("ad_id", [100, 101]), column_of("position", [0, 1])],
 ).SerializeToString()
 GRPC_NO_DEADLINE_S = 9.223372035e18
-"""What grpc's `time_remaining` says of a call without deadline."""
+"""`time_remaining` of gRPC for a call without a deadline."""
 
 
 class Server:
@@ -43,11 +43,11 @@ class Server:
         self._channel = grpc.insecure_channel(app.server.address)
 
     def call(self, timeout_s: float | None) -> Any:
-        """A call under way, as a future."""
+        """Future of a running call."""
         return self._channel.unary_unary("/livectr.v1.Rank/Rank").future(REQUEST, timeout=timeout_s)
 
     def until(self, waiting: int) -> None:
-        """Returns when so many requests wait for a place."""
+        """Wait until so many requests wait for a place."""
         limit = time.monotonic() + 30
         while self.app.admission.waiting != waiting:
             assert time.monotonic() < limit, self.app.admission.waiting

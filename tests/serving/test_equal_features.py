@@ -1,4 +1,4 @@
-"""A request's features equal the trainer's for the same facts, bit for bit, for every operator.
+"""A request's features equal the trainer's for the same events and tables, bit for bit, for every operator.
 
 logs in files ─► ExampleSource ─► take ─► extractor             the trainer's
 its tables and histories ─► Redis ─► request ─► Enricher ─► extractor   the server's
@@ -48,7 +48,7 @@ HOUR_MS = 3_600_000
 REQUESTS = 40
 FIXED_PLACES = ("request_id", "user_id", "ts", "context")
 ABSENT = ("page", "slot", "rating", "note", "visits", "signed_in")
-"""Columns whose null is declared, by the stream or by every feature: a request may leave them out."""
+"""Columns with a value for null, by the stream or by every feature: a request may leave them out."""
 ZERO = {"int64": 0, "int32": 0, "float32": 0.0, "float64": 0.0, "bool": False, "string": "", "binary": b""}
 TEXTS = [
     "",
@@ -79,14 +79,14 @@ Row = dict[str, Any]
 
 
 class Request(NamedTuple):
-    """Impressions of one page: `context` are the columns that all of them share."""
+    """Impressions of a page; `context`: columns that all of them share."""
 
     rows: list[Row]
     context: frozenset[str]
 
 
 def value(random: Random, name: str, dtype: str) -> Any:
-    """A value of a column, now and then at the edges of its type."""
+    """Random value of a column, sometimes at the limits of its type."""
     if dtypes.is_list(dtype):
         return [value(random, name, dtypes.element(dtype)) for _ in range(random.choice([0, 1, 1, 2, 3, 9]))]
     if dtype in ("int64", "int32"):
@@ -115,7 +115,7 @@ def requests(random: Random) -> list[Request]:
     for number in range(REQUESTS):
         names = [name for name in impressions.columns if name not in FIXED_PLACES]
         shared = {name for name in names if random.random() < 0.5}
-        # A request leaves a column out as a whole, not for one candidate.
+        # A request leaves a column out for all candidates.
         left_out = {name for name in ABSENT if random.random() < 0.3}
         draw = {
             name: partial(value if name in ABSENT else maybe, random, name, impressions.columns[name])
@@ -137,14 +137,14 @@ def requests(random: Random) -> list[Request]:
 
 
 def as_logged(row: Row) -> Row:
-    """An impression as it is logged: some of its columns within JSON."""
+    """Logged form of an impression: some of its columns are within JSON."""
     device = {"zoom": row["zoom"], "device": {"os": row["os"]}}
     kept = {name: v for name, v in row.items() if name not in ("os", "zoom")}
     return {**kept, "context": json.dumps(device)}
 
 
 def write(root: Path, stream: Any, partition: int, rows: list[Row]) -> None:
-    """A partition of a topic: the even ones are JSON lines, the odd ones Parquet."""
+    """Write a partition of a topic: even partitions as JSON lines, odd ones as Parquet."""
     (root / stream.topic).mkdir(parents=True, exist_ok=True)
     path = root / stream.topic / f"{partition:05}.jsonl"
     if partition % 2 == 0:
@@ -179,8 +179,14 @@ def write_logs(root: Path, random: Random, pages: list[Request]) -> None:
 
 
 class Trained(NamedTuple):
-    """What the trainer makes of the pages: features, whose rows are known by request_id, with the running
-    statistics of what it published in `store`."""
+    """Results of the trainer for the pages.
+
+    Args:
+        features: of all impressions.
+        place: request_id → row of `features`.
+        statistics: running statistics of the published version.
+        store: Redis with the published version.
+    """
 
     pages: list[Request]
     features: Features
@@ -221,8 +227,10 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> I
 
 
 def message(page: Request) -> Any:
-    """The request for a page as the server gets it. A column without a value is left out where its null is
-    declared, and else the zero of its type."""
+    """Request for a page as the server receives it.
+
+    A column without a value is left out if its null has a value; else it is the zero of its type.
+    """
 
     def column(name: str, values: list[Any]) -> Any:
         dtype = impressions.columns[name]

@@ -1,4 +1,4 @@
-"""Models that gather vectors or whole lists: the rank server answers what the model says of its tables."""
+"""Models that gather vectors or lists: the rank server's answers equal the model's on its tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONFIGS: dict[str, ModelConfig] = {
 
 
 class Trained:
-    """A step of the display pipeline's features, some batches old, and its model on its tables without it."""
+    """Step that has learned some batches of the display pipeline, and its model on its tables."""
 
     def __init__(self, config: ModelConfig) -> None:
         self.world = World(object())  # type: ignore[arg-type]  # its users and ads; no step of its own
@@ -73,7 +73,7 @@ class Trained:
         return out
 
     def pctr(self, user: int, history: list[int], tags: list[list[str]] | list[str]) -> np.ndarray:
-        """Click probabilities of ADS; tags are everybody's, or each candidate's own."""
+        """Click probabilities of ADS; tags are shared, or each candidate has its own."""
         if tags and isinstance(tags[0], list):
             parts = [
                 self.world.columns(user, [ad], [position], history=history, tags=own)

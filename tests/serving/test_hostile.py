@@ -1,4 +1,4 @@
-"""Requests that are made to hurt, against a server process: it lives, and their bytes bound its memory.
+"""Hostile requests to a server process: it survives, and their bytes bound its memory.
 
 Each request may make the server grow by at most 64 times its bytes and 32 MiB. It is answered, or refused
 with the limit's name; then an ordinary request gets the very reply that it got before.
@@ -32,11 +32,11 @@ from tests.serving.test_processes import ROOT, ready
 
 MIB = 1 << 20
 MOST = 10_000
-"""Candidates that a server takes."""
+"""Most candidates of a request."""
 NOW_MS = 1_700_000_000_000
 ADDRESS_SPACE = 6 << 30
 OPEN = ("--max-list", "10000000", "--max-string-bytes", "8MiB")
-"""Limits that let long values through, to what must hold without them."""
+"""Limits that accept long values, for bounds that must hold without limits."""
 
 
 class Server(NamedTuple):
@@ -44,7 +44,7 @@ class Server(NamedTuple):
     channel: grpc.Channel
 
     def memory(self, field: str) -> int:
-        """Bytes by the name that they have in /proc."""
+        """Bytes of an entry of /proc."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith(f"{field}:"):
                 return int(line.split()[1]) << 10
@@ -55,7 +55,7 @@ class Server(NamedTuple):
         return answer
 
     def grown(self, request: bytes, **options: Any) -> tuple[Any, int]:
-        """The response, or the error, and the bytes by which the server's memory has grown at its peak."""
+        """Response or error, and the growth of the server's peak memory in bytes."""
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")  # the peak begins anew
         before = self.memory("VmRSS")
         try:
@@ -82,7 +82,7 @@ def redis_url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def start(redis_url: str) -> Iterator[Callable[..., Server]]:
-    """Starts rank servers in an address space of a few GiB; those of the same flags are one."""
+    """Start rank servers in an address space of a few GiB, a single server for equal flags."""
     servers: dict[tuple[str, ...], Server] = {}
 
     def start(*flags: str) -> Server:
@@ -110,8 +110,12 @@ def start(redis_url: str) -> Iterator[Callable[..., Server]]:
 
 
 def request(n: int = 40, **columns: Any) -> Any:
-    """A right request of n candidates; columns in place of its own: lists of n values are the candidates',
-    other values the context's."""
+    """Correct request of n candidates.
+
+    Args:
+        columns: columns to replace or add; a list of n values belongs to the candidates, other values to the
+            context.
+    """
     context: dict[str, Any] = {"user_id": 3, "ts": NOW_MS, "query": "b a", "tags": ["x"], "seen": [1, 2, 3]}
     candidates: dict[str, Any] = {"ad_id": [i % 50 for i in range(n)], "title": ["a c"] * n}
     for name, values in columns.items():
@@ -125,9 +129,9 @@ def request(n: int = 40, **columns: Any) -> Any:
     )
 
 
-def twice(asked: Any, times: int) -> Any:
-    asked.context.extend([asked.context[0]] * times)
-    return asked
+def twice(message: Any, times: int) -> Any:
+    message.context.extend([message.context[0]] * times)
+    return message
 
 
 NUMBERS = list(range(60_000))
@@ -155,9 +159,9 @@ HOSTILE: dict[str, Callable[[], Any]] = {
 
 
 def _offsets(offsets: list[int]) -> Any:
-    asked = request()
-    next(column for column in asked.context if column.name == "tags").offsets[:] = offsets
-    return asked
+    message = request()
+    next(column for column in message.context if column.name == "tags").offsets[:] = offsets
+    return message
 
 
 @pytest.mark.parametrize("flags", [(), OPEN], ids=["limits", "open"])

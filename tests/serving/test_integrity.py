@@ -1,4 +1,4 @@
-"""A missing row means "never trained" only in a name space that is known to be whole.
+"""A missing row means "never trained" only in a name space that has lost no keys.
 
 Redis is emptied, keys are evicted, another pipeline moves in: every reply is right or marked. The crafted
 model is that of test_versions: the logit of a reply is v / 1000 if and only if all its rows are version v's.
@@ -57,7 +57,7 @@ def client(redis_url: str) -> redis.Redis:
 
 
 class Traffic:
-    """Requests for random rows, as fast as one client can; judged as they come."""
+    """Requests for random rows, as fast as a client can send them; each reply is checked."""
 
     def __init__(self, app: App) -> None:
         self._address = app.server.address
@@ -92,7 +92,7 @@ class Traffic:
 
 @contextmanager
 def traffic(app: App) -> Iterator[Traffic]:
-    """Requests run; some have been answered right before the block begins."""
+    """Run requests during the block; some have been answered correctly before it begins."""
     with Traffic(app) as running:
         wait_for(lambda: running.right > 20)
         yield running
@@ -112,10 +112,10 @@ def trouble(kind: str) -> float:
     return float(metrics.HEALTH_ISSUE.labels("rank", kind)._value.get())
 
 
-def test_an_emptied_redis_is_marked_told_and_forgiven(
+def test_an_emptied_redis_is_reported_until_it_is_complete_again(
     redis_url: str, client: redis.Redis, serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """FLUSHALL among requests: right or marked; after the grace NOT_SERVING; then whole again."""
+    """FLUSHALL under load: replies are right or degraded; NOT_SERVING after the grace; then recovery."""
     caplog.set_level(logging.WARNING)
     publication = trainer(redis_url)
     publish(publication)
@@ -159,7 +159,7 @@ def test_the_trainer_mends_it_by_itself(redis_url: str, client: redis.Redis, ser
     stop = threading.Event()
 
     def idle() -> None:
-        """The header exchange of a run without events."""
+        """Exchange headers of a run without events."""
         while not stop.wait(0.005):
             publisher.observe([publisher.flag])
             if publisher.full and not publisher.busy:
@@ -189,7 +189,7 @@ def test_the_trainer_mends_it_by_itself(redis_url: str, client: redis.Redis, ser
 def test_another_pipeline_under_the_same_name_space(
     redis_url: str, client: redis.Redis, serve: Serve
 ) -> None:
-    """After a FLUSHALL another pipeline's first ns has the same name as ours, and tables and rows alike."""
+    """After a FLUSHALL another pipeline's first name space has the same name, with equal tables and rows."""
     publish(trainer(redis_url))
     app = serve("rank", pipeline, nearcache_rows=60, lost_grace_s=1.0)
     with traffic(app) as running:
@@ -203,7 +203,7 @@ def test_another_pipeline_under_the_same_name_space(
 
 
 def test_another_pipeline_sweeps_ours_away(redis_url: str, client: redis.Redis, serve: Serve) -> None:
-    """Without a FLUSHALL: our rows are right until the newcomer removes them, sentinels first."""
+    """Without a FLUSHALL: our rows are right until the other trainer removes them, sentinels first."""
     publish(trainer(redis_url))
     app = serve("rank", pipeline, nearcache_rows=60)
     with traffic(app) as running:
@@ -216,8 +216,8 @@ def test_another_pipeline_sweeps_ours_away(redis_url: str, client: redis.Redis, 
     assert not list(client.scan_iter("livectr:*:1-0:whole"))
 
 
-def test_another_pipelines_version_is_told(redis_url: str, serve: Serve) -> None:
-    """Ours goes on answering from rows that are right, but stays as it is: after the grace health says so."""
+def test_another_pipelines_version_is_reported(redis_url: str, serve: Serve) -> None:
+    """The server goes on with correct rows, but its version grows old: NOT_SERVING after the grace."""
     publication = trainer(redis_url)
     publish(publication)
     app = serve("rank", pipeline, lost_grace_s=0.5)
@@ -233,7 +233,7 @@ def test_another_pipelines_version_is_told(redis_url: str, serve: Serve) -> None
 
 
 def test_a_version_of_an_older_trainer_is_marked(redis_url: str, client: redis.Redis, serve: Serve) -> None:
-    """Without sentinels nothing says that it is whole."""
+    """Without sentinels the version may be incomplete."""
     publication = trainer(redis_url)
     publish(publication)
     assert publication.last is not None
@@ -246,7 +246,7 @@ def test_a_version_of_an_older_trainer_is_marked(redis_url: str, client: redis.R
 def test_evicted_rows_are_marked_until_everything_was_published(
     redis_url: str, client: redis.Redis, serve: Serve
 ) -> None:
-    """Redis runs out of memory under allkeys-lru; its count shows that a missing row may have been there."""
+    """Redis runs out of memory under allkeys-random; its count shows that a missing row may be lost."""
     publication = trainer(redis_url)
     publish(publication)
     client.config_set("maxmemory-policy", "allkeys-random")
@@ -278,7 +278,7 @@ def test_evicted_rows_are_marked_until_everything_was_published(
 def test_one_evicted_row_is_seen_by_its_own_reader(
     redis_url: str, client: redis.Redis, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two looks of the watcher: the request that misses the row counts evictions itself."""
+    """Between two polls of the follower: the request that misses the row reads the count itself."""
     monkeypatch.setattr("livectr.serving.version.evictions.POLL_S", 3600.0)
     publish(trainer(redis_url))
     client.config_set("maxmemory-policy", "allkeys-lru")
@@ -286,7 +286,7 @@ def test_one_evicted_row_is_seen_by_its_own_reader(
     space = Keyspace("livectr")
     wait_for(lambda: app.follower.reader.evictions.risky)
     ask = {"user_id": 1}, {"ad_id": ADS[:10].tolist()}
-    # Everything but one row is asked for often; that one is left to be evicted.
+    # All rows but one are read often; the other is left to be evicted.
     (lonely,) = space.rows("1-0", "ad", ADS[:1])
     others = [name for name in client.scan_iter("*") if name != lonely]
     time.sleep(1.1)  # the clock of the LRU counts seconds
@@ -305,7 +305,7 @@ def test_one_evicted_row_is_seen_by_its_own_reader(
 
 
 def test_keys_of_others_that_expire_are_no_loss(redis_url: str, client: redis.Redis, serve: Serve) -> None:
-    """A volatile policy evicts only keys with a time to live, which ours have not."""
+    """A volatile policy evicts only keys with a time to live; published keys have none."""
     publish(trainer(redis_url))
     client.config_set("maxmemory-policy", "volatile-lru")
     app = serve("rank", pipeline)
@@ -319,10 +319,10 @@ def test_keys_of_others_that_expire_are_no_loss(redis_url: str, client: redis.Re
     assert not reply.degraded and metrics.RISKY_POLICY._value.get() == 0
 
 
-def test_a_redis_that_forbids_info_is_told_once(
+def test_a_redis_that_forbids_info_is_logged_once(
     redis_url: str, client: redis.Redis, serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As some managed ones do: replies go on, and the log says that evictions cannot be seen."""
+    """A managed Redis may forbid INFO: replies go on, and the log warns that evictions cannot be seen."""
     publish(trainer(redis_url))
     client.acl_setuser(
         "server",
@@ -349,7 +349,7 @@ def test_a_redis_that_forbids_info_is_told_once(
 def test_lookups_and_histories_that_are_gone_are_marked(
     redis_url: str, client: redis.Redis, world: World, serve: Serve
 ) -> None:
-    """The rows are in the near-cache; what has no version is asked from Redis and is gone."""
+    """Embedding rows are in the near-cache; look-up rows and histories are read from Redis and are gone."""
     world.publish(display_publication(redis_url))
     app = serve("rank", lookup_ttl_s=0.0)
     ask = {"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100, 101], "position": [0, 1]}
@@ -363,7 +363,7 @@ def test_lookups_and_histories_that_are_gone_are_marked(
 def test_lookups_of_another_pipeline_are_marked(
     redis_url: str, client: redis.Redis, world: World, serve: Serve
 ) -> None:
-    """They have no version: from the moment on that another pipeline begins to write, they may be its."""
+    """Look-up rows have no version: once another pipeline begins to write, they may be its rows."""
     world.publish(display_publication(redis_url))
     app = serve("rank", lookup_ttl_s=0.0)
     ask = {"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100, 101], "position": [0, 1]}
@@ -389,7 +389,7 @@ def test_prerank_of_an_emptied_redis_is_marked(
 def test_an_unknown_row_is_not_remembered_as_missing(
     redis_url: str, client: redis.Redis, serve: Serve
 ) -> None:
-    """What was asked while the sentinel was away is asked again when it is back."""
+    """A row that was read while the sentinel was missing is read again when it is back."""
     publication = trainer(redis_url)
     publish(publication)
     app = serve("rank", pipeline)
@@ -405,7 +405,7 @@ def test_an_unknown_row_is_not_remembered_as_missing(
     assert not reply.degraded and versions_of(reply) == {1}
 
 
-def test_a_version_whose_blobs_are_gone_is_told(redis_url: str, client: redis.Redis, serve: Serve) -> None:
+def test_a_version_without_its_blobs_is_reported(redis_url: str, client: redis.Redis, serve: Serve) -> None:
     publication = trainer(redis_url)
     publish(publication)
     app = serve("rank", pipeline)

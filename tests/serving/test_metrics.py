@@ -1,4 +1,4 @@
-"""The freshness histogram is what one observation per example would have given."""
+"""The freshness histogram equals an observation for each example."""
 
 from __future__ import annotations
 

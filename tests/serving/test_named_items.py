@@ -1,4 +1,4 @@
-"""Items that are known by a string: names go in and come out, vectors are found by the names' keys."""
+"""Items with string keys: requests and replies hold names, vectors are found by the names' keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NAMES = ["Für Elise", "Bolero", "夜曲", "Clair de lune"]
 
 
 def published(redis_url: str, *, with_vectors: bool) -> None:
-    """A version whose catalogue is NAMES."""
+    """Publish a version whose catalogue is NAMES."""
     step = DesStep(pipeline, rank=0, world=1, seed=1)
     segments = tuple((s.name, s.dim) for s in row_segments(model_configs(pipeline)))
     publication = Publication(redis_url, pipeline.fingerprint, segments)
@@ -58,7 +58,7 @@ def test_names_go_in_and_come_out(redis_url: str, serve: Callable[..., App], wit
 
 
 def test_names_that_redis_lost_are_marked(redis_url: str, serve: Callable[..., App]) -> None:
-    """The best of the catalogue are known by their vectors; what they are called is in Redis alone."""
+    """The server holds the vectors of the catalogue; only Redis holds the names."""
     published(redis_url, with_vectors=True)
     app = serve("prerank", pipeline, lookup_ttl_s=0.0)
     redis.Redis.from_url(redis_url).unlink(*Keyspace("livectr").lookup_rows("songs", hash_strings(NAMES)))

@@ -48,7 +48,7 @@ def test_the_surplus_is_shed(busy: App) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    # Two waited until their deadline, eight were told at once.
+    # Two waited until their deadline, eight were refused at once.
     assert outcomes == {"RESOURCE_EXHAUSTED": 8, "DEADLINE_EXCEEDED": 2}
     assert time.monotonic() - started < 20
     assert metrics.SHED.labels("rank")._value.get() == shed + 8
@@ -86,7 +86,7 @@ def test_the_bytes_of_all_requests_are_bounded(redis_url: str, world: World, ser
         threads = [threading.Thread(target=ask_much) for _ in range(6)]
         for thread in threads:
             thread.start()
-        while len(codes) < 4:  # two wait, the others are told at once
+        while len(codes) < 4:  # two wait, the others are refused at once
             time.sleep(0.01)
         assert 14_000 < app.admission.bytes <= 20_000
     for thread in threads:

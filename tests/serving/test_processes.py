@@ -54,7 +54,7 @@ def free_port() -> int:
 
 
 def ready(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """The address and the version of the ready line."""
+    """Address and version in the ready line."""
     assert process.stdout is not None
     for line in process.stdout:
         if " server ready on " in line:

@@ -1,4 +1,4 @@
-"""What Redis answers instead of an answer: degraded, UNAVAILABLE or the end, never INTERNAL; no thread dies.
+"""Errors of Redis: replies are degraded or UNAVAILABLE, or the process ends; never INTERNAL, no thread dies.
 
 BUSY and NOAUTH come from the real server; what a healthy one cannot be made to say from a double before it.
 """
@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_every_error_of_redis_py_has_a_line() -> None:
-    """A class that a newer redis-py brings fails here, and somebody says what it means."""
+    """A new class of redis-py fails here, so that somebody classifies it."""
     known = {
         error
         for _, error in inspect.getmembers(exceptions, inspect.isclass)
@@ -64,7 +64,7 @@ def test_every_error_of_redis_py_has_a_line() -> None:
         ("CROSSSLOT Keys in request", Outcome.EXIT),
     ],
 )
-def test_an_error_without_a_class_is_told_by_its_first_word(text: str, outcome: Outcome) -> None:
+def test_an_error_without_a_class_is_classified_by_its_first_word(text: str, outcome: Outcome) -> None:
     assert outcome_of(redis.ResponseError(text)) is outcome
     assert outcome_of(KeyError("no error of Redis")) is Outcome.EXIT
 
@@ -78,7 +78,7 @@ def faulty(redis_server: ValkeyServer) -> Iterator[FaultyRedis]:
 
 @pytest.fixture
 def app(faulty: FaultyRedis, redis_url: str) -> Iterator[App]:
-    """A server that has the rows of ADS[0] and user 1 in its near-cache; it reaches Redis by the double."""
+    """Server with the rows of ADS[0] and user 1 in its near-cache; it reaches Redis through the proxy."""
     publish(trainer(redis_url))
     app = App("rank", pipeline, ServeOptions(faulty.url, lost_grace_s=0.5))
     app.start()
@@ -90,7 +90,7 @@ def app(faulty: FaultyRedis, redis_url: str) -> Iterator[App]:
 
 
 def outcomes(app: App, ads: list[int], times: int = 5) -> set[str]:
-    """What some requests met: OK, degraded, or the name of a status; a wrong unmarked score fails."""
+    """Outcomes of some requests: OK, degraded, or the name of a status; a wrong unmarked score fails."""
     seen = set()
     with RankClient(app.server.address) as rank:
         for _ in range(times):
@@ -141,13 +141,13 @@ def test_an_error_is_never_internal_and_nothing_dies(
     publication = trainer(redis_url)
     publication.version = 1
     publish(publication)
-    wait_for(lambda: served(app) == 2)  # the watcher lives
+    wait_for(lambda: served(app) == 2)  # the follower lives
     wait_for(lambda: health(app) == SERVING)
     wait_for(lambda: outcomes(app, ADS[10:20].tolist(), 1) == {"OK"})
 
 
 def test_only_requests_are_refused(app: App, faulty: FaultyRedis) -> None:
-    """The watcher's GET works, MGET does not, as with a user that lacks a permission."""
+    """GET of the follower works, MGET does not, as for a user that lacks a permission."""
     faulty.commands, faulty.fault = frozenset({b"MGET"}), "NOPERM no permissions to run the 'mget' command"
     assert outcomes(app, ADS[30:40].tolist()) == {"UNAVAILABLE"}
     wait_for(lambda: health(app) == NOT_SERVING)
@@ -179,7 +179,7 @@ def test_the_watcher_may_not_subscribe_again(
 
 
 def test_a_busy_redis(app: App, redis_url: str) -> None:
-    """A script that does not end: Redis says BUSY to everybody else."""
+    """A script that does not end: Redis answers BUSY to all other clients."""
     client = redis.Redis.from_url(redis_url)
     client.config_set("busy-reply-threshold", 50)
     script = threading.Thread(target=run_for_ever, args=(redis_url,))
@@ -236,10 +236,10 @@ def test_a_value_that_no_trainer_wrote(redis_url: str, world: World, serve: Serv
     assert "no trainer wrote" in failure.value.details()
 
 
-def test_the_watcher_survives_any_exception(
+def test_the_follower_survives_any_exception(
     redis_url: str, serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Even one that nobody thought of."""
+    """An unexpected exception counts as a failed check."""
     caplog.set_level(logging.WARNING)
     publication = trainer(redis_url)
     publish(publication)
@@ -257,7 +257,7 @@ def test_the_watcher_survives_any_exception(
     assert any("cannot be used" in record.getMessage() for record in caplog.records)
 
 
-def test_a_watcher_that_dies_takes_the_health_along(
+def test_a_follower_that_dies_makes_the_server_unhealthy(
     redis_url: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(trainer(redis_url))
@@ -276,16 +276,16 @@ def _exit() -> bytes:
 
 
 class MemoryStop(BaseException):
-    """What no handler expects."""
+    """BaseException that no handler expects."""
 
 
-def test_any_thread_that_dies_is_told() -> None:
-    told: list[str] = []
-    with watched_threads(told.append) as deaths:
+def test_any_thread_that_dies_is_reported() -> None:
+    reported: list[str] = []
+    with watched_threads(reported.append) as deaths:
         thread = threading.Thread(target=lambda: {}["gone"], name="sweep")
         thread.start()
         thread.join()
-    assert told == deaths == ["thread 'sweep' ended by KeyError: 'gone'"]
+    assert reported == deaths == ["thread 'sweep' ended by KeyError: 'gone'"]
 
 
 def test_a_redis_that_loads_its_data_is_waited_for(faulty: FaultyRedis, redis_url: str) -> None:
@@ -302,7 +302,7 @@ def test_a_redis_that_loads_its_data_is_waited_for(faulty: FaultyRedis, redis_ur
 
 
 @pytest.mark.parametrize("fault", ["NOAUTH Authentication required.", "MOVED 1 127.0.0.1:1"])
-def test_a_redis_that_refuses_at_the_start_is_told(faulty: FaultyRedis, fault: str) -> None:
+def test_a_redis_that_refuses_at_the_start_is_reported(faulty: FaultyRedis, fault: str) -> None:
     faulty.fault = fault
     app = App("rank", pipeline, ServeOptions(faulty.url))
     with pytest.raises(ConnectError, match="cannot be reached"):
@@ -324,7 +324,7 @@ def server_process(url: str, *more: str) -> subprocess.Popen[str]:
 
 
 def test_a_server_before_a_cluster_ends_with_a_sentence(faulty: FaultyRedis, redis_url: str) -> None:
-    """At once when it starts, and after the grace when the Redis becomes one while it serves."""
+    """The process ends at once at its start, and after the grace when Redis becomes a cluster meanwhile."""
     publish(trainer(redis_url))
     process = server_process(faulty.url, "--lost-grace-s", "0.5")
     try:

@@ -1,4 +1,4 @@
-"""The example client knows nothing but the address: services, messages and columns come by reflection."""
+"""The example client knows only the address: services, messages and columns come by reflection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "reflection_client.
 
 
 def ask(address: str, *request: str) -> str:
-    """The example's output; it runs where no module of ours can be imported."""
+    """Run the example where LiveCTR cannot be imported; its output."""
     command = [sys.executable, "-I", str(EXAMPLE), address, *request]
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd="/").stdout
 

@@ -1,4 +1,4 @@
-"""Features with running statistics: a server's are those of the version that it serves."""
+"""Features with running statistics: a server uses the statistics of the version that it serves."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def columns(ads: list[int], tags: list[int]) -> pa.RecordBatch:
 
 @torch.no_grad()
 def logits(training: Training, role: str, batch: pa.RecordBatch) -> np.ndarray:
-    """The trained model's, with the statistics after all that it learned."""
+    """Logits of the trained model, with the statistics after its last step."""
     features = training.extract(batch, training.feed.statistics)
     assert np.abs(features.dense[:, 1:]).min(axis=0).max() > 0, "the statistics must matter"
     step = training.step
@@ -94,7 +94,7 @@ def test_served_probabilities_are_the_trained_models(
 def test_each_version_brings_its_statistics(
     tmp_path: Path, redis_url: str, serve: Callable[..., App], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that goes on to the next version scores with what that one knows."""
+    """A server that moves to the next version scores with its statistics."""
     # The log is years old; other tests look at this process's freshness.
     monkeypatch.setattr(metrics.FRESHNESS, "observe", lambda *_: None)
     source, ads = write_files(tmp_path, 1_500), list(range(ADS))
@@ -122,8 +122,8 @@ def test_a_version_without_them_is_another_pipelines(tmp_path: Path, redis_url: 
     with trained(write_files(tmp_path, 200), redis_url) as training:
         dense = training.step.weights()
         state = training.feed.statistics.state()
-    whole = {**dense, **{FEATURES + name: torch.from_numpy(array.copy()) for name, array in state.items()}}
-    assert RankScorer(PIPELINE, whole).statistics.arrays[0].tolist() == next(iter(state.values())).tolist()
+    complete = {**dense, **{FEATURES + name: torch.from_numpy(array.copy()) for name, array in state.items()}}
+    assert RankScorer(PIPELINE, complete).statistics.arrays[0].tolist() == next(iter(state.values())).tolist()
     with pytest.raises(MismatchError, match="another pipeline"):
         RankScorer(PIPELINE, dense)
 

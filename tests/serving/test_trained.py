@@ -1,4 +1,4 @@
-"""From log files to answers: what the servers say is what the trainer's tables and networks say."""
+"""From log files to answers: the servers' scores equal those of the trainer's tables and networks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SEED = 11
 
 
 def write_logs(root: Path, world: World, impressions: int) -> dict[int, list[int]]:
-    """A folder of JSON lines per topic; returns each user's clicked ads, oldest first."""
+    """Write a folder of JSON lines for each topic; return each user's clicked ads, oldest first."""
     rng = np.random.default_rng(4)
     shown, clicked = [], []
     clicks: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""From logs to answers with images: what is published is what was trained, of the served models alone."""
+"""From logs to answers with images: a version holds what was trained, for the served models only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.serving.content_world import ADS, NOW_MS, SEED, SEGMENTS, USERS, Worl
 
 
 def write_logs(root: Path, impressions: int) -> dict[int, list[int]]:
-    """A folder of JSON lines per topic; returns the images that each user clicked, oldest first."""
+    """Write a folder of JSON lines for each topic; return each user's clicked images, oldest first."""
     rng = np.random.default_rng(4)
     shown, clicked = [], []
     clicks: dict[int, list[int]] = {}

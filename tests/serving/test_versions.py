@@ -1,4 +1,4 @@
-"""Versions are swapped whole: under load, after gaps, after restarts; another pipeline's are refused.
+"""Versions are swapped atomically: under load, after gaps, after restarts; another pipeline's are refused.
 
 The crafted model is logistic regression, logit = w_user + w_ad + b. Version v publishes w_user = v, w_ad = -v
 and b = v / 1000, so the logit of a reply is v / 1000 if and only if all its parts come from version v; a part
@@ -60,7 +60,7 @@ def publish(publication: Publication) -> int:
 
 
 def versions_of(response: object) -> set[int]:
-    """The versions that the numbers of a reply come from."""
+    """Versions that the numbers of a reply come from."""
     pctr = np.array(response.pctr, np.float64)  # type: ignore[attr-defined]
     return set(np.round(np.log(pctr / (1 - pctr)) * 1000).astype(int).tolist())
 
@@ -136,7 +136,7 @@ def test_only_changed_rows_are_replaced(redis_url: str, serve: Serve) -> None:
 
 
 def test_erased_rows_are_forgotten(redis_url: str, serve: Serve) -> None:
-    """A cached row that a version erases is its initial value from there on, and again what comes back."""
+    """A cached row that a version erases has its initial values from then on, until it is written again."""
     publication = trainer(redis_url)
     publish(publication)
     app = serve("rank", pipeline)
@@ -158,7 +158,7 @@ def test_erased_rows_are_forgotten(redis_url: str, serve: Serve) -> None:
 
 
 def test_a_row_that_was_removed_since_moves_the_request_on(redis_url: str) -> None:
-    """The follower serves 1; of a row that 2 erased and 4 removed it must not say that it never was."""
+    """The follower serves 1: a row that 2 erased and 4 removed must not count as never trained."""
     publication = trainer(redis_url)
     publish(publication)
     follower = rank_follower(pipeline, ServeOptions(redis_url))

@@ -85,7 +85,7 @@ def foreign_values() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise RefusedError(f"Redis holds what no trainer wrote: {error}") from error
+        raise RefusedError(f"Redis holds a value that no trainer wrote: {error}") from error
 
 
 def _cut(text: str, most: int) -> str:

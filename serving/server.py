@@ -81,7 +81,7 @@ class Server:
         self._max_message_bytes = max_message_bytes
         threads = admission.max_active + admission.max_waiting + _SPARE_THREADS
         pool = ThreadPoolExecutor(threads, thread_name_prefix=f"{role}-rpc")
-        self._server = grpc.server(pool, options=_channel_options(max_message_bytes, reuse_port))
+        self._server = grpc.server(pool, options=_server_options(max_message_bytes, reuse_port))
         self._services = sorted({method.service for method in methods})
         for service in self._services:
             handlers = {m.name: self._unary(m) for m in methods if m.service == service}
@@ -151,7 +151,7 @@ class Server:
         return cast(bytes, answer.SerializeToString())
 
 
-def _channel_options(max_message_bytes: int, reuse_port: bool) -> list[tuple[str, int]]:
+def _server_options(max_message_bytes: int, reuse_port: bool) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", int(reuse_port)),
         # The handler names the size that is too large; gRPC itself cuts off far larger messages.

@@ -155,7 +155,7 @@ class PreRanker:
 
     def __init__(self, pipeline: Pipeline, follower: VersionFollower, options: ServeOptions) -> None:
         if pipeline.items is None:
-            raise ConfigError("pre-rank needs items=, the look-up table of what is ranked")
+            raise ConfigError("pre-rank needs items=, the look-up table of the items")
         self._items = pipeline.items
         self._item_column = next(
             lk.on for lk in pipeline.log.lookups if lk.table.topic == pipeline.items.topic

@@ -1,32 +1,87 @@
-"""The command line's entry. A command's code is imported when the command runs.
+"""Entry of the command line.
 
 Exit codes: 0 done, 1 a part failed, 2 a user's mistake, 3 a log that does not fit the pipeline, 4 nothing
 answers at an address, 130 Ctrl-C; 1 to 4 with one sentence on standard error.
 """
 
+import argparse
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from livectr.commands.arguments import build_parser
+from livectr import __version__
+from livectr.commands import (
+    ablate,
+    bench,
+    compare,
+    demo,
+    evaluate,
+    example,
+    features,
+    images,
+    inspect,
+    kafka,
+    query,
+    redis,
+    replay,
+    serve,
+    simulate,
+    train,
+)
+from livectr.commands.flags import Parser
 from livectr.kernels.errors import ConfigError, ConnectError, DataError, InternalError, UserError
 from livectr.kernels.process.disk import is_full
+
+COMMANDS = (
+    demo, example, simulate, replay, train, features, images, serve, query, kafka, redis, inspect, evaluate,
+    compare, ablate, bench,
+)  # fmt: skip
+"""Modules of commands, in the order of `livectr --help`."""
+DESCRIPTION = "LiveCTR learns click-through rates from a live log stream and serves them while it learns."
+EPILOG = """\
+start here:
+  livectr demo                     the whole path on this machine: logs, trainer, servers, queries
+  livectr demo --log kafka --ranks 2
+
+your own logs:
+  livectr example display_ads --to my_ads      a pipeline file to start from
+  livectr inspect --pipeline my_pipeline.py
+  livectr train --pipeline my_pipeline.py --source kafka://localhost:9092 --publish redis://localhost:6379
+  livectr serve rank --pipeline my_pipeline.py --redis redis://localhost:6379 --listen 0.0.0.0:50051
+  livectr query rank --server localhost:50051 --context user_id=42 --candidates ad_id=1,2,3
+
+`livectr COMMAND --help` explains a command. Settings are read from the pipeline file, --config FILE.toml,
+LIVECTR_<NAME> variables and flags; the later wins."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Parser of every command."""
+    parser = Parser(
+        prog="livectr",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"livectr {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
+    for module in COMMANDS:
+        module.add(commands)
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    # kafka-python repeats itself while a broker is away; what matters, our own loggers and errors say.
+    # kafka-python repeats its messages while a broker is away; our own loggers and errors say what matters.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
         given = build_parser().parse_args(arguments)
         given.arguments = list(sys.argv[1:] if arguments is None else arguments)
         if not hasattr(given, "run"):
             raise ConfigError("say what to do: `livectr --help` lists the commands.")
-        from livectr.commands import handlers
-
-        code = getattr(handlers, given.run)(given)
+        code = given.run(given)
         sys.stdout.flush()
         return int(code or 0)
     except DataError as error:
@@ -56,13 +111,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         if error.filename is None:
             raise
-        # A path that the user named: a folder where a file should be, no permission, …
+        # The user named an unusable path: a folder in place of a file, no permission, …
         print(f"livectr: {error.filename}: {error.strerror}; name another path.", file=sys.stderr)
         return 2
 
 
 def _leave_stdout() -> None:
-    """Drop what standard output cannot take: the interpreter would fail on it once more at its end."""
+    """Drop unwritten output: the interpreter would fail on it once more at its end."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.ablation.student import mean_and_spread
 from bench.ablation.tables import Results, Table, values
-from livectr.plots import bars, curve
+from livectr.analysis.plots import bars, curve
 
 HOUR_MS = 3_600_000
 Curves = Mapping[str, Mapping[str, list[float | None]]]

@@ -1,9 +1,11 @@
-"""`livectr bench NAME`: measure, and compare with a peer in the same run."""
+"""`livectr bench NAME`: measure, and compare with a peer in the same run. Needs a checkout."""
 
 import argparse
 from pathlib import Path
+from typing import Any
 
-from livectr.commands.checkout import import_from_checkout
+from livectr.checkout import import_from_checkout
+from livectr.commands.flags import command
 from livectr.config import nearest
 from livectr.kernels.errors import ConfigError
 
@@ -30,7 +32,23 @@ NAMES = (
 """Modules of `bench`; they are listed here for a quick `--help`."""
 
 
-def bench(given: argparse.Namespace) -> int:
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        "bench",
+        run,
+        "measure, and compare with a peer in the same run",
+        "  livectr bench tables\n  livectr bench serving --json serving.json",
+    )
+    parser.add_argument("name", metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("--json", metavar="FILE", help="write the result here")
+    parser.add_argument(
+        "--quick", action="store_true", help="small workloads, to see that it runs; no figures to quote"
+    )
+
+
+def run(given: argparse.Namespace) -> int:
     """Run a benchmark. Raises ConfigError for an unknown name, and without a checkout."""
     if given.name not in NAMES:
         raise ConfigError(f"there is no benchmark {given.name!r}; {nearest(given.name, NAMES)}")

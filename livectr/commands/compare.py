@@ -1,206 +1,39 @@
-"""`livectr compare A.json B.json`: what a change is worth, from two reports of `livectr train --report`.
+"""`livectr compare`: difference of two runs, and its significance."""
 
-With the two runs' prediction logs, examples of both are compared one by one, and differences get a standard
-error: of AUC and log loss over examples, of GAUC over users.
-"""
-
-from __future__ import annotations
-
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+import argparse
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
+from livectr.commands.flags import command
 
-from livectr.kernels.errors import ConfigError
-from livectr.paired_auc import Difference, paired_auc, paired_gauc
-from livectr.trainer.quality.metrics import LAST, Quality, quality
-from livectr.trainer.quality.predictions import read_predictions, roles_of
-from livectr.trainer.quality.seen import is_cold
-
-MEASURES = {
-    "auc": "AUC",
-    "gauc": "GAUC",
-    "cold_auc": "cold AUC",
-    "cold_gauc": "cold GAUC",
-    "logloss": "log loss",
-    "calibration": "calibration",
-}
-SIGNIFICANT = 0.05
-Z95 = 1.959964  # half the width of a 95 % interval, in standard errors
+EXAMPLES = """\
+  livectr train … --report a.json --predictions a.log
+  livectr train … --report b.json --predictions b.log
+  livectr compare a.json b.json --predictions a.log b.log"""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One measure of both runs. of: "all" examples or the "last" 20 %. standard_error and p_value are of the
-    difference, b − a; None where they are not known.
-    """
-
-    model: str
-    of: str
-    measure: str
-    a: float
-    b: float
-    difference: float
-    standard_error: float | None = None
-    p_value: float | None = None
-
-    @property
-    def verdict(self) -> str:
-        if self.p_value is None:
-            return ""
-        return "yes" if self.p_value < SIGNIFICANT else "no"
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        "compare",
+        run,
+        "compare the quality of two training runs, and say whether they differ by chance",
+        EXAMPLES,
+    )
+    parser.add_argument("reports", nargs=2, metavar="REPORT.json", help="reports of livectr train --report")
+    parser.add_argument(
+        "--predictions",
+        nargs=2,
+        metavar="FILE",
+        help="logs of livectr train --predictions: compare example by example, with standard errors",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
 
 
-def compare(files: Sequence[Path], predictions: Sequence[Path] | None, *, as_json: bool) -> int:
-    """Print the comparison of two reports. Raises ConfigError for what is no report or does not fit."""
-    a, b = (_report(file) for file in files)
-    if predictions is None:
-        rows, said = list(_of_reports(a, b)), []
-        if a["examples_trained"] != b["examples_trained"]:
-            counts = " and ".join(f"{run['examples_trained']:,}" for run in (a, b))
-            said.append(f"The runs have {counts} examples: the difference is also one of the logs.")
-    else:
-        left, right, said = _matched(predictions)
-        rows = list(_of_predictions(left, right))
-    if as_json:
-        print(json.dumps({"rows": [asdict(row) for row in rows], "notes": said}))
-        return 0
-    console = Console()
-    console.print(_table(rows, errors=predictions is not None))
-    for line in (f"A is {files[0]}, B is {files[1]}; last: the last 20 % of the examples.", *said):
-        console.print(line, highlight=False, soft_wrap=True)
-    return 0
+def run(given: argparse.Namespace) -> int:
+    """Print the comparison."""
+    from livectr.analysis.compare import compare
 
-
-def _report(file: Path) -> dict[str, Any]:
-    try:
-        report = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f"there is no report {file}; livectr train --report writes one.") from None
-    except ValueError as error:
-        raise ConfigError(f"{file} is no JSON ({error}); name a report of livectr train --report.") from None
-    if not isinstance(report, dict) or not {"auc", "last_20_percent", "prerank"} <= set(report):
-        raise ConfigError(f"{file} is no report of livectr train --report.")
-    return report
-
-
-def _of_reports(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Row]:
-    shadows = [name for name in a.get("shadows", {}) if name in b.get("shadows", {})]
-    for model in ("rank", "prerank", *shadows):
-        x, y = (_model(run, model) for run in (a, b))
-        for of in ("all", "last"):
-            left, right = (run if of == "all" else run.get("last_20_percent", {}) for run in (x, y))
-            for measure in MEASURES:
-                if left.get(measure) is not None and right.get(measure) is not None:
-                    yield Row(
-                        model, of, measure, left[measure], right[measure], right[measure] - left[measure]
-                    )
-
-
-def _model(report: dict[str, Any], role: str) -> dict[str, Any]:
-    found = report if role == "rank" else report["prerank"] if role == "prerank" else report["shadows"][role]
-    return dict(found)
-
-
-def _matched(files: Sequence[Path]) -> tuple[NDArray[np.void], NDArray[np.void], list[str]]:
-    """The examples that both logs hold, in the order of the first, and what has to be said about the others.
-
-    An example is an instance id and a label: a late click's correction is an example of its own.
-    """
-    logs = [read_predictions(file) for file in files]
-    places: list[list[NDArray[np.int64]]] = [[], []]
-    for label in (0, 1):
-        rows = [np.flatnonzero(log["label"] == label) for log in logs]
-        a, b = (log["instance"][at] for log, at in zip(logs, rows, strict=True))
-        _, in_a, in_b = np.intersect1d(a, b, return_indices=True)
-        places[0].append(rows[0][in_a])
-        places[1].append(rows[1][in_b])
-    left, right = map(np.concatenate, places)
-    if not len(left):
-        raise ConfigError(
-            f"{files[0]} and {files[1]} have no example in common: are they runs over the same log?"
-        )
-    order = np.argsort(left)
-    said = [f"{len(left):,} examples are in both prediction logs."]
-    for file, log in zip(files, logs, strict=True):
-        if len(log) != len(left):
-            said.append(f"{len(log) - len(left):,} of {file} are left out: the other has no such example.")
-    return logs[0][left[order]], logs[1][right[order]], said
-
-
-def _of_predictions(a: NDArray[np.void], b: NDArray[np.void]) -> Iterator[Row]:
-    """a, b: records[n] of the same examples (trainer.quality.predictions)."""
-    start = int(len(a) * (1 - LAST))
-    for model in (role for role in roles_of(a) if role in roles_of(b)):
-        for of, part in (("all", slice(None)), ("last", slice(start, None))):
-            label = a["label"][part].astype(np.float32)
-            x, y = a[model][part], b[model][part]
-            # Cold: before the first run, so that both are asked about the same examples.
-            cold = is_cold(a["seen"][part])
-            found = [quality(run["user"][part], run[model][part], label, cold) for run in (a, b)]
-            errors = differences(a["user"][part], x, y, label, cold)
-            for measure in MEASURES:
-                row = _row(model, of, measure, found, errors.get(measure))
-                if not np.isnan(row.difference):  # nothing cold, or one class only
-                    yield row
-
-
-def differences(
-    user: NDArray[np.int64],
-    a: NDArray[np.float32],
-    b: NDArray[np.float32],
-    label: NDArray[np.float32],
-    cold: NDArray[np.bool_],
-) -> dict[str, Difference]:
-    """Measure of MEASURES → what the logits b [n] have more of it than a [n], of the same examples; those
-    measures that have an error."""
-    return {
-        "auc": paired_auc(a, b, label > 0.5),
-        "gauc": paired_gauc(user, a, b, label),
-        "cold_auc": paired_auc(a[cold], b[cold], label[cold] > 0.5),
-        "cold_gauc": paired_gauc(user[cold], a[cold], b[cold], label[cold]),
-        "logloss": _paired_logloss(a, b, label),
-    }
-
-
-def _row(model: str, of: str, measure: str, found: list[Quality], error: Difference | None) -> Row:
-    a, b = (getattr(one, measure) for one in found)
-    if error is None or np.isnan(error.standard_error):  # too few examples or users
-        return Row(model, of, measure, a, b, b - a)
-    return Row(model, of, measure, a, b, b - a, error.standard_error, error.p_value)
-
-
-def _paired_logloss(a: NDArray[np.float32], b: NDArray[np.float32], label: NDArray[np.float32]) -> Difference:
-    """Mean log losses of the logits a, b [n], and the standard error of the mean of their differences."""
-    losses = [np.logaddexp(0.0, z.astype(np.float64)) - label * z.astype(np.float64) for z in (a, b)]
-    error = np.std(losses[1] - losses[0], ddof=1) / np.sqrt(len(label)) if len(label) > 1 else np.nan
-    return Difference(float(losses[0].mean()), float(losses[1].mean()), float(error))
-
-
-def _table(rows: Sequence[Row], *, errors: bool) -> Table:
-    table = Table()
-    table.add_column("of", no_wrap=True)
-    table.add_column("measure", no_wrap=True)
-    for name in ("A", "B", "B − A", *(("± 95 %",) if errors else ())):
-        table.add_column(name, justify="right", no_wrap=True)
-    if errors:
-        table.add_column(f"p < {SIGNIFICANT}", no_wrap=True)
-    before = ""
-    for row in rows:
-        part = f"{row.model}, {row.of}"
-        if before not in ("", part):
-            table.add_section()
-        head = part if part != before else ""
-        before = part
-        cells = [head, MEASURES[row.measure], f"{row.a:.4f}", f"{row.b:.4f}", f"{row.difference:+.4f}"]
-        if errors:
-            error = row.standard_error
-            cells += ["" if error is None else f"{Z95 * error:.4f}", row.verdict]
-        table.add_row(*cells)
-    return table
+    predictions = [Path(file) for file in given.predictions] if given.predictions else None
+    return compare([Path(file) for file in given.reports], predictions, as_json=given.json)

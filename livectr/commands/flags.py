@@ -1,20 +1,35 @@
-"""What the flags of every command are made of. Nothing heavy is imported here: `--help` is quick."""
+"""Parser of a command, and types of its flags."""
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from livectr.kernels.errors import ConfigError
 
+Run = Callable[[argparse.Namespace], int]
+"""Does a command with its flags, and returns the exit code."""
+
 
 class Parser(argparse.ArgumentParser):
-    """Raises what argparse would print as usage, so that every user's mistake is one sentence."""
+    """Raises ConfigError in place of argparse's usage text: a user's mistake is one sentence."""
 
     def error(self, message: str) -> Any:
         raise ConfigError(f"{message}; `{self.prog} --help` explains the flags.")
 
 
-def command(commands: Any, name: str, run: str, help: str, epilog: str = "") -> Any:
-    """The parser of a command that `livectr.commands.handlers.RUN` runs."""
+def command(commands: Any, name: str, run: Run, help: str, epilog: str = "") -> Any:
+    """Add a command.
+
+    Args:
+        commands: subparsers of `livectr`, or of a group.
+        name: word on the command line.
+        run: does the command.
+        help: one sentence without its capital and full stop.
+        epilog: examples, a line each.
+
+    Returns:
+        The parser, which takes the command's flags.
+    """
     parser = commands.add_parser(
         name,
         help=help,
@@ -27,8 +42,13 @@ def command(commands: Any, name: str, run: str, help: str, epilog: str = "") -> 
     return parser
 
 
+def group(parser: Any, title: str, metavar: str) -> Any:
+    """Subparsers of a command that has commands of its own, for `command`."""
+    return parser.add_subparsers(title=title, metavar=metavar, parser_class=Parser, required=True)
+
+
 def positive(text: str) -> float:
-    """A number above 0."""
+    """Number above 0."""
     value = _number(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} must be more than 0")
@@ -36,7 +56,7 @@ def positive(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number of at least 1."""
+    """Whole number of at least 1."""
     value = _number(text)
     if value < 1 or value != int(value):
         raise argparse.ArgumentTypeError(f"{text} must be a whole number of at least 1")
@@ -44,7 +64,7 @@ def count(text: str) -> int:
 
 
 def seed(text: str) -> int:
-    """A whole number of at least 0."""
+    """Whole number of at least 0."""
     value = _number(text)
     if value < 0 or value != int(value):
         raise argparse.ArgumentTypeError(f"{text} must be a whole number of at least 0")
@@ -52,7 +72,7 @@ def seed(text: str) -> int:
 
 
 def duration_s(text: str) -> float:
-    """Seconds: a number of them, or a duration such as "10m"."""
+    """Seconds, from a number of seconds or a duration such as "10m"."""
     from livectr.ingest.language.durations import duration_ms
 
     try:

@@ -1,174 +1,100 @@
-"""`livectr images`: pictures into features, before training; and what a folder of features holds."""
+"""`livectr images encode|show`: features of pictures, before training."""
 
-from __future__ import annotations
-
-import json
-import sys
-import time
-from collections.abc import Collection
-from dataclasses import dataclass
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from livectr.commands.flags import command, count, group
 
-from livectr.ingest.content.encode import F32, U8, PictureWriter
-from livectr.ingest.content.store import ContentStore
-from livectr.ingest.dead_letters.letters import DeadLetters, Reason
-from livectr.ingest.dead_letters.usable import judge
-from livectr.kernels.errors import ConfigError
-from livectr.logs.pictures import Picture, Pictures, changed_last, open_pictures
+ABOUT = """\
+A fixed network turns a picture into numbers (features) once; a small sub-model on these numbers is trained
+with the model. `encode` keeps the features by image id in a folder, which training and serving map into
+memory. Training encodes pictures of new ads when they arrive in a topic of the pipeline. Encode beforehand
+large collections, and pictures that an old log refers to."""
 
-if TYPE_CHECKING:  # PyTorch takes seconds, which `images show` need not wait for
-    from livectr.models.encoders import Encoder
+ENCODE = """\
+Encodes every picture of SOURCE that the folder does not hold yet: run it again after an interruption, or for
+new pictures. A picture that cannot be decoded becomes a dead letter; the others are encoded.
 
+SOURCE is a folder of picture files, or a topic with columns image_id and image: file:DIR --topic NAME,
+kafka://HOST:PORT/TOPIC. The name of a file without its suffix is the id (12345.jpg). A name that is no
+integer stands for its 64-bit key, as in a string feature.
 
-@dataclass(frozen=True)
-class EncodeOptions:
-    """Flags of `livectr images encode`.
+Encoders: small (128 numbers, for demos and tests), vgg16:FILE.safetensors (4096 numbers: VGG16 up to FC6 with
+torchvision's weights), module:attribute (your own). A folder keeps the features of one encoder."""
 
-    source: a folder of pictures, `file:DIR` or `kafka://HOST:PORT[/TOPIC]`. topic, key, image: of a log, the
-    topic and its columns of ids (`name` or `name:dtype`) and pictures. dead_letters: where letters go; None:
-    beside the log, or nowhere for a folder.
-    """
+EXAMPLES = """\
+examples:
+  livectr images encode /data/pictures --encoder vgg16:vgg16.safetensors --out /data/features
+  livectr images encode kafka://localhost:9092/ad_images --encoder small --out /data/features
+  livectr images show /data/features
+  livectr train --pipeline p.py … --content images=/data/features"""
 
-    source: str
-    out: Path
-    encoder: str
-    topic: str | None = None
-    key: str = "image_id"
-    image: str = "image"
-    batch: int = 64
-    shards: int = 16
-    device: str = "cpu"
-    dead_letters: str | None = None
+ENCODE_EXAMPLES = """\
+  livectr images encode pictures/ --encoder small --out features/
+  livectr images encode file:/tmp/logs --topic ad_images --encoder small --out features/
+  livectr images encode pictures/ --encoder my_nets:resnet --out features/ --dead-letters letters/"""
 
 
-def encode(options: EncodeOptions) -> int:
-    """Encode every picture that the store has not; a bar while it works, then a line on standard error and a
-    JSON line on standard output.
-
-    Raises ConfigError, one sentence, for what cannot be; DataError for a topic whose rows cannot be used.
-    """
-    start = time.monotonic()
-    letters = _letters(options)
-    pictures = open_pictures(
-        options.source, topic=options.topic, key=options.key, image=options.image, dead_letters=letters
+def add(commands: Any) -> None:
+    """Add the commands."""
+    parser = commands.add_parser(
+        "images",
+        help="turn pictures into features, before training",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    try:
-        encoder = _encoder(options)
-        store = ContentStore.ensure(
-            options.out, width=encoder.width, encoder=encoder.name, shards=options.shards
-        )
-        tally = _encode_all(pictures, store, encoder, letters, options)
-        judge(letters.rows, letters.place, final=True)
-    finally:
-        pictures.close()
-        letters.close()
-    seconds = time.monotonic() - start
-    bad = letters.counts.total()
-    summary = {
-        "folder": str(options.out), "encoder": store.encoder, "width": store.width,
-        "encoded": tally.encoded, "skipped": tally.skipped, "bad": bad, "ids": len(store),
-        "bytes": store.bytes_on_disk, "seconds": round(seconds, 3),
-    }  # fmt: skip
-    said = f"{options.out}: {tally.encoded:,} encoded, {tally.skipped:,} were there already, {bad:,} bad"
-    if bad:
-        said += f" ({_where(options, letters)})"
-    said += f"; {len(store):,} ids, {seconds:.1f} s"
-    Console(stderr=True).print(said, soft_wrap=True, highlight=False, markup=False)
-    print(json.dumps(summary))
-    sys.stdout.flush()
-    return 0
+    actions = group(parser, "actions", "encode|show")
+    encode = command(actions, "encode", run, "encode pictures into a folder of features", ENCODE_EXAMPLES)
+    encode.description = ENCODE
+    encode.add_argument("source", metavar="SOURCE", help="a folder, file:DIR or kafka://HOST:PORT/TOPIC")
+    encode.add_argument("--encoder", required=True, metavar="NAME", help="network that encodes a picture")
+    encode.add_argument("--out", required=True, metavar="DIR", help="folder of features; made if absent")
+    encode.add_argument("--topic", metavar="NAME", help="topic of a log that has the pictures")
+    encode.add_argument(
+        "--id-column", default="image_id", metavar="NAME[:TYPE]", help="column of a topic [image_id:int64]"
+    )
+    encode.add_argument("--image-column", default="image", metavar="NAME", help="column of a topic [image]")
+    encode.add_argument("--batch", type=count, default=64, help="pictures that are encoded at a time [64]")
+    encode.add_argument(
+        "--shards", type=count, default=16, help="shards of a new folder; at least the ranks [16]"
+    )
+    encode.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="device that encodes [cpu]")
+    encode.add_argument(
+        "--dead-letters",
+        metavar="DIR|URL",
+        help="target of dead letters [of a log: beside it; of a folder: nowhere]",
+    )
+    show = command(
+        actions, "show", run_show, "show what a folder of features holds", "  livectr images show features/"
+    )
+    show.add_argument("folder", metavar="DIR")
+    show.add_argument("--json", action="store_true", help="print JSON in place of a table")
 
 
-def show(folder: Path, *, as_json: bool) -> int:
-    """Print what a content store holds."""
-    store = ContentStore.open(folder)
-    values = {
-        "folder": str(folder),
-        "encoder": store.encoder,
-        "width": store.width,
-        "ids": len(store),
-        "shards": store.shards,
-        "chunks": store.chunk_count,
-        "bytes": store.bytes_on_disk,
-    }
-    if as_json:
-        print(json.dumps(values))
-    else:
-        for name, value in values.items():
-            print(f"{name:8} {value:,}" if isinstance(value, int) else f"{name:8} {value}")
-    return 0
+def run(given: argparse.Namespace) -> int:
+    """Encode pictures."""
+    from livectr.logs.encode import EncodeOptions, encode
+
+    options = EncodeOptions(
+        source=given.source,
+        out=Path(given.out),
+        encoder=given.encoder,
+        topic=given.topic,
+        key=given.id_column,
+        image=given.image_column,
+        batch=given.batch,
+        shards=given.shards,
+        device=given.device,
+        dead_letters=given.dead_letters,
+    )
+    return encode(options)
 
 
-@dataclass
-class _Tally:
-    encoded: int = 0
-    skipped: int = 0
+def run_show(given: argparse.Namespace) -> int:
+    """Show a folder of features."""
+    from livectr.logs.encode import show
 
-
-def _encode_all(
-    pictures: Pictures, store: ContentStore, encoder: Encoder, letters: DeadLetters, options: EncodeOptions
-) -> _Tally:
-    import torch
-
-    def run(pixels: U8) -> F32:
-        try:
-            values: F32 = encoder(torch.from_numpy(pixels)).numpy()
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        return values
-
-    tally = _Tally()
-    writer = PictureWriter(store, run, size=encoder.size, short_side=encoder.short_side, batch=options.batch)
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(encoder.name, total=None)
-        try:
-            for batch in changed_last(pictures.batches(2 * options.batch), store):
-                outcome = writer.write(batch.ids, batch.values)
-                _report(batch.pictures, outcome.bad, letters, batch.values)
-                tally.encoded += outcome.encoded
-                tally.skipped += outcome.skipped
-                done = bar.tasks[task].completed + len(batch.values)
-                bar.update(task, completed=done, total=done + pictures.behind)
-        finally:
-            writer.close()  # after Ctrl-C too: what is encoded is kept
-    return tally
-
-
-def _report(
-    pictures: list[Picture], bad: Collection[tuple[int, str]], letters: DeadLetters, values: list[bytes]
-) -> None:
-    for place, reason in bad:
-        at = pictures[place]
-        detail = f"{at.name}: {reason}"
-        letters.write(at.topic, at.partition, at.offset, at.index, Reason.BAD_IMAGE, detail, values[place])
-
-
-def _encoder(options: EncodeOptions) -> Encoder:
-    import torch
-
-    from livectr.models.encoders import load_encoder
-
-    if options.device == "gpu" and not torch.cuda.is_available():
-        raise ConfigError("PyTorch sees no GPU; leave --device gpu out")
-    try:
-        return load_encoder(options.encoder, device="cuda" if options.device == "gpu" else "cpu")
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
-
-
-def _letters(options: EncodeOptions) -> DeadLetters:
-    if options.dead_letters is None and options.source.startswith(("file:", "kafka:")):
-        return DeadLetters.for_source(options.source)
-    return DeadLetters(options.dead_letters)
-
-
-def _where(options: EncodeOptions, letters: DeadLetters) -> str:
-    if letters.target is None:
-        return "say --dead-letters DIR to learn which and why"
-    return f"which and why: {letters.target}"
+    return show(Path(given.folder), as_json=given.json)

@@ -1,200 +1,91 @@
-"""`livectr inspect`: what a pipeline computes, what a checkpoint holds, what is published."""
+"""`livectr inspect`: show a pipeline, a checkpoint, or what is published."""
 
-import json
+from __future__ import annotations
+
+import argparse
 import os
-import sys
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import redis
-from rich.console import Console
-from rich.table import Table
+from livectr.commands.flags import command, count
+from livectr.commands.settings import add_settings, given_settings
+from livectr.config import resolve
+from livectr.kernels.errors import ConfigError
+from livectr.secrets import read_password, with_password
 
-from livectr.ingest.extract.extractor import Extractor
-from livectr.ingest.pipeline import Pipeline
-from livectr.ingest.plan.drawing import to_svg
-from livectr.ingest.plan.placement import place
-from livectr.kernels.errors import CheckpointError, ConfigError, ConnectError
-from livectr.operators_table import show_operators
-from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import Keyspace, without_password
+if TYPE_CHECKING:
+    from livectr.config import Settings
+    from livectr.ingest.pipeline import Pipeline
 
-PIPED_WIDTH = 160
-"""Columns of output that no terminal shows, unless COLUMNS says otherwise."""
-
-
-def make_console() -> Console:
-    """As wide as the terminal, or PIPED_WIDTH."""
-    return Console(width=PIPED_WIDTH if _piped() else None)
+EXAMPLES = """\
+  livectr inspect --pipeline examples/display_ads/pipeline.py --svg plan.svg
+  livectr inspect --pipeline examples/display_ads/pipeline.py --gpu-budget 512MiB
+  livectr inspect --pipeline p.py --ranks 4 --placement balanced --checkpoint /data/c
+  livectr inspect --checkpoint /data/c
+  livectr inspect --redis redis://localhost:6379"""
 
 
-def _piped() -> bool:
-    return not sys.stdout.isatty() and "COLUMNS" not in os.environ
-
-
-def show_pipeline(
-    pipeline: Pipeline, *, rows: int, budget_bytes: int | None = None, svg: Path | None = None
-) -> None:
-    """Logs, operators by layer and device with their memory for batches of `rows`, fields and their tables,
-    models; the operators are also drawn into the file `svg`.
-
-    Raises ConfigError for what would first show in training: an operator that does not compile, a model that
-    is none, a budget that is too small.
-    """
-    from livectr.models.base import ModelConfig
-
-    Extractor(pipeline.plan)
-    placement = place(pipeline.plan, budget_bytes=budget_bytes, rows=rows)
-    for role, model in (("rank", pipeline.rank), ("prerank", pipeline.prerank)):
-        if not isinstance(model, ModelConfig) and (role == "rank" or model is not None):
-            raise ConfigError(
-                f"Pipeline: {role}= must be a model such as livectr.models.DeepFM(), not {model!r}"
-            )
-    if svg is not None:
-        svg.write_text(to_svg(placement), encoding="utf-8")
-    console, log = make_console(), pipeline.log
-    console.print(f"fingerprint  {pipeline.fingerprint}", highlight=False)
-    streams = Table(title="reads", title_justify="left")
-    for column in ("topic", "kind", "key", "time", "columns"):
-        streams.add_column(column)
-    for stream in pipeline.streams:
-        streams.add_row(stream.topic, "events", stream.key, stream.time or "", ", ".join(stream.columns))
-    for table in pipeline.tables:
-        streams.add_row(table.topic, "look-up table", table.key, "", ", ".join(table.columns))
-    console.print(streams)
-    if log.clicks is not None:
-        console.print(
-            f"label: a click with equal {', '.join(log.on)} within {log.window_ms / 1000:g} s"
-            + (", later ones as corrections" if log.correct_late else ""),
-            highlight=False,
-        )
-    else:
-        console.print(f"label: column {log.label}", highlight=False)
-    show_operators(placement, console, cut=not _piped())
-    if svg is not None:
-        console.print(f"drew {svg}", highlight=False, markup=False, soft_wrap=True)
-    fields = Table(title="sparse fields", title_justify="left")
-    for column in ("#", "field", "embedding table", "of the item alone"):
-        fields.add_column(column)
-    items = {spec.name for spec in pipeline.item_fields}
-    for spec in pipeline.fields:
-        fields.add_row(str(spec.index), spec.name, spec.table, "yes" if spec.name in items else "")
-    console.print(fields)
-    console.print(f"dense    {', '.join(pipeline.plan.dense_names) or 'none'}", highlight=False)
-    models = Table(title="models", title_justify="left", show_header=False)
-    for role, model in (("rank", pipeline.rank), ("prerank", pipeline.prerank)):
-        _model_rows(models, role, model)
-    console.print(models)
-
-
-def _model_rows(table: Table, role: str, model: object) -> None:
-    """A line for each setting of a model."""
-    from livectr.models.learning import OptimiserSpec
-
-    if not is_dataclass(model):
-        table.add_row(role, "none", "")
-        return
-    table.add_row(role, type(model).__name__, "")
-    for field in fields(model):
-        value = getattr(model, field.name)
-        if isinstance(value, OptimiserSpec):
-            value = f"{value.name}({', '.join(f'{n}={v:g}' for n, v in value.params)})"
-        elif isinstance(value, tuple):
-            value = ", ".join(map(str, value))
-        table.add_row("", field.name, str(value))
-
-
-def show_checkpoint(folder: Path) -> None:
-    """Every generation, and where the newest would go on. Raises ConfigError for a folder without one."""
-    from livectr.trainer.checkpoint.manifest import (  # brings torch along, which the others do without
-        MANIFEST,
-        Manifest,
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = command(
+        commands, "inspect", run, "show a pipeline's features, a checkpoint, or what is published", EXAMPLES
     )
-
-    manifests = sorted(folder.glob(f"gen-*/{MANIFEST}"))
-    if not manifests:
-        raise ConfigError(f"{folder} holds no checkpoint.")
-    console = make_console()
-    table = Table(title=str(folder), title_justify="left")
-    for column in ("gen", "ranks", "steps", "examples", "files", "rows", "MB", "written"):
-        table.add_column(column, justify="right", no_wrap=column != "written")
-    table.add_column("state", overflow="fold")
-    newest: Manifest | None = None
-    for path in manifests:
-        written = datetime.fromtimestamp(path.stat().st_mtime).strftime("%Y-%m-%d %H:%M:%S")
-        try:
-            m = Manifest.from_json(path.read_bytes())
-        except CheckpointError as error:
-            table.add_row(path.parent.name, *[""] * 6, written, f"torn: {error}")
-            continue
-        newest = m
-        missing = [f.path for f in m.files if not _whole(folder / f.path, f.bytes)]
-        table.add_row(
-            str(m.generation),
-            str(m.world),
-            f"{m.step:,}",
-            f"{m.examples:,}",
-            str(len(m.files)),
-            f"{sum(f.rows for f in m.files):,}",
-            f"{sum(f.bytes for f in m.files) / 1e6:.1f}",
-            written,
-            f"lacks {', '.join(missing)}" if missing else "whole",
-        )
-    console.print(table)
-    if newest is not None:
-        console.print(_facts("pipeline", newest.identity))
-        console.print(_facts("published", newest.cursor or {"version": "none"}))
+    parser.add_argument(
+        "--pipeline", metavar="FILE.py", help="columns, operators by layer and device, memory, fields, models"
+    )
+    parser.add_argument("--svg", metavar="FILE", help="draw the pipeline's operators into this file")
+    parser.add_argument(
+        "--ranks", type=count, metavar="N", help="placement of the fields on N ranks, with their load"
+    )
+    parser.add_argument(
+        "--report", metavar="FILE", help="report of livectr train, whose measures --ranks uses [checkpoint]"
+    )
+    add_settings(parser, "inspect")
+    parser.add_argument("--checkpoint", metavar="DIR", help="generations, positions, rows, sizes")
+    parser.add_argument("--redis", metavar="URL", help="the published version")
+    parser.add_argument("--namespace", default="livectr", help="prefix of the keys in Redis [livectr]")
 
 
-def _facts(title: str, values: Mapping[str, Any]) -> Table:
-    """Names and values, two columns; a list of pairs is the fields and their tables."""
-    table = Table(title=title, title_justify="left", show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in values.items():
-        if isinstance(value, list):
-            value = ", ".join(
-                one if isinstance(one, str) else one[0] if one[0] == one[1] else f"{one[0]} → {one[1]}"
-                for one in value
-            )
-        table.add_row(name, str(value))
-    return table
+def run(given: argparse.Namespace) -> int:
+    """Show what the flags name. Raises ConfigError when they name nothing."""
+    from livectr.ingest.pipeline import load_pipeline
+    from livectr.inspection.show import show_checkpoint, show_pipeline, show_published
+
+    if not (given.pipeline or given.checkpoint or given.redis):
+        raise ConfigError("say what to show: --pipeline FILE.py, --checkpoint DIR or --redis URL.")
+    flags = given_settings(given)
+    file = flags.pop("redis_password_file", os.environ.get("LIVECTR_REDIS_PASSWORD_FILE"))
+    password = read_password(file) if file and given.redis else ""
+    if given.pipeline:
+        pipeline = load_pipeline(given.pipeline)
+        settings = resolve(flags, toml=given.config, pipeline=pipeline.settings)
+        svg = Path(given.svg) if given.svg else None
+        show_pipeline(pipeline, rows=settings.batch_size, budget_bytes=settings.gpu_budget, svg=svg)
+        if given.ranks:
+            _show_ranks(given, pipeline, settings)
+    elif given.svg or given.ranks or flags:
+        named = [name for name in ("svg", "ranks") if getattr(given, name)]
+        name = [*named, *flags][0].replace("_", "-")
+        raise ConfigError(f"--{name} is about a pipeline; say --pipeline FILE.py too.")
+    if given.checkpoint:
+        show_checkpoint(Path(given.checkpoint))
+    if given.redis:
+        show_published(with_password(given.redis, password) if password else given.redis, given.namespace)
+    return 0
 
 
-def _whole(path: Path, size: int) -> bool:
-    return path.exists() and path.stat().st_size == size
+def _show_ranks(given: argparse.Namespace, pipeline: Pipeline, settings: Settings) -> None:
+    from livectr.inspection.placement_plan import measured, show_placement
 
-
-def show_published(url: str, namespace: str) -> None:
-    """The newest version in Redis. Raises ConnectError, ConfigError when nothing is published."""
-    keys = Keyspace(namespace)
-    try:
-        client: Any = redis.Redis.from_url(url, socket_timeout=5)
-        with client:
-            text = client.get(keys.manifest)
-            epoch = client.get(keys.epoch)
-            memory = client.info("memory")["used_memory_human"]
-    except (redis.RedisError, ValueError) as error:
-        raise ConnectError(
-            f"Redis at {without_password(url)} does not answer ({error}); start it or change --redis"
-        ) from None
-    if text is None:
-        raise ConfigError(f"nothing is published under the namespace {namespace!r}.")
-    manifest = VersionManifest.from_json(text)
-    values = json.loads(text)
-    rows = values.pop("tables", {})
-    values["created"] = datetime.fromtimestamp(values.pop("created_ms") / 1000).strftime("%Y-%m-%d %H:%M:%S")
-    values["freshness"] = f"{sum((values.get('freshness') or {}).get('counts', [])):,} examples"
-    values["segments"] = [f"{name} ({dim} float32)" for name, dim in values.get("segments", [])]
-    values["trainer that may write (epoch)"] = epoch.decode() if epoch else "none"
-    values["memory used"] = memory
-    make_console().print(_facts(f"version {manifest.version}", values))
-    table = Table(title="embedding tables", title_justify="left")
-    table.add_column("table")
-    table.add_column("rows", justify="right")
-    for name, count in rows.items():
-        table.add_row(name, f"{count:,}")
-    make_console().print(table)
+    numbers = measured(
+        pipeline,
+        checkpoint=Path(given.checkpoint) if given.checkpoint else None,
+        report=Path(given.report) if given.report else None,
+    )
+    show_placement(
+        pipeline,
+        numbers,
+        world=given.ranks,
+        placement=settings.placement,
+        rank_memory=settings.rank_memory,
+    )

@@ -1,6 +1,6 @@
-"""`livectr query`: ask a running server from the command line.
+"""`livectr query rank|prerank|describe`: ask a running server.
 
-It needs no pipeline file: the server tells its columns and their types.
+No pipeline file is needed: the server describes its columns and their types.
 """
 
 import argparse
@@ -8,13 +8,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import grpc
-from rich.console import Console
-from rich.table import Table
-
+from livectr.commands.flags import command, count, duration_s, group
 from livectr.kernels.errors import ConfigError, ConnectError
-from livectr.protos import livectr_pb2 as pb
-from livectr.serving.client import PreRankClient, RankClient
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "int64": int,
@@ -24,11 +19,56 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "string": str,
     "binary": str.encode,
 }
+ROLES = {
+    "rank": (
+        "order candidates by expected revenue",
+        "  livectr query rank --server localhost:50051 --context user_id=42 page=home"
+        " --candidates ad_id=1,2,3",
+    ),
+    "prerank": (
+        "choose the best of the catalogue, or of some candidates",
+        "  livectr query prerank --server localhost:50052 --context user_id=42 --top-k 10",
+    ),
+    "describe": (
+        "show a server's model and version, and the columns of a request",
+        "  livectr query describe --server localhost:50051",
+    ),
+}
 BOOLS = {"true": True, "1": True, "false": False, "0": False}
 
 
-def query(given: argparse.Namespace) -> int:
-    """Ask, and print a table or JSON. Raises ConfigError for what the server refuses, ConnectError."""
+def add(commands: Any) -> None:
+    """Add the commands."""
+    parser = commands.add_parser("query", help="ask a server", allow_abbrev=False)
+    roles = group(parser, "questions", "rank|prerank|describe")
+    for role, (help, example) in ROLES.items():
+        query = command(roles, role, run, help, example)
+        query.set_defaults(role=role)
+        query.add_argument("--server", required=True, metavar="HOST:PORT")
+        query.add_argument("--timeout", type=duration_s, default=5.0, metavar="DURATION", help="[5s]")
+        query.add_argument("--json", action="store_true", help="print JSON in place of a table")
+        if role == "describe":
+            continue
+        many: dict[str, Any] = dict(action="extend", nargs="+", default=[])
+        query.add_argument("--context", metavar="COLUMN=VALUE", help="one value a column", **many)
+        query.add_argument("--candidates", metavar="COLUMN=V1,V2,…", help="one value a candidate", **many)
+        if role == "rank":
+            query.add_argument("--bids", default="", metavar="B1,B2,…", help="one bid a candidate [1]")
+        else:
+            query.add_argument("--top-k", type=count, default=10, help="number of items to choose [10]")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Ask, and print a table or JSON.
+
+    Raises:
+        ConfigError: the server refuses the request.
+        ConnectError: no server answers.
+    """
+    import grpc
+
+    from livectr.serving.client import PreRankClient, RankClient
+
     if given.role == "describe":
         return _describe(given)
     client = (RankClient if given.role == "rank" else PreRankClient)(given.server, given.timeout)
@@ -63,6 +103,11 @@ def query(given: argparse.Namespace) -> int:
 
 
 def _describe(given: argparse.Namespace) -> int:
+    import grpc
+
+    from livectr.protos import livectr_pb2 as pb
+    from livectr.serving.client import RankClient
+
     with RankClient(given.server, given.timeout) as client:
         try:
             described = client.describe()
@@ -92,7 +137,7 @@ def _pairs(texts: list[str], flag: str) -> list[tuple[str, str]]:
 
 
 def _value(name: str, text: str, dtypes: dict[str, str]) -> Any:
-    """A value of column `name`; a name that the server does not know stays a text, and the server says so."""
+    """Value of a column. The type of an unknown column is guessed; the server then refuses the column."""
     dtype = dtypes.get(name, "int64" if text.lstrip("-").isdigit() else "string")
     try:
         if dtype.startswith("list<"):
@@ -123,6 +168,9 @@ def _chosen(answer: Any) -> list[dict[str, Any]]:
 
 
 def _print(rows: list[dict[str, Any]], caption: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table()
     for name in rows[0] if rows else ("no result",):
         table.add_column(name, justify="right")
@@ -130,12 +178,13 @@ def _print(rows: list[dict[str, Any]], caption: str) -> None:
         table.add_row(*(f"{value:.6f}" if isinstance(value, float) else str(value) for value in row.values()))
     console = Console()
     console.print(table)
-    console.print(
-        caption, highlight=False, markup=False
-    )  # not the table's caption: that is as narrow as the table
+    # Not the table's caption: it would be as narrow as the table.
+    console.print(caption, highlight=False, markup=False)
 
 
 def _explained(error: Any, server: str) -> Exception:
+    import grpc
+
     if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
         return ConfigError(f"the server refuses the request: {error.details()}")
     if error.code() == grpc.StatusCode.UNAVAILABLE:

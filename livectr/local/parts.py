@@ -4,8 +4,9 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from livectr.kernels.errors import InternalError
@@ -128,6 +129,23 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def until_terminated(running: Callable[[], bool], name: str) -> None:
+    """Wait for SIGTERM.
+
+    Args:
+        running: polled five times a second; False when the server is gone.
+        name: of the server, for the error.
+
+    Raises:
+        InternalError: the server ended by itself.
+    """
+    terminated = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: terminated.set())
+    while not terminated.wait(0.2):
+        if not running():
+            raise InternalError(f"the {name} ended by itself.")
 
 
 def _kill(pid: int) -> None:

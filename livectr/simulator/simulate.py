@@ -34,8 +34,8 @@ ARROW_BATCH_MS = 1000  # event time in one Arrow message or file
 class SimulateOptions:
     """to: target URL. partitions: of every topic. events: "json" or "arrow". real_time: pace by the clock.
 
-    ledger: write the truth here. images: write the ads' images, too. hold: write the look-up tables, then
-    wait for a line on standard input, and start event time with it.
+    ledger: write the truth here. images: write the ads' images, too. wait_for_start: write the
+    look-up tables, then wait for a line on standard input, and start event time with it.
     """
 
     to: str
@@ -46,7 +46,7 @@ class SimulateOptions:
     real_time: bool = True
     ledger: str | None = None
     images: bool = True
-    hold: bool = False
+    wait_for_start: bool = False
 
 
 def simulate(
@@ -84,7 +84,7 @@ class _Writer:
         for ads in self.traffic.opening_ads():
             self._ads(ads)
         self.sink.flush()
-        if self.options.hold:
+        if self.options.wait_for_start:
             progress({"ready": True})
             sys.stdin.readline()
             start_ms = int(time.time() * 1000)

@@ -58,11 +58,17 @@ RELEVANCE = 0.8  # of a query whose words are all in the ad's title
 class World:
     """Sizes and rates of the simulated market.
 
-    ads: how many are alive at a time. ad_interval_s: a cohort is born this often, event time.
-    ad_life: intervals that an ad lives. drift_s: time constant of tastes. eye: the spread of what all
-    users like to see, of how segments differ from that, and of how users differ from their segment and drift
-    around their mean. Looks have a spread of 0.45 in 4 dimensions, so that what images add to the logit has a
-    spread of 0.9 √(common² + segment² + own²).
+    Args:
+        users: number of users.
+        ads: number of ads that are alive at a time.
+        ad_interval_s: event time between cohorts of new ads.
+        ad_life: intervals that an ad lives.
+        drift_s: time constant of tastes.
+        image_effect: spreads (common, segment, own) of the taste in pictures: of the taste that all users
+            share, of segments around it, of users around their segment; the last drifts around its mean.
+            Looks have a spread of 0.45 in 4 dimensions, so images add to the logit with a spread of
+            0.9 √(common² + segment² + own²).
+        seed: of everything that is random.
     """
 
     users: int = 2000
@@ -70,7 +76,7 @@ class World:
     ad_interval_s: float = 3600.0
     ad_life: int = 24
     drift_s: float = 7 * 86_400.0
-    eye: tuple[float, float, float] = (0.0, 0.35, 0.1)
+    image_effect: tuple[float, float, float] = (0.0, 0.35, 0.1)
     seed: int = 1
 
     @property
@@ -124,7 +130,7 @@ class Truth:
         self._category_style = rng.normal(0, 0.5, (len(CATEGORIES), TASTE))
         self._appeal = rng.normal(0, 0.25, n)
         self._home = self._around_segment(rng, segments, 0.5, OWN_TASTE, TASTE)
-        common, shared, self._own_eye = world.eye
+        common, shared, self._own_eye = world.image_effect
         liked = np.random.default_rng([world.seed, 5]).normal(size=LOOK)
         liked *= common * np.sqrt(LOOK) / np.linalg.norm(liked)  # as strong with any seed
         self._eye_home = liked + self._around_segment(rng, segments, shared, self._own_eye, LOOK)

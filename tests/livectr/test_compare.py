@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from livectr.analysis.paired_auc import Difference, paired_auc, paired_gauc
 from livectr.cli import main
-from livectr.paired_auc import Difference, paired_auc, paired_gauc
 from livectr.trainer.options import Report
 from livectr.trainer.quality.metrics import auc, gauc, gauc_error, logloss
 from livectr.trainer.quality.predictions import PredictionLog, records

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from livectr.analysis.evaluate import sliding
 from livectr.cli import main
-from livectr.commands.evaluate import sliding
 from livectr.trainer.quality.metrics import gauc, gauc_error, quality
 from livectr.trainer.quality.predictions import PredictionLog, Records, records
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts, is_cold

@@ -140,7 +140,7 @@ def test_days_of_thin_traffic_are_made_in_long_ticks(tmp_path: Path) -> None:
 
 def test_a_users_own_eye_is_not_the_segments() -> None:
     def spread(own: float) -> float:
-        truth = Truth(World(eye=(0.0, 0.35, own)))
+        truth = Truth(World(image_effect=(0.0, 0.35, own)))
         segment = np.searchsorted(AGE_BOUNDS, truth.age, side="right") * len(GENDERS) + truth.gender
         eyes = [truth._eye[segment == s] for s in np.unique(segment)]
         return float(np.sqrt(np.mean(np.concatenate([eye - eye.mean(0) for eye in eyes]) ** 2)))
@@ -157,7 +157,7 @@ def test_tastes_in_pictures_are_three_numbers(spreads: str, capsys: pytest.Captu
 
 def test_what_all_users_like_to_see_is_as_strong_with_any_seed() -> None:
     for seed in (1, 2, 3):
-        worlds = [World(users=20_000, eye=(common, 0.0, 0.1), seed=seed) for common in (0.0, 0.4)]
+        worlds = [World(users=20_000, image_effect=(common, 0.0, 0.1), seed=seed) for common in (0.0, 0.4)]
         means = [np.linalg.norm(Truth(world)._eye.mean(0)) for world in worlds]
         assert means[0] < 0.01 and means[1] == pytest.approx(0.8, abs=0.01)
 

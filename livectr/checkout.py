@@ -7,7 +7,7 @@ from typing import Any
 
 from livectr.kernels.errors import ConfigError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def import_from_checkout(module: str, command: str) -> Any:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rich.table import Table
 
-from livectr.commands.inspect import make_console
 from livectr.ingest.language.byte_units import show_bytes
 from livectr.ingest.pipeline import Pipeline
+from livectr.inspection.show import make_console
 from livectr.kernels.errors import ConfigError
 
 

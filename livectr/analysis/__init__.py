@@ -1,0 +1,1 @@
+"""Quality of runs: evaluation of a log of predictions, comparison of two runs, plots."""

@@ -1,0 +1,44 @@
+"""`livectr demo`: the whole path on this machine."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from livectr.commands.flags import command, count, positive, seed
+
+EXAMPLES = """\
+  livectr demo --seconds 60
+  livectr demo --seconds 300 --log kafka --ranks 2 --report report.json"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = command(
+        commands, "demo", run, "simulator, trainer, servers and queries, together on this machine", EXAMPLES
+    )
+    parser.add_argument("--seconds", type=positive, default=60.0, help="length of the simulated traffic [60]")
+    parser.add_argument("--log", choices=("file", "kafka"), default="file", help="carrier of the logs [file]")
+    parser.add_argument("--ranks", type=count, default=1, help="processes that train together [1]")
+    parser.add_argument("--rate", type=positive, default=2000.0, help="impressions per second [2000]")
+    parser.add_argument("--seed", type=seed, default=1, help="seed of the simulated market [1]")
+    parser.add_argument("--report", metavar="FILE", help="write the report (JSON) here")
+    parser.add_argument("--pipeline", metavar="FILE.py", help="another pipeline for the simulator's logs")
+    parser.add_argument("--keep", metavar="DIR", help="work in this folder and keep logs, checkpoint, ledger")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the demo, and show it on the terminal."""
+    from livectr.demo.demo import DemoOptions, demo
+
+    options = DemoOptions(
+        seconds=given.seconds,
+        log=given.log,
+        ranks=given.ranks,
+        rate=given.rate,
+        seed=given.seed,
+        pipeline=given.pipeline,
+        keep=Path(given.keep) if given.keep else None,
+        report=Path(given.report) if given.report else None,
+    )
+    demo(options)
+    return 0

@@ -1,0 +1,64 @@
+"""`livectr features materialize`: compute features once, for every training run that follows."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from livectr.commands.flags import command, group
+from livectr.commands.settings import log_to_stderr
+
+ABOUT = """\
+Features that cost much and hardly change can be computed once (materialized features). `materialize` reads
+the logs to their end, joins them, computes the features and writes them by instance id.
+
+`livectr train --materialized DIR` reads them beside the logs and computes the other features. It reads only
+the log columns that the other features need. A feature whose expression has changed since is refused; a new
+feature is computed."""
+
+EXAMPLES = """\
+examples:
+  livectr features materialize --pipeline p.py --source file:logs --out once
+  livectr features materialize --pipeline p.py --source file:logs --out once \\
+      --features words,query_x_title
+  livectr train --pipeline p.py --source file:logs --until-end --materialized once"""
+
+
+def add(commands: Any) -> None:
+    """Add the commands."""
+    parser = commands.add_parser(
+        "features",
+        help="compute features once, for every training run that follows",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    make = command(
+        group(parser, "actions", "materialize"),
+        "materialize",
+        run,
+        "write the features of every example of a log to Parquet files",
+        "  livectr features materialize --pipeline p.py --source file:/data/logs --out /data/materialized",
+    )
+    make.add_argument("--pipeline", required=True, metavar="FILE.py", help="the pipeline file")
+    make.add_argument(
+        "--source",
+        required=True,
+        metavar="URL",
+        help="the logs, read to their end: file:DIR or kafka://HOST:PORT",
+    )
+    make.add_argument("--out", required=True, metavar="DIR", help="a folder that does not exist yet")
+    make.add_argument(
+        "--features",
+        metavar="A,B,…",
+        help="features to compute [all that do not depend on running statistics]",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Materialize features."""
+    from livectr.logs.materialize import materialize
+
+    log_to_stderr()
+    names = [name.strip() for name in given.features.split(",")] if given.features is not None else None
+    return materialize(given.pipeline, source=given.source, out=Path(given.out), names=names)

@@ -1,0 +1,48 @@
+"""`livectr serve rank|prerank`: answer requests over gRPC."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from livectr.commands.flags import command, group
+from livectr.commands.settings import add_settings, log_to_stderr, options_of, settings_of
+from livectr.kernels.process.heap import loading
+
+ROLES = {
+    "rank": "predict CTR of candidates and order them by expected revenue",
+    "prerank": "choose the best few of many ads by user and ad vectors",
+}
+
+
+def add(commands: Any) -> None:
+    """Add the commands."""
+    parser = commands.add_parser(
+        "serve", help="answer rank or pre-rank requests over gRPC", allow_abbrev=False
+    )
+    roles = group(parser, "servers", "rank|prerank")
+    for role, help in ROLES.items():
+        server = command(
+            roles,
+            role,
+            run,
+            help,
+            f"  livectr serve {role} --pipeline p.py --redis redis://localhost:6379 --listen 0.0.0.0:50051",
+        )
+        server.set_defaults(role=role)
+        add_settings(server, role)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write beside our messages
+    with loading():
+        from livectr.serving.app import serve_prerank, serve_rank
+        from livectr.serving.options import ServeOptions
+
+        log_to_stderr()
+        pipeline, settings = settings_of(given)
+    assert settings.pipeline is not None
+    options = options_of(ServeOptions, settings, pipeline_file=Path(settings.pipeline))
+    (serve_rank if given.role == "rank" else serve_prerank)(pipeline, options)
+    return 0

@@ -1,0 +1,79 @@
+"""Settings of a command: their flags, and the options objects that are made of them."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import os
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from livectr.config import FIELDS, SECRET, TYPES, Settings, resolve
+from livectr.kernels.errors import ConfigError
+from livectr.secrets import has_password
+
+if TYPE_CHECKING:
+    from livectr.ingest.pipeline import Pipeline
+
+LOG = logging.getLogger(__name__)
+
+Options = TypeVar("Options")
+
+
+def add_settings(parser: Any, command: str) -> None:
+    """Add a flag for every setting of the command. An absent flag leaves the other sources alone."""
+    parser.add_argument("--config", metavar="FILE.toml", help="read settings from this file")
+    for name, field in FIELDS.items():
+        if command not in field.metadata["commands"]:
+            continue
+        flag, about = "--" + name.replace("_", "-"), field.metadata["help"]
+        default = "" if field.default in (None, False) else f" [{field.default}]"
+        keywords: dict[str, Any] = dict(
+            default=argparse.SUPPRESS, help=about + default, dest=f"setting_{name}"
+        )
+        if TYPES[name] is bool:
+            parser.add_argument(flag, action=argparse.BooleanOptionalAction, **keywords)
+        else:
+            parser.add_argument(flag, metavar=field.metadata["example"] or name.upper(), **keywords)
+
+
+def given_settings(given: argparse.Namespace) -> dict[str, Any]:
+    """Setting → text of its flag, of the flags that were given."""
+    return {n.removeprefix("setting_"): v for n, v in vars(given).items() if n.startswith("setting_")}
+
+
+def settings_of(given: argparse.Namespace, *needed: str) -> tuple[Pipeline, Settings]:
+    """Pipeline that the settings name, and all settings, with those of the pipeline file.
+
+    Raises ConfigError when a `needed` setting or the pipeline is not given.
+    """
+    from livectr.ingest.pipeline import load_pipeline
+
+    flags = given_settings(given)
+    for name in SECRET:
+        if name in flags and has_password(flags[name]):
+            LOG.warning(
+                "every user of this machine can read the password in --%s; say --redis-password-file FILE, "
+                "or set LIVECTR_%s",
+                name,
+                name.upper(),
+            )
+    outer = resolve(flags, toml=given.config)
+    for name in ("pipeline", *needed):
+        if getattr(outer, name) is None:
+            raise ConfigError(f"say --{name.replace('_', '-')}, or set LIVECTR_{name.upper()}.")
+    assert outer.pipeline is not None
+    pipeline = load_pipeline(outer.pipeline)
+    return pipeline, resolve(flags, toml=given.config, pipeline=pipeline.settings)
+
+
+def options_of(kind: type[Options], settings: Settings, **more: Any) -> Options:
+    """Options object whose fields are settings of the same names, and `more`."""
+    names = {f.name for f in dataclasses.fields(cast(Any, kind))} - set(more)
+    return kind(**{name: getattr(settings, name) for name in names}, **more)
+
+
+def log_to_stderr() -> None:
+    """Write log messages to standard error, with the rank where there are several."""
+    rank = f" rank {os.environ['RANK']}" if int(os.environ.get("WORLD_SIZE", 1)) > 1 else ""
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s{rank} %(levelname)s %(name)s: %(message)s")

@@ -1,0 +1,150 @@
+"""`livectr simulate`: write simulated display-ad traffic."""
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from livectr.commands.flags import command, count, duration_s, positive, seed
+from livectr.kernels.errors import ConfigError
+
+EXAMPLES = """\
+  livectr simulate --to file:/tmp/logs --seconds 60 --fast --ledger /tmp/ledger.arrows
+  livectr simulate --to kafka://localhost:9092 --rate 5000 --seconds 3600 --events arrow"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        "simulate",
+        run,
+        "write display-ad traffic with known click probabilities to files or Kafka",
+        EXAMPLES,
+    )
+    parser.add_argument("--to", required=True, metavar="URL", help="kafka://HOST:PORT or file:DIR")
+    _add_traffic(parser)
+    _add_market(parser)
+    _add_output(parser)
+
+
+def _add_traffic(parser: Any) -> None:
+    parser.add_argument(
+        "--rate", type=positive, default=1000.0, help="impressions per second of event time [1000]"
+    )
+    parser.add_argument("--seconds", type=positive, default=60.0, help="length in event time [60]")
+    parser.add_argument("--fast", action="store_true", help="write at full speed, not by the clock")
+    parser.add_argument("--start", metavar="TIME", help="first event time, ISO 8601 or epoch ms [now]")
+    parser.add_argument(
+        "--tick",
+        type=duration_s,
+        default=0.1,
+        metavar="DURATION",
+        help="event time that is made at once; longer ticks for days of thin traffic [100ms]",
+    )
+    parser.add_argument(
+        "--label-window",
+        type=duration_s,
+        default=2.0,
+        metavar="DURATION",
+        help="label window of the pipeline that reads the logs [2s]",
+    )
+
+
+def _add_market(parser: Any) -> None:
+    parser.add_argument("--users", type=count, default=2000, help="number of users [2000]")
+    parser.add_argument("--ads", type=count, default=200, help="ads that are alive at a time [200]")
+    parser.add_argument(
+        "--ad-interval", type=duration_s, default=3600.0, metavar="DURATION", help="time between new ads [1h]"
+    )
+    parser.add_argument(
+        "--ad-life", type=count, default=24, metavar="N", help="intervals that an ad lives [24]"
+    )
+    parser.add_argument(
+        "--drift",
+        type=duration_s,
+        default=7 * 86400.0,
+        metavar="DURATION",
+        help="time constant of tastes [7d]",
+    )
+    parser.add_argument(
+        "--image-effect",
+        type=_spreads,
+        default=(0.0, 0.35, 0.1),
+        metavar="ALL,SEGMENT,OWN",
+        help="spread of tastes in pictures: common to all users, between segments of age and gender, "
+        "between users [0,0.35,0.1]",
+    )
+    parser.add_argument("--seed", type=seed, default=1, help="the same seed gives the same traffic [1]")
+
+
+def _add_output(parser: Any) -> None:
+    parser.add_argument(
+        "--events", choices=("json", "arrow"), default="json", help="one event a message, or many [json]"
+    )
+    parser.add_argument("--partitions", type=count, default=4, help="partitions of every topic [4]")
+    parser.add_argument(
+        "--ledger", metavar="FILE", help="write every impression's true click probability here"
+    )
+    parser.add_argument(
+        "--no-images", action="store_true", help="leave out the ads' pictures (topic ad_images)"
+    )
+    parser.add_argument(
+        "--wait-for-start",
+        action="store_true",
+        help="write the look-up tables, then wait for a line on standard input",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Write the traffic. Counts go to standard error about every second, the last to standard output."""
+    from livectr.logs.formats import iso_ms
+    from livectr.simulator.simulate import SimulateOptions, simulate
+    from livectr.simulator.traffic import TrafficOptions
+    from livectr.simulator.truth import World
+
+    try:
+        start = given.start and iso_ms(int(given.start) if given.start.isdigit() else given.start)
+    except ValueError:
+        raise ConfigError(
+            f"--start is {given.start!r}, but must be ISO 8601 or epoch milliseconds."
+        ) from None
+    options = SimulateOptions(
+        to=given.to,
+        world=World(
+            users=given.users,
+            ads=given.ads,
+            ad_interval_s=given.ad_interval,
+            ad_life=given.ad_life,
+            drift_s=given.drift,
+            image_effect=given.image_effect,
+            seed=given.seed,
+        ),
+        traffic=TrafficOptions(
+            rate=given.rate,
+            seconds=given.seconds,
+            start_ms=start or int(time.time() * 1000),
+            label_window_ms=round(given.label_window * 1000),
+            tick_ms=round(given.tick * 1000),
+        ),
+        partitions=given.partitions,
+        events=given.events,
+        real_time=not given.fast,
+        ledger=given.ledger,
+        images=not given.no_images,
+        wait_for_start=given.wait_for_start,
+    )
+    counts = simulate(options, progress=lambda some: print(json.dumps(some), file=sys.stderr, flush=True))
+    print(json.dumps(counts), flush=True)
+    return 0
+
+
+def _spreads(text: str) -> tuple[float, ...]:
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        values = ()
+    if len(values) != 3 or not all(0 <= value < 10 for value in values):
+        raise argparse.ArgumentTypeError(f'{text!r} must be three numbers from 0 to 10, as in "0.4,0.6,0.3"')
+    return values

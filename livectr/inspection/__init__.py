@@ -1,0 +1,1 @@
+"""Views of a pipeline, a checkpoint and a published version, for `livectr inspect`."""

@@ -21,7 +21,7 @@ if __name__ == "__main__":
 from bench.ablation.grids import Run, runs_of
 from bench.ablation.jobs import MISTAKE, Job
 from bench.ablation.measures import TRUTH, measure
-from livectr.config import resolve
+from livectr.config.sources import resolve
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.kernels.errors import UserError
 from livectr.simulator.ledger import read_ledger

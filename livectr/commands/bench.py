@@ -6,7 +6,7 @@ from typing import Any
 
 from livectr.checkout import import_from_checkout
 from livectr.commands.flags import command
-from livectr.config import nearest
+from livectr.config.parsing import nearest
 from livectr.kernels.errors import ConfigError
 
 NAMES = (

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count
 from livectr.commands.settings import add_settings, given_settings
-from livectr.config import resolve
+from livectr.config.sources import resolve
 from livectr.kernels.errors import ConfigError
 from livectr.secrets import read_password, with_password
 
 if TYPE_CHECKING:
-    from livectr.config import Settings
+    from livectr.config.settings import Settings
     from livectr.ingest.pipeline import Pipeline
 
 EXAMPLES = """\

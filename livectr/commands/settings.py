@@ -8,7 +8,8 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from livectr.config import FIELDS, SECRET, TYPES, Settings, resolve
+from livectr.config.settings import FIELDS, SECRET, TYPES, Settings
+from livectr.config.sources import resolve
 from livectr.kernels.errors import ConfigError
 from livectr.secrets import has_password
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command
 from livectr.commands.settings import add_settings, given_settings, log_to_stderr, options_of, settings_of
-from livectr.config import SECRET
+from livectr.config.settings import SECRET
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.children import follow_parent
 from livectr.kernels.process.heap import loading
 from livectr.secrets import without_flags
 
 if TYPE_CHECKING:
-    from livectr.config import Settings
+    from livectr.config.settings import Settings
 
 EXAMPLES = """\
   livectr train --pipeline p.py --source file:/tmp/logs --until-end --report report.json

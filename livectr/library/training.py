@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livectr.config import parse, resolve
+from livectr.config.parsing import parse
+from livectr.config.sources import resolve
 from livectr.ingest.join.label_join import used_columns
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.pipeline import Pipeline

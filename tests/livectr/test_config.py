@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from livectr.config import FIELDS, Settings, resolve
+from livectr.config.settings import FIELDS, Settings
+from livectr.config.sources import resolve
 from livectr.kernels.errors import ConfigError
 from livectr.serving.options import ServeOptions
 from livectr.trainer.options import TrainOptions

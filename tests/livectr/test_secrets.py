@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from livectr.cli import main
-from livectr.config import resolve
+from livectr.config.sources import resolve
 from livectr.kernels.errors import ConfigError
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis

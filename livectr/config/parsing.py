@@ -1,0 +1,97 @@
+"""Parsing of one value: types, durations, amounts of memory, limits."""
+
+import difflib
+import os
+import re
+from typing import Any
+
+from livectr.config.settings import FIELDS, IN_BYTES, TYPES
+from livectr.ingest.language.byte_units import parse_bytes
+from livectr.ingest.language.durations import duration_ms
+from livectr.kernels.errors import ConfigError
+from livectr.protos.store import without_password
+
+
+def nearest(name: str, known: Any) -> str:
+    """Hint for a misspelled name: the closest known name, or all of them."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(known))}."
+
+
+def parse(name: str, value: Any, where: str) -> Any:
+    """Convert and check the value of a setting.
+
+    Args:
+        name: of the setting.
+        value: text, or a value of TOML or Python.
+        where: source of the value, for errors.
+
+    Raises:
+        ConfigError: there is no such setting, or the value has another type or is out of its limits.
+    """
+    if name not in FIELDS:
+        raise ConfigError(f"{where}: there is no setting {name!r}; {nearest(name, FIELDS)}")
+    metadata, types = FIELDS[name].metadata, TYPES[name]
+    optional = type(None) in getattr(types, "__args__", ())
+    kind = next(t for t in getattr(types, "__args__", (types,)) if t is not type(None))
+    if value is None:
+        if optional:
+            return None
+        raise ConfigError(f"{where}: {name} needs a value.")
+    try:
+        parsed = _convert(name, value, kind)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {name} is {value!r}, but {error}.") from None
+    if metadata["least"] is not None and parsed < metadata["least"]:
+        raise ConfigError(f"{where}: {name} is {value!r}, but must be at least {metadata['least']:g}.")
+    if metadata["most"] is not None and parsed > metadata["most"]:
+        raise ConfigError(f"{where}: {name} is {value!r}, but must be at most {metadata['most']:g}.")
+    if metadata["above"] is not None and parsed <= metadata["above"]:
+        raise ConfigError(f"{where}: {name} is {value!r}, but must be more than {metadata['above']:g}.")
+    if metadata["scheme"] and not str(parsed).startswith(metadata["scheme"]):
+        raise ConfigError(
+            f"{where}: {name} is {without_password(str(value))!r}, but must begin with "
+            f"{' or '.join(metadata['scheme'])}."
+        )
+    return parsed
+
+
+def _convert(name: str, value: Any, kind: type) -> Any:
+    unit = 1000.0 if name.endswith("_s") else 1.0
+    timed = name.endswith(("_s", "_ms"))
+    if isinstance(value, str) and timed and re.search(r"[a-z]", value):
+        try:
+            value = duration_ms(value, name) / unit
+        except ConfigError:
+            raise ValueError('must be a number or a duration like "500ms", "10s", "14d"') from None
+    if isinstance(value, str) and name in IN_BYTES and re.search(r"[a-zA-Z]\s*$", value):
+        try:
+            value = parse_bytes(value, name)
+        except ConfigError:
+            raise ValueError('must be bytes or an amount of memory like "512MiB", "8GiB"') from None
+    if kind is bool:
+        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in words:
+            return words[value.lower()]
+        raise ValueError("must be true or false")
+    if kind is str:
+        if isinstance(value, str | os.PathLike) and str(value):
+            return str(value)
+        raise ValueError("must be a text that is not empty")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("must be a number")
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError("must be a number") from None
+    if not abs(number) < 2**63:  # also infinity and not-a-number
+        raise ValueError("must be a number below 2^63")
+    if kind is int:
+        if number != int(number):
+            raise ValueError("must be a whole number")
+        return (
+            int(value) if isinstance(value, int | str) and re.fullmatch(r"-?\d+", str(value)) else int(number)
+        )
+    return number

@@ -1,4 +1,4 @@
-"""Memory of results on the host: the pool of the extractor against one malloc per result."""
+"""Memory of results on the host: the pool of the extractor against a malloc per result."""
 
 from __future__ import annotations
 

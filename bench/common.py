@@ -1,9 +1,8 @@
-"""The common-feature technique: features and training step of batches, a user's examples in groups or every
-row on its own, in turns (A B A B).
+"""Common features: extraction and training step, a user's examples in groups or every row on its own.
 
 Workload: the view of `bench.features`, each user with a history of 50 items, DeepFM K = 16, MLP 256-128,
-batch 4096. Extraction and step are timed one after the other, in one thread a rank. "User features" are the
-bytes of their keys, offsets and dense numbers in one batch's memory, with the index of groups.
+batch 4096. Extraction and step are timed in turns (A B A B), in a single thread a rank. "User features"
+are the bytes of their keys, offsets and dense numbers for a batch, with the index of groups.
 """
 
 import json
@@ -68,7 +67,7 @@ def run(quick: bool = False) -> list[dict[str, object]]:
 def examples(
     pipeline: Pipeline, rows: int, per_user: float, seed: int
 ) -> tuple[pa.RecordBatch, NDArray[np.int64], NDArray[np.float32]]:
-    """Root columns, users and labels of a batch: rows / per_user users, each one's rows at random places."""
+    """Root columns, users and labels of a batch: rows / per_user users, whose rows are at random places."""
     rng = np.random.default_rng(seed)
     users = round(rows / per_user)
     index = np.r_[np.arange(users), rng.integers(0, users, rows - users)].astype(np.int64)
@@ -95,7 +94,7 @@ Extract = Callable[[pa.RecordBatch, NDArray[np.int64]], Features | CommonFeature
 
 
 def measure(shared: Collectives, quick: bool) -> list[dict[str, float]]:
-    """For each workload: median examples/s, user bytes, and bytes sent, in groups and apart."""
+    """Median examples/s, user bytes and bytes sent for each workload, in groups and apart."""
     rounds, steps = (5, 2) if quick else (25, 2)
     rank, world = shared.rank, shared.world
     pipeline = replace(display_ads(), rank=DeepFM(dim=16, hidden=(256, 128)))

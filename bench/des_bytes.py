@@ -93,7 +93,7 @@ def mesh_bytes(model: str, unique: int) -> float:
 
 
 def example_batch(rng: np.random.Generator, rows: int) -> tuple[Features, NDArray[np.float32]]:
-    """`rows` samples of `KEYS` keys each: most fields have one, the last ones share the rest evenly."""
+    """`rows` samples of `KEYS` keys each: most fields have one, the last fields share the rest evenly."""
     per_field = np.r_[
         np.ones(SINGLE, np.int64), np.full(FIELDS - SINGLE, (KEYS - SINGLE) // (FIELDS - SINGLE))
     ]
@@ -106,7 +106,7 @@ def example_batch(rng: np.random.Generator, rows: int) -> tuple[Features, NDArra
 
 @dataclass(frozen=True)
 class Found:
-    """What rank 0 sent in one step: bytes in ⊕, and in all."""
+    """Bytes that rank 0 sent in a step: for ⊕, and in all."""
 
     model: str
     batch: int

@@ -1,4 +1,4 @@
-"""Environments of the peers' own, made at the first run: their packages are no part of ours."""
+"""Virtual environments of the peers, made at the first run: their packages are no dependencies of ours."""
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ def cache() -> Path:
 
 
 def python(packages: Path, *, bench: str, beside_ours: bool = False) -> Path:
-    """The interpreter of an environment with the packages of a requirements file.
+    """Interpreter of an environment with the packages of a requirements file.
 
-    beside_ours: the packages come without what they depend on, and this interpreter's own packages are seen
-    behind them: both sides of a benchmark can run in one process, on one torch.
+    Args:
+        packages: the requirements file.
+        bench: name of the benchmark, for messages.
+        beside_ours: install without dependencies, with this interpreter's packages behind them: both sides of
+            a benchmark can run in one process, on one torch.
 
-    Raises ConfigError when the packages cannot be installed.
+    Raises:
+        ConfigError: the packages cannot be installed.
     """
     ours = sysconfig.get_path("purelib") if beside_ours else ""
     content = packages.read_bytes() + sys.version.encode() + ours.encode()
@@ -49,7 +53,7 @@ def python(packages: Path, *, bench: str, beside_ours: bool = False) -> Path:
 
 
 def needs_torch(wanted: str) -> None:
-    """Raises ConfigError unless torch's release is the one that the peers' binaries are built for."""
+    """Check that torch has the release that the peers' binaries are built for. Raises ConfigError."""
     found = importlib.metadata.version("torch").split("+")[0]
     if found != wanted:
         raise ConfigError(

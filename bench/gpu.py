@@ -77,7 +77,7 @@ def measure(target: Target, *, rows: int, repeats: int) -> list[dict[str, object
 
 
 def launches(target: Target, repeats: int) -> list[dict[str, object]]:
-    """FeatureBox Table 1: what launches of an empty kernel cost, and what meta-kernels save of it."""
+    """FeatureBox Table 1: cost of launching an empty kernel, and saving by meta-kernels."""
     device = target(_EMPTY[target], ["empty"])
     found = []
     for count in (1, 10, 100, 1_000, 10_000):
@@ -107,7 +107,7 @@ def launches(target: Target, repeats: int) -> list[dict[str, object]]:
 
 
 def allocation(target: Target, rows: int, repeats: int) -> list[dict[str, object]]:
-    """The pool's cost per allocation against one call of the allocator per result."""
+    """Cost of an allocation by the pool, against a call of the allocator per result."""
     device = target(_ALLOCATE_KERNEL[target], ["allocate"])
     blocks = -(-rows // THREADS)
     capacity = rows * 64
@@ -167,8 +167,7 @@ def allocation(target: Target, rows: int, repeats: int) -> list[dict[str, object
 
 
 def bandwidth(target: Target, rows: int, repeats: int) -> list[dict[str, object]]:
-    """Bytes that a layer has to move, per second, against those of a copy inside the device: read and
-    written."""
+    """Bytes that a layer reads and writes per second, against a copy inside the device."""
     device = target(_EMPTY[target], ["empty"])
     size = min(rows * 1024, 1 << 30)
     a, b = device.memory(size), device.memory(size)

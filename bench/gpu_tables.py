@@ -89,7 +89,7 @@ class _Filled:
         return f"{self.batch:,} keys, {self.slots:,} slots, load {self.load:.2f}"
 
     def to(self, load: float) -> None:
-        """Inserts keys up to a load, less what `find_or_insert` inserts where that would be too much."""
+        """Insert keys up to a load, fewer where `find_or_insert` will insert the rest."""
         most = int(LOAD * self.slots) - (self.repeats + 1) * self.new
         goal = min(int(load * self.slots), most)
         while self.known < goal:

@@ -1,4 +1,4 @@
-"""Timing what a device's queue does."""
+"""Timing of a device's queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def once(call: Callable[[], object]) -> float:
 
 
 def seconds(device: Device, call: Callable[[], object], repeats: int) -> float:
-    """Median seconds of a call with all that it queued, after one that warms up."""
+    """Median seconds of a call with all its queued work, after a warm-up call."""
     call()
     device.synchronize()
     took = []

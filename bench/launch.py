@@ -1,4 +1,4 @@
-"""N processes of a benchmark's module under torchrun on this machine, and what rank 0 found."""
+"""Launch of a benchmark's module on N ranks with torchrun, and the result of rank 0."""
 
 from __future__ import annotations
 
@@ -17,11 +17,17 @@ from livectr.kernels.process.children import die_with_parent
 def launch(
     module: str, *arguments: str, world: int, threads: int = 0, python: Path | str = sys.executable
 ) -> Any:
-    """What `python -m module OUT arguments…` left in OUT as JSON, run on `world` ranks.
+    """Run `python -m module OUT arguments…` on ranks, and return the JSON that rank 0 wrote to OUT.
 
-    threads: of each rank; 0: the ranks share the cores.
+    Args:
+        module: full name.
+        arguments: of the module.
+        world: number of ranks.
+        threads: of each rank; 0: the ranks share the cores.
+        python: interpreter.
 
-    Raises RuntimeError with the end of what the ranks said when one of them fails.
+    Raises:
+        RuntimeError: a rank fails; with the end of standard error.
     """
     each = str(threads or max(1, len(os.sched_getaffinity(0)) // world))
     with tempfile.TemporaryDirectory() as folder:

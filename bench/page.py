@@ -1,4 +1,4 @@
-"""The tables of docs/benchmarks.md, made from bench/results/*.json: `python -m bench.page`."""
+"""Tables of docs/benchmarks.md, made from bench/results/*.json: `python -m bench.page`."""
 
 import json
 import re
@@ -14,13 +14,13 @@ BETWEEN = re.compile(r"(<!-- results -->\n).*(<!-- end of results -->)", re.DOTA
 
 
 def tables() -> str:
-    """One Markdown section for each result."""
+    """Markdown section for each result."""
     results = (path for path in sorted(RESULTS.glob("*.json")) if path.stem not in OWN_PAGE)
     return "\n".join(section(json.loads(path.read_text())) for path in results)
 
 
 def page(text: str) -> str:
-    """The page's text with the tables of today's results."""
+    """Text of the page with the tables of the current results."""
     return BETWEEN.sub(lambda match: f"{match[1]}\n{tables()}\n{match[2]}", text)
 
 

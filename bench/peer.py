@@ -1,4 +1,4 @@
-"""DeepFM as one writes it in plain torch, the peer of bench/train.py.
+"""DeepFM in plain torch, the peer of bench/train.py.
 
 All fields share one `EmbeddingBag` of a fixed number of rows, and an id's row is its hash modulo that number:
 ids collide. Sparse gradients, sparse Adagrad for the embeddings, Adam for the rest; on several ranks

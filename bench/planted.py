@@ -1,9 +1,9 @@
-"""Examples with a planted truth: ids after Zipf's law, and click probabilities that are known.
+"""Examples with a planted truth: ids by Zipf's law, and known click probabilities.
 
     logit = b + Σ_f a_f[id] + Σ_{pairs} ⟨c_f[id], c_g[id]⟩ + Σ_d sin(2 x_d) u_d
 
-so that first order, second order and a non-linear part each carry some of the truth, and the AUC of the true
-probabilities (the Bayes AUC) bounds what a model can reach.
+First order, second order and a non-linear part each carry some of the truth. The AUC of the true
+probabilities (the Bayes AUC) is the upper bound of a model's AUC.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from livectr.ingest.plan.features import Features
 from livectr.models import ModelConfig, TwoTower
 
 MIX = np.uint64(0x9E3779B97F4A7C15)
-"""Odd, so that id → id · MIX is one to one over 64 bits: keys look like hashes, none collide."""
+"""Odd, so that id → id · MIX is a bijection of 64-bit integers: keys look like hashes and never collide."""
 
 
 def zipf(ids: int, exponent: float) -> NDArray[np.float64]:

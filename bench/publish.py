@@ -1,7 +1,7 @@
 """Publishing: rows per second into Redis through the fenced scripts, beside plain pipelined SET.
 
-The peer writes the same bytes with neither fence nor older slot: one SET a row, 1,000 in a pipeline, by the
-same client. Both write to one local server, in turns; the median of the rounds counts.
+The peer writes the same bytes without fence or older slot: a SET for each row, 1,000 in a pipeline, by the
+same client. Both write to the same local server, in turns; the median of the rounds counts.
 """
 
 import statistics

@@ -85,7 +85,7 @@ def mesh_rows(
 
 
 def _log(ours: Sequence[float], peer: Sequence[float], batches: int) -> str:
-    """Which log, and how far the seeds are apart."""
+    """Log, and spread over seeds, in words."""
     each = [100 * (a - b) for a, b in zip(ours, peer, strict=True)]
     gain = f"{statistics.mean(each):+.2f} ± {statistics.stdev(each):.2f} points"
     return (

@@ -1,4 +1,4 @@
-"""A row of a benchmark's result."""
+"""Row of a benchmark's result."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ def row(
     better: Literal["more", "less"] = "more",
     goal: float | None = None,
 ) -> dict[str, object]:
-    """`ratio` of ours to the peer, turned so that more is better; `goal` is the least ratio that will do."""
+    """Row whose `ratio` is ours to the peer, turned so that more is better; `goal` is the least ratio."""
     ratio = None if peer is None else ours / peer if better == "more" else peer / ours
     return {
         "figure": figure,
@@ -32,7 +32,7 @@ def row(
 
 
 def products(precision: Precision) -> str:
-    """The end of a workload's text: the arithmetic that a precision other than fp32 gives on this CPU."""
+    """End of a workload's text: arithmetic of a precision on this CPU; empty for fp32."""
     import torch
 
     from livectr.models.precision import arithmetic_name

@@ -1,4 +1,4 @@
-"""Run of one benchmark: its rows, with name, commit, hardware and settings, as a table and as JSON.
+"""Run of a benchmark: its rows, with name, commit, hardware and settings, as a table and as JSON.
 
 A benchmark is a module bench/<name>.py with `run(quick: bool) -> list[row]`. A row has `figure`, `workload`,
 `unit`, `ours`, `peer_name`, `peer`, `ratio`, `goal`, `met` (`bench.rows.row`). `run` may also return

@@ -1,7 +1,7 @@
-"""How the cost of a step grows with ranks N, batch B, fields F and vector length K, for every way to travel.
+"""Growth of a step's cost with ranks N, batch B, fields F and vector length K, for every field exchange.
 
 DeepFM with first layer H, one key in each of F fields; D = 1 + K numbers a row and S = H + 1 + K a sample.
-What a rank sends for the model in a step, U unique keys of its own B / N samples (see docs/scaling.md):
+Bytes that a rank sends for the model in a step, U unique keys of its own B / N samples (see docs/scaling.md):
 
     partial   8 (N − 1)/N · B · S                  partial results, and their gradients back
     vectors   8 (N − 1)/N² · B · F · D             every field's vector, and its gradient back
@@ -72,7 +72,7 @@ AXES: dict[str, tuple[int, ...]] = {
 
 
 def points(quick: bool) -> list[Point]:
-    """The base, and the others one size at a time."""
+    """Base point, and points that differ from it in a single size."""
     found = [replace(BASE, **{axis: size}) for axis, sizes in AXES.items() for size in sizes]
     if quick:
         found = [replace(BASE, b=512), replace(BASE, b=1024)]
@@ -92,7 +92,7 @@ def run(quick: bool = False) -> list[dict[str, object]]:
 
 @dataclass(frozen=True)
 class Found:
-    """What rank 0 saw of a step: bytes and seconds by operator, seconds of the whole."""
+    """Measures of a step on rank 0: bytes and seconds by collective, seconds of the step."""
 
     point: Point
     field_exchange: FieldExchange

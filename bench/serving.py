@@ -1,4 +1,4 @@
-"""Latency of the two servers: one client on loopback, real processes and Redis, a model of random rows.
+"""Latency of both servers: a client on loopback, real processes and Redis, a model of random rows.
 
 The catalogue is larger than a request, so that its ads change from request to request. The clock starts when
 the client packs the request and stops when it has the parsed reply.
@@ -168,7 +168,7 @@ def publish(url: str, users: int, ads: int) -> None:
 def push(
     store: RedisStore, pipeline: Pipeline, step: DesStep, dense: bytes, values: Sequence[Values], **parts: Any
 ) -> None:
-    """One version of all of a step's rows. parts: what else a Snapshot has."""
+    """Publish a version of all rows of a step. parts: other fields of the Snapshot."""
     publisher = Publisher(
         store,
         Control(),

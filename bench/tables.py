@@ -31,7 +31,7 @@ def run(quick: bool = False) -> list[dict[str, object]]:
 
 
 def _lookup(keys: int, rounds: int) -> list[dict[str, object]]:
-    """Random keys that are there, against index_select, which is told the row and has nothing to find."""
+    """Look-ups of random known keys, against index_select, which is given the rows."""
     rng = np.random.default_rng(0)
     table = DynamicTable(RowLayout((Segment("v", K, AdaGrad(), 0.01),)), name="bench", seed=1)
     known = rng.integers(-(2**63), 2**63 - 1, keys)
@@ -85,8 +85,8 @@ def _insert(keys: int, rounds: int) -> list[dict[str, object]]:
 
 
 def _growth(keys: int) -> dict[str, object]:
-    """The longest of the calls that insert `keys` keys in batches, and the most CPU time that one took: where
-    other work shares the machine, only the latter is the table's own."""
+    """Longest call that inserts keys in batches, by wall clock and by CPU time. On a shared machine, only the
+    CPU time belongs to the table."""
     table = DynamicTable(LAYOUT, name="bench", seed=1)
     known = np.random.default_rng(3).integers(-(2**63), 2**63 - 1, keys)
     calls, cpu = [], 0.0
@@ -125,7 +125,7 @@ def _bytes(keys: int) -> dict[str, object]:
 
 
 def _step(ids: int, rounds: int) -> dict[str, object]:
-    """Forward, backward, optimiser of all fields; the peer hashes ids into one shared table of `ids` rows."""
+    """Forward, backward, optimiser of all fields; the peer hashes ids into a shared table of `ids` rows."""
     rng = np.random.default_rng(2)
     per_field = ids // FIELDS
     ranks = np.arange(1, per_field + 1, dtype=np.float64) ** -1.05
@@ -182,7 +182,7 @@ def _row(
     better: str = "more",
     goal: float | None = None,
 ) -> dict[str, object]:
-    """`ratio` and its `goal` are those of ours to the peer, turned so that more is better."""
+    """Row whose `ratio` is ours to the peer, turned so that more is better."""
     ratio = None if peer is None else ours / peer if better == "more" else peer / ours
     met = None if goal is None or ratio is None else ratio >= goal
     return dict(

@@ -105,5 +105,5 @@ def _steps(
         if tiers is not None:
             tiers.evict()
         seconds.append(time.perf_counter() - started)
-    settled = len(seconds) // 2  # by then the rows in memory are those that are used most
+    settled = len(seconds) // 2  # by then the most used rows are in memory
     return statistics.median(seconds[settled:]), statistics.fmean(missing[settled:] or [0.0])

@@ -18,10 +18,10 @@ Steps = Callable[[], object]
 
 @dataclass(frozen=True)
 class Measured:
-    """Median seconds of a round, and the least bytes that crossed the loopback device in one.
+    """Median seconds of a round, and the least bytes of a round on the loopback device.
 
-    Bytes are of all ranks together, with what TCP adds. Other processes can only add to them: the least is
-    nearest.
+    Bytes are summed over all ranks and include TCP's headers. Other processes can only add bytes, so the
+    least value is the nearest.
     """
 
     seconds: float

@@ -85,7 +85,7 @@ def _entry(head: str, function: Callable[..., Any]) -> str:
 
 
 def _prose(text: str) -> str:
-    """Outside of code, what Markdown or HTML would read as a sign is escaped."""
+    """Escape signs of Markdown and HTML outside of code."""
     pieces = re.split(r"(`[^`]*`)", text)
     return "".join(p if p.startswith("`") else re.sub(r"^[+-]|[<*]", r"\\\g<0>", p) for p in pieces)
 

@@ -1,4 +1,4 @@
-"""Passwords: from a file or the environment, and kept out of argument lists, which every user can see."""
+"""Passwords: read from a file or the environment, and kept out of command lines, which every user can see."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ADDRESS = re.compile(r"(?P<scheme>\w+://)(?:(?P<user>[^/@]*)@)?(?P<rest>.*)", r
 
 
 def read_password(path: str | Path) -> str:
-    """The first line of a file. Raises ConfigError when it cannot be read or is empty."""
+    """First line of a file. Raises ConfigError when the file cannot be read or is empty."""
     try:
         lines = Path(path).read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -24,7 +24,7 @@ def read_password(path: str | Path) -> str:
 
 
 def with_password(url: str, password: str) -> str:
-    """A Redis URL (redis://, rediss://, unix://) with the password; one that has its own keeps that."""
+    """Add the password to a Redis URL (redis://, rediss://, unix://) that has none."""
     if has_password(url):
         return url
     found = _ADDRESS.fullmatch(url)
@@ -33,7 +33,7 @@ def with_password(url: str, password: str) -> str:
 
 
 def has_password(url: str) -> bool:
-    """Whether a Redis URL holds a password."""
+    """True when a Redis URL holds a password."""
     return bool(re.search(r"://[^/@]*:[^@]+@|[?&]password=", url))
 
 

@@ -27,8 +27,17 @@ SEED = "{seed}"
 
 @dataclass(frozen=True)
 class AblateOptions:
-    """seeds: how many, from 1. source, content, ledger: may have {seed} in them, so that every seed has a log
-    of its own. at_once: trainings at a time. threads: of each. batch_size and the like are the pipeline's."""
+    """Options of an ablation. Settings of training, as batch_size, are the pipeline's.
+
+    Args:
+        pipeline: path of the pipeline file.
+        source, content, ledger: may hold {seed}, so that every seed has a log of its own.
+        grids: names in GRIDS.
+        out: folder of results.
+        seeds: number of seeds, from 1.
+        at_once: trainings at a time.
+        threads: of a training.
+    """
 
     pipeline: str
     source: str
@@ -45,9 +54,9 @@ Progress = Callable[[str, int, int], None]
 
 
 def ablate(options: AblateOptions, *, progress: Progress = lambda *_: None) -> str:
-    """Train, measure, write; returns the tables as Markdown, which DIR/tables.md has too.
+    """Train, measure and write; returns the tables as Markdown, like DIR/tables.md.
 
-    Raises ConfigError for a pipeline that has no such variants, content that is not there, an empty log.
+    Raises ConfigError for a pipeline without the variants, missing content, or an empty log.
     """
     pipeline = load_pipeline(options.pipeline)
     runs = runs_of(pipeline, options.grids)
@@ -100,7 +109,7 @@ def results_of(report: dict[str, Any]) -> Results:
 
 
 def caption(report: dict[str, Any]) -> str:
-    """What the numbers are, in words."""
+    """Caption of the numbers."""
     tested = next(iter(report["variants"].values()))
     counts = [(one["test"]["examples"], one["test"]["cold_examples"]) for one in tested.values()]
     examples, cold = (sum(column) / len(counts) for column in zip(*counts, strict=True))
@@ -114,7 +123,7 @@ def caption(report: dict[str, Any]) -> str:
 
 
 def _truth(report: dict[str, Any]) -> str:
-    """What the true click probabilities reach, where they are known."""
+    """Sentence on the measures of the true click probabilities, where they are known."""
     if TRUTH not in report["variants"]:
         return ""
     of = {TRUTH: results_of(report)[TRUTH]}
@@ -173,7 +182,7 @@ def _report(options: AblateOptions, jobs: Sequence[Job], found: dict[str, dict[s
 
 
 def grids_named(text: str) -> tuple[str, ...]:
-    """ "images,warm_up" or "all" → the grids. Raises ConfigError for one that there is not."""
+    """Grids from "images,warm_up" or "all". Raises ConfigError for an unknown grid."""
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in (*GRIDS, "all"):

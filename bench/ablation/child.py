@@ -1,4 +1,4 @@
-"""One training of an ablation, a process of its own: `python -m bench.ablation.child JOB.json`."""
+"""Training of an ablation, a process of its own: `python -m bench.ablation.child JOB.json`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run(job: Job) -> None:
 
 
 def _options(job: Job, what: Run, pipeline: Pipeline, predictions: Path) -> TrainOptions:
-    """The pipeline's settings, those of the environment, and those of the job."""
+    """Settings of the pipeline, of the environment, and of the job."""
     settings = resolve({}, pipeline=pipeline.settings)
     values: dict[str, Any] = {field.name: getattr(settings, field.name) for field in fields(TrainOptions)}
     own = dict(
@@ -90,7 +90,7 @@ def true_logits(ledger: Path, instance: NDArray[np.int64]) -> NDArray[np.float32
 
 
 def main() -> int:
-    """Exit codes: 0 done, MISTAKE a user's mistake, which is told on the last line."""
+    """Run the job. Exit codes: 0 done; MISTAKE a user's mistake, with a sentence on the last line."""
     logging.basicConfig(level=logging.WARNING)
     try:
         run(Job.read(Path(sys.argv[1])))

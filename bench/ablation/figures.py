@@ -28,7 +28,7 @@ def draw_table(folder: Path, table: Table, results: Results) -> Path:
 def draw_curve(
     folder: Path, variants: Mapping[str, str], curves: Curves, *, start_ms: int, end_ms: int
 ) -> Path:
-    """GAUC over event time, the mean over seeds (Figure 6); variants: what the legend says → variant."""
+    """Draw GAUC over event time, mean over seeds (Figure 6). variants: legend entry → variant."""
     series = {}
     for label, variant in variants.items():
         gaucs = np.array(list(curves[variant].values()), np.float64)  # None becomes NaN

@@ -1,4 +1,4 @@
-"""What is trained for which grid: variants of a pipeline's DICM (Ge et al. 2018, §7.4 to §7.6).
+"""Grids of variants of a pipeline's DICM (Ge et al. 2018, §7.4 to §7.6).
 
     variant            fields of ids, and …
     ids                nothing: the baseline, Embedding&MLP
@@ -35,7 +35,7 @@ AGGREGATORS: tuple[AggregatorName, ...] = ("concat", "max", "sum", "attentive")
 WITHOUT_IMAGES = ("ids", "lr_ids", "din_ids", "towers_ids")
 EARLIER = "earlier"
 WARM = ("partial", "full")
-"""Variants that are named like what they take of the earlier run's checkpoint (`trainer.warm_parts`)."""
+"""Variants that are named after the parts of the checkpoint that they start with (`trainer.warm_parts`)."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class Run:
 
 
 def runs_of(pipeline: Pipeline, grids: Sequence[str]) -> list[Run]:
-    """The runs that fill the tables of these grids.
+    """Runs that fill the tables of these grids.
 
-    Raises ConfigError for a pipeline whose models have no such variants.
+    Raises ConfigError for a pipeline whose models do not have the variants.
     """
     variants: dict[str, ModelConfig] = {}
     for grid in grids:

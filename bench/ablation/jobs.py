@@ -1,7 +1,7 @@
 """Trainings of an ablation as processes: each trains one run of one seed, measures it and leaves a result.
 
-A result is kept in DIR/results/<run>-<seed>.json with the key of what made it, and is not made twice: an
-ablation that was broken off goes on. Prediction logs and checkpoints are in DIR/work, and go with the end.
+A result is kept in DIR/results/<run>-<seed>.json with a digest of its inputs, and is not made twice: an
+interrupted ablation can be resumed. Prediction logs and checkpoints are in DIR/work, removed at the end.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from livectr.local.parts import Part, PartError
 
 POLL_S = 0.05
 MISTAKE = 2
-"""Exit code of a process that met a user's mistake, which it tells on the last line of its log."""
+"""Exit code after a user's mistake; the last line of the log has a sentence about it."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run of one seed. key: digest of everything that its result depends on. needs: the run whose
-    checkpoint it starts from. folder: --out."""
+    """Run of a seed. key: digest of all inputs of its result. needs: the run whose checkpoint it starts from.
+    folder: --out."""
 
     pipeline: str
     grids: tuple[str, ...]
@@ -42,7 +42,7 @@ class Job:
     key: str
     needs: str | None = None
     keeps: bool = False
-    """Whether another job starts from its checkpoint."""
+    """Another job starts from its checkpoint."""
     threads: int = 1
 
     @property
@@ -54,7 +54,7 @@ class Job:
         return Path(self.folder) / "results" / f"{self.name}.json"
 
     def work(self, run: str | None = None) -> Path:
-        """Where this job, or another run of its seed, works."""
+        """Working folder of this job, or of another run of its seed."""
         return Path(self.folder) / "work" / f"{run or self.run}-{self.seed}"
 
     def write(self, path: Path) -> None:
@@ -66,7 +66,7 @@ class Job:
         return cls(**found | {"span": Span(**found["span"]), "grids": tuple(found["grids"])})
 
     def result(self) -> dict[str, Any] | None:
-        """What it left, or None: it has not run, or what made the result was another job."""
+        """Result, or None: it has not run, or the result has other inputs."""
         try:
             found = json.loads(self.result_file.read_text())
         except (OSError, ValueError):
@@ -77,14 +77,19 @@ class Job:
 def run_jobs(
     jobs: Sequence[Job], *, at_once: int, progress: Callable[[str, int, int], None]
 ) -> dict[str, dict[str, Any]]:
-    """Runs what has no result yet, `at_once` at a time, and returns every job's result by its name.
+    """Run the jobs that have no result yet, and return every job's result by its name.
 
-    progress gets the name of a job that has ended (or "" at the start), how many have, and of how many.
+    Args:
+        jobs: all jobs.
+        at_once: jobs that run at a time.
+        progress: gets the name of an ended job ("" at the start), the number of ended jobs, and of all.
 
-    Raises ConfigError for a user's mistake that a process tells, PartError for one that failed.
+    Raises:
+        ConfigError: a process reports a user's mistake.
+        PartError: a process failed.
     """
     left = [job for job in jobs if job.result() is None]
-    # A checkpoint is gone after an ablation has ended, so its run comes back with those that start from it.
+    # Checkpoints are removed at the end, so their run is repeated for jobs that start from them.
     wanted = {(job.needs, job.seed) for job in left if job.needs is not None}
     left += [job for job in jobs if (job.run, job.seed) in wanted and job not in left]
     left.sort(key=lambda job: (not job.keeps, job.needs is not None, job.seed))

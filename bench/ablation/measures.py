@@ -1,4 +1,4 @@
-"""What a run predicted before it learned it: quality over the test part, and GAUC over event time."""
+"""Measures of predictions made before learning: quality over the test part, GAUC over event time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def measure(predictions: Records, logit: Logits, span: Span) -> dict[str, Any]:
     {"test": `Quality` as a dictionary, over the examples of the test part,
      "curve": GAUC of each of STRETCHES equal stretches of event time, from the split to the end}
 
-    What has no value is None.
+    Undefined values are None.
     """
     user, time_ms = predictions["user"], predictions["time_ms"]
     label = predictions["label"].astype(np.float32)

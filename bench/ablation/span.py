@@ -1,11 +1,11 @@
-"""The event time of a log, and how an ablation divides it.
+"""Event time of a log, and its division in an ablation.
 
     start ──── earlier share ────► split ──────────── training ──────────► test ── last fifth ──► end
                only warm-up                every variant: score each example, then learn it
-               has seen it                                                 what the tables are about
+               has seen it                                                 in the tables
 
-Without warm-up variants nothing is kept back: split is the start. Users' histories are those of the whole log
-in every part.
+Without warm-up variants there is no earlier share: split is the start. Users' histories are made of the whole
+log in every part.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ class Span:
 
     @property
     def divided(self) -> bool:
-        """Whether there is an earlier part, for warm-up."""
+        """There is an earlier part, for warm-up."""
         return self.split_ms > self.start_ms
 
 
 def span_of(pipeline: Pipeline, source: str, *, divided: bool) -> Span:
-    """Reads the log once, without features. Raises ConfigError for one without examples or event time."""
+    """Read a log once, without features. Raises ConfigError for a log without examples or event time."""
     if pipeline.log.impressions.time is None:
         raise ConfigError(
             f"an ablation tests on the last part of the event time, but {pipeline.log.impressions.topic} has "
             "no time column; name it in the Stream."
         )
     narrow = pipeline.select([pipeline.fields[0].name])
-    letters = DeadLetters(None)  # they are told of in training
+    letters = DeadLetters(None)  # training reports them
     log = ExampleSource(narrow, source, rank=0, world=1, until_end=True, dead_letters=letters, facts=False)
     first, last, examples = 2**63 - 1, -(2**63), 0
     try:
@@ -69,7 +69,7 @@ def span_of(pipeline: Pipeline, source: str, *, divided: bool) -> Span:
 
 
 def only(pipeline: Pipeline, part: Literal["earlier", "later"], split_ms: int) -> Pipeline:
-    """The pipeline on the examples of one part of the log; histories go on to be made of all clicks."""
+    """Pipeline on the examples of a part of the log; histories are still made of all clicks."""
     impressions = pipeline.log.impressions
     before = impressions.where
 

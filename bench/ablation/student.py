@@ -1,10 +1,9 @@
-"""Means over seeds, and what may be said about a difference of two of them (Student's t, paired by seed).
+"""Means over seeds, and the significance of their difference (Student's t, paired by seed).
 
     d_s = b_s − a_s,   mean(d) ± t₀.₉₇₅(n − 1) sd(d) / √n
 
-Both variants of a seed are trained on the same log from the same seed, so that what a seed does to both
-cancels. The interval covers what other seeds would do: the initial values, and the log as well where every
-seed has its own.
+Both variants of a seed are trained on the same log from the same seed, so the effect of a seed on both
+cancels. The interval covers other seeds: initial values, and the log where every seed has its own.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ class Gain:
 
     @property
     def sure(self) -> bool:
-        """Whether 0 is outside of the interval."""
+        """0 is outside of the interval."""
         return abs(self.mean) > self.half_width  # False where that is NaN
 
 
 def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
-    """(mean, standard deviation with n − 1); NaN of no value, and of one value's spread."""
+    """(mean, standard deviation with n − 1); NaN for no value, and for the deviation of a single value."""
     if not values:
         return NAN, NAN
     return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else NAN
 
 
 def gain(a: Sequence[float], b: Sequence[float]) -> Gain:
-    """How much b is above a; the values of a seed are at the same place. Raises ValueError otherwise."""
+    """Gain of b over a, paired by position. Raises ValueError for other lengths."""
     if len(a) != len(b):
         raise ValueError(f"{len(a)} and {len(b)} seeds cannot be paired")
     mean, spread = mean_and_spread([y - x for x, y in zip(a, b, strict=True)])
@@ -48,7 +47,7 @@ def gain(a: Sequence[float], b: Sequence[float]) -> Gain:
 
 
 def t_quantile(degrees: int, inside: float = 0.95) -> float:
-    """t with P(|T| < t) = `inside` for Student's T of so many degrees of freedom, at least 1."""
+    """t with P(|T| < t) = `inside` for Student's T with at least 1 degree of freedom."""
     low, high = 0.0, 1e4
     for _ in range(100):
         middle = (low + high) / 2

@@ -21,7 +21,7 @@ NAMES = {"gauc": "GAUC", "auc": "AUC", "cold_gauc": "cold GAUC"}
 
 @dataclass(frozen=True)
 class Row:
-    """A variant as a table shows it. than: what its gains are over. paper: its gain of GAUC in the paper."""
+    """Row of a table. than: the variant that its gains are over. paper: its gain of GAUC in the paper."""
 
     label: str
     variant: str
@@ -105,7 +105,7 @@ OF_GRID: dict[str, tuple[Table, ...]] = {
     "warm_up": (WARM_UP,),
     "prerank": (PRERANK,),
 }
-"""Grid → its tables; Table 6 stands behind those of images and warm-up (see `tables_of`)."""
+"""Tables by grid; Table 6 follows the tables of images and warm-up (see `tables_of`)."""
 
 
 def tables_of(grids: Sequence[str]) -> list[Table]:

@@ -138,7 +138,7 @@ def launches() -> Rows:
 def end_to_end(folder: str, count: int, scratch: Path, cores: int) -> Rows:
     """Seconds from raw logs to a trained model, processes' starts included, and bytes in between.
 
-    Our bytes are what the trainer writes to disk beyond what it writes when its features come from files.
+    Our bytes are those that the trainer writes beyond a run whose features come from files.
     """
     extracted = scratch / "stages"
     for built in (pipeline, extracted_pipeline):

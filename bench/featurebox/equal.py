@@ -19,7 +19,7 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 
 TOLERANCE = 1e-6
-"""Of a dense number, relative and absolute: float32 on one side, double in between on another."""
+"""Tolerance of a dense number, relative and absolute: some sides compute in float32, some in double."""
 
 
 def differences(plan: FeaturePlan, ours: Features, peer: Path) -> list[str]:

@@ -13,7 +13,7 @@ DAY_MS = 86_400_000
 
 
 class Language(Protocol):
-    """What a contestant computes. Terms know + - * / and >; nulls are 0, "" or an empty list."""
+    """Features of a contestant. Terms know + - * / and >; nulls are 0, "" or an empty list."""
 
     def column(self, name: str, /) -> Any: ...
     def floor_divide(self, x: Any, by: int, /) -> Any: ...
@@ -74,7 +74,7 @@ def features(o: Language) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _numbers(o: Language, c: dict[str, Any]) -> dict[str, Any]:
-    """What is bucketed and what becomes dense."""
+    """Terms that are bucketed, and terms that become dense."""
     columns = names(
         """
         age income price quality bid floor scroll dwell_ms depth seen_today clicked_today advertiser_budget

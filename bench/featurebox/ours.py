@@ -60,7 +60,7 @@ def resident_mib() -> float:
 
 
 def measure(folder: str) -> dict[str, float]:
-    """Seconds and memory of one pass, after a warm-up on the first rows."""
+    """Seconds and memory of a pass, after a warm-up on the first rows."""
     pipeline = display_ads()
     extract = Extractor(pipeline.plan)
     for batch in examples(pipeline, folder, 2 * BATCH):
@@ -68,7 +68,7 @@ def measure(folder: str) -> dict[str, float]:
     start, cpu = time.perf_counter(), time.process_time()
     rows, keys, input_bytes = 0, 0, 0
     resident = []
-    # As in trainer.stream.feed: a batch is extracted while the next one is read and looked up.
+    # As in trainer.stream.feed: a batch is extracted while the next batch is read and looked up.
     with ThreadPoolExecutor(1) as worker:
         flight: Future[Features] | None = None
         for batch in examples(pipeline, folder):

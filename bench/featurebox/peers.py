@@ -16,7 +16,7 @@ PACKAGES = Path(__file__).with_name("peers.txt")
 
 
 def run(peer: str, *arguments: str, cores: int) -> dict[str, Any]:
-    """What module `peer` of this package prints as its last line, JSON."""
+    """Last line that module `peer` of this package prints, parsed as JSON."""
     if peer == "spark_peer" and shutil.which("java") is None:
         raise ConfigError("PySpark needs Java; install openjdk-17-jre-headless")
     done = subprocess.run(

@@ -1,6 +1,6 @@
 """The benchmark's view and its 200 features as a pipeline that `livectr train` runs.
 
-Logistic regression: the lightest model there is, so that what is compared is the way to the model.
+The model is logistic regression, the lightest, so that the comparison is about the way to the model.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """The benchmark's features in Polars: lazy, streaming engine, no Python function per row.
 
-Texts stay strings; crosses and n-grams are 64-bit hashes that wrap around. What an experienced user knows:
+Texts stay strings; crosses and n-grams are 64-bit hashes that wrap around. As an experienced user writes it:
 arithmetic of lists runs over all items at once, so a cross of a list with a scalar is a multiplication and an
 addition of lists; `list.eval` hashes items; a product of two lists is gathered by indices, without `explode`.
 
@@ -101,7 +101,7 @@ class Polars(Staged):
         return Term(expr.cast(pl.Float32), "float32", x.depth)
 
     def key(self, x: Term) -> Term:
-        """Of a scalar or a list: unsigned 64-bit integers, once per term."""
+        """Unsigned 64-bit integers of a scalar or a list, computed once per term."""
         if id(x) not in self._keys:
             kind = {True: "list<int64>", False: "int64"}[is_list(x.kind)]
             if x.kind == "list<string>":
@@ -168,9 +168,9 @@ def extracted(log: pl.LazyFrame, *also: str) -> pl.LazyFrame:
 
 
 def drop(frame: pl.LazyFrame) -> int:
-    """Run on the streaming engine; batches are taken as they come and dropped. Returns the rows.
+    """Run on the streaming engine and drop the batches. Returns the number of rows.
 
-    Of the sinks (`sink_batches`, `sink_ipc` into memory, `collect`) this one costs the least.
+    This is the cheapest of the sinks (`sink_batches`, `sink_ipc` into memory, `collect`).
     """
     return sum(batch.height for batch in frame.collect_batches(engine="streaming", maintain_order=False))
 

@@ -1,6 +1,6 @@
 """The benchmark's features in PySpark's DataFrame functions: extraction alone, and a staged pipeline.
 
-What an experienced user knows: broadcast joins, few partitions, code generation for wide rows, higher-order
+As an experienced user writes it: broadcast joins, few partitions, code generation for wide rows, higher-order
 functions in place of explode, a key is `xxhash64` of the values.
 
     python -m bench.featurebox.spark_peer FOLDER [--rows N] (--values OUT | --stages OUT)
@@ -23,7 +23,7 @@ from bench.featurebox.schema import LABEL, LOG, LOG_COLUMNS, TABLES
 from bench.featurebox.staged import Staged, Term, is_list, kind_of
 
 WARM_UP_ROWS = 100_000
-"""So many that the JVM has compiled what is hot."""
+"""Enough rounds for the JVM to compile hot code."""
 SETTINGS = {
     "spark.driver.memory": "6g",
     "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods",
@@ -127,7 +127,7 @@ class Spark(Staged):
         return Term(expr.cast("float"), "float32", x.depth)
 
     def key(self, x: Term) -> Term:
-        """Of a scalar or a list: 64-bit integers; hashes of texts once per term."""
+        """64-bit integers of a scalar or a list; texts are hashed once per term."""
         if id(x) not in self._keys:
             self._keys[id(x)] = self._key(x)
             self._keep.append(x)

@@ -1,7 +1,7 @@
-"""What the peers' data frames have in common: terms that are computed once, in stages.
+"""Common part of the peers' data frames: terms that are computed once, in stages.
 
-A data frame finds sub-expressions that columns share only at times, so whatever several features use becomes
-a column of its own; stage d needs columns of the stages before it.
+Data frames do not always find common sub-expressions, so a term of several features becomes a column of its
+own; stage d needs columns of the stages before it.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 workload, store   examples and image features, made up
 baselines         store-in-worker and store-in-server (DICM §7.3), on our own step
 table_2           bytes stored and sent by them and by ours, as the paper's Table 2
-step_time         a training step with images beside one without
-scaling           the cost of a sample on 1, 2 and 4 ranks, and Table 1's model
-request           a rank request with images beside one without
+step_time         a training step with images, and without
+scaling           cost of a sample on 1, 2 and 4 ranks, and Table 1's model
+request           a rank request with images, and without
 sweep             vectors of all images, against the limit by FLOPs and by memory
 """
 

@@ -1,11 +1,11 @@
-"""The two ways to train with images that DICM §7.3 compares AMS with: the features come to the sub-model.
+"""Baselines of AMS in DICM §7.3: the features come to the sub-model.
 
 store-in-worker    a worker's training data carry the features of every image that its samples refer to
 store-in-server    features are fetched from their owners, each once a worker and batch, by id
 
-Both run the sub-model on the workers and are in all else our own step, whose `ams` they take the place of:
-`des.ams = StoreInServer.of(des.ams, …)`. They train the same model. Features travel, and are stored with the
-samples, in `dtype`; what is embedded is the same numbers.
+Both run the sub-model on the workers; otherwise they are our own step, with another `ams`:
+`des.ams = StoreInServer.of(des.ams, …)`. They train the same model. Features are sent, and stored with the
+samples, in `dtype`; the embedded numbers are the same.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OnWorkers(Ams):
         return ContentRequest(lists_of(parts, index), (), [], rows, known)
 
     def rows(self, one: Content, ids: I64, index: I64) -> NDArray[Any]:
-        """Features [U, width] of the own unique ids; index i64[nnz]: the one that each reference means."""
+        """Features [U, width] of the own unique ids; index i64[nnz]: row of each reference."""
         raise NotImplementedError
 
     def _own_vectors(self, content: Content, asked: ContentRequest) -> Tensor:
@@ -86,12 +86,12 @@ class StoreInWorker(OnWorkers):
     """Reads each batch's features from the file that `feed` names, in the order of the batches."""
 
     def feed(self, file: Path) -> None:
-        """The features of the batch that is learned after those fed before."""
+        """Feed the features of the next batch."""
         self.files.append(file)
 
     @property
     def files(self) -> deque[Path]:
-        """Of the batches to come."""
+        """Features of the batches to come."""
         if not hasattr(self, "_files"):
             self._files: deque[Path] = deque()
         return self._files

@@ -1,4 +1,4 @@
-"""What `livectr bench images` tells, part by part."""
+"""Rows of `livectr bench images`, part by part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured beside what it does: matrix products, and bytes of memory."""
+"""Limits of this machine, measured in the same run: matrix products, and memory bandwidth."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ROWS = 4096
 
 
 def best_of(work: Callable[[], object], rounds: int) -> float:
-    """Median seconds of a call, after one that does not count."""
+    """Median seconds of a call, after a warm-up call."""
     work()
     return statistics.median(_timed(work) for _ in range(rounds))
 
 
 def product_flops(sizes: Sequence[int], rounds: int) -> float:
-    """FLOP/s of a chain of float32 products f32[ROWS, a] × f32[a, b] of layers of such sizes: no reading, no
-    activations, everything allocated before."""
+    """FLOP/s of a chain of float32 products f32[ROWS, a] × f32[a, b] with the sizes of layers: no reading, no
+    activations, memory allocated before."""
     pairs = list(pairwise(sizes))
     x = [torch.rand(ROWS, a) for a, _ in pairs]
     w = [torch.rand(a, b) for a, b in pairs]
@@ -35,7 +35,7 @@ def product_flops(sizes: Sequence[int], rounds: int) -> float:
 
 
 def flops(sizes: Sequence[int]) -> int:
-    """Of one row forward: a multiplication and an addition for each weight."""
+    """FLOPs of a row forward: a multiplication and an addition for each weight."""
     return sum(2 * a * b for a, b in pairwise(sizes))
 
 

@@ -11,7 +11,7 @@ from livectr.models.dicm import Basic
 from livectr.models.embedding import EmbeddingModel
 
 DIM, HIDDEN, SUB_MODEL = 12, (200, 80), (256, 64)
-"""Of ID and image vectors, of the network, and of the sub-model: DICM §5.1, and DIN's network."""
+"""Sizes of ID and image vectors, network and sub-model: DICM §5.1, and DIN's network."""
 
 
 def display_ads(log: Ads, *, images: bool, width: int = 4096, basic: Basic = "mlp") -> Pipeline:

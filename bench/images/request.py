@@ -1,7 +1,7 @@
-"""A rank request with images beside one without: 400 candidates of a user with 32 clicked images.
+"""Rank request with images, and without: 400 candidates of a user with 32 clicked images.
 
-Two servers of the same code, each with its own Redis and its own model of random rows; a request goes to one
-and then to the other (A B A B). Every image has a published vector.
+Two servers of the same code, each with its own Redis and its own model of random rows; requests alternate
+(A B A B). Every image has a published vector.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
-"""The cost of a sample with images on 1, 2 and 4 ranks; by a model, the paper's 5 to 40 GPUs (DICM Table 1).
+"""Cost of a sample with images on 1, 2 and 4 ranks; by a model, the paper's 5 to 40 GPUs (DICM Table 1).
 
-Measured on a share of the machine's cores a rank (1 thread each), so that with more ranks than cores the wall
-clock tells nothing: what is compared is the processor time of all ranks for a sample. Waiting ranks sleep.
+Ranks have 1 thread each. With more ranks than cores the wall clock says nothing, so the processor time of
+all ranks for a sample is compared. Waiting ranks sleep.
 
     batch of N ranks     b examples a rank, as the paper's 3,000 (§7.3)
     seconds of a batch   t(N) = c + 8 · sent(N) / bandwidth
     of a training        samples / (N b) · t(N): linear when sent(N) does not grow
 
-c: computing of one rank, as measured. sent(N): bytes that a rank sends for a batch. Of a collective that
-swaps what belongs to others, it is (N − 1)/N of a constant; of a ring all-reduce of P bytes, 2 (N − 1)/N P;
-so both have a bound, and the constants are those measured on two ranks. What ranks tell all others (labels,
-scores, sizes) grows with N.
+c: computing time of a rank, as measured. sent(N): bytes that a rank sends for a batch: (N − 1)/N of a
+constant in an all-to-all, 2 (N − 1)/N P in a ring all-reduce of P bytes. Both have a bound; the constants are
+measured on two ranks. All-gathers (labels, scores, sizes) grow with N.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from livectr.trainer.comm.collectives import Collectives, connect
 
 WORLDS = (1, 2, 4)
 EVERYWHERE = ("labels", "scores", "sizes", "content sizes", "check")
-"""Collectives in which a rank tells all others the same."""
+"""Collectives in which a rank sends the same bytes to all others."""
 TABLE_1 = {5: 62.9, 10: 32.0, 20: 17.4, 40: 10.2}
 """DICM Table 1: GPUs → hours."""
 BANDWIDTH = 10e9
@@ -60,8 +59,8 @@ QUICK = Size(
 
 @dataclass(frozen=True)
 class Found:
-    """Of a number of ranks: processor seconds of all ranks for a batch, seconds of one, and bytes that a rank
-    sends for it, by collective."""
+    """Measures on a number of ranks: processor seconds of all ranks for a batch, seconds of a batch, and
+    bytes that a rank sends for it, by collective."""
 
     world: int
     cpu: float
@@ -100,7 +99,7 @@ def measured_rows(size: Size, found: list[Found]) -> list[dict[str, object]]:
 
 
 def model_rows(size: Size, found: list[Found]) -> list[dict[str, object]]:
-    """Hours of 5, 10, 20 and 40 ranks, as multiples of those of 5, beside the paper's."""
+    """Hours of 5, 10, 20 and 40 ranks relative to 5 ranks, beside the paper's."""
     alone, two = found[0], found[1]
     base, papers = training(alone, two, 5), TABLE_1[5]
     workload = f"model: {size.log.batch:,} examples a rank, {alone.cpu * 1e3:.0f} ms of computing, 10 Gbit/s"
@@ -126,7 +125,7 @@ def step_seconds(alone: Found, two: Found, ranks: int) -> float:
 
 
 def sent_by(two: Found, ranks: int) -> float:
-    """Bytes that one of `ranks` ranks sends for a batch, from what it sends as one of two."""
+    """Bytes that a rank of `ranks` sends for a batch, from the bytes of a rank of two."""
     told = sum(sent for name, sent in two.sent.items() if name in EVERYWHERE)
     swapped = sum(two.sent.values()) - told
     return told * (ranks - 1) + 2 * swapped * (ranks - 1) / ranks

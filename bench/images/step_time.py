@@ -1,8 +1,8 @@
-"""A training step with images beside one without, in turns (A B A B), and where the difference goes.
+"""Training step with images, and without, in turns (A B A B), and the parts of the difference.
 
 ID fields of P's sizes and 13 numbers (`bench.peers.workloads`), K = 12, MLP 200-80; ID fields of the ad's
 image and of the clicked ones are in both. A user has 7.5 examples in a batch, as in one of DICM's (§7.2,
-§7.3). What is told of the parts is measured one by one on the same batches; the rest of the difference is the
+§7.3). The parts are measured separately on the same batches; the rest of the difference is the
 aggregator, with the first layer's part for images.
 """
 
@@ -43,7 +43,7 @@ BASICS: dict[str, tuple[Basic, Precision]] = {
 }
 """Basic nets (DICM §7.4), and precision of products."""
 MEASURED = "Embedding&MLP, fp32"
-"""The one whose parts are told."""
+"""Model whose parts are measured."""
 GOAL = 1 / 1.5
 LOG = Ads(
     batch=4096,
@@ -62,7 +62,7 @@ LOG = Ads(
 
 @dataclass(frozen=True)
 class Size:
-    """What is measured."""
+    """Measures of a step."""
 
     log: Ads = LOG
     width: int = 4096
@@ -100,7 +100,7 @@ def rows(quick: bool) -> list[dict[str, object]]:
 
 
 def rows_of(size: Size, world: int, found: Found) -> list[dict[str, object]]:
-    """Of one number of ranks."""
+    """Rows of a number of ranks."""
     log = size.log
     workload = (
         f"batch {log.batch:,}, {len(log.fields)} + {log.dense} features, {log.behaviors:g} behaviors a "

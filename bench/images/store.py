@@ -1,5 +1,4 @@
-"""A content store of made-up features: rectified normal numbers, as FC6's are, put together from a few halves
-so that it costs what its bytes cost."""
+"""Content store of random features: rectified normal numbers, like FC6, made of a few halves to save time."""
 
 from __future__ import annotations
 

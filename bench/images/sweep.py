@@ -1,8 +1,8 @@
-"""Vectors of every image, as the trainer makes them for a version, beside what the machine can do at most.
+"""Precompute of the vectors of all images for a version, beside the limit of the machine.
 
-The limit is whatever takes longer: the sub-model's FLOPs at the rate of its bare matrix products, or the
-features' bytes at the rate at which memory is read. Both are measured in the same run, in float32, with as
-many threads. The features are read from their files, which the system has in its cache.
+The limit is the slower of two: the sub-model's FLOPs at the rate of its bare matrix products, or the
+features' bytes at the rate at which memory is read. Both are measured in the same run, in float32, with
+equal threads. The features are read from files in the page cache.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ QUICK = Size(images=2000, width=256, rounds=1, megabytes=16)
 
 
 def rows(quick: bool) -> list[dict[str, object]]:
-    """Images a second, the limits, and what a million takes at that rate."""
+    """Images a second, the limits, and the time of a million images at that rate."""
     size = QUICK if quick else Size()
     config = EmbeddingModel(size.width)
     layers = (size.width, *config.hidden, config.out)

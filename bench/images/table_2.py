@@ -1,4 +1,4 @@
-"""DICM's Table 2: what each way to train with images stores and sends for a batch, all ranks together.
+"""DICM's Table 2: bytes stored and sent for a batch, all ranks together, for each way to train with images.
 
     worker storage   training data of a batch, as files
     server storage   features, as files, shared by all batches of a training
@@ -8,8 +8,8 @@ A training is as much shorter than the paper's as it has fewer images: a batch h
 image is referred to as often, as there; the batch is a tenth of the paper's. Every step's loss, and the
 sub-model at the end, must be the same three times.
 
-As in the paper, communication is between workers and servers. What keeps the replicas of networks in step is
-told beside it: it is the same for all three, and does not grow with the batch.
+As in the paper, communication is between workers and servers. The all-reduce of the replicas of networks has
+its own row: it is the same for all three ways, and does not grow with the batch.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PAPER = Ads(
     ads=20_000,
 )
 BATCHES = 650
-"""Of the whole training: 0.12 billion images and 65,000 batches in the paper (§7.3)."""
+"""Sizes of the whole training: 0.12 billion images and 65,000 batches in the paper (§7.3)."""
 OUT, WIDTH, HIDDEN = 12, 4096, (256, 64)
 SAME = 2e-4
 """Losses and weights differ by this much at most, relatively: sums over ranks are taken in another order."""
@@ -92,7 +92,7 @@ QUICK = Size(
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one way to train, bytes of a batch: sent for IDs, for images, for replicas, summed over ranks."""
+    """Bytes of a batch, summed over ranks: sent for IDs, for images, for replicas."""
 
     ids: float
     images: float
@@ -109,7 +109,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Found:
-    """What a run tells. costs: by way and type of features. stored: bytes of a batch's training data without
+    """Result of a run. costs: by way and type of features. stored: bytes of a batch's training data without
     features, an image in a worker's data by type, and an image in the store; unique: images of a batch."""
 
     costs: dict[str, Cost]

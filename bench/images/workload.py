@@ -1,8 +1,8 @@
-"""The examples of `livectr bench images`: users with histories of items, every item with its image.
+"""Examples of `livectr bench images`: users with histories of items, every item with its image.
 
-Sizes are those of DICM §7.3, scaled down: 27 kinds of ID features, 32.6 behaviors a user, and users in
+Sizes follow DICM §7.3, scaled down: 27 kinds of ID features, 32.6 behaviors a user, and users in
 groups, so that a batch of 60,000 has about 320,000 behavior and ad images and 1.4 M other IDs. Ids follow
-Zipf's law. The number of an item is that of its image; which items are advertised is drawn once.
+Zipf's law. An item and its image have the same number; the advertised items are drawn once.
 """
 
 from __future__ import annotations
@@ -34,12 +34,19 @@ class Batch:
 
 @dataclass(frozen=True)
 class Ads:
-    """A log of display ads.
+    """Log of display ads.
 
-    batch: examples of all ranks. per_user: examples of one user, who has `behaviors` clicked items on
-    average. user: kinds of what is known of a user, own: of an impression and its ad, each a field with so
-    many ids. clicked: kinds of each behavior beside its image. dense: numbers of an impression. images:
-    items, and their images; ads: how many of them are advertised. exponent: of Zipf's law, of everything.
+    Args:
+        batch: examples of all ranks.
+        per_user: examples of a user in a batch.
+        behaviors: clicked items of a user, on average.
+        user: numbers of ids of the fields of a user.
+        own: numbers of ids of the fields of an impression and its ad.
+        clicked: numbers of ids of the fields of a behavior, beside its image.
+        dense: dense features of an impression.
+        images: number of items, and of their images.
+        ads: number of advertised items.
+        exponent: of Zipf's law, for all ids.
     """
 
     batch: int
@@ -76,7 +83,7 @@ class Ads:
 
     @property
     def common(self) -> Common:
-        """What the examples of a user share."""
+        """Common fields of the examples of a user."""
         return Common(tuple(range(len(self.user) + len(self.clicked) + 1)))
 
     def batches(self, rank: int, world: int, count: int) -> list[Batch]:

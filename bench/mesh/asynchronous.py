@@ -1,8 +1,8 @@
 """The mesh out of step: a rank waits for its own pulls, never for another's batch (DES §3.2.3, T_async,mesh).
 
-Rows come from the servers as they are when asked, and gradients change them whenever they arrive: those of
-the other ranks' batches that are on their way have not been seen. A rank has at most one batch of own
-gradients on its way. Rank 0 serves the network's parameters.
+Servers return rows in their current state, and apply gradients when they arrive: gradients of other ranks
+that are in flight are not in the rows. A rank has at most one batch of gradients in flight. Rank 0 serves the
+network's parameters.
 """
 
 from __future__ import annotations

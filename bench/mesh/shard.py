@@ -64,7 +64,7 @@ class Network:
             p.copy_(part.view_as(p))
 
     def gradient(self) -> Tensor:
-        """What backward left, summed over samples; cleared."""
+        """Gradients of backward, summed over samples; clears them."""
         flat = torch.cat(
             [torch.zeros(p.numel()) if p.grad is None else p.grad.ravel() for p in self.parameters]
         )

@@ -13,7 +13,7 @@ from livectr.models.base import ModelConfig
 
 
 class Synchronous:
-    """One rank; without a process group it is alone. What it learns is what one process learns."""
+    """Rank of a synchronous mesh; alone without a process group. It learns the same as a single process."""
 
     def __init__(self, config: ModelConfig, fields: list[str], dense: list[str], *, seed: int) -> None:
         together = dist.is_initialized()
@@ -41,7 +41,7 @@ class Synchronous:
         return logits
 
     def _pull(self, request: Request) -> tuple[list[I64], F32]:
-        """(keys that each rank asks of this one, the rows that this one asked for)."""
+        """(keys that other ranks request from this rank, rows that this rank requested)."""
         sizes = torch.from_numpy(np.diff(request.bounds))
         ones = [1] * self.world
         coming = self._all_to_all(sizes, ones, ones).tolist()

@@ -18,8 +18,8 @@ from livectr.models.base import CTRModel
 
 @dataclass(frozen=True)
 class Request:
-    """What a batch needs: keys i64[U], each once, those of rank r at keys[bounds[r] : bounds[r + 1]]; index
-    i64[nnz]: which of them each of the batch's keys is."""
+    """Request of a batch: unique keys i64[U], of rank r at keys[bounds[r] : bounds[r + 1]]; index i64[nnz]:
+    position of each of the batch's keys among them."""
 
     keys: I64
     bounds: I64
@@ -40,7 +40,7 @@ class Request:
         return Request(keys[order], bounds, index)
 
     def of_rank(self, rank: int) -> slice:
-        """Where a rank's keys are."""
+        """Slice of a rank's keys."""
         return slice(int(self.bounds[rank]), int(self.bounds[rank + 1]))
 
 

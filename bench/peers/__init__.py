@@ -1,9 +1,9 @@
-"""Training beside the open systems that one would take instead, in the peers' environment (packages.txt).
+"""Training beside other open systems, in the peers' environment (packages.txt).
 
 workloads    P and W, and their batches
 tables       FBGEMM's and TorchRec's embeddings, and DeepFM on top of them
 ours         our side
-contest      one rank of a contest, in turns
+contest      rank of a contest, in turns
 compare      the rows of `livectr bench peers`
 """
 

@@ -17,7 +17,7 @@ from bench.rows import products, row
 
 PACKAGES = Path(__file__).with_name("packages.txt")
 TORCH = "2.13.0"
-"""What fbgemm-gpu-cpu in packages.txt is built for."""
+"""Release of torch that fbgemm-gpu-cpu in packages.txt is built for."""
 TABLE_WISE = "TorchRec DMP table-wise"
 MCH_INTERVAL = 10
 MCH = f"TorchRec MCH, new ids every {MCH_INTERVAL} batches"

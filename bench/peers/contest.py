@@ -1,6 +1,6 @@
-"""One rank of a contest of DeepFM trainers: `OUT WORKLOAD [--quick]`, in the peers' environment.
+"""Rank of a contest of DeepFM trainers: `OUT WORKLOAD [--quick]`, in the peers' environment.
 
-Both sides run in one process, on one torch with as many threads, and train on the same batches.
+Both sides run in one process, on one torch with equal threads, and train on the same batches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Contestant = Callable[[Batch], object]
 
 
 def contestants(work: Workload, world: int) -> dict[str, Contestant]:
-    """By name; the peers that make sense on so many ranks."""
+    """Contestants by name, without peers that make no sense on this number of ranks."""
     found: dict[str, Contestant] = {}
     for name, how in OURS.items():
         found[name] = trainer(work, how.collectives(dist.get_rank(), world), how)

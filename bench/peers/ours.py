@@ -16,7 +16,7 @@ from livectr.trainer.step_settings import StepSettings, Wire
 
 @dataclass(frozen=True)
 class Ours:
-    """How ours runs: floats on the wire, and the step's settings."""
+    """Settings of our side: floats on the wire, and settings of the step."""
 
     wire: Wire = "fp32"
     settings: StepSettings = StepSettings()

@@ -1,8 +1,8 @@
-"""Finding and inserting keys beside FBGEMM's PrunedMap, in turns in one process: runs in the peers' python.
+"""Look-ups and inserts beside FBGEMM's PrunedMap, in turns in one process: runs in the peers' python.
 
 PrunedMapCPU maps ids of 32 bits to row numbers and keeps no rows; ours takes keys of 64 bits, and "insert"
-makes the rows' initial values and optimiser state besides. Both insert the same ids into an empty map, in one
-call, and find every one again in another order. Each takes what threads it takes.
+also makes the rows' initial values and optimiser state. Both insert the same ids into an empty map in one
+call, and find all of them in another order, each with its default threads.
 """
 
 from __future__ import annotations

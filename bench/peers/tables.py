@@ -116,7 +116,7 @@ def _fused() -> dict[str, object]:
 
 def _parallel(work: Workload, module: nn.Module, sharder: object, sharding: Sharding) -> nn.Module:
     """Fields in turn to the ranks, as ours does (DES §5), or every table's rows over all ranks."""
-    world, kernel = dist.get_world_size(), "fused"  # what one gets unasked on a CPU has dense gradients
+    world, kernel = dist.get_world_size(), "fused"  # the default on a CPU has dense gradients
     place = {
         f"t{f}": table_wise(rank=f % world, compute_kernel=kernel)
         if sharding == "table-wise"
@@ -144,11 +144,11 @@ def _embed(work: Workload, module: nn.Module) -> Embed:
 
 
 class PeerStep:
-    """Trains DeepFM on a peer's embeddings; `step` takes a batch of `Workload.batches`.
+    """Trainer of DeepFM on a peer's embeddings; `step` takes a batch of `Workload.batches`.
 
-    first_order: whether an id has a first-order weight, as in ours. TorchRec's own DeepFM has none; with one
-    a row is 4 wider (the width must be a multiple of 4), so that speeds are compared without: the peer has
-    less to compute and to send.
+    first_order: ids have first-order weights, like ours. TorchRec's own DeepFM has none. With them a row is 4
+    wider (the width must be a multiple of 4), so speeds are compared without: the peer has less to compute
+    and to send.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""`livectr compare A.json B.json`: what a change is worth, from two reports of `livectr train --report`.
+"""Comparison of two runs, from their reports or their prediction logs.
 
-With the two runs' prediction logs, examples of both are compared one by one, and differences get a standard
-error: of AUC and log loss over examples, of GAUC over users.
+Prediction logs are compared example by example, which gives differences a standard error: of AUC and log loss
+over examples, of GAUC over users.
 """
 
 from __future__ import annotations
@@ -37,8 +37,15 @@ Z95 = 1.959964  # half the width of a 95 % interval, in standard errors
 
 @dataclass(frozen=True)
 class Row:
-    """One measure of both runs. of: "all" examples or the "last" 20 %. standard_error and p_value are of the
-    difference, b − a; None where they are not known.
+    """Measure of both runs.
+
+    Args:
+        model: role of the model.
+        of: "all" examples or the "last" 20 %.
+        measure: name in MEASURES.
+        a, b: values of the runs.
+        difference: b − a.
+        standard_error, p_value: of the difference; None where they are not known.
     """
 
     model: str
@@ -58,7 +65,16 @@ class Row:
 
 
 def compare(files: Sequence[Path], predictions: Sequence[Path] | None, *, as_json: bool) -> int:
-    """Print the comparison of two reports. Raises ConfigError for what is no report or does not fit."""
+    """Print the comparison of two runs.
+
+    Args:
+        files: reports of both runs.
+        predictions: prediction logs of both runs; None: compare the reports.
+        as_json: print JSON in place of a table.
+
+    Raises:
+        ConfigError: a file is no report, or the logs share no example.
+    """
     a, b = (_report(file) for file in files)
     if predictions is None:
         rows, said = list(_of_reports(a, b)), []
@@ -109,9 +125,9 @@ def _model(report: dict[str, Any], role: str) -> dict[str, Any]:
 
 
 def _matched(files: Sequence[Path]) -> tuple[NDArray[np.void], NDArray[np.void], list[str]]:
-    """The examples that both logs hold, in the order of the first, and what has to be said about the others.
+    """Inner join of two logs by instance id and label, in the order of the first log, with remarks.
 
-    An example is an instance id and a label: a late click's correction is an example of its own.
+    A late click's correction has another label, so it is an example of its own.
     """
     logs = [read_predictions(file) for file in files]
     places: list[list[NDArray[np.int64]]] = [[], []]
@@ -141,7 +157,7 @@ def _of_predictions(a: NDArray[np.void], b: NDArray[np.void]) -> Iterator[Row]:
         for of, part in (("all", slice(None)), ("last", slice(start, None))):
             label = a["label"][part].astype(np.float32)
             x, y = a[model][part], b[model][part]
-            # Cold: before the first run, so that both are asked about the same examples.
+            # Cold by the first run's counts, so that both runs are measured on the same examples.
             cold = is_cold(a["seen"][part])
             found = [quality(run["user"][part], run[model][part], label, cold) for run in (a, b)]
             errors = differences(a["user"][part], x, y, label, cold)
@@ -158,8 +174,14 @@ def differences(
     label: NDArray[np.float32],
     cold: NDArray[np.bool_],
 ) -> dict[str, Difference]:
-    """Measure of MEASURES → what the logits b [n] have more of it than a [n], of the same examples; those
-    measures that have an error."""
+    """Difference b − a of each measure that has a standard error.
+
+    Args:
+        user: [n].
+        a, b: logits of both models [n] for the same examples.
+        label: 0 or 1 [n].
+        cold: mask of cold examples [n].
+    """
     return {
         "auc": paired_auc(a, b, label > 0.5),
         "gauc": paired_gauc(user, a, b, label),
@@ -177,7 +199,7 @@ def _row(model: str, of: str, measure: str, found: list[Quality], error: Differe
 
 
 def _paired_logloss(a: NDArray[np.float32], b: NDArray[np.float32], label: NDArray[np.float32]) -> Difference:
-    """Mean log losses of the logits a, b [n], and the standard error of the mean of their differences."""
+    """Mean log losses of logits a, b [n], with the standard error of the mean difference."""
     losses = [np.logaddexp(0.0, z.astype(np.float64)) - label * z.astype(np.float64) for z in (a, b)]
     error = np.std(losses[1] - losses[0], ddof=1) / np.sqrt(len(label)) if len(label) > 1 else np.nan
     return Difference(float(losses[0].mean()), float(losses[1].mean()), float(error))

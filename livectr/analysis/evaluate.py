@@ -1,7 +1,7 @@
-"""`livectr evaluate PREDICTIONS…`: how good the models of a run were, from its log of predictions.
+"""Quality of the models of a run, from its log of predictions (test-then-train).
 
-Every example was scored before it was learned. The measures are those of `trainer.quality.metrics`, over the
-whole log, its last 20 % and periods of event time; plots are those of the paper of DICM (Fig. 5, 6).
+The measures of `trainer.quality.metrics` are taken over the whole log, its last 20 % and periods of event
+time. The plots follow DICM (Fig. 5, 6).
 """
 
 from __future__ import annotations
@@ -35,9 +35,16 @@ POINTS = 100
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """files: prediction logs. period_s: of event time, a row each; None: at most MOST_PERIODS round ones.
-    window_s: of the curve; None: WINDOW of the log's event time. plot, bars: pictures of `measure` (a name of
-    MEASURES) over event time, and over the whole log.
+    """Options of an evaluation.
+
+    Args:
+        files: prediction logs.
+        as_json: print JSON in place of tables.
+        plot: file of a plot of `measure` over event time.
+        bars: file of a bar chart of `measure` over the whole log.
+        measure: name in MEASURES.
+        period_s: event time of a row; None: a round time that gives at most MOST_PERIODS rows.
+        window_s: event time of a point of the plot; None: the share WINDOW of the log.
     """
 
     files: Sequence[Path]
@@ -51,8 +58,10 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class Lift:
-    """By how much `model` exceeds the model `over` in a measure of MEASURES, over "all" or the "last" 20 % of
-    the same examples; None: too few users or examples."""
+    """Paired difference `model` − `over` of a measure, over "all" or the "last" 20 % of the examples.
+
+    Difference and error are None for too few users or examples.
+    """
 
     log: str
     model: str
@@ -65,8 +74,7 @@ class Lift:
 
 @dataclass(frozen=True)
 class Row:
-    """Quality of one model over a part of one log. of: "all", "last" (20 %), or "period", which begins at
-    `start_ms`."""
+    """Quality of a model over a part of a log: "all", the "last" 20 %, or a "period" from `start_ms`."""
 
     log: str
     model: str
@@ -81,7 +89,7 @@ class Row:
 
 
 def evaluate(options: EvaluateOptions) -> int:
-    """Print the measures, and draw what is asked for. Raises ConfigError for a file that is no log."""
+    """Print the measures and draw the plots. Raises ConfigError for a file that is no prediction log."""
     for path in (options.plot, options.bars):
         if path is not None:
             check_plot(path)
@@ -103,7 +111,7 @@ def evaluate(options: EvaluateOptions) -> int:
 
 
 def rows_of(name: str, held: Records, *, period_s: float | None = None) -> Iterator[Row]:
-    """The rows of one log that is not empty: model by model."""
+    """Rows of a log that is not empty, model by model."""
     time_ms = held["time_ms"]
     end = slice(int(len(held) * (1 - LAST)), None)
     width = round(1000 * (_round_period_s(time_ms) if period_s is None else period_s))
@@ -118,7 +126,7 @@ def rows_of(name: str, held: Records, *, period_s: float | None = None) -> Itera
 
 
 def lifts_of(name: str, held: Records) -> Iterator[Lift]:
-    """What the ranking model is better in than each shadow of a log."""
+    """Lifts of the ranking model over each shadow of a log."""
     roles = roles_of(held)
     end = slice(int(len(held) * (1 - LAST)), None)
     for shadow in (role for role in roles if role not in ("rank", "prerank") and "rank" in roles):
@@ -134,8 +142,12 @@ def lifts_of(name: str, held: Records) -> Iterator[Lift]:
 def sliding(
     held: Records, model: str, measure: str, *, window_ms: int, points: int = POINTS
 ) -> tuple[npt.NDArray[np.datetime64], npt.NDArray[np.float64]]:
-    """(times datetime64[ms][points], values f64[points]): a measure of MEASURES over the `window_ms` before
-    each time, the last of which is that of the newest example. NaN where the window has no value."""
+    """Measure over a sliding window of event time.
+
+    Returns:
+        Times datetime64[ms][points], the last of which is the newest example's, and values f64[points] over
+        the `window_ms` before each time; NaN where the window has no value.
+    """
     order = np.argsort(held["time_ms"], kind="stable")
     held = held[order]
     time_ms = held["time_ms"]
@@ -155,7 +167,7 @@ def _quality(held: Records, model: str) -> Quality:
 
 
 def _round_period_s(time_ms: npt.NDArray[np.int64]) -> float:
-    """The shortest round period of which MOST_PERIODS hold the log's event time."""
+    """Shortest round period that divides the log's event time into at most MOST_PERIODS."""
     first, last = int(time_ms.min()), int(time_ms.max())
     for period_s in PERIODS_S:
         if last // (1000 * period_s) - first // (1000 * period_s) < MOST_PERIODS:

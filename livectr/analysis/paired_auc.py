@@ -1,4 +1,4 @@
-"""Is one AUC really higher? Two models' scores of the same examples, compared after DeLong.
+"""DeLong's test: difference of two models' AUC on the same examples, with its standard error.
 
     AUC_r  = Σ_i V10_r(x_i) / m = Σ_j V01_r(y_j) / n       of model r, m positives x_i, n negatives y_j
     V10_r(x_i) = share of negatives that r scores below x_i (ties: half)
@@ -10,8 +10,8 @@ characteristic curves: a nonparametric approach", Biometrics 44 (1988). V10 and 
 O((m + n) log(m + n)): Sun and Xu, "Fast implementation of DeLong's algorithm for comparing the areas under
 correlated receiver operating characteristic curves", IEEE Signal Processing Letters 21 (2014), eqs. 8-11.
 
-The error is that of the examples, taken as independent: another log of that length would give another
-difference. What another seed of the training would do is not in it; train with two seeds to see that.
+The error is that of drawing the examples, which are taken as independent. It does not contain the spread over
+seeds of the training; train with two seeds to see that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Floats = NDArray[np.float32] | F64
 
 @dataclass(frozen=True)
 class Difference:
-    """`b` − `a` of a measure, with its standard error (0 where the two are the same everywhere)."""
+    """`b` − `a` of a measure, with its standard error (0 where both are equal everywhere)."""
 
     a: float
     b: float
@@ -42,14 +42,14 @@ class Difference:
 
     @property
     def p_value(self) -> float:
-        """Two-sided, of the normal approximation: how often as large a difference comes by chance."""
+        """Two-sided p-value by the normal approximation."""
         if self.standard_error == 0:
             return 1.0 if self.difference == 0 else 0.0
         return erfc(abs(self.difference) / self.standard_error / sqrt(2))
 
 
 def paired_auc(a: Floats, b: Floats, label: NDArray[np.bool_]) -> Difference:
-    """AUCs of the scores a, b [n] of the same examples with labels [n], and the error of their difference.
+    """AUCs of scores a, b [n] with labels [n], and the standard error of their difference.
 
     NaN with fewer than two examples of a class.
     """
@@ -62,9 +62,9 @@ def paired_auc(a: Floats, b: Floats, label: NDArray[np.bool_]) -> Difference:
 
 
 def paired_gauc(user: NDArray[np.int64], a: Floats, b: Floats, label: Floats) -> Difference:
-    """GAUCs of the scores a, b [n] of the same examples, and the error of their difference over users.
+    """GAUCs of scores a, b [n], and the standard error of their difference over users.
 
-    The error is NaN with fewer than two users of both classes, or where the few there are differ alike.
+    The error is NaN with fewer than two users of both classes, or when all of them have the same difference.
     """
     found = Difference(gauc(user, a, label)[0], gauc(user, b, label)[0], gauc_error(user, b, label, minus=a))
     if found.standard_error == 0 and found.difference != 0:
@@ -73,7 +73,7 @@ def paired_gauc(user: NDArray[np.int64], a: Floats, b: Floats, label: Floats) ->
 
 
 def _components(scores: Floats, label: NDArray[np.bool_]) -> tuple[F64, F64]:
-    """V10 [m] and V01 [n], each in the order of the examples."""
+    """V10 [m] and V01 [n], in the order of the examples."""
     together = _mid_ranks(scores)
     positives, negatives = label.sum(), (~label).sum()
     v10 = (together[label] - _mid_ranks(scores[label])) / negatives
@@ -82,7 +82,7 @@ def _components(scores: Floats, label: NDArray[np.bool_]) -> tuple[F64, F64]:
 
 
 def _mid_ranks(scores: Floats) -> F64:
-    """Ranks from 1; ties share the mean of theirs."""
+    """Mid-ranks from 1: ties share their mean rank."""
     _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     ranks: F64 = (last - (count - 1) / 2)[place]

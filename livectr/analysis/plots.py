@@ -1,8 +1,8 @@
 """Plots as PNG or SVG files: curves over time (DICM Fig. 6) and bars of an ablation (DICM Fig. 5).
 
-Drawn without a display or any state of the process, and without a user's matplotlib settings: the same
-numbers give the same file. The colours are those of Okabe & Ito (2008), which colour-blind people tell apart,
-each with a line style of its own; the ground is white, so that a dark page shows them too.
+Plots need no display and ignore a user's matplotlib settings: equal numbers give equal files. Colours are
+from Okabe & Ito (2008), which colour-blind people can tell apart, and each has its own line style. The ground
+is white, so that plots are readable on a dark page.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 SIZE_IN = (7.2, 4.0)
 CUT = 0.5
-"""Bars whose lowest mean is above this share of the highest leave out most of the ground below them."""
+"""The axis is cut when the lowest bar is above this share of the highest."""
 STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -48,7 +48,7 @@ STYLE: dict[Any, Any] = {
 
 
 def check_plot(path: Path) -> None:
-    """Raises ConfigError for a file name that no plot can have: before there is anything to draw."""
+    """Check the name of a file before there is anything to draw. Raises ConfigError."""
     if path.suffix.lower() not in KINDS:
         raise ConfigError(f"a plot cannot be written as {path.name}; name a file that ends in .png or .svg.")
 
@@ -60,8 +60,8 @@ def curve(
 
     Args:
         path: FILE.png or FILE.svg; its folder is made.
-        series: what the legend says → (x, y), both [n]; x are numbers or datetime64 (UTC), and NaN in y is a
-            gap in the line.
+        series: legend entry → (x, y), both [n]; x are numbers or datetime64 (UTC), and NaN in y is a gap in
+            the line.
 
     Raises:
         ConfigError: `path` is neither PNG nor SVG, or has no folder that can be made.
@@ -83,14 +83,14 @@ def bars(
     spreads: Sequence[float] | None,
     ylabel: str,
 ) -> None:
-    """A bar for each label, with its value above it.
+    """Bar chart with the value above each bar.
 
-    The axis is cut, and says so, where bars from 0 would hide how they differ.
+    The axis is cut, and says so, where bars from 0 would hide the differences.
 
     Args:
         path: FILE.png or FILE.svg; its folder is made.
-        spreads: half the length of the error bars, in units of the means; NaN: none is drawn for that bar;
-            None: there are none.
+        spreads: half the length of the error bars, in units of the means; NaN: no error bar; None: no error
+            bars at all.
 
     Raises:
         ConfigError: `path` is neither PNG nor SVG, or has no folder that can be made.
@@ -130,7 +130,7 @@ def bars(
 
 
 def _ends(height: npt.NDArray[np.float64], error: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Where the bars begin, and where the axis ends."""
+    """Lower end of the bars, and upper end of the axis."""
     known = np.isfinite(height)
     if not known.any():
         return 0.0, 0.0
@@ -145,7 +145,7 @@ def _ends(height: npt.NDArray[np.float64], error: npt.NDArray[np.float64]) -> tu
 
 @contextmanager
 def _axes(path: Path, title: str, ylabel: str) -> Iterator[Axes]:
-    """Axes to draw on, which are written to the file at the end."""
+    """Axes to draw on; the file is written when the context ends."""
     check_plot(path)
     import matplotlib
     from matplotlib.figure import Figure
@@ -159,7 +159,7 @@ def _axes(path: Path, title: str, ylabel: str) -> Iterator[Axes]:
         axes.set_ylabel(ylabel)
         yield axes
         kind = path.suffix.lower()[1:]
-        # Neither the day nor the program's version makes another file of the same numbers.
+        # Without date and version, equal numbers give equal files.
         unsaid: dict[str, Any] = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,7 @@ def setting(default: Any, help: str, *, commands: tuple[str, ...], **limits: Unp
     return dataclasses.field(default=default, metadata=metadata)
 
 
-TRAIN, SERVE, RANK, INSPECT = ("train",), ("rank", "prerank"), ("rank",), ("inspect",)
+TRAIN, SERVE, INSPECT = ("train",), ("rank", "prerank"), ("inspect",)
 EVERY = TRAIN + SERVE
 REDIS = ("redis://", "rediss://", "unix://")
 

@@ -1,4 +1,4 @@
-"""`livectr demo`: the whole path on one machine, for real, and an account of it.
+"""`livectr demo`: all processes on one machine, and a report that compares what was written and learned.
 
     simulator ─► log (files or Kafka) ─► trainer (N ranks) ─► Redis ─► rank, pre-rank ◄─ clients
 
@@ -6,10 +6,10 @@
     2  simulator, which writes the look-up tables and waits
     3  trainer, which publishes its initial model, and servers, side by side; clients once these are ready
     4  the traffic, for `seconds`
-    5  the simulator ends; the trainer learns what is left, commits, ends; the servers take the last version
-    6  clients and servers end; what was written is held against what was learned
+    5  the simulator ends; the trainer learns the rest, commits, ends; the servers load the last version
+    6  clients and servers end; the ledger is compared with the log of predictions
 
-Everything is a process of its own and is stopped by its pid, also when a part fails or Ctrl-C comes.
+Each part is a process of its own and is stopped by its pid, also after a failure or Ctrl-C.
 """
 
 import json
@@ -62,9 +62,15 @@ BAYES_EVERY_S = 2.0
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """seconds: of traffic. log: "file" or "kafka". ranks: that train. rate: impressions per second.
+    """Options of the demo.
 
-    keep: work in this folder and leave it; None: a temporary one. report: write the report here.
+    Args:
+        seconds: length of the traffic.
+        log: "file" or "kafka".
+        ranks: processes that train.
+        rate: impressions per second.
+        keep: folder to work in and to keep; None: a temporary folder.
+        report: file of the report.
     """
 
     seconds: float = 60.0

@@ -1,4 +1,4 @@
-"""What a person sees of a running demo: a table that changes in place; in a log, a line every few seconds."""
+"""Display of a running demo: a table that changes in place; in a log, a line every few seconds."""
 
 import time
 from collections.abc import Mapping
@@ -159,7 +159,7 @@ def _line(s: State) -> str:
 
 
 def _beside(value: float | None, shadow: str, other: float | None) -> str:
-    """A measure of the rank model, and of the one that it is compared with."""
+    """Measure of the rank model, and of the shadow that it is compared with."""
     if not shadow:
         return _number(value, 4)
     return f"{_number(value, 4)} ({shadow.replace('_', ' ')} {_number(other, 4)})"

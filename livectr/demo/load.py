@@ -1,9 +1,9 @@
-"""The demo's clients: visit after visit, pre-rank of the whole catalogue, then rank of what it chose.
+"""Clients of the demo: each visit pre-ranks the whole catalogue, then ranks the chosen ads.
 
     python -m livectr.demo.load --rank HOST:PORT --prerank HOST:PORT --per-second 20
 
-writes a JSON line of counts and latencies about every second, and a last one when SIGTERM tells it to stop.
-Every answer is checked: as many results as asked, in order, all numbers finite, versions never going back.
+writes a JSON line of counts and latencies about every second, and the last line at SIGTERM. Every reply is
+checked: the requested number of results, their order, finite numbers, versions that never go back.
 """
 
 import argparse
@@ -32,7 +32,7 @@ COLD_CANDIDATES = 20  # ads that nobody has heard of, in every rank request
 
 @dataclass
 class Role:
-    """What was asked of one server, and how it answered."""
+    """Requests to a server, and its replies."""
 
     requests: int = 0
     candidates: int = 0
@@ -56,7 +56,7 @@ class Role:
 
 
 class Clients:
-    """One client of each server. A request holds those of a visit's columns that the server asks for."""
+    """Client of each server. A request holds the columns of a visit that the server requires."""
 
     def __init__(self, rank: str, prerank: str, users: int, seed: int) -> None:
         self.roles = {"rank": Role(), "prerank": Role()}
@@ -69,7 +69,7 @@ class Clients:
         }
 
     def visit(self) -> None:
-        """One page view: choose among all ads, then order what was chosen."""
+        """Page view: pre-rank all ads, then rank the chosen ads."""
         pick = self._random
         page = pick.choice(PAGES)
         visit = {

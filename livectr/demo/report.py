@@ -1,9 +1,9 @@
-"""The demo's report: what the simulator wrote, the trainer learned, the servers served, the clients saw.
+"""Report of the demo: numbers of simulator, trainer, servers and clients.
 
 Quality at the top level is that of the last fifth of the examples, when the model has seen enough;
-`whole_run` and `last_window` name both. Cold: of ads that were learned fewer than 20 times. `shadows` has the
-quality of each model that is compared, by name. Bayes is the AUC of the true click probabilities, on the
-same examples and labels.
+`whole_run` and `last_window` have both. Cold: ads that were learned fewer than 20 times. `shadows` has the
+quality of each shadow model by name. Bayes is the AUC of the true click probabilities, on the same examples
+and labels.
 """
 
 import json
@@ -27,10 +27,10 @@ KEYS = (
 
 
 def account(ledger: Path, predictions: NDArray[np.void]) -> dict[str, Any]:
-    """Every unique impression against the prediction log, and the quality over the whole run and its end.
+    """Join of the ledger and the log of predictions, and the quality over the whole run and its end.
 
-    lost_events: impressions that were never trained; duplicated_events: trainings beyond the first of an
-    impression; unknown_events: trainings of what was never written; wrong_labels: labels that differ.
+    lost_events: impressions that were never trained; duplicated_events: further trainings of an impression;
+    unknown_events: trainings of impressions that were never written; wrong_labels: labels that differ.
     """
     truth = read_ledger(ledger)
     request = truth["request_id"].to_numpy()  # rising

@@ -1,4 +1,4 @@
-"""A plan's operators on a terminal: a line per node, a line per layer, what runs on the CPU and why."""
+"""Operators of a feature plan on a terminal: nodes, layers, and why nodes run on the CPU."""
 
 from rich.console import Console
 from rich.table import Table
@@ -14,7 +14,7 @@ COLUMNS = ("layer", "node", "type", "on", "memory", "gives")
 
 
 def show_operators(placement: DevicePlacement, console: Console, *, cut: bool) -> None:
-    """Prints the tables; expressions are shortened to the console's width when `cut`."""
+    """Print the tables. With `cut`, expressions are shortened to the console's width."""
     budget = placement.budget_bytes
     with_gpu = "without a limit" if budget is None else f"with {show_bytes(budget)}"
     wide = console if cut else Console(width=UNCUT_WIDTH, file=console.file)
@@ -59,7 +59,7 @@ def _memory(placement: DevicePlacement, node: Expr) -> str:
 
 
 def _widths(rows: list[tuple[str, ...]], width: int) -> list[int]:
-    """Of the columns, so that the table fits `width`: the expression gives way, then what it gives."""
+    """Widths of the columns in a table of `width`: first the expression is shortened, then its outputs."""
     widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
     room = width - 3 * len(widths) - 1 - sum(widths[i] for i in (0, 2, 3, 4))
     widths[5] = min(widths[5], max(room // 3, room - widths[1], len(COLUMNS[5])))

@@ -1,4 +1,4 @@
-"""`livectr inspect --pipeline … --ranks N`: which rank would hold which field, and how much of each."""
+"""Placement of fields on N ranks, with their load: `livectr inspect --pipeline … --ranks N`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from livectr.kernels.errors import ConfigError
 
 @dataclass(frozen=True)
 class Measured:
-    """Where the numbers are from, rows of each table, keys of each field, and of how many examples."""
+    """Measured load.
+
+    Args:
+        source: origin of the numbers.
+        table_rows: rows by table.
+        field_keys: keys by field, in all examples.
+        examples: number of examples.
+    """
 
     source: str
     table_rows: Mapping[str, int]
@@ -26,9 +33,10 @@ class Measured:
 
 
 def measured(pipeline: Pipeline, *, checkpoint: Path | None, report: Path | None) -> Measured:
-    """The numbers of a report, else of a checkpoint's newest generation, else one key of every field.
+    """Load from a report, else from a checkpoint's newest generation, else one key for every field.
 
-    Raises ConfigError for a file that is no report, a folder without a checkpoint, or another pipeline's.
+    Raises:
+        ConfigError: no report, no checkpoint, or the numbers belong to another pipeline.
     """
     found = Measured("nothing: one key of every field and no rows; say --report or --checkpoint", {}, {}, 0)
     if report is not None:
@@ -65,9 +73,9 @@ def show_placement(
     placement: str,
     rank_memory: int | None,
 ) -> None:
-    """A line for each rank: fields, rows, memory, keys an example.
+    """Print a line for each rank: fields, rows, memory, keys an example.
 
-    Raises ConfigError where the ranks cannot hold them.
+    Raises ConfigError when the ranks cannot hold the tables.
     """
     from livectr.kernels.table.rows import row_layout
     from livectr.models.base import row_segments

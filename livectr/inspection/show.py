@@ -1,4 +1,4 @@
-"""`livectr inspect`: what a pipeline computes, what a checkpoint holds, what is published."""
+"""Tables of a pipeline, of a checkpoint and of the published version."""
 
 import json
 import os
@@ -23,11 +23,11 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, without_password
 
 PIPED_WIDTH = 160
-"""Columns of output that no terminal shows, unless COLUMNS says otherwise."""
+"""Width of output that is piped, unless COLUMNS is set."""
 
 
 def make_console() -> Console:
-    """As wide as the terminal, or PIPED_WIDTH."""
+    """Console as wide as the terminal, or PIPED_WIDTH."""
     return Console(width=PIPED_WIDTH if _piped() else None)
 
 
@@ -38,11 +38,17 @@ def _piped() -> bool:
 def show_pipeline(
     pipeline: Pipeline, *, rows: int, budget_bytes: int | None = None, svg: Path | None = None
 ) -> None:
-    """Logs, operators by layer and device with their memory for batches of `rows`, fields and their tables,
-    models; the operators are also drawn into the file `svg`.
+    """Print topics, operators by layer and device, fields with their tables, and models.
 
-    Raises ConfigError for what would first show in training: an operator that does not compile, a model that
-    is none, a budget that is too small.
+    Args:
+        pipeline: the pipeline.
+        rows: rows of a batch, for the memory of operators.
+        budget_bytes: GPU memory for features; None: no limit.
+        svg: file that the operators are drawn into.
+
+    Raises:
+        ConfigError: training would fail: an operator does not compile, a model is no model, or the budget is
+            too small.
     """
     from livectr.models.base import ModelConfig
 
@@ -91,7 +97,7 @@ def show_pipeline(
 
 
 def _model_rows(table: Table, role: str, model: object) -> None:
-    """A line for each setting of a model."""
+    """Add a line for each setting of a model."""
     from livectr.models.learning import OptimiserSpec
 
     if not is_dataclass(model):
@@ -108,8 +114,8 @@ def _model_rows(table: Table, role: str, model: object) -> None:
 
 
 def show_checkpoint(folder: Path) -> None:
-    """Every generation, and where the newest would go on. Raises ConfigError for a folder without one."""
-    from livectr.trainer.checkpoint.manifest import (  # brings torch along, which the others do without
+    """Print every generation and the newest one's state. Raises ConfigError without a checkpoint."""
+    from livectr.trainer.checkpoint.manifest import (  # imports torch, which the other functions do not need
         MANIFEST,
         Manifest,
     )
@@ -150,7 +156,7 @@ def show_checkpoint(folder: Path) -> None:
 
 
 def _facts(title: str, values: Mapping[str, Any]) -> Table:
-    """Names and values, two columns; a list of pairs is the fields and their tables."""
+    """Table of names and values; a list of pairs holds fields with their tables."""
     table = Table(title=title, title_justify="left", show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -169,7 +175,12 @@ def _whole(path: Path, size: int) -> bool:
 
 
 def show_published(url: str, namespace: str) -> None:
-    """The newest version in Redis. Raises ConnectError, ConfigError when nothing is published."""
+    """Print the published version.
+
+    Raises:
+        ConnectError: Redis does not answer.
+        ConfigError: nothing is published.
+    """
     keys = Keyspace(namespace)
     try:
         client: Any = redis.Redis.from_url(url, socket_timeout=5)

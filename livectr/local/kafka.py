@@ -65,11 +65,12 @@ class Broker:
 
     `with Broker() as broker: broker.url` gives `kafka://127.0.0.1:<free port>`.
 
-    listen: host:port of the clients' listener; port 0 or None picks a free one.
-    data_dir: the logs live here and survive a stop; None makes a temporary folder that a stop removes.
-    partitions: topics that clients name appear by themselves with so many partitions; None means that
-        topics have to be created first (`create_topics`).
-    heap_mb: size of the Java heap in MiB.
+    Args:
+        listen: HOST:PORT of the clients' listener; port 0 or None picks a free port.
+        data_dir: folder of the logs, which survives a stop; None: a temporary folder, removed at the stop.
+        partitions: partitions of topics that are created on first use; None: topics have to be created first
+            (`create_topics`).
+        heap_mb: size of the Java heap in MiB.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class Broker:
         try:
             family, _, _, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
             with socket.socket(family) as listener:
-                # As Java binds: what a broker before left half closed is no obstacle.
+                # As Java binds: half-closed connections of an earlier broker are no obstacle.
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind(address)
         except (OSError, OverflowError) as error:
@@ -213,7 +214,7 @@ class Broker:
             # After a crash the controller waits this long for the broker that it remembers, itself.
             "broker.session.timeout.ms": 3000,
             "broker.heartbeat.interval.ms": 500,
-            # The quorum has one voter: nothing to wait for.
+            # The quorum has a single voter: there is nothing to wait for.
             "controller.quorum.election.timeout.ms": 100,
             "controller.quorum.fetch.timeout.ms": 200,
         }
@@ -291,10 +292,14 @@ def broker_jars(timeout_s: float = 600.0) -> Path:
 
 
 def create_topics(url: str, topics: Mapping[str, int], *, compacted: Iterable[str] = ()) -> None:
-    """Create topics {name: partitions}; those that exist stay as they are.
+    """Create topics, and wait until every partition has a leader. Topics that exist stay as they are.
 
-    compacted: names of look-up table topics, of which the broker keeps the last record per key.
-    Returns when every partition has a leader. Raises ConnectError.
+    Args:
+        topics: name → partitions.
+        compacted: names of look-up table topics, of which the broker keeps the last record per key.
+
+    Raises:
+        ConnectError: no broker answers.
     """
     compacted = set(compacted)
     with connect_admin(url) as admin:

@@ -1,4 +1,4 @@
-"""Processes that the demo starts, watches and stops, each by its own pid; none is left behind."""
+"""Child processes of the demo, each stopped by its own pid; no process is left behind."""
 
 import contextlib
 import os
@@ -20,9 +20,16 @@ class PartError(InternalError):
 
 
 class Part:
-    """A child process in a session of its own, so that Ctrl-C reaches the demo alone, which then stops its
-    parts in order. Standard output and error go to `log`; standard input is a pipe. When the demo itself is
-    killed, the kernel sends its parts SIGTERM.
+    """Child process in a session of its own.
+
+    Ctrl-C reaches the demo alone, which then stops its parts in order. When the demo itself is killed, the
+    kernel sends its parts SIGTERM.
+
+    Args:
+        name: for error messages.
+        command: words of the command line.
+        log: file of standard output and error; standard input is a pipe.
+        environment: variables beside those of this process.
     """
 
     def __init__(
@@ -62,7 +69,7 @@ class Part:
         return self.log.read_text(errors="replace")
 
     def failure(self) -> PartError:
-        """The error that says how it ended."""
+        """Error with the exit code and the end of the log."""
         try:
             code = self._process.wait(2)
         except subprocess.TimeoutExpired:
@@ -81,7 +88,7 @@ class Part:
             raise self.failure()
 
     def wait(self, timeout_s: float) -> int:
-        """Its exit code. Raises PartError when it takes longer."""
+        """Wait for the exit code. Raises PartError after `timeout_s`."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -90,8 +97,10 @@ class Part:
             ) from None
 
     def stop(self, grace_s: float = 10.0) -> None:
-        """SIGTERM, and SIGKILL after `grace_s`, to it and to all that it started (a trainer's ranks live in
-        sessions of their own)."""
+        """Send SIGTERM, and SIGKILL after `grace_s`, to the process and all its descendants.
+
+        A trainer's ranks live in sessions of their own, so the session's id does not find them.
+        """
         family = [self.pid, *descendants(self.pid)]
         if self._process.stdin:
             self._process.stdin.close()
@@ -124,7 +133,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs (a zombie does not)."""
+    """True for a process that runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -1,7 +1,7 @@
 """Free TCP ports for servers that are about to start.
 
-A port that the kernel hands out (bind to 0) may be taken by any outgoing connection before the server, which
-needs seconds to start, binds it again. So ports are drawn from below the kernel's range for such connections.
+An outgoing connection may use a port that the kernel hands out (bind to 0) before the server binds it, which
+takes seconds. So ports are drawn from below the kernel's range for outgoing connections.
 """
 
 import contextlib

@@ -1,17 +1,16 @@
-"""`livectr train --ranks N --restarts K`: the ranks of one machine, started again when one of them dies.
+"""Supervisor of the ranks of a machine, for `livectr train --ranks N --restarts K`.
 
-    1  start N processes, each with its rank in the variables that torchrun sets, each in its own session
-    2  all end well: done
-    3  one ends badly: end the others, and start all of them again from the checkpoint
-    4  after K such ends in a row without a new step in the checkpoint: give up; a broker or Redis that does
-       not answer is waited for without counting, once the run has a checkpoint
-    5  SIGTERM or Ctrl-C: pass it on, so that all finish their step, commit and end; a second Ctrl-C kills
+    1  start N processes, each with its rank in torchrun's variables, each in its own session
+    2  all exit with 0: done
+    3  a rank fails: stop the others, and restart all ranks from the checkpoint
+    4  K restarts in a row without a new step in the checkpoint: give up. Waiting for a broker or Redis that
+       does not answer is not counted, once the run has a checkpoint
+    5  SIGTERM or Ctrl-C: pass it on, so that ranks finish their step, commit and end; a second Ctrl-C kills
 
-All ranks are started anew, with nothing in between them and this process: torchrun's agent sometimes hangs
-when it puts a group that lost a rank together again, and tells neither a user's mistake nor an end on SIGTERM
-from a failure. A user's mistake (exit code 2 or 3 of a rank) ends the run at once: it would be made again.
-For several machines each one has a supervisor of its own; a rank that fails ends all others
-(trainer.comm.abort).
+The ranks are children of this process, without torchrun's agent: the agent sometimes hangs when it restores a
+group, and does not distinguish a user's mistake or SIGTERM from a failure. A user's mistake (exit code 2 or 3
+of a rank) ends the run at once, for a restart would repeat it. Each machine has a supervisor of its own; a
+rank that fails ends all other ranks (trainer.comm.abort).
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from livectr.trainer.process import stop_signals
 
 LOG = logging.getLogger(__name__)
 END_S = 5.0
-"""How long the others have to say how they end after one ended with an error: theirs may be a user's
-mistake. One that a signal killed made none; then nobody is waited for."""
+"""Time for the other ranks to exit after a rank failed: their exit codes may say that a user made a mistake.
+After a rank that a signal killed, nobody is waited for."""
 POLL_S = 0.02
 MISTAKE, DATA, AWAY = 2, 3, 4
 LONGEST_PAUSE_S = 30.0
@@ -43,9 +42,18 @@ LONGEST_PAUSE_S = 30.0
 
 @dataclass(frozen=True)
 class Supervision:
-    """command: of a rank. ranks: N. restarts: K; with it `checkpoint` is what the ranks go on from.
-    environment: variables of a rank besides this process' own. nodes, node: machines with as many ranks
-    each, and which one this is; rendezvous: HOST:PORT of node 0 where they meet, None on one machine."""
+    """Run to supervise.
+
+    Args:
+        command: command line of a rank.
+        ranks: processes on this machine, N.
+        restarts: restarts in a row without a new step, K.
+        checkpoint: folder that the ranks resume from; needed for restarts.
+        environment: variables of a rank beside those of this process.
+        nodes: machines, with N ranks each.
+        node: number of this machine.
+        rendezvous: HOST:PORT of node 0 where the ranks meet; None on one machine.
+    """
 
     command: Sequence[str]
     ranks: int
@@ -58,10 +66,15 @@ class Supervision:
 
 
 def supervise(run: Supervision) -> int:
-    """Runs the ranks and returns an exit code: 0, MISTAKE or DATA where a rank told a mistake of the user, or
-    AWAY where nothing answered a run without a checkpoint, whose address may be wrong.
+    """Run the ranks.
 
-    Raises InternalError when it gives up, KeyboardInterrupt after a second Ctrl-C.
+    Returns:
+        Exit code: 0; MISTAKE or DATA when a rank reported a user's mistake; AWAY when nothing answered a run
+        without a checkpoint, whose address may be wrong.
+
+    Raises:
+        InternalError: it gave up.
+        KeyboardInterrupt: after a second Ctrl-C.
     """
     failures, away, reached = 0, 0, _steps(run.checkpoint)
     with stop_signals() as stop:
@@ -95,7 +108,7 @@ def supervise(run: Supervision) -> int:
 
 
 def _run_once(run: Supervision, stop: Callable[[], bool]) -> list[int]:
-    """Exit codes of the ranks, by rank: 0 also for those that had to be ended because of another."""
+    """Exit codes by rank; 0 also for ranks that were stopped because another failed."""
     ranks = _start(run)
     deadline: float | None = None
     told = False
@@ -111,7 +124,7 @@ def _run_once(run: Supervision, stop: Callable[[], bool]) -> list[int]:
             if deadline is not None and time.monotonic() > deadline:
                 break
             time.sleep(POLL_S)
-        first = [rank.poll() for rank in ranks]  # before those that hang are ended
+        first = [rank.poll() for rank in ranks]  # before ranks that hang are ended
     finally:
         for rank in ranks:
             if rank.poll() is None:
@@ -146,8 +159,7 @@ def _start(run: Supervision) -> list[subprocess.Popen[bytes]]:
 
 
 def _steps(checkpoint: Path | None) -> int:
-    """Steps of the newest manifest that can be read, -1 without one; not by trainer.checkpoint.checkpoint,
-    which loads torch."""
+    """Steps of the newest readable manifest, or -1. (trainer.checkpoint.checkpoint would load torch.)"""
     if checkpoint is None:
         return -1
     for path in sorted(checkpoint.glob("gen-*/MANIFEST.json"), reverse=True):

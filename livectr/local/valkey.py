@@ -24,10 +24,13 @@ STOP_S = 5.0
 
 
 class LocalRedis:
-    """A server without persistence; a context manager. What it holds goes with it.
+    """Server without persistence, as a context manager: its data are lost at its end.
 
-    listen: HOST:PORT. Beyond loopback it answers only who gives a password (Valkey's protected mode).
-    Raises ConfigError without the package, for another form of `listen`, and where it cannot start.
+    Args:
+        listen: HOST:PORT. Beyond loopback it needs a password (Valkey's protected mode).
+
+    Raises:
+        ConfigError: the package is not installed, `listen` has another form, or the server cannot start.
     """
 
     def __init__(self, listen: str) -> None:
@@ -46,7 +49,7 @@ class LocalRedis:
 
     @property
     def running(self) -> bool:
-        """Whether its process lives."""
+        """True while its process runs."""
         return self._process is not None and self._process.poll() is None
 
     def __enter__(self) -> Self:

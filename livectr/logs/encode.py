@@ -1,4 +1,4 @@
-"""`livectr images`: pictures into features, before training; and what a folder of features holds."""
+"""Encoding of pictures into a content store, and its description, for `livectr images`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,19 @@ if TYPE_CHECKING:  # PyTorch takes seconds, which `images show` need not wait fo
 
 @dataclass(frozen=True)
 class EncodeOptions:
-    """Flags of `livectr images encode`.
+    """Options of `encode`.
 
-    source: a folder of pictures, `file:DIR` or `kafka://HOST:PORT[/TOPIC]`. topic, key, image: of a log, the
-    topic and its columns of ids (`name` or `name:dtype`) and pictures. dead_letters: where letters go; None:
-    beside the log, or nowhere for a folder.
+    Args:
+        source: folder of pictures, `file:DIR` or `kafka://HOST:PORT[/TOPIC]`.
+        out: folder of the content store.
+        encoder: name of the encoder.
+        topic: topic of a log.
+        key: column of ids in the topic (`name` or `name:dtype`).
+        image: column of pictures in the topic.
+        batch: pictures that are encoded at a time.
+        shards: of a new store.
+        device: "cpu" or "gpu".
+        dead_letters: target of dead letters; None: beside the log, or nowhere for a folder.
     """
 
     source: str
@@ -46,10 +54,13 @@ class EncodeOptions:
 
 
 def encode(options: EncodeOptions) -> int:
-    """Encode every picture that the store has not; a bar while it works, then a line on standard error and a
-    JSON line on standard output.
+    """Encode every picture that the store does not hold.
 
-    Raises ConfigError, one sentence, for what cannot be; DataError for a topic whose rows cannot be used.
+    Shows a progress bar, then prints a line on standard error and a JSON line on standard output.
+
+    Raises:
+        ConfigError: source, encoder, store or device cannot be used.
+        DataError: too few rows of the topic can be used.
     """
     start = time.monotonic()
     letters = _letters(options)
@@ -84,7 +95,7 @@ def encode(options: EncodeOptions) -> int:
 
 
 def show(folder: Path, *, as_json: bool) -> int:
-    """Print what a content store holds."""
+    """Print encoder, width, ids and size of a content store."""
     store = ContentStore.open(folder)
     values = {
         "folder": str(folder),
@@ -136,7 +147,7 @@ def _encode_all(
                 done = bar.tasks[task].completed + len(batch.values)
                 bar.update(task, completed=done, total=done + pictures.behind)
         finally:
-            writer.close()  # after Ctrl-C too: what is encoded is kept
+            writer.close()  # after Ctrl-C, too: encoded pictures are kept
     return tally
 
 

@@ -37,11 +37,13 @@ AVAZU = {
 
 @dataclass(frozen=True)
 class Layout:
-    """What the rows of a format are.
+    """Layout of the rows of a format.
 
-    columns: name → type of each column, in file order; None: the header names them, types are inferred.
-    key: the column that partitions the log. time: the column that holds event time, and how to read one.
-    number_rows: add the column `row`, counted from 0, to have a key at all.
+    Args:
+        columns: name → type, in file order; None: the header names the columns, types are inferred.
+        key: column that partitions the log.
+        time: column of event time, and the function that parses it.
+        number_rows: add the column `row`, counted from 0, as a key.
     """
 
     columns: dict[str, str] | None = None
@@ -55,7 +57,7 @@ class Layout:
 
 @dataclass
 class BadRows:
-    """Rows that were set aside. The first three are kept for a message; `keep` is given every one."""
+    """Rows that were set aside. The first three are kept for a message; `keep` gets every row."""
 
     count: int = 0
     first: list[str] = field(default_factory=list)
@@ -106,7 +108,7 @@ def open_log(path: Path) -> tuple[IO[bytes], IO[bytes]]:
 def read_csv(
     content: IO[bytes], layout: Layout, types: dict[str, str], bad: BadRows
 ) -> Iterator[pa.RecordBatch]:
-    """Typed batches of a CSV or TSV file; `types` overrides the layout's, or what would be inferred.
+    """Typed batches of a CSV or TSV file; `types` overrides types of the layout and inferred types.
 
     A blank is null. Raises ConfigError for a header without a column of the layout or of `types`.
     """
@@ -167,7 +169,7 @@ def _header(content: IO[bytes], layout: Layout) -> list[str]:
 def _typed(
     batch: pa.RecordBatch, types: dict[str, str], first: int, bad: BadRows, lines: int, skipped: Sequence[int]
 ) -> pa.RecordBatch:
-    """Binary columns → columns of their types, without the rows in which one does not fit."""
+    """Convert binary columns to their types, without the rows that do not fit."""
     columns, reasons = [], dict[int, str]()
     for name in batch.schema.names:
         raw = batch.column(name)

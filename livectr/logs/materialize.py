@@ -1,4 +1,4 @@
-"""`livectr features materialize`: a progress bar while it works, then what was written."""
+"""Materialized features with a progress bar and a summary, for `livectr features materialize`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,17 @@ from livectr.ingest.pipeline import load_pipeline
 
 
 def materialize(pipeline_file: str, *, source: str, out: Path, names: Sequence[str] | None) -> int:
-    """Write the features; a table on standard error and a JSON line on standard output say what was written.
+    """Write the features, then a summary: a table on standard error and a JSON line on standard output.
 
-    Raises ConfigError, one sentence, for what cannot be, DataError for a log that does not fit.
+    Args:
+        pipeline_file: path of the pipeline file.
+        source: URL of the logs.
+        out: folder that does not exist yet.
+        names: features to compute; None: all that do not depend on running statistics.
+
+    Raises:
+        ConfigError: pipeline, features or folder cannot be used.
+        DataError: the log does not fit the pipeline.
     """
     pipeline = load_pipeline(pipeline_file)
     features = choose(pipeline, names)
@@ -65,7 +73,7 @@ def materialize(pipeline_file: str, *, source: str, out: Path, names: Sequence[s
 
 
 def column_bytes(root: Path, manifest: Manifest) -> dict[str, int]:
-    """Column → its compressed bytes in all files."""
+    """Compressed bytes by column, in all files."""
     sizes: dict[str, int] = {}
     for file in manifest.files:
         metadata = pq.read_metadata(root / file.path)
@@ -79,7 +87,7 @@ def column_bytes(root: Path, manifest: Manifest) -> dict[str, int]:
 
 
 def table_of(root: Path, manifest: Manifest, sizes: dict[str, int]) -> Table:
-    """What the folder holds, a line per feature."""
+    """Table of the folder, a line per feature."""
     total = sum(file.bytes for file in manifest.files)
     title = f"{root}: {manifest.rows:,} rows, {total:,} bytes, {len(manifest.features)} features"
     if manifest.unreadable:

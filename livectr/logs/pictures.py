@@ -31,7 +31,7 @@ KEPT_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Picture:
-    """Where a picture comes from: what its dead letter says. name: of the file or the column."""
+    """Origin of a picture, for its dead letter. name: of the file or the column."""
 
     topic: str
     partition: int
@@ -98,7 +98,7 @@ class Folder(Pictures):
             raise ConfigError(f"{root} has no pictures ({' '.join(SUFFIXES)})")
         self._root = root
         self._topic = str(root.resolve())
-        dead_letters.resume({(self._topic, 0): BEGINNING})  # those of a run before are there
+        dead_letters.resume({(self._topic, 0): BEGINNING})  # letters of an earlier run are there
         self._ids = ids_of([path.stem for path in self._files])
         _, first, count = np.unique(self._ids, return_index=True, return_counts=True)
         if (twice := first[count > 1]).size:
@@ -177,9 +177,11 @@ class Topic(Pictures):
 
 
 def changed_last(batches: Iterator[Batch], store: ContentStore) -> Iterator[Batch]:
-    """The same pictures, but those of ids that the store has from other bytes come at the end, the last of
-    each. A topic that is read again gives old pictures of an id before the one that is stored: they must
-    neither replace it nor be encoded again."""
+    """Move changed pictures to the end, and keep the last of each id.
+
+    A changed picture has an id that the store holds with other bytes. A topic that is read again gives old
+    pictures of an id before the stored picture: they must neither replace it nor be encoded again.
+    """
     kept: dict[int, tuple[bytes, Picture]] = {}
     kept_bytes = 0
     for batch in batches:

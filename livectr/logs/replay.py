@@ -19,20 +19,28 @@ from livectr.logs.formats import LAYOUTS, BadRows, Layout, iso_ms, open_log, rea
 from livectr.simulator.partition import partitions_of
 from livectr.simulator.sinks import Sink, holds, open_sink
 
-MESSAGE_ROWS = 1000  # rows in one Arrow message: under the 1 MiB that brokers take by default
-FILE_ROWS = 200_000  # rows in one Arrow file, over all partitions
+MESSAGE_ROWS = 1000  # rows of an Arrow message: below 1 MiB, the default limit of brokers
+FILE_ROWS = 200_000  # rows of an Arrow file, over all partitions
 PACE_S = 0.1  # with a rate, rows leave in portions of so much time
 
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """file, format, to: what is read and where it goes. topic: default is the format's or the file's name.
+    """Options of a replay.
 
-    key: column that partitions (rows with equal values keep their order). time: column that becomes
-    epoch milliseconds. types: column → type, where the inferred one is wrong. events: "arrow" or "json".
-    rate: rows per second, None for as fast as it goes. table: make a compacted look-up table topic.
-    append: write behind what the topic holds already. A table may: rows replace those of their key.
-    bad_rows: write rows that do not fit here, as JSON lines.
+    Args:
+        file: log to read.
+        format: "criteo", "avazu", "csv", "jsonl" or "parquet".
+        to: target URL.
+        topic: None: name of the format or of the file.
+        key: column that partitions; rows with equal values keep their order.
+        time: column that becomes epoch milliseconds.
+        types: column → type, for columns whose inferred type is wrong.
+        rate: rows per second; None: full speed.
+        events: "arrow" or "json".
+        table: make a compacted look-up table topic.
+        append: write to a topic that is not empty. A table may be: rows replace earlier rows of their key.
+        bad_rows: file of rows that do not fit, as JSON lines.
     """
 
     file: Path
@@ -115,7 +123,7 @@ def _may_write(options: ReplayOptions, topic: str) -> None:
 def _portions(
     options: ReplayOptions, layout: Layout, key: str | None, content: IO[bytes], bad: BadRows
 ) -> Iterator[pa.RecordBatch | Lines]:
-    """What is sent at once: JSON events, or rows as a batch; never empty."""
+    """Unit of sending: JSON events, or rows as a batch; never empty."""
     size = max(1, round(options.rate * PACE_S)) if options.rate else FILE_ROWS
     if options.format == "jsonl":
         yield from _json_lines(content, key, options.time, size, bad)

@@ -1,4 +1,4 @@
-"""The simulator's ledger: every unique impression with its true click probability and the label it must get.
+"""Ledger of the simulator: every unique impression with its true click probability and its correct label.
 
 An Arrow IPC stream: request_id, user_id, ad_id, ts int64; probability float64 (of a click within the label
 window); label uint8. With it, the AUC of a perfect predictor is known, and a prediction log can be checked
@@ -29,10 +29,14 @@ SCHEMA = pa.schema(
 
 
 class Ledger:
-    """Writes the ledger while the traffic goes on; an impression is written once its label is final.
+    """Writer of the ledger. An impression is written when its label is final.
 
-    label_window_ms: as in TrafficOptions. partitions: of the click topic, whose order decides which clicks
-    are in time: a click whose partition already holds an event after the impression's deadline is too late.
+    A click is too late when its partition already holds an event after the impression's deadline.
+
+    Args:
+        path: file of the ledger.
+        label_window_ms: as in TrafficOptions.
+        partitions: of the click topic.
     """
 
     def __init__(self, path: Path, label_window_ms: int, partitions: int) -> None:
@@ -50,7 +54,7 @@ class Ledger:
         self._click_mark = np.zeros(partitions, np.int64)  # cummax of the event time, per partition
 
     def show(self, shown: Shown) -> None:
-        """Impressions of a tick: request ids follow on those of the last call."""
+        """Add the impressions of a tick. Request ids continue from the last call."""
         if not len(shown.ts):
             return
         self._open.append(shown)
@@ -61,7 +65,7 @@ class Ledger:
         self._shown_at[end - len(shown.ts) : end] = shown.ts
 
     def click(self, clicks: Columns, partition: NDArray[np.int32]) -> None:
-        """Clicks in the order in which they were written."""
+        """Add clicks, in the order in which they were written."""
         for p in np.unique(partition).tolist():
             mine = partition == p
             ts, row = clicks["ts"][mine], clicks["request_id"][mine] - self._first
@@ -72,7 +76,7 @@ class Ledger:
             self._labels[row[mark <= self._shown_at[row] + self._window]] = 1
 
     def settle(self, now_ms: int) -> None:
-        """Write the impressions whose clicks in time have all come before `now_ms`."""
+        """Write the impressions whose labels are final at `now_ms`."""
         while self._open and int(self._open[0].ts[-1]) + 2 * self._window < now_ms:
             self._write(self._open.popleft())
 
@@ -91,7 +95,7 @@ class Ledger:
         self._labels, self._shown_at = self._labels[n:], self._shown_at[n:]
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the rest, and close the file."""
         while self._open:
             self._write(self._open.popleft())
         self._writer.close()
@@ -99,7 +103,7 @@ class Ledger:
 
 
 def read_ledger(path: str | Path) -> pa.Table:
-    """The ledger as a table, as far as it was written. Raises ConfigError when it is none."""
+    """Read a ledger, as far as it was written. Raises ConfigError when the file is no ledger."""
     batches = []
     try:
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
@@ -111,13 +115,13 @@ def read_ledger(path: str | Path) -> pa.Table:
 
 
 class LedgerTail:
-    """Follows a ledger that is being written."""
+    """Reader that follows a growing ledger."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._at = path, 0
 
     def new_batches(self) -> list[pa.RecordBatch]:
-        """What was written since the last call."""
+        """Batches that were written since the last call."""
         batches: list[pa.RecordBatch] = []
         if not self._path.exists():
             return batches

@@ -1,7 +1,7 @@
-"""Which partition an event belongs to: the choice of Kafka's own default partitioner for its text key.
+"""Kafka's default partitioner (murmur2 of the text key).
 
-So events written by the simulator or by `livectr replay` are co-partitioned with those of any other Kafka
-producer, and a directory of files holds the same partitions as a broker.
+Events of the simulator and of `livectr replay` are co-partitioned with events of any other Kafka producer,
+and a folder of files holds the same partitions as a broker.
 """
 
 import numpy as np
@@ -18,12 +18,12 @@ def partitions_of(keys: list[bytes], partitions: int) -> NDArray[np.int32]:
 
 
 def integer_keys(ids: NDArray[np.int64]) -> list[bytes]:
-    """Message keys of integer ids: their decimal digits, as a text key of any producer would be."""
+    """Message keys of integer ids: their decimal digits."""
     return [b"%d" % i for i in ids.tolist()]
 
 
 def murmur2(keys: list[bytes]) -> NDArray[np.uint32]:
-    """MurmurHash2 (Kafka's 32-bit variant) of every key: uint32[n]. All keys of one length at a time."""
+    """MurmurHash2 (Kafka's 32-bit variant) of every key: uint32[n]. Works on keys of one length at a time."""
     out = np.empty(len(keys), np.uint32)
     lengths = np.fromiter(map(len, keys), np.int64, len(keys))
     for length in np.unique(lengths).tolist():

@@ -29,7 +29,7 @@ EVENT_TOPICS = ("impressions", "clicks")
 TABLE_TOPICS = ("users", "ads")
 IMAGE_TOPIC = "ad_images"
 IMAGE_SIDE = 32  # pixels
-BROKEN_EVERY = 100  # one picture in so many does not decode
+BROKEN_EVERY = 100  # every hundredth picture does not decode
 CLICK_COLUMNS = ["request_id", "user_id", "ad_id", "image_id", "ts", "dwell_ms"]
 
 # The context of an impression is semi-structured: a JSON text in a column.
@@ -38,7 +38,7 @@ _QUOTED = [json.dumps(text) for text in CONTEXTS]
 
 
 def query_text(first: int, second: int, style: str) -> str | None:
-    """What a visitor typed: indices in WORDS, -1 for none; None where nothing was typed."""
+    """Text of a query, from indices in WORDS (-1: no word); None for an empty query."""
     words = [WORDS[i] for i in (first, second) if i >= 0]
     if style == "mistyped":
         words = [word[:-2] + word[-1] for word in words]  # the letter before the last is missing
@@ -133,7 +133,7 @@ def ads_json(ads: Ads) -> list[bytes]:
 
 
 def broken_images(ads: Ads) -> NDArray[np.bool_]:
-    """bool[A]: which ads' images are cut short and do not decode."""
+    """Mask bool[A] of ads whose images are cut short and do not decode."""
     return np.asarray(ads.image_id % BROKEN_EVERY == 0)
 
 
@@ -152,7 +152,7 @@ def images_json(ads: Ads) -> list[bytes]:
 
 
 def png(look: F64) -> bytes:
-    """A picture of a latent look float64[4]: hue, brightness, stripes' number and direction."""
+    """PNG of a latent look float64[4]: hue, brightness, number and direction of stripes."""
     y, x = np.mgrid[0:IMAGE_SIDE, 0:IMAGE_SIDE] / IMAGE_SIDE
     hue, light, stripes, angle = np.tanh(look)
     wave = np.sin(

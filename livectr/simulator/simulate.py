@@ -27,15 +27,24 @@ from livectr.simulator.sinks import Sink, open_sink
 from livectr.simulator.traffic import Columns, Tick, Traffic, TrafficOptions
 from livectr.simulator.truth import Ads, World
 
-ARROW_BATCH_MS = 1000  # event time in one Arrow message or file
+ARROW_BATCH_MS = 1000  # event time of an Arrow message or file
 
 
 @dataclass(frozen=True)
 class SimulateOptions:
-    """to: target URL. partitions: of every topic. events: "json" or "arrow". real_time: pace by the clock.
+    """Options of a simulation.
 
-    ledger: write the truth here. images: write the ads' images, too. wait_for_start: write the
-    look-up tables, then wait for a line on standard input, and start event time with it.
+    Args:
+        to: target URL.
+        world: the market.
+        traffic: the traffic.
+        partitions: of every topic.
+        events: "json" or "arrow".
+        real_time: pace by the clock, not at full speed.
+        ledger: file of the true click probabilities.
+        images: write the ads' images.
+        wait_for_start: write the look-up tables, then wait for a line on standard input, with which event
+            time starts.
     """
 
     to: str
@@ -52,7 +61,7 @@ class SimulateOptions:
 def simulate(
     options: SimulateOptions, *, progress: Callable[[dict[str, Any]], None] = lambda _: None
 ) -> dict[str, Any]:
-    """Write all of the traffic; returns the counts. `progress` gets them about once a second."""
+    """Write the traffic and return the counts. `progress` gets them about once a second."""
     topics = dict.fromkeys((*EVENT_TOPICS, *TABLE_TOPICS), options.partitions)
     tables: tuple[str, ...] = TABLE_TOPICS
     if options.images:
@@ -111,7 +120,7 @@ class _Writer:
         return self.counts(time.monotonic() - began)
 
     def counts(self, wall_s: float) -> dict[str, Any]:
-        """What was written so far."""
+        """Counts of the written records."""
         c = self.traffic.counts
         return {
             "records": self.records,
@@ -167,7 +176,7 @@ class _Writer:
 
     def _broken(self, topic: str, user: int, value: bytes) -> None:
         if self.options.events == "arrow" and self.options.to.startswith("file:"):
-            return  # a folder holds files of one kind
+            return  # a folder holds files of a single kind
         self.records += 1
         self.sink.write(topic, self._partition[[user - 1]], [self._keys[user - 1]], [value])
 

@@ -1,4 +1,4 @@
-"""Where the simulator and `livectr replay` write: the same partitions in a folder of files or in Kafka.
+"""Targets of the simulator and of `livectr replay`: equal partitions in a folder of files or in Kafka.
 
 file:DIR             DIR/<topic>/<partition>-<part>.jsonl | .arrow
 kafka://host:port    one message per JSON event, or one message per Arrow IPC batch
@@ -18,7 +18,7 @@ from livectr.ingest.sources.part_file import SUFFIXES
 from livectr.kernels.errors import ConfigError, InternalError
 from livectr.kernels.process.disk import write_all, writing
 
-PART_BYTES = 64 << 20  # a partition goes on in a new file after so many bytes
+PART_BYTES = 64 << 20  # size at which a partition continues in a new file
 LINGER_MS = 5
 TOPIC_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")  # Kafka's rule; a folder's name as well
 MAX_REQUEST_BYTES = 16 << 20  # an Arrow batch is one message; the broker's limit has to allow it as well
@@ -27,15 +27,15 @@ FOR_EVER_MS = (1 << 31) - 1
 
 
 class Sink(Protocol):
-    """Takes events of a topic; `flush` returns when everything given before is readable by others."""
+    """Target of events. `flush` returns when all earlier events are readable by others."""
 
     def write(
         self, topic: str, partition: NDArray[np.int32], keys: Sequence[bytes | None], values: list[bytes]
     ) -> None:
-        """One JSON event per value, to the partition beside it, with its message key."""
+        """Write a JSON event per value, with its partition and message key."""
 
     def write_batch(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
-        """Many events at once, as Arrow IPC."""
+        """Write many events at once, as Arrow IPC."""
 
     def flush(self) -> None: ...
 
@@ -45,12 +45,17 @@ class Sink(Protocol):
 def open_sink(
     url: str, topics: dict[str, int], *, tables: tuple[str, ...] = (), live: tuple[str, ...] = ()
 ) -> Sink:
-    """The sink behind `url`; topics {name: partitions} are made if they are missing, `tables` compacted.
+    """Open the target of a URL, and create missing topics.
 
-    live: topics of JSON events that somebody may already follow; each partition's file exists at once.
+    Args:
+        url: kafka://HOST:PORT or file:DIR.
+        topics: name → partitions.
+        tables: topics that are compacted.
+        live: topics of JSON events that readers may already follow; their files are created at once.
 
-    Raises ConfigError for another scheme, a name that no topic can have, or a topic that has another number
-    of partitions; ConnectError when no broker answers.
+    Raises:
+        ConfigError: another scheme, an impossible name of a topic, or another number of partitions.
+        ConnectError: no broker answers.
     """
     for topic in topics:
         _check_name(topic)
@@ -62,9 +67,11 @@ def open_sink(
 
 
 def holds(url: str, topic: str) -> str | None:
-    """What a topic holds already ("12 records", "3 files"), or None: it is empty, or there is none.
+    """Content of a topic in words ("12 messages", "3 log files"); None: it is empty or missing.
 
-    Raises ConfigError for a name that no topic can have, ConnectError when no broker answers.
+    Raises:
+        ConfigError: an impossible name of a topic.
+        ConnectError: no broker answers.
     """
     _check_name(topic)
     if url.startswith("file:"):
@@ -104,7 +111,7 @@ def _check_name(topic: str) -> None:
 
 
 class FileSink:
-    """Appends to one growing file per partition; a line is whole when a reader sees it."""
+    """Appends to a growing file per partition; readers see complete lines only."""
 
     def __init__(self, folder: Path, topics: dict[str, int], live: tuple[str, ...] = ()) -> None:
         self._folder = folder
@@ -168,8 +175,7 @@ _PART = re.compile(r"\d+-(\d+)\.")
 
 
 class KafkaSink:
-    """An idempotent producer: what the broker acknowledged is there once and in order. A broker that is away
-    is waited for."""
+    """Idempotent producer: acknowledged records are there once, in order. Waits while the broker is away."""
 
     def __init__(self, url: str, topics: dict[str, int], tables: tuple[str, ...]) -> None:
         from kafka import KafkaProducer

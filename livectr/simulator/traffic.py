@@ -1,4 +1,4 @@
-"""Traffic of the simulated market, tick by tick: what is written to the logs, and what is true about it.
+"""Traffic of the simulated market, tick by tick: the records of the logs, and the truth about them.
 
 The logs are as untidy as real ones: records arrive a little out of order, some impressions and clicks are
 sent twice, some clicks come after the label window, and a few records are broken. All of it is a function of
@@ -29,7 +29,7 @@ TICK_MS = 100
 DELAY_MEAN = 0.2  # mean delay of a click, in label windows
 JITTER_MS = 60  # records of a topic arrive out of order by up to so much
 DRIFT_MS = 1000  # tastes move in steps of this, or of a tick
-ADS_AHEAD_S = 5.0  # an ad is announced so long before it is first shown
+ADS_AHEAD_S = 5.0  # time from the announcement of an ad to its first impression
 
 STYLES = ("plain", "shouted", "mistyped")  # how a query is written
 
@@ -37,7 +37,7 @@ Columns = dict[str, I64]
 
 
 def query_code(words: I64, style: I64) -> I64:
-    """A query as one number, which `records.QUERIES` writes out: words [n, 2] of WORDS or -1, style [n]."""
+    """Index into `records.QUERIES` of words [n, 2] (indices in WORDS, or -1) and style [n]."""
     options = len(WORDS) + 1
     return np.asarray(((words[:, 0] + 1) * options + words[:, 1] + 1) * len(STYLES) + style)
 
@@ -64,7 +64,7 @@ class TrafficOptions:
 
 @dataclass
 class Tick:
-    """What arrives in one tick, each topic in arrival order. `truth` is not written to any log."""
+    """Records that arrive in a tick, each topic in arrival order. `truth` is not written to any log."""
 
     impressions: Columns
     clicks: Columns
@@ -115,7 +115,7 @@ class Pool:
 
 
 class Traffic:
-    """Iterate over the ticks; the last ones have no new impressions, only what was still on its way."""
+    """Iterate over the ticks. The last ticks have no new impressions, only delayed records."""
 
     def __init__(self, world: World, options: TrafficOptions) -> None:
         self.truth = Truth(world)
@@ -157,7 +157,7 @@ class Traffic:
             )
 
     def _show(self, start_ms: int, elapsed_s: float) -> Shown:
-        """Impressions of one tick and their clicks, put on their way."""
+        """Queue impressions of a tick and their clicks, with their delays."""
         o, rng, truth = self.options, self._rng, self.truth
         if start_ms // DRIFT_MS != (start_ms - o.tick_ms) // DRIFT_MS:
             truth.drift(max(DRIFT_MS, o.tick_ms) / 1000)
@@ -194,7 +194,7 @@ class Traffic:
         return Shown(request, events["user_id"], events["ad_id"], ts, probability * (1 - o.late))
 
     def _search(self, titles: I64, page: I64) -> tuple[I64, I64]:
-        """What visitors type on the search page: words [n, 2], -1 for none, and how they write them [n].
+        """Queries on the search page: words [n, 2], -1 for none, and style [n].
 
         Half of the queries have a second word; half of the words are taken from the title of the ad that
         was found.

@@ -1,12 +1,12 @@
-"""The planted truth: who clicks on what, and with which probability.
+"""Planted truth: click probability of a user for an ad.
 
     logit P(click) = base + appeal[user] + quality[ad] + <taste[user], style[ad]> + <eye[user], look[image]>
                      + match[segment, category] + relevance(query, title) + device + position + hour
 
-A user's taste, and the eye that judges images, are mostly those of the user's segment (age and gender) and
-drift with time (an Ornstein-Uhlenbeck walk around the user's own mean). Ads are born in cohorts and die; a
-cohort is a pure function of (seed, cohort number), so that any process can tell which ads are alive.
-Everything else is a function of the seed and of the calls made, in their order.
+A user's taste, and the taste in images ("eye"), are mostly shared by the segment (age and gender). They drift
+as an Ornstein-Uhlenbeck walk around the user's own mean. Ads are born in cohorts and die. A cohort is a pure
+function of (seed, cohort number), so any process can compute the ads that are alive. The rest is a function
+of the seed and of the calls in their order.
 """
 
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ class World:
         return max(1, round(self.ads / self.ad_life))
 
     def live_ads(self, elapsed_s: float) -> I64:
-        """Ids of the ads that are alive so long after the start: the last `ad_life` cohorts."""
+        """Ids of the ads that are alive at a time after the start: the last `ad_life` cohorts."""
         newest = int(elapsed_s // self.ad_interval_s) + self.ad_life - 1
         return (
             np.arange((newest - self.ad_life + 1) * self.cohort, (newest + 1) * self.cohort, dtype=np.int64)
@@ -93,13 +93,13 @@ class World:
         )
 
     def cohorts_born(self, elapsed_s: float) -> int:
-        """How many cohorts there are so long after the start."""
+        """Number of cohorts that were born until a time after the start."""
         return int(elapsed_s // self.ad_interval_s) + self.ad_life
 
 
 @dataclass(frozen=True)
 class Ads:
-    """Ads with consecutive ids; A rows. What users respond to is not written to any log."""
+    """Ads with consecutive ids; A rows. The latent style and look are not written to any log."""
 
     ad_id: I64  # [A]
     category: I64  # [A] index in CATEGORIES
@@ -110,7 +110,7 @@ class Ads:
     budget: F64  # [A] how often it is shown, relative
     quality: F64  # [A]
     style: F64  # [A, TASTE]
-    look: F64  # [A, LOOK] what its image looks like
+    look: F64  # [A, LOOK] appearance of its image
 
 
 class Truth:
@@ -147,7 +147,7 @@ class Truth:
         return np.asarray(means[self._segment] + own_part)
 
     def cohort(self, number: int) -> Ads:
-        """The ads of one cohort."""
+        """Ads of a cohort."""
         rng = np.random.default_rng([self.world.seed, 2, number])
         a = self.world.cohort
         category = rng.integers(len(CATEGORIES), size=a)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bench.rows import row
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
@@ -45,16 +46,16 @@ def _lookup(keys: int, rounds: int) -> list[dict[str, object]]:
     workload = f"{keys:,} random keys in a table of as many"
     found = statistics.median(_timed(lambda: table.find(wanted)) for _ in range(rounds))
     return [
-        _row(
+        row(
             f"look-up and gather, K={K}",
             workload,
             "Mkeys/s",
             keys / ours / 1e6,
-            "torch.index_select of a static table",
-            keys / peer / 1e6,
+            peer_name="torch.index_select of a static table",
+            peer=keys / peer / 1e6,
             goal=0.5,
         ),
-        _row("find", workload, "Mkeys/s", keys / found / 1e6),
+        row("find", workload, "Mkeys/s", keys / found / 1e6),
     ]
 
 
@@ -79,7 +80,7 @@ def _insert(keys: int, rounds: int) -> list[dict[str, object]]:
         times["one call, memory reused"].append(fill(reused, keys))
         reused.erase(known)
     return [
-        _row("insert", f"{keys:,} new keys, {how}", "Mkeys/s", keys / statistics.median(spent) / 1e6)
+        row("insert", f"{keys:,} new keys, {how}", "Mkeys/s", keys / statistics.median(spent) / 1e6)
         for how, spent in times.items()
     ]
 
@@ -94,14 +95,14 @@ def _growth(keys: int) -> dict[str, object]:
         before = time.process_time()
         calls.append(_timed(partial(table.find_or_insert, part)))
         cpu = max(cpu, time.process_time() - before)
-    return _row(
+    return row(
         "longest call of a growing table",
         f"{keys:,} new keys, batches of {BATCH}; median {statistics.median(calls) * 1e3:.2f} ms, "
         f"most CPU time {cpu * 1e3:.1f} ms",
         "ms",
         max(calls) * 1e3,
-        "a pause that a stream may have",
-        50.0,
+        peer_name="a pause that a stream may have",
+        peer=50.0,
         better="less",
         goal=1.0,
     )
@@ -112,13 +113,13 @@ def _bytes(keys: int) -> dict[str, object]:
     layout = RowLayout((Segment("v", K, AdaGrad(), 0.01),))
     table = DynamicTable(layout, name="bench", seed=1)
     table.find_or_insert(np.arange(keys) * SPREAD)
-    return _row(
+    return row(
         "bytes per row",
         f"{keys:,} keys, {layout.dim} values, AdaGrad",
         "bytes",
         table.nbytes / keys,
-        "key of 8 bytes, weight and state",
-        8 + 4 * layout.stride,
+        peer_name="key of 8 bytes, weight and state",
+        peer=8 + 4 * layout.stride,
         better="less",
         goal=1 / 1.35,
     )
@@ -159,42 +160,15 @@ def _step(ids: int, rounds: int) -> dict[str, object]:
         adagrad.step()
 
     ours_s, peer_s = _alternate(ours, peer, rounds)
-    return _row(
+    return row(
         "embedding step (forward, backward, optimiser)",
         f"{FIELDS} fields, Zipf 1.05 of {ids:,} ids, K={K} and a weight, batch {BATCH}",
         "ms",
         ours_s * 1e3,
-        "torch EmbeddingBag (hash-mod, sparse Adagrad)",
-        peer_s * 1e3,
+        peer_name="torch EmbeddingBag (hash-mod, sparse Adagrad)",
+        peer=peer_s * 1e3,
         better="less",
         goal=1.0,
-    )
-
-
-def _row(
-    figure: str,
-    workload: str,
-    unit: str,
-    ours: float,
-    peer_name: str | None = None,
-    peer: float | None = None,
-    *,
-    better: str = "more",
-    goal: float | None = None,
-) -> dict[str, object]:
-    """Row whose `ratio` is ours to the peer, turned so that more is better."""
-    ratio = None if peer is None else ours / peer if better == "more" else peer / ours
-    met = None if goal is None or ratio is None else ratio >= goal
-    return dict(
-        figure=figure,
-        workload=workload,
-        unit=unit,
-        ours=ours,
-        peer_name=peer_name,
-        peer=peer,
-        ratio=ratio,
-        goal=goal,
-        met=met,
     )
 
 

@@ -1,4 +1,4 @@
-"""`livectr ablate`: what is trained for which table, end to end on a tiny log, and the tables' numbers."""
+"""`livectr ablate`: trainings of each table, a run on a tiny log, and the numbers of the tables."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def options(log: Path, out: Path, *grids: str, **more: object) -> AblateOptions:
 
 
 class Here:
-    """A training in this process, which has ended when it is there; one in its own imports PyTorch anew."""
+    """Training in this process, which has ended when it is returned; a child would import PyTorch anew."""
 
     exit_code = 0
 
@@ -94,12 +94,12 @@ def test_two_variants_and_two_seeds_end_to_end(
     assert not (tmp_path / "work").exists()
     assert (tmp_path / "table8.svg").stat().st_size > 1000
     assert text == (tmp_path / "tables.md").read_text()
-    # the table's numbers are those of the report
+    # the table shows the numbers of the report
     for variant, label in (("towers_ids", "baseline"), ("towers", "DICM")):
         (line,) = (line for line in text.splitlines() if line.startswith(f"| {label} |"))
         mean = sum(one["test"]["gauc"] for one in report["variants"][variant].values()) / 2
         assert f"| {mean:.4f}(" in line
-    # what is there is not trained again, and another setting is not what is there
+    # results are not trained again; another setting has other results
     ended.clear()
     assert ablate(asked, progress=lambda name, done, total: ended.append(f"{name} {total}")) == text
     assert ended == [" 0"]

@@ -1,4 +1,4 @@
-"""The benchmark's 200 features equal those of plain Python, and a peer that differs is found out."""
+"""The benchmark's 200 features equal plain Python's, and a peer that differs is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mesh parameter server learns what one process of ours learns, when it is synchronous."""
+"""A synchronous mesh parameter server learns the same as a single process of ours."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_alone_it_equals_our_step(config: ModelConfig) -> None:
         features, label, _ = source.batch(rng, 64)
         mine = des.step(features, label).logits["rank"]
         theirs = mesh.step(features, label)
-        if step:  # ours tells the first batch's logits of before its bias is moved
+        if step:  # ours reports the first batch's logits before its bias is moved
             np.testing.assert_allclose(theirs, mine, atol=2e-5)
 
 

@@ -1,4 +1,4 @@
-"""Every benchmark is there, and its JSON is complete."""
+"""Every benchmark exists, and its JSON is complete."""
 
 import importlib
 import inspect
@@ -38,3 +38,21 @@ def test_rows_with_other_columns_are_refused() -> None:
         _complete("x", {"figure": "f", "workload": "w", "unit": "u"})
     with pytest.raises(InternalError, match="unknown columns speed"):
         _complete("x", {"figure": "f", "workload": "w", "unit": "u", "ours": 1, "speed": 2})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["bench", "tables"],
+        ["ablate", "--pipeline", "p.py", "--source", "file:x", "--grid", "images", "--out", "y"],
+    ],
+)
+def test_without_a_checkout_a_sentence_says_so(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("livectr.checkout.ROOT", tmp_path)
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert said == (
+        f"livectr: `livectr {command[0]}` needs a checkout of the repository; this is an installed package.\n"
+    )

@@ -1,4 +1,4 @@
-"""What a user reads on standard error while the broker is away: our lines, not the client library's."""
+"""Standard error while the broker is away: our lines, not the client library's."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Local servers outlive a stall, and no process outlives a kill -9 of the one that started it."""
+"""Local servers outlive a stall, and no process outlives a kill -9 of its parent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIPELINE = "from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipel
 
 @contextmanager
 def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """A command, and at the end nothing of what it started."""
+    """Command, whose processes are all gone at the end."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
     family: list[psutil.Process] = []
@@ -47,7 +47,7 @@ def until(done: Callable[[], object], timeout_s: float = 120.0) -> None:
 
 
 def killed_alone(process: subprocess.Popen[str], children: int) -> None:
-    """kill -9 of the process, once it has so many children below it: they end by themselves."""
+    """Kill the process with SIGKILL when it has this number of descendants; they end by themselves."""
     parent = psutil.Process(process.pid)
     until(lambda: len(parent.children(recursive=True)) >= children)
     family = parent.children(recursive=True)

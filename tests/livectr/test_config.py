@@ -1,4 +1,4 @@
-"""One configuration from four sources: which wins, and what a mistake says."""
+"""Settings from four sources: precedence, and messages about mistakes."""
 
 from pathlib import Path
 
@@ -92,7 +92,7 @@ def test_unknown_names_are_errors_in_every_source(tmp_path: Path) -> None:
 
 
 def test_other_variables_with_our_prefix_are_left_alone() -> None:
-    """The kernels' own, and what Kubernetes tells every pod about a Service livectr-rank."""
+    """Variables of the kernels, and Kubernetes' variables for a Service livectr-rank."""
     environment = {
         "LIVECTR_CACHE_DIR": "/x",
         "LIVECTR_THREADS": "2",

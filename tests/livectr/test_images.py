@@ -46,7 +46,7 @@ def run(*arguments: object) -> int:
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """What the command printed for programs."""
+    """JSON line that the command printed."""
     return dict(json.loads(capsys.readouterr().out.splitlines()[-1]))
 
 
@@ -86,7 +86,7 @@ def test_a_folder_of_pictures(
     assert {letter["reason"] for letter in letters} == {"bad_image"}
     assert base64.b64decode(next(x for x in letters if x["value"])["value"]) == pictures["50.png"]
 
-    # Again: what is there is left alone, what is new or changed is not, and letters are not written twice.
+    # Again: only new and changed pictures are encoded, and letters are not written twice.
     (tmp_path / "pictures" / "17.png").write_bytes(picture(8))
     (tmp_path / "pictures" / "19.png").write_bytes(picture(9))
     assert run(*command) == 0

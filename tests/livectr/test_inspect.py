@@ -1,4 +1,4 @@
-"""`livectr inspect --pipeline`: operators with device and memory, what the budget changes, the drawing."""
+"""`livectr inspect --pipeline`: operators with device and memory, effect of the budget, the drawing."""
 
 from __future__ import annotations
 

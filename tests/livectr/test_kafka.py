@@ -1,4 +1,4 @@
-"""The local broker: what a user needs of it, and what he is told when a part is missing."""
+"""The local broker, and the messages when a part of it is missing."""
 
 from __future__ import annotations
 

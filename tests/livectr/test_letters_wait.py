@@ -46,7 +46,7 @@ def test_commits_go_on_while_letters_wait_and_a_kill_loses_none(tmp_path: Path) 
     rows = 100
 
     def learn(trainer: subprocess.Popen[bytes], *bad: bytes) -> None:
-        """Log `bad`, then rows for so long that the rows behind it are in a checkpoint."""
+        """Log `bad`, then enough rows that rows behind it are in a checkpoint."""
         nonlocal rows
         deadline, wanted = time.monotonic() + DEADLINE_S, rows + 100
         while committed(checkpoint) < wanted:

@@ -1,4 +1,4 @@
-"""The demo's screen shows what is known, on a terminal and in a log."""
+"""The demo's screen shows the known numbers, on a terminal and in a log."""
 
 import io
 from dataclasses import replace

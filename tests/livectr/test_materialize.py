@@ -35,7 +35,7 @@ FAILING = (100, 2_000)
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Logs, a pipeline file, and what training without materialized features gives."""
+    """Logs, a pipeline file, and the result of training without materialized features."""
     desk = tmp_path_factory.mktemp("desk")
     write_files(desk / "logs", IMPRESSIONS, failing=FAILING)
     (desk / "p.py").write_text(PIPELINE)
@@ -125,8 +125,8 @@ def test_killed_anywhere_it_goes_on(desk: Path, materialized: Path) -> None:
 
 
 def test_parquet_logs_are_read_by_column(desk: Path, materialized: Path, tmp_path: Path) -> None:
-    """The JSON logs as Parquet with 27 columns more: training reads what it uses, with --materialized
-    less."""
+    """JSON logs as Parquet with 27 more columns: training reads the columns it uses, fewer with
+    --materialized."""
     logs = tmp_path / "logs"
     rng = np.random.default_rng(0)
     for path in (file for topic in TOPICS for file in (desk / "logs" / topic).iterdir()):

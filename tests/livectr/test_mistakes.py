@@ -16,7 +16,7 @@ DISPLAY_ADS = (Path(__file__).parents[2] / "examples" / "display_ads" / "pipelin
 
 
 def says(capsys: pytest.CaptureFixture[str], arguments: Sequence[object]) -> str:
-    """What a command that must be refused says; never a traceback, which would raise here."""
+    """Message of a command that must be refused; never a traceback, which would raise here."""
     assert main([str(argument) for argument in arguments]) in (2, 4)
     told = capsys.readouterr()
     assert told.out == "" and told.err.startswith("livectr: ")

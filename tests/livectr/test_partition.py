@@ -1,4 +1,4 @@
-"""Our partitions are those of Kafka's default partitioner."""
+"""Our partitions equal those of Kafka's default partitioner."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The demo's account: what is lost, learned twice, made up or labelled wrongly is counted, exactly."""
+"""The demo's report counts lost, duplicated, unknown and wrongly labelled events exactly."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The simulated market: the same seed gives the same logs, and the ledger says what they hold."""
+"""The simulated market: the same seed gives the same logs, and the ledger describes them."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`livectr train` in a tenth of the memory: the same model, also after kill -9; and how mistakes are told."""
+"""`livectr train` in a tenth of the memory: the same model, also after kill -9; messages about mistakes."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from livectr.trainer.des.step import DesStep
 PIPELINE = Path(__file__).with_name("wide_pipeline.py")
 IMPRESSIONS = 4_000
 ROW_BYTES = 130
-"""Of a row in DRAM, roughly: 10 values with two floats of state and more each, and the index."""
+"""Bytes of a row in DRAM, roughly: 10 values, each with two floats of state and more, and the index."""
 
 
 def write_logs(root: Path) -> str:
@@ -45,7 +45,7 @@ def write_logs(root: Path) -> str:
 
 
 class Result:
-    """What a finished run left in its checkpoint: rows by table and key, networks, predictions."""
+    """Checkpoint of a finished run: rows by table and key, networks, predictions."""
 
     def __init__(self, root: Path, pipeline: Pipeline) -> None:
         manifest = newest_manifest(root)
@@ -123,7 +123,7 @@ def test_a_tenth_of_the_memory_learns_and_publishes_the_same_model(
     finish(train(source, tmp_path / "tiered", *flags))
     assert Result(tmp_path / "tiered", pipeline) == whole
     assert not (tmp_path / "ssd" / "livectr-spill-0").exists()
-    # what servers read is that model
+    # servers read the same model
     version = VersionManifest.from_json(client.get("{livectr}:manifest"))
     assert version.step == whole.step and version.tables == {n: len(k) for n, (k, _) in whole.rows.items()}
     for name, (keys, rows) in whole.rows.items():

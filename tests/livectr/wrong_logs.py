@@ -1,4 +1,4 @@
-"""Small logs for pipelines that do not fit them, and what `livectr train` says about it."""
+"""Small logs that do not fit a pipeline, and the messages of `livectr train` about them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Learner:
     def __call__(
         self, pipeline: str, *flags: str, source: str | None = None
     ) -> tuple[int, dict[str, Any], str]:
-        """(exit code, report, what was logged and told)."""
+        """(exit code, report, standard error)."""
         file = self.folder / "pipeline.py"
         file.write_text(pipeline)
         self._capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Trainings of an ablation as processes: each trains one run of one seed, measures it and leaves a result.
+"""Trainings of an ablation as processes: each trains a run of a seed, measures it and leaves a result.
 
 A result is kept in DIR/results/<run>-<seed>.json with a digest of its inputs, and is not made twice: an
 interrupted ablation can be resumed. Prediction logs and checkpoints are in DIR/work, removed at the end.

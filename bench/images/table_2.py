@@ -2,11 +2,11 @@
 
     worker storage   training data of a batch, as files
     server storage   features, as files, shared by all batches of a training
-    communication    what our collectives counted in a step; of images: ids, vectors and gradients or features
+    communication    bytes of our collectives in a step; of images: ids, vectors and gradients or features
 
-A training is as much shorter than the paper's as it has fewer images: a batch has as many references, and an
-image is referred to as often, as there; the batch is a tenth of the paper's. Every step's loss, and the
-sub-model at the end, must be the same three times.
+Training and number of images are scaled down alike: references of an example and references to an image are
+as in the paper; the batch is a tenth of the paper's. The loss of every step, and the sub-model at the end,
+must be equal for all three ways.
 
 As in the paper, communication is between workers and servers. The all-reduce of the replicas of networks has
 its own row: it is the same for all three ways, and does not grow with the batch.

@@ -49,9 +49,9 @@ def run(given: argparse.Namespace) -> int:
 
     log_to_stderr()
     with loading():
-        from livectr.trainer.comm.abort import telling
+        from livectr.trainer.comm.abort import report_failures
 
-        with telling():
+        with report_failures():
             pipeline, settings = settings_of(given, "source")
     world = os.environ.get("WORLD_SIZE")
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's agent: no rank outlives it

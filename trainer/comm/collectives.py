@@ -1,16 +1,16 @@
-"""What crosses ranks, and how many bytes and seconds of it: every collective of the trainer is one of these.
+"""Collectives of the trainer, with bytes and seconds by operator.
 
-⊕ is DES Algorithm 1's aggregation, and can be run in two ways:
+Aggregation ⊕ of DES Algorithm 1 can be run in two ways:
 
-    aggregate   an all-reduce: every rank gets the sum over all B samples and computes the same loss. Its
-                backward is the identity: the gradient that a rank holds is the whole one (DES §3.2.2).
-    swap        a rank gets what belongs to its own samples from every other and adds it up: a reduce-scatter.
-                Its backward is the swap back: the gradients of a rank's samples go to everyone.
+    aggregate    all-reduce: every rank gets the sum for all B examples and computes the same loss. Backward
+                 is the identity: each rank holds the whole gradient (DES §3.2.2).
+    all_to_all   reduce-scatter: a rank gets the summands of its own examples from every rank and adds them
+                 up. Backward is the reverse all-to-all of the gradients.
 
-Floats may travel as bfloat16 (`wire`); sums are taken in float32, in the order of the ranks.
+Floats may be sent as bfloat16 (`wire`); sums are taken in float32, in the order of the ranks.
 
-Bytes are those that this rank hands to others: a ring all-reduce of S bytes sends 2 (N − 1) / N · S, an
-all-gather (N − 1) times the own share, a swap what is addressed to others. With one rank nothing is sent
+Bytes are those that this rank sends to others: a ring all-reduce of S bytes sends 2 (N − 1) / N · S, an
+all-gather (N − 1) times the own share, an all-to-all the messages to others. With one rank nothing is sent
 and no process group is needed.
 """
 
@@ -39,14 +39,18 @@ U8 = NDArray[np.uint8]
 
 
 class Collectives:
-    """The collectives of one rank.
+    """Collectives of one rank.
+
+    Args:
+        rank: this rank.
+        world: N ranks.
+        device: where this rank's networks run.
+        wire: type of floats between ranks.
+        abort: reports failures to the other ranks.
 
     Attributes:
-        bytes: operator name → bytes sent by this rank so far
-        seconds: operator name → seconds spent in it, waiting for other ranks included
-        device: where this rank's networks run
-        wire: how floats travel
-        abort: what tells the others of a failure
+        bytes: operator → bytes that this rank has sent
+        seconds: operator → seconds in its collectives, including the wait for other ranks
     """
 
     def __init__(
@@ -66,13 +70,13 @@ class Collectives:
         self.seconds: dict[str, float] = defaultdict(float)
 
     def count(self, operator: str, sent: int) -> None:
-        """Adds to an operator's bytes, here and in the metrics."""
+        """Add to an operator's bytes, here and in the metrics."""
         self.bytes[operator] += sent
         telemetry.COLLECTIVE_BYTES.labels(operator).inc(sent)
 
     @contextmanager
     def timed(self, operator: str) -> Iterator[None]:
-        """Adds the seconds of a block to an operator's."""
+        """Add the seconds of a block to an operator's, here and in the metrics."""
         start = time.perf_counter()
         yield
         spent = time.perf_counter() - start
@@ -80,14 +84,14 @@ class Collectives:
         telemetry.COLLECTIVE_SECONDS.labels(operator).inc(spent)
 
     def aggregate(self, partial: Tensor, operator: str) -> Tensor:
-        """⊕ with autograd: f32[B, S] → the sum over ranks, the same bits on every rank."""
+        """All-reduce ⊕ with autograd: f32[B, S] → sum over ranks, the same bits on every rank."""
         if self.world == 1:
             return partial
         total: Tensor = _Aggregate.apply(partial, lambda x: self.all_reduce(x, operator))  # type: ignore[no-untyped-call]
         return total
 
     def all_reduce(self, tensor: Tensor, operator: str) -> Tensor:
-        """Sums f32 `tensor` over ranks in place and returns it: the same bits on every rank."""
+        """All-reduce float32 `tensor` in place and return it: the same bits on every rank."""
         if self.world == 1:
             return tensor
         with self.timed(operator):
@@ -98,24 +102,31 @@ class Collectives:
         return tensor
 
     def _reduce_in_pieces(self, tensor: Tensor, operator: str) -> Tensor:
-        """An all-reduce whose floats travel as bfloat16 and are summed as float32: every rank sums a piece
-        of the tensor, and tells the others. All use the sum as it was told, also of their own piece."""
+        """All-reduce with bfloat16 on the wire and float32 sums: reduce-scatter, then all-gather.
+
+        Every rank uses the rounded sum, also of its own piece: the bits are the same on all ranks.
+        """
         flat = tensor.view(-1)
         sizes = [len(part) for part in flat.tensor_split(self.world)]
-        mine = sizes[self.rank]
-        total = self._send(flat, sizes, [mine] * self.world).view(self.world, mine).sum(dim=0)
-        flat.copy_(self._send(total.repeat(self.world), [mine] * self.world, sizes))
+        own = sizes[self.rank]
+        total = self._send(flat, sizes, [own] * self.world).view(self.world, own).sum(dim=0)
+        flat.copy_(self._send(total.repeat(self.world), [own] * self.world, sizes))
         width = 2 if self.wire == "bf16" else 4
-        self.count(operator, width * (flat.numel() - mine + (self.world - 1) * mine))
+        self.count(operator, width * (flat.numel() - own + (self.world - 1) * own))
         return tensor
 
     def all_to_all(
         self, outgoing: Sequence[Tensor], incoming: Sequence[int], sent: Mapping[str, int]
     ) -> list[Tensor]:
-        """With autograd: float32 `outgoing[r]` of any length to rank r → `incoming[r]` numbers from rank r.
+        """All-to-all with autograd; backward sends the gradients back.
 
-        Backward, the gradients of what came go back. sent: operator → numbers to other ranks, there and as
-        gradients back, for the books.
+        Args:
+            outgoing: float32 of any length to each rank.
+            incoming: numbers that come from each rank.
+            sent: operator → numbers to other ranks, forward and as gradients backward; these are counted.
+
+        Returns:
+            float32[incoming[r]] from each rank.
         """
         if self.world == 1:
             return list(outgoing)
@@ -138,17 +149,17 @@ class Collectives:
             return self._send(flat, outgoing, incoming)
 
     def _send(self, flat: Tensor, outgoing: Sequence[int], incoming: Sequence[int]) -> Tensor:
-        """float32 `flat`, outgoing[r] numbers of it to rank r → what came, incoming[r] numbers from rank r.
-        What stays here, too, takes the precision of the wire."""
-        kind = torch.bfloat16 if self.wire == "bf16" else torch.float32
-        received = torch.empty(sum(incoming), dtype=kind, device=flat.device)
-        dist.all_to_all_single(received, flat.to(kind), list(incoming), list(outgoing))
+        """All-to-all of float32 `flat`: outgoing[r] numbers to rank r, incoming[r] numbers from rank r. The
+        own share, too, is rounded to the type of the wire."""
+        dtype = torch.bfloat16 if self.wire == "bf16" else torch.float32
+        received = torch.empty(sum(incoming), dtype=dtype, device=flat.device)
+        dist.all_to_all_single(received, flat.to(dtype), list(incoming), list(outgoing))
         return received.to(torch.float32)
 
     def all_gather_tensors(self, own: Tensor, sizes: Sequence[int], operator: str) -> list[Tensor]:
-        """With autograd: own f32[n] to all ranks → each rank's, sizes[r] numbers, in order of the ranks.
+        """All-gather with autograd: own f32[n] → f32[sizes[r]] of each rank.
 
-        Backward is the identity on the own share: every rank computes the same loss of it.
+        Backward is the identity on the own share, since every rank computes the same loss.
         """
         if self.world == 1:
             return [own]
@@ -161,7 +172,7 @@ class Collectives:
         return list(torch.split(flat, list(sizes)))
 
     def all_gather(self, own: NDArray[np.generic], operator: str) -> NDArray[np.generic]:
-        """Array of one shape and dtype on every rank → [N, *shape], in the order of the ranks."""
+        """All-gather arrays of one shape and dtype → [N, *shape]."""
         if self.world == 1:
             return own[None]
         mine = torch.from_numpy(np.ascontiguousarray(own).view(np.uint8).reshape(-1))
@@ -172,14 +183,13 @@ class Collectives:
         return gathered.numpy().view(own.dtype).reshape(self.world, *own.shape)
 
     def all_gather_ragged(self, own: NDArray[Any], sizes: Sequence[int], operator: str) -> list[NDArray[Any]]:
-        """Own numbers of 4 bytes, [n], to all ranks as they are → each rank's, sizes[r] numbers."""
+        """All-gather numbers of 4 bytes: own [n] → [sizes[r]] of each rank."""
         return self.begin_all_gather_ragged(own, sizes, operator)()
 
     def begin_all_gather_ragged(
         self, own: NDArray[Any], sizes: Sequence[int], operator: str
     ) -> Callable[[], list[NDArray[Any]]]:
-        """As `all_gather_ragged`, while other things are done: the numbers are there when the result is
-        called."""
+        """Start an asynchronous `all_gather_ragged`; the result waits for the numbers."""
         if self.world == 1:
             return lambda: [own]
         mine = torch.from_numpy(np.tile(own.view(np.int32), self.world))
@@ -197,9 +207,12 @@ class Collectives:
     def all_to_all_bytes(
         self, outgoing: Sequence[U8], incoming: Sequence[int], sent: Mapping[str, int]
     ) -> list[U8]:
-        """Bytes `outgoing[r]` to rank r → what came: `incoming[r]` bytes from rank r.
+        """All-to-all of bytes; the own message is not sent.
 
-        sent: the bytes to others by operator; they travel together. The own message is not sent.
+        Args:
+            outgoing: message to each rank.
+            incoming: bytes that come from each rank.
+            sent: operator → bytes to other ranks; these are counted.
         """
         if self.world == 1:
             return list(outgoing)
@@ -216,7 +229,7 @@ class Collectives:
         for operator, nbytes in sent.items():
             self.count(operator, nbytes)
         parts = [part.numpy() for part in torch.split(received, sizes)]
-        # Aligned, so that 4-byte numbers at a message's front can be read in place.
+        # Aligned, so that 4-byte words at a message's front can be read in place.
         return [
             outgoing[r] if r == self.rank else np.ascontiguousarray(_aligned(part))
             for r, part in enumerate(parts)
@@ -224,12 +237,12 @@ class Collectives:
 
 
 def _aligned(message: U8) -> U8:
-    """The message, at an address that is a multiple of 4."""
+    """Message at an address that is a multiple of 4."""
     return message if message.ctypes.data % 4 == 0 else message.copy()
 
 
 class _Aggregate(torch.autograd.Function):
-    """Forward: sum over ranks. Backward: the gradient as it is."""
+    """Forward: all-reduce. Backward: identity."""
 
     @staticmethod
     def forward(ctx: object, partial: Tensor, all_reduce: Callable[[Tensor], Tensor]) -> Tensor:
@@ -241,7 +254,7 @@ class _Aggregate(torch.autograd.Function):
 
 
 class _AllToAll(torch.autograd.Function):
-    """Forward: parts of `flat` to the ranks. Backward: the gradients of what came, back."""
+    """Forward: all-to-all of the parts of `flat`. Backward: reverse all-to-all of the gradients."""
 
     @staticmethod
     def forward(
@@ -261,14 +274,14 @@ class _AllToAll(torch.autograd.Function):
 
 
 class _AllGather(torch.autograd.Function):
-    """Forward: the own share to all. Backward: the gradient of the own share."""
+    """Forward: all-gather. Backward: gradient of the own share."""
 
     @staticmethod
     def forward(
-        ctx: torch.autograd.function.FunctionCtx, own: Tensor, at: int, tell: Callable[[Tensor], Tensor]
+        ctx: torch.autograd.function.FunctionCtx, own: Tensor, at: int, all_gather: Callable[[Tensor], Tensor]
     ) -> Tensor:
         ctx.at, ctx.size = at, own.numel()  # type: ignore[attr-defined]
-        return tell(own)
+        return all_gather(own)
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None, None]:
@@ -277,12 +290,13 @@ class _AllGather(torch.autograd.Function):
 
 @contextmanager
 def connect(timeout_s: float = 600.0, wire: Wire = "fp32") -> Iterator[Collectives]:
-    """The collectives of this process: torchrun's process group where it started us, else a single rank.
+    """Open the collectives of this process: a rank of torchrun's process group, or a single rank.
 
-    Gloo carries host tensors and NCCL device tensors, where there is a GPU for the rank. A rank that fails
-    ends the others within seconds (trainer.comm.abort), one that hangs fails them after `timeout_s`.
+    Gloo carries host tensors, and NCCL device tensors where the rank has a GPU. A rank that fails ends the
+    others within seconds (trainer.comm.abort); a rank that hangs fails them after `timeout_s`.
 
-    Raises InternalError in place of a transport's error, with the rank that ended first and its error.
+    Raises:
+        InternalError: in place of a transport's error, with the rank that failed first and its error.
     """
     world = int(os.environ.get("WORLD_SIZE", 1))
     local_rank = int(os.environ.get("LOCAL_RANK", 0))

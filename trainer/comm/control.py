@@ -1,7 +1,7 @@
-"""Small agreements among the ranks: numbers and bytes that steer a step, never its tensors.
+"""Control collectives: numbers and bytes that steer a step, never its tensors.
 
-They travel over Gloo on the CPU whatever carries the tensors, and cost microseconds on one machine. With
-one rank every call is the identity. No objects are sent: torch's object collectives would pickle them.
+They use Gloo on the CPU, whatever carries the tensors, and take microseconds on one machine. With one rank
+every call is the identity. No objects are sent: torch's object collectives would pickle them.
 """
 
 import json
@@ -16,7 +16,12 @@ I64 = npt.NDArray[np.int64]
 
 
 class Control:
-    """Collectives of rank `rank` of N = `world`; every rank must make the same calls in the same order."""
+    """Control collectives of a rank; all ranks must make the same calls in the same order.
+
+    Args:
+        rank: this rank.
+        world: N ranks.
+    """
 
     def __init__(self, rank: int = 0, world: int = 1) -> None:
         self.rank = rank
@@ -26,7 +31,7 @@ class Control:
             self._group = dist.new_group(backend="gloo")
 
     def gather(self, values: I64) -> I64:
-        """Everyone's int64 array of one common shape [...] as [N, ...]."""
+        """All-gather int64 arrays of one shape [...] → [N, ...]."""
         mine = np.ascontiguousarray(values, np.int64)
         if self.world == 1:
             return mine[None]
@@ -35,14 +40,14 @@ class Control:
         return out.numpy().reshape(self.world, *mine.shape)
 
     def gather_ragged(self, values: I64, counts: I64) -> list[I64]:
-        """Everyone's int64[counts[rank], ...], where every rank knows counts int64[N]."""
+        """All-gather int64[counts[rank], ...]; every rank passes the same counts int64[N]."""
         longest = int(counts.max(initial=0))
         padded = np.zeros((longest, *values.shape[1:]), np.int64)
         padded[: len(values)] = values
         return [part[:n] for part, n in zip(self.gather(padded), counts.tolist(), strict=True)]
 
     def gather_bytes(self, value: bytes) -> list[bytes]:
-        """Everyone's bytes, of any length."""
+        """All-gather bytes of any length."""
         if self.world == 1:
             return [value]
         lengths = self.gather(np.array([len(value)]))[:, 0]
@@ -52,11 +57,11 @@ class Control:
         return [part.tobytes()[:n] for part, n in zip(parts, lengths.tolist(), strict=True)]
 
     def gather_json(self, value: object) -> list[Any]:
-        """Everyone's JSON value."""
+        """All-gather JSON values."""
         return [json.loads(part) for part in self.gather_bytes(json.dumps(value).encode())]
 
     def broadcast_bytes(self, value: bytes) -> bytes:
-        """Rank 0's bytes, of any length."""
+        """Broadcast rank 0's bytes, of any length."""
         if self.world == 1:
             return value
         length = torch.tensor([len(value)])
@@ -68,5 +73,5 @@ class Control:
         return buffer.numpy().tobytes()
 
     def broadcast_json(self, value: object) -> Any:
-        """Rank 0's JSON value."""
+        """Broadcast rank 0's JSON value."""
         return json.loads(self.broadcast_bytes(json.dumps(value).encode()))

@@ -1,17 +1,17 @@
-"""A wire code for the keys that an exchange sends (`kernels/keys/key_codec.hpp`, which has the format).
+"""Wire codec for the keys of an exchange; `kernels/keys/key_codec.hpp` has the format.
 
     Segments.of(offsets, keys, rows) ─► take(order) ─► encode ─► header i64[M], payload u8[…]   a sender
     header, cells ─► measure ─► keys and bytes of each segment ─► decode ─► offsets, keys       a receiver
 
-A *segment* is what a message holds of one field: the keys of its cells. It is sent as it comes, or as its
-unique keys and a number for each occurrence, whichever is smaller; keys in as many bits as their span has,
-numbers in as many as count them, numbers of keys per cell in as many as the largest has. Headers travel
-first, one word a segment; they tell a receiver how many bytes come.
+A *segment* is the part of a message that belongs to one field: the keys of its cells. It is encoded as plain
+keys or as a dictionary (unique keys, and an index for each occurrence), whichever is smaller. Keys, indices
+and counts are bit-packed: keys by their span, indices by the number of unique keys, counts per cell by the
+largest. Headers are sent first, a word a segment; from them a receiver knows the bytes that come.
 
-Measured, 2,048 rows of 26 Zipf fields (`bench.planted`), hash-like keys: 426 kB as they are, 232 kB with
-unique keys and numbers of whole bytes, 190 kB so; 96 kB where the keys are integers. Packing bits takes about
-a tenth of the time of finding unique keys. Sorting these to send differences would save 12 kB of hash-like
-keys and take as long as all the rest.
+Measured on 2,048 rows of 26 Zipf fields (`bench.planted`) with hash-like keys: 426 kB plain, 232 kB with a
+dictionary in whole bytes, 190 kB bit-packed; 96 kB where the keys are integers. Packing bits takes about a
+tenth of the time of finding unique keys. Sorting these to send differences would save 12 kB of hash-like keys
+and take as long as all the rest.
 """
 
 from __future__ import annotations
@@ -34,13 +34,18 @@ I32 = NDArray[np.int32]
 U8 = NDArray[np.uint8]
 
 MOST_KEYS = (1 << 27) - 1
-"""Keys of a segment, at most."""
+"""Most keys of a segment."""
 
 
 @dataclass(frozen=True)
 class Segments:
-    """M segments, as addresses into arrays that `held` keeps: table i64[M, 4], a row the address of its keys'
-    array, that of its offsets, its cells, and 1 where it is sent as plain keys."""
+    """M segments, as addresses into arrays.
+
+    Attributes:
+        table: i64[M, 4]; of each segment the address of its keys' array, the address of its offsets, its
+            cells, and 1 if it is sent as plain keys
+        held: arrays that the addresses point into, kept alive
+    """
 
     table: I64
     held: tuple[NDArray[Any], ...]
@@ -50,9 +55,15 @@ class Segments:
 
     @staticmethod
     def of(offsets: I32, keys: I64, cells: int) -> Segments:
-        """F segments of equally many cells: offsets i32[F · cells + 1] into keys i64[nnz], field-major.
+        """F segments with the same number of cells; none if `cells` is 0.
 
-        Without cells there are none, as nothing tells F. Raises ValueError.
+        Args:
+            offsets: i32[F · cells + 1], field-major.
+            keys: i64[nnz].
+            cells: of each field.
+
+        Raises:
+            ValueError: offsets do not fit the cells or the keys.
         """
         offsets = contiguous(offsets, np.int32, (None,))
         keys = contiguous(keys, np.int64, (None,))
@@ -70,7 +81,7 @@ class Segments:
 
     @staticmethod
     def lists(keys: I64, bounds: I64) -> Segments:
-        """Segments of one cell each: of keys[bounds[s] : bounds[s + 1]]."""
+        """Segments of a single cell: keys[bounds[s] : bounds[s + 1]]."""
         keys = contiguous(keys, np.int64, (None,))
         offsets = np.stack([bounds[:-1], bounds[1:]], axis=1).astype(np.int32)
         table = np.empty((len(offsets), 4), np.int64)
@@ -80,7 +91,7 @@ class Segments:
 
     @staticmethod
     def empty(count: int) -> Segments:
-        """Segments without cells."""
+        """`count` segments without cells."""
         zero = np.zeros(1, np.int32)
         table = np.zeros((count, 4), np.int64)
         table[:, 1] = zero.ctypes.data
@@ -88,29 +99,29 @@ class Segments:
 
     @staticmethod
     def concat(parts: Sequence[Segments]) -> Segments:
-        """Those of all parts, one after the other."""
+        """Segments of all parts, in order."""
         tables = [np.empty((0, 4), np.int64), *(part.table for part in parts)]
         return Segments(np.concatenate(tables), tuple(array for part in parts for array in part.held))
 
     def take(self, order: I64 | Sequence[int]) -> Segments:
-        """The given segments, in the given order."""
+        """Segments by number, in the given order."""
         return Segments(self.table[np.asarray(order, np.int64)], self.held)
 
     def plain(self, which: NDArray[np.bool_]) -> Segments:
-        """Sends those of `which`, bool[M], as plain keys: for the own rank, where no byte is saved."""
+        """Mark segments, bool[M], to be sent as plain keys: for the own rank, where no byte is saved."""
         table = self.table.copy()
         table[:, 3] = which
         return Segments(table, self.held)
 
     @property
     def cells(self) -> I64:
-        """i64[M]."""
+        """Cells of each segment, i64[M]."""
         return self.table[:, 2]
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """header i64[M]; segment s is payload[bounds[s] : bounds[s + 1]], bounds i64[M + 1]."""
+    """Encoded segments: header i64[M]; segment s is payload[bounds[s] : bounds[s + 1]], bounds i64[M + 1]."""
 
     header: I64
     bounds: I64
@@ -118,9 +129,11 @@ class Encoded:
 
 
 def encode(segments: Segments) -> Encoded:
-    """Header and bytes of each segment. O(nnz).
+    """Encode segments. O(nnz).
 
-    Raises ValueError for a segment of more than MOST_KEYS keys, and for offsets that fall; MemoryError.
+    Raises:
+        ValueError: a segment has more than MOST_KEYS keys, or its offsets fall.
+        MemoryError: out of memory.
     """
     count = len(segments)
     library = _library()
@@ -137,7 +150,7 @@ def encode(segments: Segments) -> Encoded:
 
 
 def measure(header: I64, cells: I64) -> tuple[I64, I64]:
-    """Keys and bytes, i64[M] each, of the segments of these headers and cells, i64[M] each."""
+    """Number of keys and bytes of each segment, i64[M] each, from its header and cells, i64[M] each."""
     header, cells = contiguous(header, np.int64, (None,)), contiguous(cells, np.int64, (len(header),))
     keys, sizes = np.empty_like(header), np.empty_like(header)
     _library().key_bytes(header, cells, len(header), keys, sizes)
@@ -145,11 +158,22 @@ def measure(header: I64, cells: I64) -> tuple[I64, I64]:
 
 
 def decode(header: I64, cells: I64, messages: Sequence[U8], message: I64, start: I64) -> tuple[I32, I64]:
-    """Offsets i32[Σ cells + 1] and keys i64[Σ n] of M segments, in the order in which they are given.
+    """Decode M segments, in the given order.
 
-    Segment s has header[s] and cells[s], and begins at byte start[s] of messages[message[s]]. Raises
-    InternalError where a segment is not what its header says, ValueError where it does not lie in its
-    message, MemoryError.
+    Args:
+        header: i64[M].
+        cells: i64[M], of each segment.
+        messages: bytes of each sender.
+        message: i64[M], message of each segment.
+        start: i64[M], its first byte there.
+
+    Returns:
+        Offsets i32[Σ cells + 1] and keys i64[nnz].
+
+    Raises:
+        InternalError: a segment differs from its header.
+        ValueError: a segment does not lie in its message.
+        MemoryError: out of memory.
     """
     count = len(header)
     keys, sizes = measure(header, cells)
@@ -180,7 +204,7 @@ def decode(header: I64, cells: I64, messages: Sequence[U8], message: I64, start:
 
 
 def _starts(sizes: I64) -> I64:
-    """0 and the running sums."""
+    """Prefix sum, with 0 in front."""
     starts = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=starts[1:])
     return starts

@@ -1,20 +1,19 @@
-"""A placement of fields that balances what was measured: keys per rank, and bytes per rank.
+"""Placement of fields that balances measured keys per rank, then bytes per rank.
 
-Keys are the work of a step, and the slowest rank sets its pace; bytes only matter where memory ends. So keys
-are balanced first, and bytes among ranks whose keys are as good as equal:
+Keys are the work of a step, and the slowest rank sets its pace. Bytes matter only where memory ends. So keys
+are balanced first, and bytes among ranks whose keys are nearly equal:
 
-    1  tables, those with most keys first (Graham's LPT rule, 1969), go one by one to the rank with fewest
-       keys; of ranks within SLACK · mean of that, to the one with fewest bytes, then keys, then tables.
-       Tables within as much of each other count as equal: the one with most bytes first;
-    2  under a limit of bytes per rank only to ranks with room; if that fails, tables with most bytes first,
-       each to the rank with fewest bytes;
-    3  a table larger than a rank may hold, and the largest one where 2 fails too, is split by key over all
-       ranks; then again from 1.
+    1  assign tables in descending order of keys (LPT rule, Graham 1969) to the rank with fewest keys. Among
+       ranks within SLACK · mean of it, choose fewest bytes, then keys, then tables. Among tables within
+       SLACK · mean of each other, most bytes come first
+    2  with a limit of bytes per rank, consider only ranks with room. If that fails, assign tables in
+       descending order of bytes, each to the rank with fewest bytes
+    3  split a table by key over all ranks if it is larger than a rank may hold, or the largest table if 2
+       fails; then repeat from 1
 
-Without a limit no rank has more than mean + (1 − 1/N) · (the table with most keys) + SLACK · mean: a table
-goes to a rank that has, up to SLACK · mean, at most the mean of what was placed before it. Fields that share
-a table stay together. The result depends on the numbers alone, not on the order of fields; equal tables are
-taken by name.
+Without a limit no rank has more than mean + (1 − 1/N) · (keys of the largest table) + SLACK · mean: at its
+turn, the chosen rank has at most the mean of the tables before, up to SLACK · mean. Fields that share a table
+stay together. The result depends on the numbers alone, not on the order of fields; ties are broken by name.
 """
 
 from __future__ import annotations
@@ -28,15 +27,17 @@ from livectr.kernels.errors import ConfigError
 from livectr.trainer.placement.placement import FieldPlacement
 
 SLACK = 0.01
-"""Of the mean keys of a rank: what keys may differ for the sake of bytes."""
+"""Share of a rank's mean keys by which keys may differ, so that bytes are balanced."""
 
 
 @dataclass(frozen=True)
 class FieldStats:
-    """What was measured of a field.
+    """Measured size of a field.
 
-    table: its embedding table. keys: in a batch, or in any number of them that is the same for all fields.
-    bytes: of its table; where fields of a table tell different numbers, the largest counts.
+    Attributes:
+        table: its embedding table
+        keys: in a batch, or in any number of batches that is the same for all fields
+        bytes: of its table; if fields of a table differ, the largest counts
     """
 
     table: str
@@ -46,7 +47,7 @@ class FieldStats:
 
 @dataclass(frozen=True)
 class Load:
-    """A rank's fields (a split table's are where their owner is), and its keys and bytes."""
+    """Load of a rank: its fields, keys and bytes. Fields of a split table count for their owner."""
 
     fields: int
     keys: float
@@ -73,9 +74,15 @@ class _Rank:
 
 
 def balance(stats: Sequence[FieldStats], world: int, *, rank_bytes: float | None = None) -> FieldPlacement:
-    """Places the fields of `stats` on `world` ranks, of which each may hold `rank_bytes` (None: no limit).
+    """Place fields on ranks.
 
-    Raises ConfigError when the ranks cannot hold the tables, or a rank would hold nothing.
+    Args:
+        stats: of every field.
+        world: N ranks.
+        rank_bytes: limit of a rank; None: no limit.
+
+    Raises:
+        ConfigError: the ranks cannot hold the tables, or a rank would hold nothing.
     """
     items = {item.table: item for item in _items(stats)}
     total = sum(item.bytes for item in items.values())
@@ -94,12 +101,12 @@ def balance(stats: Sequence[FieldStats], world: int, *, rank_bytes: float | None
                 "below the largest table."
             )
         shared = [items[t] for t in sorted(split)]
-        owner = _deal(whole, shared, world, rank_bytes)
+        owner = _assign(whole, shared, world, rank_bytes)
         if owner is not None:
             break
         split.add(max(whole, key=lambda item: (item.bytes, item.table)).table)
     ranks = _filled(items, owner, split, world)
-    for item in shared:  # what its fields have besides rows
+    for item in shared:  # the rest of its fields, such as weights in a network
         home = min(range(world), key=lambda r: (ranks[r].tables, ranks[r].keys, r))
         owner[item.table] = home
         ranks[home].tables += 1
@@ -108,7 +115,7 @@ def balance(stats: Sequence[FieldStats], world: int, *, rank_bytes: float | None
 
 
 def loads(placement: FieldPlacement, stats: Sequence[FieldStats]) -> list[Load]:
-    """What each rank has under a placement of these fields; a split table counts on all ranks alike."""
+    """Load of each rank under a placement; a split table counts equally on all ranks."""
     items = {item.table: item for item in _items(stats)}
     owner = {field.table: rank for field, rank in zip(stats, placement.owner, strict=True)}
     ranks = _filled(items, owner, placement.split, placement.world)
@@ -116,7 +123,7 @@ def loads(placement: FieldPlacement, stats: Sequence[FieldStats]) -> list[Load]:
 
 
 def _items(stats: Sequence[FieldStats]) -> list[_Item]:
-    """Tables with the keys of all their fields, most keys first."""
+    """Tables with the keys of all their fields, by name."""
     keys: dict[str, float] = {}
     size: dict[str, float] = {}
     for field in stats:
@@ -138,15 +145,15 @@ def _filled(
 
 
 def _empty(shared: Sequence[_Item], world: int) -> list[_Rank]:
-    """Ranks with their parts of the tables that are split."""
+    """Ranks that have only their parts of the split tables."""
     keys, size = sum(item.keys for item in shared), sum(item.bytes for item in shared)
     return [_Rank(keys / world, size / world) for _ in range(world)]
 
 
-def _deal(
+def _assign(
     whole: Sequence[_Item], shared: Sequence[_Item], world: int, room: float | None
 ) -> dict[str, int] | None:
-    """Table → rank, by keys or else by bytes; None where neither finds room."""
+    """Table → rank, by keys or else by bytes; None if both run out of room."""
     slack = SLACK * (sum(item.keys for item in whole) + sum(item.keys for item in shared)) / world
     for by_bytes in (False, True):
         ranks = _empty(shared, world)
@@ -171,7 +178,7 @@ def _by_bytes(items: Sequence[_Item]) -> list[_Item]:
 
 
 def _by_keys(items: Sequence[_Item], slack: float) -> list[_Item]:
-    """Most keys first; in a run of items within `slack` of its first, most bytes first."""
+    """Descending by keys; items within `slack` of the first of their run are sorted by bytes, descending."""
     runs: list[list[_Item]] = []
     for item in sorted(items, key=lambda item: (-item.keys, item.table)):
         if not runs or item.keys < runs[-1][0].keys - slack:

@@ -1,14 +1,20 @@
-"""What should travel: bytes that a step sends, by the way of every field, and the cheapest ways (DESIGN.md).
+"""Cost model of the field exchange: bytes of a step for each exchange, and the cheapest for every field.
 
-Bytes of all ranks together, of N ranks and B samples a step; w bytes a number on the wire, S numbers of
-partial results, D values a row, k_f bytes of a field's encoded keys, U_f unique keys of it summed over the
-ranks' own samples, P_f parameters that a near field brings to every rank:
+Bytes that all N ranks send in a step of B examples:
 
     partial   2 w (N − 1) B S  once, for all partial fields together,  and  k_f (N − 1)/N  for each
-    vectors   2 w (N − 1)/N B D + k_f (N − 1)/N + 2 w (N − 1) P_f
-    rows      (2 w D + 8) U_f (N − 1)/N + 2 w (N − 1) P_f
+    vectors   2 w (N − 1)/N B K + k_f (N − 1)/N + 2 w (N − 1) P_f
+    rows      (2 w K + 8) U_f (N − 1)/N + 2 w (N − 1) P_f
 
-Partial results win where fields, or keys a sample, are many: N S < F D; rows win where keys repeat.
+    w    bytes of a number on the wire
+    S    numbers of an example's partial results
+    K    values of a row, all roles together
+    k_f  bytes of the encoded keys of field f
+    U_f  unique keys of field f, summed over the ranks' own examples
+    P_f  parameters of field f that are on every rank if the field is sample-parallel
+
+Partial results are cheapest where fields, or keys of an example, are many: N S < F K. Rows are cheapest where
+keys repeat.
 """
 
 from __future__ import annotations
@@ -26,10 +32,12 @@ I64 = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Measured:
-    """A batch as it was found, over all ranks.
+    """Sizes of a batch over all ranks.
 
-    samples: B. keys: f64[F], bytes of each field's encoded keys. unique: f64[F], unique keys of each field,
-    summed over the ranks' own samples.
+    Attributes:
+        samples: B
+        keys: f64[F], bytes of each field's encoded keys
+        unique: f64[F], unique keys of each field, summed over the ranks' own examples
     """
 
     samples: int
@@ -39,9 +47,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Bytes of a step.
+    """Bytes of a step; see the module's docstring for the letters.
 
-    world: N. partial: S of all roles. dim: D. parameters: P_f of each field. width: w, 4 or 2.
+    Attributes:
+        world: N
+        partial: S of all roles
+        dim: K
+        parameters: P_f of each field
+        width: w, 4 or 2
     """
 
     world: int
@@ -51,7 +64,7 @@ class CostModel:
     width: int = 4
 
     def sample_parallel(self, measured: Measured) -> dict[FieldExchange, NDArray[np.float64]]:
-        """Bytes f64[F] of each field as vectors, and as rows."""
+        """Bytes f64[F] of each field with `vectors`, and with `rows`."""
         n, w = self.world, self.width
         share = (n - 1) / n
         blocks = 2 * w * (n - 1) * np.asarray(self.parameters, np.float64)
@@ -61,16 +74,16 @@ class CostModel:
         }
 
     def fixed(self, measured: Measured) -> float:
-        """Bytes of the partial results, whatever the number of partial fields."""
+        """Bytes of the partial results, which do not depend on the number of partial fields."""
         return 2.0 * self.width * (self.world - 1) * measured.samples * self.partial
 
     def cheapest(self, measured: Measured, never_partial: Collection[int] = ()) -> list[FieldExchange]:
-        """The way of each field that sends fewest bytes; fields of `near` cannot be partial."""
-        found = self.sample_parallel(measured)
+        """Exchange of each field that sends fewest bytes; `never_partial`: fields that cannot be partial."""
+        costs = self.sample_parallel(measured)
         best: list[FieldExchange] = [
-            "vectors" if v < r else "rows" for v, r in zip(found["vectors"], found["rows"], strict=True)
+            "vectors" if v < r else "rows" for v, r in zip(costs["vectors"], costs["rows"], strict=True)
         ]
-        cost = np.minimum(found["vectors"], found["rows"])
+        cost = np.minimum(costs["vectors"], costs["rows"])
         saved = cost - measured.keys * (self.world - 1) / self.world
         partial = [f for f in np.flatnonzero(saved > 0).tolist() if f not in never_partial]
         if saved[partial].sum() > self.fixed(measured):
@@ -79,12 +92,13 @@ class CostModel:
         return best
 
     def bytes(self, measured: Measured, field_exchange: Sequence[FieldExchange]) -> float:
-        """Bytes that these ways send, without what any way sends: sizes, scores, the rest of the networks."""
-        found = self.sample_parallel(measured)
+        """Bytes of this exchange of every field; not counted are sizes, scores and the rest of the networks,
+        which every exchange sends."""
+        costs = self.sample_parallel(measured)
         total = self.fixed(measured) if "partial" in field_exchange else 0.0
         for f, way in enumerate(field_exchange):
             if way == "partial":
                 total += measured.keys[f] * (self.world - 1) / self.world
             else:
-                total += found[way][f]
+                total += costs[way][f]
         return float(total)

@@ -1,7 +1,7 @@
-"""Which rank holds which field (DES §5): field f on rank f mod N.
+"""Placement of fields on ranks, round-robin (DES §5): field f on rank f mod N.
 
-Fields that share a table must live with it, so what is dealt out in turn are tables, in the order of their
-first field; without sharing that is the paper's f mod N. The dense features are one more field, the last.
+Fields that share a table must be on its rank. So tables are assigned round-robin, in the order of their first
+field; without shared tables that is the paper's f mod N. The dense features count as the last field.
 `trainer.placement.balance` places by measured keys and bytes instead.
 """
 
@@ -18,10 +18,14 @@ from livectr.kernels.errors import ConfigError
 
 @dataclass(frozen=True)
 class FieldPlacement:
-    """`owner[f]` is the rank of field f, `dense_owner` that of the dense features.
+    """Rank of every field.
 
-    The rows of a table in `split` are on all ranks, that of a key on the one that
-    `owners_by_key` says; the owner of its fields holds what else they have, such as weights in a network.
+    Attributes:
+        owner: rank of each field
+        dense_owner: rank of the dense features
+        world: N ranks
+        split: tables whose rows are on all ranks, by `owners_by_key`. The owner of their fields holds the
+            rest of these, such as weights in a network
     """
 
     owner: tuple[int, ...]
@@ -30,22 +34,27 @@ class FieldPlacement:
     split: frozenset[str] = frozenset()
 
     def fields_of(self, rank: int) -> tuple[int, ...]:
-        """The fields of a rank, ascending."""
+        """Fields of a rank, ascending."""
         return tuple(f for f, r in enumerate(self.owner) if r == rank)
 
     def split_fields(self, tables: Sequence[str]) -> tuple[int, ...]:
-        """The fields of tables that are split, given each field's table, ascending."""
+        """Fields of tables that are split by key, ascending; `tables`: table of each field."""
         return tuple(f for f, table in enumerate(tables) if table in self.split)
 
     def held(self, tables: Sequence[str], rank: int) -> tuple[int, ...]:
-        """The fields of which a rank has rows, given each one's table, ascending."""
+        """Fields of which a rank has rows, ascending; `tables`: table of each field."""
         return tuple(sorted({*self.fields_of(rank), *self.split_fields(tables)}))
 
 
 def place(tables: Sequence[str], world: int) -> FieldPlacement:
-    """Deals the fields, given each one's table name, to `world` ranks.
+    """Assign fields to ranks round-robin, by table.
 
-    Raises ConfigError when a rank would hold no field.
+    Args:
+        tables: table of each field.
+        world: N ranks.
+
+    Raises:
+        ConfigError: a rank would hold no field.
     """
     order = {table: i for i, table in enumerate(dict.fromkeys(tables))}
     if world > len(order):
@@ -57,7 +66,7 @@ def place(tables: Sequence[str], world: int) -> FieldPlacement:
 
 
 def owners_by_key(keys: NDArray[np.int64], world: int) -> NDArray[np.int64]:
-    """Rank of each key i64[n] of a table that is split by key: its mixed bits modulo N."""
+    """Rank of each key i64[n] of a table that is split by key: hash of the key modulo N."""
     mixed = keys.view(np.uint64).copy()
     mixed ^= mixed >> np.uint64(33)
     mixed *= np.uint64(0xFF51AFD7ED558CCD)

@@ -96,7 +96,7 @@ def test_what_cannot_be_together_is_refused(tmp_path: Path) -> None:
     gpu = GpuTables(100, EmulatedDevice)
     one = dict(rank=0, world=1, seed=1)
     admitting = replace(ad_pipeline(), policies=TablePolicy(admit_after=2))
-    with pytest.raises(ConfigError, match="has admit_after, which tables on a GPU do not know"):
+    with pytest.raises(ConfigError, match="has admit_after, which tables on a GPU do not support"):
         checks.DesStep(admitting, gpu=gpu, **one)  # type: ignore[arg-type]
     tiers = Tiers(tmp_path, 1 << 20, 0)
     with pytest.raises(ConfigError, match="on a GPU and on an SSD at once"):

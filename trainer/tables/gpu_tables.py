@@ -1,13 +1,12 @@
-"""A rank's tables with their hot rows on its GPU: the tier GPU → DRAM of a step
-(kernels.gpu_table.gpu_cache).
+"""GPU tier of a rank's tables: hot rows on its GPU, all others in DRAM (kernels.gpu_table.gpu_cache).
 
-    forward, backward    rows are read and trained on the GPU; what it lacks comes from the host table
-    flush                before host tables are marked, exported or read: they get what changed
-    drop                 after host tables were filled from a checkpoint: the GPU forgets what it held
-    erase                what policies erase leaves both places
+    forward, backward    read and train rows on the GPU; missing rows come from the host table
+    flush                write changed rows to the host tables, before these are marked, exported or read
+    drop                 forget the GPU's rows, after the host tables were filled from a checkpoint
+    erase                erase keys in both tiers
 
-Where a row is never changes a result: tables, checkpoints and versions have the bits of host tables alone.
-(Networks on a GPU round differently than on a CPU; that has nothing to do with where the tables are.)
+The tier of a row never changes a result: tables, checkpoints and versions have the bits of host tables alone.
+(Networks on a GPU round differently than on a CPU, wherever the tables are.)
 """
 
 from __future__ import annotations
@@ -34,14 +33,19 @@ from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.options import TrainOptions
 
 FREE_SHARE = 0.5
-"""Of the device memory that is free at the start, what rows may take that nobody has given a number; the rest
-is for features, networks and batches."""
+"""Share of free device memory at the start that rows may take, if their number is not set. The rest is for
+features, networks and batches."""
 
 
 @dataclass(frozen=True)
 class GpuTables:
-    """That tables are on a GPU. rows: most rows there, over all tables of a rank; None: as many as FREE_SHARE
-    of the free device memory holds. target: where; tests run it on the emulated device."""
+    """Setting that puts tables on a GPU.
+
+    Attributes:
+        rows: most rows there, over all tables of a rank; None: as many as FREE_SHARE of the free device
+            memory holds
+        target: device; tests use the emulated device
+    """
 
     rows: int | None = None
     target: Target = CudaDevice
@@ -49,15 +53,20 @@ class GpuTables:
     def cache(
         self, tables: Mapping[str, DynamicTable], policies: Mapping[str, TablePolicy], device: torch.device
     ) -> GpuCache | None:
-        """The cache over a rank's tables; None where it has none.
+        """Make the cache over a rank's tables; None where the rank has no table.
 
-        policies: of all tables, other ranks' too. device: where the networks run.
-        Raises ConfigError for what cannot be together, and without a GPU.
+        Args:
+            tables: of this rank.
+            policies: of all tables, other ranks' too.
+            device: where the networks run.
+
+        Raises:
+            ConfigError: a policy does not fit a GPU, or there is no GPU.
         """
         refused = sorted(name for name, policy in policies.items() if policy.admit_after is not None)
         if refused:
             raise ConfigError(
-                f"table {refused[0]!r} has admit_after, which tables on a GPU do not know: leave it out, "
+                f"table {refused[0]!r} has admit_after, which tables on a GPU do not support: leave it out, "
                 "or set gpu_rows to 0, so that tables are in host memory"
             )
         if self.target is CudaDevice and device.type != "cuda":
@@ -75,12 +84,12 @@ class GpuTables:
 
 
 def row_bytes(layout: RowLayout) -> float:
-    """Device memory of a row at most, with its part of the index: after a rehash that is half full."""
+    """Most device memory of a row in bytes, with its part of the index, which is half full after a rehash."""
     return Slabs.of(layout).pitch + HEADER_BYTES + BUCKET_BYTES / BUCKET_SLOTS / (LOAD / 2)
 
 
 def gpu_tables(options: TrainOptions) -> GpuTables | None:
-    """Where a run has its tables; None: in host memory."""
+    """GPU tier that these options ask for; None: tables in host memory."""
     if options.device != "gpu" or options.gpu_rows == 0:
         return None
     return GpuTables(options.gpu_rows)

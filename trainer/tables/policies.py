@@ -1,19 +1,18 @@
-"""What enters and leaves a rank's tables: admission, expiry, eviction (as
-ingest.language.policies.TablePolicy says).
+"""Admission, expiry and eviction of a rank's rows, as ingest.language.policies.TablePolicy sets them.
 
-    before(times)   the stamp of everything that the batch uses: its event time, in seconds
-    step            reads and learns rows; keys that are not admitted have none (kernels/table/admission.hpp)
-    after()         rows too old leave; where a budget is passed, a SLICE-th of it is freed
+    before(times)   set the stamp of all rows that the batch uses: its event time, in seconds
+    step            read and learn rows; keys that are not admitted have none (kernels/table/admission.hpp)
+    after()         erase expired rows; over the budget, free 1/SLICE of it
 
-All of it is a function of the batches: of event times, not of the clock; of keys, not of row numbers. So a
-resumed run, and one on another number of ranks, keeps the same rows. Rows that leave are told to checkpoints
-and to Redis (DynamicTable.erased).
+The policies depend on the batches alone: on event times, not on the clock; on keys, not on row numbers. So a
+resumed run, and a run on another number of ranks, keep the same rows. Erased rows are passed on to
+checkpoints and to Redis (DynamicTable.erased).
 
-The event time of a batch is the median of its examples' and never goes back: a wrong clock in one record
-moves nothing. In a log without event times each batch counts as a second.
+The event time of a batch is the median of its examples' and never goes back, so that a wrong clock in a
+record moves nothing. In a log without event times each batch counts as a second.
 
-A table that is split by key over the ranks shares its budget evenly, and each rank counts the sightings of
-its own keys: what stays then depends on the number of ranks.
+A table that is split by key divides its budget evenly among the ranks, and each rank counts the occurrences
+of its own keys. The rows that stay then depend on the number of ranks.
 """
 
 from __future__ import annotations
@@ -34,27 +33,28 @@ from livectr.kernels.table.usage import LAST_STAMP
 from livectr.trainer import telemetry
 
 SLICE = 20
-"""Part of a budget that is freed at once: to choose rows is a pass over all of them."""
+"""1/SLICE of a budget is freed at once, since each choice is a pass over all rows."""
 LOOKS = 64
-"""How often in a `max_age` old rows are looked for: a row leaves by 1 + 1/LOOKS of it."""
+"""Searches for expired rows in a `max_age`: a row is erased by 1 + 1/LOOKS of it."""
 
 I64 = npt.NDArray[np.int64]
 State = dict[str, npt.NDArray[Any]]
 
 
 class Policies:
-    """The policies of one rank's tables; tables without one are left alone and cost nothing.
+    """Policies of one rank's tables; tables without a policy are not touched.
 
     Args:
-        tables: this rank's, empty.
+        tables: of this rank, empty.
         policies: of all tables (ingest.pipeline.Pipeline.table_policies).
-        timed: whether the log has event times.
-        erase: what forgets keys of a table, and returns how many were there; None: DynamicTable.erase. Where
-            rows lie on a GPU too, both places must.
-        rank, parts: this rank, and over how many ranks a table's rows are, where they are split by key.
+        timed: True if the log has event times.
+        erase: function that erases keys of a table in all its tiers, and returns how many were there; None:
+            DynamicTable.erase.
+        rank: this rank.
+        parts: table → number of ranks that its rows are split over; 1 for other tables.
 
     Raises:
-        ConfigError: a budget without room for a row, or a policy for a table that spills to SSD.
+        ConfigError: a budget has no room for a row, or a table with a policy spills to SSD.
     """
 
     def __init__(
@@ -70,15 +70,17 @@ class Policies:
         self.now = 0
         self._timed, self._rank = timed, rank
         own = (name for name in tables if name in policies)
-        self._kept = {name: _Kept.of(tables[name], policies[name], parts.get(name, 1), erase) for name in own}
+        self._kept = {
+            name: _PolicedTable.of(tables[name], policies[name], parts.get(name, 1), erase) for name in own
+        }
 
     @property
     def tracked(self) -> frozenset[str]:
-        """Tables whose rows' use must come back with them."""
+        """Tables whose rows' stamps and counts belong into a checkpoint."""
         return frozenset(name for name, kept in self._kept.items() if kept.policy.tracks)
 
     def before(self, times_ms: I64) -> None:
-        """Before a step: int64[B] event times of the whole batch, the same on every rank."""
+        """Set the time before a step; times_ms: int64[B] event times of the global batch."""
         if not self._kept:
             return
         if self._timed:
@@ -91,14 +93,14 @@ class Policies:
             kept.move_to(self.now)
 
     def after(self) -> None:
-        """After a step, whether it learned or not; on every rank for its own tables."""
+        """Expire and evict own rows after a step, whether it learned or not."""
         for kept in self._kept.values():
             kept.expire(self.now)
             kept.evict()
             kept.account()
 
     def state(self) -> State:
-        """What a checkpoint holds beside the rows."""
+        """State for a checkpoint, beside the rows."""
         state: State = {}
         for name, kept in self._kept.items():
             state[f"{name}/clock"] = np.array([self.now, kept.looked], np.int64)
@@ -108,17 +110,21 @@ class Policies:
         return state
 
     def load(self, states: Sequence[Mapping[str, npt.NDArray[Any]]]) -> None:
-        """Go on from the ranks' `state`, in their order. Raises MismatchError for that of other policies."""
+        """Restore from the `state` of all ranks, in their order.
+
+        Raises:
+            MismatchError: the state belongs to other policies.
+        """
         for name, kept in self._kept.items():
-            found = [state for state in states if f"{name}/clock" in state]
-            if len(found) == kept.parts > 1:
-                found = [found[self._rank]]
+            saved = [state for state in states if f"{name}/clock" in state]
+            if len(saved) == kept.parts > 1:
+                saved = [saved[self._rank]]
             try:
-                now, kept.looked = (int(stamp) for stamp in found[0][f"{name}/clock"])
+                now, kept.looked = (int(stamp) for stamp in saved[0][f"{name}/clock"])
                 if not kept.table.admits_all:
                     kept.table.load_sketch(
                         *_merged(
-                            [(state[f"{name}/sketch"], int(state[f"{name}/seen"][0])) for state in found]
+                            [(state[f"{name}/sketch"], int(state[f"{name}/seen"][0])) for state in saved]
                         )
                     )
             except (IndexError, KeyError, ValueError) as error:
@@ -132,8 +138,8 @@ class Policies:
 
 
 @dataclass
-class _Kept:
-    """A table under a policy. looked: the stamp when old rows were looked for."""
+class _PolicedTable:
+    """Table under a policy; `looked`: stamp of the last search for expired rows."""
 
     table: DynamicTable
     policy: TablePolicy
@@ -146,7 +152,7 @@ class _Kept:
     @staticmethod
     def of(
         table: DynamicTable, policy: TablePolicy, parts: int, erase: Callable[[str, Keys], int] | None
-    ) -> _Kept:
+    ) -> _PolicedTable:
         if policy.tracks:
             if table.tracks:
                 raise ConfigError(
@@ -157,7 +163,7 @@ class _Kept:
         if policy.admit_after is not None:
             table.admit_after(policy.admit_after, policy.sketch_bytes)
         budget = policy.row_budget(table.row_bytes)
-        return _Kept(table, policy, None if budget is None else max(1, budget // parts), parts, erase)
+        return _PolicedTable(table, policy, None if budget is None else max(1, budget // parts), parts, erase)
 
     def move_to(self, now: int) -> None:
         if self.policy.tracks:
@@ -167,14 +173,14 @@ class _Kept:
         age = self.policy.max_age_s
         if age is not None and now - self.looked >= max(1, age // LOOKS):
             self.looked = now
-            self._drop(self.table.older_than(now - age), telemetry.EXPIRED_ROWS)
+            self._erase(self.table.older_than(now - age), telemetry.EXPIRED_ROWS)
 
     def evict(self) -> None:
         rows = len(self.table)
         if self.budget is None or rows <= self.budget:
             return
         choose = self.table.rarest if self.policy.evict == "lfu" else self.table.oldest
-        self._drop(choose(rows - self.budget + self.budget // SLICE), telemetry.EVICTED_ROWS)
+        self._erase(choose(rows - self.budget + self.budget // SLICE), telemetry.EVICTED_ROWS)
 
     def account(self) -> None:
         counts = self.table.admission_counts()
@@ -185,17 +191,18 @@ class _Kept:
                 metric.labels(self.table.name).inc(now - before)
         self.counted = counts
 
-    def _drop(self, keys: Keys, metric: Counter) -> None:
+    def _erase(self, keys: Keys, metric: Counter) -> None:
         if len(keys):
             name = self.table.name
             metric.labels(name).inc(self.table.erase(keys) if self.erase is None else self.erase(name, keys))
 
 
 def _merged(sketches: Sequence[tuple[npt.NDArray[np.uint8], int]]) -> tuple[npt.NDArray[np.uint8], int]:
-    """The sketch of parts whose number changed, halved until it is as full as one.
+    """Merge the sketches of all parts after their number changed: cell-wise maximum, then halved until the
+    sketch is as full as a single one.
 
-    A cell is the largest of the parts': all sightings of a key are in its owner's sketch, so that no estimate
-    falls, and what parts have in common, from a table that was whole before, is not counted again.
+    All occurrences of a key are in its owner's sketch, so that with the maximum no estimate falls. Counts
+    that parts share, from a table that was not split before, are not counted twice.
     """
     if len(sketches) == 1:
         return sketches[0]

@@ -1,11 +1,11 @@
-"""The SSD tier's store: rows of tables by key, in a RocksDB of one rank.
+"""Store of the SSD tier: rows of tables by key, in a RocksDB of one rank.
 
-It is a spill, not a database: what it holds can always be made again from the checkpoint. So it starts empty,
-writes without log and sync, and is removed when it is closed; a lock beside it keeps a second trainer out.
+It is a spill, not a database: its rows can always be restored from the checkpoint. So it starts empty, writes
+without log and sync, and is removed when it is closed. A lock file beside it keeps a second trainer out.
 
-RocksDB (rocksdict), because rows leave DRAM in random order of their keys: an LSM tree appends them, while a
-B+ tree (LMDB) rewrites a page of 4 KiB and its parents for each: measured, 27 KB for a row of 140 bytes. And
-a batch of reads lets go of Python's lock once, not once a key, so that it runs beside a training step.
+RocksDB (rocksdict) is chosen because rows are evicted in random order of their keys. An LSM tree appends
+them; a B+ tree (LMDB) rewrites a page of 4 KiB and its parents for each row: measured, 27 KB for a row of
+140 bytes. A batch of reads releases the GIL once, not once a key, so that it runs beside a training step.
 
 Memory: CACHE_BYTES, up to three WRITE_BUFFER_BYTES, and filters of 10 bits a key in the store.
 """
@@ -31,15 +31,21 @@ Found = npt.NDArray[np.bool_]
 CACHE_BYTES = 32 << 20
 WRITE_BUFFER_BYTES = 32 << 20
 WRITE_ROWS = 65_536
-"""Rows of a write batch, which RocksDB takes as a whole."""
+"""Rows of a write batch, which RocksDB writes atomically."""
 
 _KEY = np.dtype([("table", ">u2"), ("key", ">u8")])  # big-endian: RocksDB's order is by table, then by key
 
 
 class SpillStore:
-    """Rows, bytes of one width a table, by (table number, key). Any thread may call; puts are seen at once.
+    """Rows by (table number, key), of one width in a table. Thread-safe; reads see all earlier writes.
 
-    Raises ConfigError for a folder that cannot be used, UserError where reading or writing fails later.
+    Args:
+        folder: on an SSD.
+        rank: of this store.
+
+    Raises:
+        ConfigError: the folder cannot be used.
+        UserError: reading or writing fails later.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -61,14 +67,14 @@ class SpillStore:
         shutil.rmtree(self.path, ignore_errors=True)
         try:
             self._db = rocksdict.Rdict(str(self.path), _options())
-        except Exception as error:  # rocksdict raises no narrower one
+        except Exception as error:  # rocksdict raises no narrower exception
             self._lock.close()
             raise ConfigError(f"spill: RocksDB cannot start in {folder} ({error})") from None
         self._write = rocksdict.WriteOptions()
         self._write.disable_wal = True  # type: ignore[method-assign,assignment]  # the stub is wrong
 
     def put(self, table: int, keys: I64, rows: Bytes) -> None:
-        """Store uint8[n, width] rows; later ones replace earlier ones."""
+        """Store rows uint8[n, width]; a key's later row replaces its earlier one."""
         order = np.argsort(keys.view(np.uint64), kind="stable")
         names, values = _names(table, keys[order]), rows[order].view(f"V{rows.shape[1]}").ravel().tolist()
         for start in range(0, len(names), WRITE_ROWS):
@@ -80,7 +86,7 @@ class SpillStore:
             self._commit(batch)
 
     def get(self, table: int, keys: I64, width: int) -> tuple[Found, Bytes]:
-        """bool[n]: which keys are there, and uint8[m, width]: their rows, in order."""
+        """Read rows: bool[n], the keys that are stored, and uint8[m, width], their rows in order."""
         if not len(keys):
             return np.empty(0, np.bool_), np.empty((0, width), np.uint8)
         order = np.argsort(keys.view(np.uint64), kind="stable")
@@ -96,20 +102,20 @@ class SpillStore:
         return found, rows.reshape(-1, width)
 
     def erase(self, table: int, keys: I64) -> None:
-        """Forget keys, whether they are there or not."""
+        """Erase keys; missing keys are ignored."""
         batch = rocksdict.WriteBatch(raw_mode=True)
         for name in _names(table, keys):
             batch.delete(name)
         self._commit(batch)
 
     def clear(self, table: int) -> None:
-        """Forget a table's keys."""
+        """Erase all keys of a table."""
         batch = rocksdict.WriteBatch(raw_mode=True)
         batch.delete_range(_prefix(table), _prefix(table + 1))
         self._commit(batch)
 
     def scan(self, table: int, width: int, rows: int) -> Iterator[tuple[I64, Bytes]]:
-        """All rows of a table as (int64[m], uint8[m, width]), m ≤ `rows` at a time, by key as unsigned."""
+        """Read all rows of a table as (int64[m], uint8[m, width]), m ≤ `rows`, in order of unsigned keys."""
         bounds = rocksdict.ReadOptions()
         bounds.set_iterate_upper_bound(_prefix(table + 1))
         try:
@@ -122,7 +128,7 @@ class SpillStore:
             raise self._failed("read", error) from None
 
     def close(self) -> None:
-        """Remove everything."""
+        """Close and remove the store."""
         self._db.close()
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
@@ -154,14 +160,14 @@ def _names(table: int, keys: I64) -> list[bytes]:
 def _options() -> rocksdict.Options:
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(True)
-    options.set_compression_type(rocksdict.DBCompressionType.none())  # floats hardly shrink
+    options.set_compression_type(rocksdict.DBCompressionType.none())  # floats hardly compress
     options.set_write_buffer_size(WRITE_BUFFER_BYTES)
     options.set_max_background_jobs(2)
     options.set_allow_mmap_reads(True)
     options.set_keep_log_file_num(1)
     blocks = rocksdict.BlockBasedOptions()
     blocks.set_block_cache(rocksdict.Cache(CACHE_BYTES))
-    blocks.set_bloom_filter(10, False)  # a new key is not looked for on the disk
+    blocks.set_bloom_filter(10, False)  # skips the disk for new keys
     blocks.set_checksum_type(rocksdict.ChecksumType.xxh3())
     options.set_block_based_table_factory(blocks)
     return options

@@ -1,4 +1,4 @@
-"""A dynamic table whose rows are in DRAM or, failing that, in a store on SSD (see trainer.tables.tiers)."""
+"""Dynamic table whose rows are in DRAM or, failing that, in a store on SSD (trainer.tables.tiers)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ T = TypeVar("T")
 U32 = npt.NDArray[np.uint32]
 
 
-class Owner(Protocol):
-    """What a table asks of trainer.tables.tiers.Tiers."""
+class TierStore(Protocol):
+    """Services of trainer.tables.tiers.Tiers for its tables."""
 
     def run(self, job: Callable[[SpillStore], T]) -> Future[T]: ...
 
@@ -42,15 +42,15 @@ class TieredTable(DynamicTable):
         below: rows that only the store has
     """
 
-    def __init__(self, tiers: Owner, number: int, layout: RowLayout, *, name: str, seed: int) -> None:
+    def __init__(self, tiers: TierStore, number: int, layout: RowLayout, *, name: str, seed: int) -> None:
         super().__init__(layout, name=name, seed=seed, track=True)
         self.spilled_rows = 0
         self._tiers = tiers
         self._number = number
         self._width = 4 * layout.stride + 8
-        self._down: dict[int, list[Keys]] = {}
-        """Generation → keys that went down after they had changed in it."""
-        self._forgotten = 1  # no mark is below 1, so nobody asks what changed in the first generation
+        self._evicted: dict[int, list[Keys]] = {}
+        """Generation → keys that changed in it and were evicted then."""
+        self._forgotten = 1  # no mark is below 1: changes of the first generation are never exported
 
     def __len__(self) -> int:
         return super().__len__() + self.spilled_rows
@@ -62,18 +62,18 @@ class TieredTable(DynamicTable):
 
     @property
     def listed(self) -> int:
-        """As DynamicTable's, with the keys that went down after they had changed."""
-        return super().listed + sum(len(keys) for parts in self._down.values() for keys in parts)
+        """As DynamicTable's, with the changed keys that were evicted."""
+        return super().listed + sum(len(keys) for parts in self._evicted.values() for keys in parts)
 
     # ── between the tiers ──
 
     def missing(self, keys: Keys) -> Keys:
-        """The keys of int64[n] that are not in DRAM."""
+        """Keys of int64[n] that are not in DRAM."""
         missing: Keys = keys[self.find(keys) == MISSING_ROW]
         return missing
 
     def fetch(self, keys: Keys) -> Future[tuple[Found, Bytes]]:
-        """Start to read what the store has of int64[n] keys."""
+        """Start to read int64[n] keys from the store."""
 
         def get(store: SpillStore) -> tuple[Found, Bytes]:
             found, packed = store.get(self._number, keys, self._width)
@@ -84,7 +84,7 @@ class TieredTable(DynamicTable):
         return reading
 
     def promote_rows(self, keys: Keys, packed: Bytes) -> None:
-        """Put rows of the store, none of which is in DRAM, into DRAM."""
+        """Put rows that were read from the store into DRAM; none may be there."""
         if not len(keys):
             return
         rows, stamps, counts = self._unpack(packed)
@@ -93,7 +93,7 @@ class TieredTable(DynamicTable):
         self.spilled_rows -= len(keys)
 
     def promote(self, keys: Keys) -> int:
-        """Put the rows of int64[n] keys that only the store has into DRAM; returns how many."""
+        """Move the rows of int64[n] keys from the store to DRAM; returns their number."""
         missing = np.unique(self.missing(keys)) if self.spilled_rows else keys[:0]
         if not len(missing):
             return 0
@@ -102,14 +102,14 @@ class TieredTable(DynamicTable):
         return int(found.sum())
 
     def evict(self, keys: Keys) -> None:
-        """Move the rows of int64[n] keys, all in DRAM and each named once, to the store."""
+        """Move the rows of int64[n] unique keys, all in DRAM, to the store."""
         numbers = self.find(keys)
         generations = self.generations(numbers)
         for generation in np.unique(generations[generations > self._forgotten]).tolist():
-            self._down.setdefault(generation, []).append(keys[generations == generation])
+            self._evicted.setdefault(generation, []).append(keys[generations == generation])
         _, rows = self.read(numbers)
         packed = self._pack(rows, *self.usage(keys))
-        fresh = generations > 0  # the store still has those that have not changed
+        fresh = generations > 0  # the store still has the rows that have not changed
         if fresh.any():
             self._tiers.write(self._number, keys[fresh], packed[fresh])
         super().erase(keys, announce=False)
@@ -117,7 +117,7 @@ class TieredTable(DynamicTable):
         self._tiers.invalidate(self.name, keys)
 
     def _pack(self, rows: Floats, stamps: U32, counts: U32) -> Bytes:
-        """uint8[n, width]: what the store keeps of a row."""
+        """Rows with stamps and counts, as the store keeps them: uint8[n, width]."""
         packed = np.empty((len(rows), self._width // 4), np.uint32)
         packed[:, :-2] = rows.view(np.uint32)
         packed[:, -2], packed[:, -1] = stamps, counts
@@ -136,12 +136,14 @@ class TieredTable(DynamicTable):
 
     def lookup(self, keys: npt.ArrayLike, *, missing: Missing = "initial") -> Floats:
         out = super().lookup(keys, missing=missing)
-        asked = np.asarray(keys)
+        requested = np.asarray(keys)
         places = (
-            np.flatnonzero(self.find(asked) == MISSING_ROW) if self.spilled_rows else np.empty(0, np.int64)
+            np.flatnonzero(self.find(requested) == MISSING_ROW)
+            if self.spilled_rows
+            else np.empty(0, np.int64)
         )
         if len(places):
-            found, packed = self.fetch(asked[places]).result()
+            found, packed = self.fetch(requested[places]).result()
             out[places[found]] = self._unpack(packed)[0][:, : self.layout.dim]
         return out
 
@@ -150,7 +152,7 @@ class TieredTable(DynamicTable):
         return super().update(keys, grads)
 
     def assign(self, keys: npt.ArrayLike, rows: npt.ArrayLike) -> int:
-        """As DynamicTable's; keeps the budget, since a checkpoint may be larger than DRAM."""
+        """As DynamicTable's, within the budget: a checkpoint may be larger than DRAM."""
         given, values = np.asarray(keys), np.asarray(rows)
         unique = 0
         for start in range(0, len(given), CHUNK):
@@ -172,10 +174,10 @@ class TieredTable(DynamicTable):
         super().clear()
         self._tiers.run(lambda store: store.clear(self._number)).result()
         self.spilled_rows = 0
-        self._down.clear()
+        self._evicted.clear()
 
     def export(self, since: int = 0, *, state: bool = True) -> tuple[Keys, Floats]:
-        """As DynamicTable's, in the order of `chunks`: all of a table may be more than memory holds."""
+        """As DynamicTable's, in the order of `chunks`; a table may be larger than memory."""
         parts = list(self.chunks(since, state=state))
         width = self.layout.stride if state else self.layout.dim
         empty = np.empty(0, np.int64), np.empty((0, width), np.float32)
@@ -187,29 +189,29 @@ class TieredTable(DynamicTable):
         yield from super().chunks(since, state=state)
         width = self.layout.stride if state else self.layout.dim
         if since:
-            went = [keys for g, parts in self._down.items() if g > since for keys in parts]
-            if went:
-                yield from self._went_down(np.unique(np.concatenate(went)), since, state)
+            evicted = [keys for g, parts in self._evicted.items() if g > since for keys in parts]
+            if evicted:
+                yield from self._evicted_since(np.unique(np.concatenate(evicted)), since, state)
         elif self.spilled_rows:
             for keys, packed in self._tiers.scan(self._number, self._width):
                 only = self.find(keys) == MISSING_ROW
                 if only.any():
                     yield keys[only], self._unpack(packed[only])[0][:, :width]
 
-    def _went_down(self, keys: Keys, since: int, state: bool) -> Iterator[tuple[Keys, Floats]]:
-        """Rows of keys that changed after `since` and went down then, unless `changed` has told them."""
+    def _evicted_since(self, keys: Keys, since: int, state: bool) -> Iterator[tuple[Keys, Floats]]:
+        """Rows of keys that changed after `since` and were evicted then, unless DRAM's chunks have them."""
         width = self.layout.stride if state else self.layout.dim
         for start in range(0, len(keys), CHUNK):
             part = keys[start : start + CHUNK]
             numbers = self.find(part)
-            above = numbers != MISSING_ROW
-            back = numbers[above]
+            in_dram = numbers != MISSING_ROW
+            back = numbers[in_dram]
             back = back[self.generations(back) <= since]
             if len(back):
                 yield self.read(back, state=state)
-            found, packed = self.fetch(part[~above]).result()
+            found, packed = self.fetch(part[~in_dram]).result()
             if found.any():
-                yield part[~above][found], self._unpack(packed)[0][:, :width]
+                yield part[~in_dram][found], self._unpack(packed)[0][:, :width]
 
     def erased(self, since: int) -> Keys:
         keys = super().erased(since)
@@ -220,4 +222,4 @@ class TieredTable(DynamicTable):
     def forget(self, mark: int) -> None:
         super().forget(mark)
         self._forgotten = max(self._forgotten, mark)
-        self._down = {g: keys for g, keys in self._down.items() if g > mark}
+        self._evicted = {g: keys for g, keys in self._evicted.items() if g > mark}

@@ -41,12 +41,12 @@ class OnWorkers(Ams):
 
     dtype: np.dtype[Any]
 
-    def _request(self, one: Content, features: Features | CommonFeatures) -> ContentRequest:
-        parts = {field: self._cells(number, features) for number, field in one.fields.items()}
+    def _request(self, content: Content, features: Features | CommonFeatures) -> ContentRequest:
+        parts = {field: self._cells(number, features) for number, field in content.fields.items()}
         keys = np.concatenate([keys for _, keys, _ in parts.values()])
         unique = unique_segments(keys, np.array([0, len(keys)], np.int64))
         index = unique.index.astype(np.int64)
-        rows = self.rows(one, unique.keys, index)
+        rows = self.rows(content, unique.keys, index)
         known = np.ones(len(unique.keys), bool)
         return ContentRequest(lists_of(parts, index), (), [], rows, known)
 
@@ -54,8 +54,8 @@ class OnWorkers(Ams):
         """Features [U, width] of the own unique ids; index i64[nnz]: row of each reference."""
         raise NotImplementedError
 
-    def _own_vectors(self, content: Content, asked: ContentRequest) -> Tensor:
-        return content.embed(asked.features, asked.known)
+    def _own_vectors(self, content: Content, request: ContentRequest) -> Tensor:
+        return content.embed(request.features, request.known)
 
 
 class StoreInServer(OnWorkers):

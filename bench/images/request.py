@@ -26,7 +26,7 @@ from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
 from livectr.protos.store import encode_history, encode_lookup_row
 from livectr.serving.client import RankClient
-from livectr.trainer.content.sweep import ContentPrecompute
+from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.redis_store import RedisStore, Values
 

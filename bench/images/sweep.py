@@ -19,7 +19,7 @@ from bench.images.limits import flops, product_flops, read_bandwidth
 from bench.images.store import random_store
 from bench.rows import row
 from livectr.models.embedding import EmbeddingModel
-from livectr.trainer.content.sweep import ContentPrecompute
+from livectr.trainer.content.precompute import ContentPrecompute
 
 GOAL = 0.3
 MILLION_GOAL_S = 60.0

@@ -21,7 +21,7 @@ from livectr.models import DICM, DNN, EmbeddingModel, TwoTower
 from livectr.models.base import Gathered, Ragged, row_segments
 from livectr.models.embedding import SubNetwork
 from livectr.serving.score.scorer import model_configs
-from livectr.trainer.content.sweep import ContentPrecompute
+from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from tests.serving.publication import Publication

@@ -16,8 +16,8 @@ from livectr.models.embedding import EmbeddingModel, SubNetwork
 from livectr.protos.store import decode_vectors
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
-from livectr.trainer.content import sweep
-from livectr.trainer.content.sweep import ContentPrecompute, StoppedError
+from livectr.trainer.content import precompute as sweep
+from livectr.trainer.content.precompute import ContentPrecompute, StoppedError
 from livectr.trainer.publish.version import Push
 from tests.trainer.test_publish import Trainer, snapshot
 

@@ -1,7 +1,6 @@
-"""The content of a run on one rank: where its features are, and the threads that add to them.
+"""Content of a run on one rank: its stores of features, and the threads that add to them.
 
-Rank r of N holds the shards s with s mod N = r of every store, as the AMS asks for them
-(trainer.content.ams).
+Rank r of N holds the shards s with s mod N = r of every store, as the AMS expects (trainer.content.ams).
 """
 
 import shutil
@@ -25,9 +24,9 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.content.encoding import Encoding
 
 FOLDER = "content"
-"""Beside the generations of a checkpoint."""
+"""Folder of the stores, beside the generations of a checkpoint."""
 LOOK_EVERY_S = 1.0
-"""So often it is looked whether other processes have stored something."""
+"""Interval at which rows of other processes are loaded."""
 TURN_S = 0.1
 _WAITING, _DONE, _STOPPED, _FAILED = range(4)
 
@@ -35,16 +34,25 @@ I64 = npt.NDArray[np.int64]
 
 
 class Contents:
-    """The stores of a pipeline's content, and the encoding of what arrives.
+    """Stores of a pipeline's content, and the threads that encode new pictures.
 
-    A store is in the folder that is named for its content. Without one, and with a topic, it is beside the
-    checkpoint, or in a temporary folder that goes with the run. With a topic it is made if there is none.
+    A store is in the folder that is given for its content. Without a folder, content with an encoder has its
+    store beside the checkpoint, or in a temporary folder of the run. A missing store is created if the
+    content has an encoder.
 
     Args:
-        contents, folders: by the content's name. checkpoint: of the run.
+        contents: name → content.
+        folders: name → folder of its store.
+        checkpoint: of the run; None: no checkpoint.
+        rank: this rank.
+        world: N ranks.
 
-    Raises ConfigError for a folder of no content, one without a store or with one of another encoder, and for
-    an encoder that there is not.
+    Raises:
+        ConfigError: a folder is given for unknown content, has no store or that of another encoder, or an
+            encoder is unknown.
+
+    Attributes:
+        stores: name → features of this rank's shards; content without features has none
     """
 
     def __init__(
@@ -66,7 +74,6 @@ class Contents:
         self._next_look = 0.0
         self._resources = ExitStack()
         self.stores: dict[str, ContentStore] = {}
-        """Content → the features of this rank's shards; a content without features has none."""
         for name, content in contents.items():
             folder = folders.get(name)
             if content.encoder is not None:
@@ -97,7 +104,7 @@ class Contents:
         own_letters: DeadLetters,
         limits: RecordLimits = LIMITS,
     ) -> None:
-        """Begin to read the topics and to encode what is in them (see ContentTopic, Encoding)."""
+        """Start to read the topics and to encode their pictures (ContentTopic, Encoding)."""
         for name, encoder in self._encoders.items():
             store = self.stores[name]
             topic = ContentTopic(
@@ -112,21 +119,28 @@ class Contents:
             self._running[name] = Encoding(name, topic, store, encoder)
 
     def wait(self, control: Control, stop: Callable[[], bool]) -> None:
-        """Wait until every rank has encoded what its topics had at the start, or one is asked to stop.
+        """Wait until every rank has encoded the pictures that its topics had at the start. Collective.
 
-        Collective. Raises what a thread raised; on the other ranks InternalError.
+        Args:
+            control: of this rank.
+            stop: True if the process is asked to stop; then no rank waits any more.
+
+        Raises:
+            Exception: the error of a thread of this rank.
+            InternalError: a thread of another rank failed.
         """
         while self._encoders:
-            told = control.gather(np.array([self._state(stop)]))[:, 0]
-            if (told == _FAILED).any():
+            states = control.gather(np.array([self._state(stop)]))[:, 0]
+            if (states == _FAILED).any():
                 self.follow()  # raises where it failed
-                raise InternalError(f"encoding failed on rank {int(np.argmax(told == _FAILED))}; see its log")
-            if (told == _STOPPED).any() or (told == _DONE).all():
+                failed = int(np.argmax(states == _FAILED))
+                raise InternalError(f"encoding failed on rank {failed}; see its log")
+            if (states == _STOPPED).any() or (states == _DONE).all():
                 return
             time.sleep(TURN_S)
 
     def follow(self) -> None:
-        """Between two steps: see what others have stored. Raises what a thread raised."""
+        """Load rows that other processes have stored, between two steps; raises the error of a thread."""
         for encoding in self._running.values():
             encoding.check()
         if time.monotonic() >= self._next_look:
@@ -135,7 +149,7 @@ class Contents:
                 store.refresh()
 
     def close(self) -> None:
-        """Stop encoding; calling it twice is fine."""
+        """Stop encoding; idempotent."""
         for encoding in self._running.values():
             encoding.close()
         self._resources.close()
@@ -149,7 +163,7 @@ class Contents:
 
 
 def held_by(store: ContentStore) -> Callable[[I64], npt.NDArray[np.bool_]]:
-    """Of ids int64[n], whether the store holds their shards, bool[n]."""
+    """Function of ids int64[n]: those whose shards the store holds, bool[n]."""
     held = np.zeros(store.shards, bool)
     held[list(store.held)] = True
     return lambda ids: np.asarray(held[store.shard_of(ids)])

@@ -1,15 +1,15 @@
-"""New pictures on the stream, encoded on the way into the store that the AMS reads.
+"""Encoding of new pictures: from the stream into the store that the AMS reads.
 
     topic ─► ContentTopic ─► newest of each id ─► encoder ─► ContentStore ─► trainer.content.ams
              own shards       known digest: skip              own shards
 
 Rank r of N encodes the pictures of its own shards, s with s mod N = r, in a thread beside the training loop.
-The loop waits for it at the start only: what is in the topic by then is encoded before the first batch, so
-that a bounded run depends on the logs alone. Later pictures come as they come, as rows of look-up tables do:
-until its picture is there, an id has the sub-model's "absent" vector.
+The loop waits for it at the start only: all pictures that are in the topic by then are encoded before the
+first batch, so that a bounded run depends on the logs alone. Later pictures arrive asynchronously, like rows
+of look-up tables: until its picture is stored, an id has the sub-model's "absent" vector.
 
-The topic is read from its beginning by every process; what is stored with an equal digest is not encoded
-again, so a restart costs the reading.
+Every process reads the topic from its beginning. A picture that is stored with an equal digest is not encoded
+again, so that a restart costs only the reading.
 """
 
 import logging
@@ -31,28 +31,35 @@ from livectr.trainer import telemetry
 LOG = logging.getLogger(__name__)
 
 SLICE = 64
-"""Pictures between two looks at whether to stop."""
+"""Pictures between two checks for a stop."""
 GATHER_S = 1.0
-"""New pictures are gathered for so long before they are encoded: an append writes a file for each shard."""
+"""Time for which new pictures are gathered, since an append writes a file for each shard."""
 POLL_S = 0.2
 SAY_EVERY_S = 10.0
 DEFERRED_BYTES = 64 << 20
-"""Changed pictures that may wait for the end of the topic at the start (see `Encoding`)."""
+"""Most bytes of changed pictures that wait for the end of the topic at the start (`Encoding`)."""
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
 
 
 class Encoding:
-    """The thread that encodes one content's pictures into a store.
+    """Thread that encodes the pictures of one content into a store.
 
-    A picture whose bytes differ from those that the id's row was made from replaces it. While the topic is
-    read anew at the start, an older picture of an id may come before the one that is stored: changed pictures
-    wait until the topic's end is reached, and only the last of each id is encoded.
+    A picture replaces the row of its id if its bytes differ from those of the row's picture. While the topic
+    is read anew at the start, an older picture of an id may come before the stored one. So changed pictures
+    wait until the topic's end is reached, and only the last picture of each id is encoded.
 
     Args:
         name: of the content.
-        topic: gives the pictures of ids whose shards the store holds; closed by `close`.
+        topic: pictures of ids whose shards the store holds; closed by `close`.
+        store: of this rank's shards.
+        encoder: from pictures to features.
+
+    Attributes:
+        error: exception that ended the thread; None while there is none
+        encoded: pictures encoded so far
+        bad: pictures refused so far
     """
 
     def __init__(self, name: str, topic: ContentTopic, store: ContentStore, encoder: Encoder) -> None:
@@ -64,7 +71,6 @@ class Encoding:
         self._stop = threading.Event()
         self._caught_up = threading.Event()
         self.error: BaseException | None = None
-        """What the thread raised."""
         self._deferred: dict[int, Picture] = {}
         self._deferred_bytes = 0
         self._in_hand = 0
@@ -77,31 +83,33 @@ class Encoding:
 
     @property
     def caught_up(self) -> bool:
-        """Whether what the topic had at the start is in the store."""
+        """True once all pictures that the topic had at the start are in the store."""
         return self._caught_up.is_set()
 
     @property
     def running(self) -> bool:
-        """Whether more pictures can come: not after the end of a topic that is read to the end it had."""
+        """True while more pictures can come; a bounded topic ends."""
         return self._thread.is_alive()
 
     @property
     def waiting(self) -> int:
-        """About how many pictures are not encoded yet."""
+        """Approximate number of pictures that are not encoded yet."""
         return self._topic.behind + self._in_hand + len(self._deferred)
 
     def check(self) -> None:
-        """Raises what the thread raised: a store that cannot be written, a topic that is gone."""
+        """Raise the error of the thread: a store that cannot be written, a topic that is gone."""
         if self.error is not None:
             raise self.error
 
     def close(self) -> None:
-        """Stop and close the topic; calling it twice is fine. What was read and not encoded is read again by
-        the next process."""
+        """Stop the thread and close the topic; idempotent.
+
+        The next process reads again the pictures that were not encoded.
+        """
         self._stop.set()
         self._thread.join()
         self._topic.close()
-        with suppress(Exception) if self.error is not None else nullcontext():  # it has been told
+        with suppress(Exception) if self.error is not None else nullcontext():  # it has been raised
             self._writer.close()
 
     # ── in the thread ──
@@ -121,7 +129,7 @@ class Encoding:
         pictures += self._topic.poll(0.0) if started else []
         at_end = self._topic.at_end
         self._in_hand = len(pictures)
-        self._take(pictures, defer=not started)
+        self._sort_out(pictures, defer=not started)
         if not started and at_end:
             self._release()
             self._caught_up.set()
@@ -131,8 +139,8 @@ class Encoding:
             self._next_line = time.monotonic() + SAY_EVERY_S
             LOG.info("content %s: %d pictures encoded, about %d to go", self.name, self.encoded, self.waiting)
 
-    def _take(self, pictures: Sequence[Picture], *, defer: bool) -> None:
-        """Encode what is new, skip what is known, keep back what has changed if `defer`."""
+    def _sort_out(self, pictures: Sequence[Picture], *, defer: bool) -> None:
+        """Encode new pictures, skip known ones, and defer changed ones if `defer`."""
         newest = {picture.id: picture for picture in pictures}
         ids = np.array(list(newest), np.int64)
         stored, known = self._store.digests(ids)
@@ -152,7 +160,7 @@ class Encoding:
             self._release()
 
     def _release(self) -> None:
-        """Encode what was kept back."""
+        """Encode the deferred pictures."""
         deferred, self._deferred, self._deferred_bytes = list(self._deferred.values()), {}, 0
         self._encode(deferred)
 
@@ -174,5 +182,5 @@ class Encoding:
 
 
 def _encoding(encoder: Encoder) -> Callable[[U8], F32]:
-    """An encoder of arrays."""
+    """Adapt an encoder of tensors to arrays."""
     return lambda pictures: np.asarray(encoder(torch.from_numpy(pictures)).numpy())

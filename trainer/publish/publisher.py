@@ -39,7 +39,7 @@ from livectr.protos.manifest import Freshness, VersionManifest
 from livectr.protos.store import decode_erased, encode_changed, encode_vectors
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
-from livectr.trainer.content.sweep import StoppedError
+from livectr.trainer.content.precompute import StoppedError
 from livectr.trainer.options import summed
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.outcome import outcome_of

@@ -22,7 +22,7 @@ from livectr.kernels.table.layout import Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.protos.store import CONTENT, FEATURES, Keyspace, buckets_of, encode_history, encode_lookup_row
 from livectr.trainer.comm.control import Control
-from livectr.trainer.content.sweep import ContentPrecompute
+from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.redis_store import Values

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import KEPT_VERSIONS
-from livectr.trainer.content.sweep import ContentPrecompute
+from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.publish.redis_store import Values
 from livectr.trainer.publish.spool import Spool
 

@@ -33,13 +33,13 @@ class TierStore(Protocol):
 
 
 class TieredTable(DynamicTable):
-    """A DynamicTable whose rows may be in a store; `Tiers.table` makes it.
+    """DynamicTable whose rows may be in a store; `Tiers.table` makes it.
 
-    All calls that take keys find rows in both tiers, but `find`, `usage` and `FieldTables`
-    know DRAM only: call `Tiers.bring` before.
+    All calls that take keys find rows in both tiers. Exceptions are `find`, `usage` and
+    kernels.table.table.FieldTables, which read DRAM only: call `Tiers.promote` before.
 
     Attributes:
-        below: rows that only the store has
+        spilled_rows: rows that only the store has
     """
 
     def __init__(self, tiers: TierStore, number: int, layout: RowLayout, *, name: str, seed: int) -> None:

@@ -1,14 +1,13 @@
-"""The sweep: vectors of all of a rank's content for a version (DICM §6), beside the training.
+"""Precompute of a version: vectors of all of a rank's content (DICM §6), beside the training.
 
-A sub-model moves with every step, and with it the vector of every id. So each version has the vectors of all
-of them, by the sub-model of its own step: a commit copies the sub-model, and the publisher's thread runs the
-copy over the features that this rank holds; the version is flipped when all ranks are through. It takes
-(ids of a rank) / (ids a second) seconds, which `livectr_precompute_seconds` and
-`rate(livectr_swept_content_total)` tell.
+A sub-model changes with every step, and with it the vector of every id. So each version has the vectors of
+all ids by the sub-model of its own step. A commit copies the sub-model, the publisher's thread runs the copy
+over the features of this rank, and the version is flipped when all ranks have finished. Metrics:
+`livectr_precompute_seconds` and `rate(livectr_precomputed_content_total)`.
 
-Each worker multiplies on its own, block by block, as fast as all of them together would and without waiting
-for the others; their priority is `NICE`, so that a step that wants the cores has most of them. Memory: the
-blocks in work, and one blob of vectors.
+Each worker multiplies its own blocks on a single core, so that none waits for another. Their niceness is
+raised by `NICE`, so that a step that needs the cores gets most of them. Memory: the blocks in flight, and a
+blob of vectors.
 """
 
 from __future__ import annotations
@@ -37,17 +36,23 @@ F32 = npt.NDArray[np.float32]
 ROWS = 1024
 """Rows of a block."""
 NICE = 5
-"""What workers add to their niceness: a third of the CPU time of a thread that wants a core as well."""
+"""Added to the workers' niceness: beside a busy thread of a step they get a third of the core."""
 
 
 class StoppedError(Exception):
-    """The process ends; the version is not needed any more."""
+    """Precompute was interrupted: the process ends, and the version is not needed any more."""
 
 
 class ContentPrecompute:
-    """A content's vectors of one version, by a copy of the sub-model as it is now.
+    """Vectors of one content for one version, by a copy of the current sub-model.
 
-    name: the content's. store: the features that this rank holds. blobs: how many `run` gives.
+    Args:
+        name: of the content.
+        network: sub-model, copied at once.
+        store: features of this rank.
+
+    Attributes:
+        blobs: number of blobs that `run` yields
     """
 
     def __init__(self, name: str, network: SubNetwork, store: Features16) -> None:
@@ -59,8 +64,12 @@ class ContentPrecompute:
         self.blobs = max(1, -(-len(store) // CONTENT_CHUNK))
 
     def run(self, stopped: Callable[[], bool]) -> Iterator[tuple[I64, F32]]:
-        """`blobs` times: ids i64[n] and their vectors f32[n, out]; every id of the store once, those too that
-        have come meanwhile. Raises StoppedError as soon as `stopped`."""
+        """Yield `blobs` times ids i64[n] and their vectors f32[n, out]: every id of the store once, also ids
+        that were added meanwhile.
+
+        Raises:
+            StoppedError: `stopped` returns True.
+        """
         started = time.perf_counter()
         ids: list[I64] = [np.empty(0, np.int64)]
         vectors: list[F32] = [np.empty((0, self._network.absent.shape[0]), np.float32)]
@@ -82,7 +91,7 @@ class ContentPrecompute:
             del ids[1:], vectors[1:]
 
     def _embedded(self) -> Iterator[tuple[I64, F32]]:
-        """Ids and vectors of all blocks, in order; 2 blocks a worker are under way."""
+        """Ids and vectors of all blocks, in order; 2 blocks a worker are in flight."""
         under_way: deque[tuple[I64, Future[F32]]] = deque()
         with _workers(self._workers) as pool:
             try:
@@ -98,14 +107,14 @@ class ContentPrecompute:
 
     @torch.inference_mode()
     def _embed(self, features: F16) -> F32:
-        # a copy: PyTorch does not take memory that is only to be read, as that of a mapped file
+        # a copy, since PyTorch does not accept read-only memory, such as a mapped file
         rows = torch.from_numpy(np.array(features)).to(self._device)
         out: F32 = self._network.embed(rows.float()).cpu().numpy()
         return out
 
 
 def _workers(count: int) -> ThreadPoolExecutor:
-    """Threads of low priority that compute on one core each; others keep the threads that they have."""
+    """Threads of low priority that compute on one core each; other threads keep their setting."""
     ready = threading.Barrier(count + 1)
 
     def begin() -> None:
@@ -121,7 +130,7 @@ def _workers(count: int) -> ThreadPoolExecutor:
     for _ in range(count):
         pool.submit(int)
     ready.wait()
-    torch.set_num_threads(before)  # of threads that begin from now on
+    torch.set_num_threads(before)  # for threads that start later
     return pool
 
 

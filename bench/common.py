@@ -116,8 +116,7 @@ def measure(shared: Collectives, quick: bool) -> list[dict[str, float]]:
     for per_user in PER_USER:
         batches = [examples(pipeline, BATCH // world, per_user, 100 * step + rank) for step in range(steps)]
         both = [
-            (extract, DesStep(pipeline, rank=rank, world=world, seed=1, collectives=Collectives(rank, world)))
-            for extract in extracts
+            (extract, DesStep(pipeline, seed=1, collectives=Collectives(rank, world))) for extract in extracts
         ]
         for side in both:
             rate(side, batches)

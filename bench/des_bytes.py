@@ -124,8 +124,6 @@ def measure(shared: Collectives, sizes: list[int]) -> list[Found]:
             built = pipeline(config, fields=FIELDS)
             des = DesStep(
                 built,
-                rank=shared.rank,
-                world=shared.world,
                 seed=1,
                 collectives=counted,
                 settings=AS_THE_PAPER,

@@ -70,7 +70,7 @@ def main() -> None:
         work, batches = log(seed, int(count))
         for name, config in MODELS.items():
             built = pipeline(config, fields=work.fields, dense=work.dense)
-            des = DesStep(built, rank=0, world=1, seed=seed)
+            des = DesStep(built, seed=seed)
             found[name].append(one_pass(partial(_step, des), batches))
     Path(out).write_text(json.dumps(found))
 

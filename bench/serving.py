@@ -155,7 +155,7 @@ def publish(url: str, users: int, ads: int) -> None:
             "title": [f"title {i}" for i in range(ads)],
         }
     )
-    step = DesStep(pipeline, rank=0, world=1, seed=1)
+    step = DesStep(pipeline, seed=1)
     features = Extractor(pipeline.plan)(pipeline.item_columns(items))
     step.front.forward(features.offsets, features.keys, features.rows)
     step.tables["user"].find_or_insert(np.arange(users))

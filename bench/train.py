@@ -58,7 +58,7 @@ def measure(shared: Collectives, quick: bool) -> dict[str, float]:
     source, rng = Planted(CARDINALITY, DENSE), np.random.default_rng(rank)
     batches = [source.batch(rng, BATCH // world)[:2] for _ in range(steps)]
     built = pipeline(DeepFM(dim=K, hidden=HIDDEN), fields=FIELDS, dense=DENSE)
-    des = DesStep(built, rank=rank, world=world, seed=1, collectives=shared)
+    des = DesStep(built, seed=1, collectives=shared)
     peer = Peer(rows=sum(CARDINALITY), fields=FIELDS, dense=DENSE, dim=K, hidden=HIDDEN, world=world)
 
     def rate(step: Callable[..., object]) -> float:

@@ -64,6 +64,7 @@ from livectr.trainer.stream.data_watch import DataWatch
 from livectr.trainer.stream.feed import Batch, Feed
 from livectr.trainer.tables.gpu_tables import gpu_tables
 from livectr.trainer.tables.policies import Policies
+from livectr.trainer.tables.rank_tables import only_tier
 from livectr.trainer.tables.tiers import Tiers
 
 __all__ = ["Report", "TrainOptions", "train"]
@@ -157,13 +158,10 @@ class Training:
         resources.callback(self.contents.close)
         self.step = DesStep(
             pipeline,
-            rank=rank,
-            world=world,
             seed=options.seed,
             collectives=collectives,
             settings=options.step_settings,
-            tiers=self.tiers,
-            gpu=gpu_tables(options),
+            tier=only_tier(self.tiers, gpu_tables(options)),
             placement=placement,
             content=self.contents.stores,
         )

@@ -100,7 +100,7 @@ def publish(url: str, users: int, ads: int, store: ContentStore | None) -> None:
             "image_id": np.arange(ads),
         }
     )
-    step = DesStep(pipeline, rank=0, world=1, seed=1, content={} if store is None else {"images": store})
+    step = DesStep(pipeline, seed=1, content={} if store is None else {"images": store})
     features = Extractor(pipeline.plan)(pipeline.item_columns(items))
     step.front.forward(features.offsets, features.keys, features.rows)
     step.tables["user"].find_or_insert(np.arange(users))

@@ -132,8 +132,6 @@ def step_of(
     net, precision = BASICS[basic]
     return DesStep(
         display_ads(log, images=images, width=width, basic=net),
-        rank=shared.rank,
-        world=shared.world,
         seed=1,
         collectives=Collectives(shared.rank, shared.world),
         settings=StepSettings(precision=precision),

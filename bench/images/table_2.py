@@ -249,8 +249,6 @@ def contestants(size: Size, shared: Collectives, store: ContentStore) -> Iterato
         counted = Collectives(shared.rank, shared.world)
         des = DesStep(
             pipeline,
-            rank=shared.rank,
-            world=shared.world,
             seed=1,
             collectives=counted,
             content={"images": store},

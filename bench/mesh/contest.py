@@ -53,8 +53,6 @@ def contestants(rank: int, world: int) -> dict[str, Callable[[Sequence[Batch]], 
     for name, config in MODELS.items():
         des = DesStep(
             pipeline(config, fields=W.fields),
-            rank=rank,
-            world=world,
             seed=1,
             collectives=Collectives(rank, world),
         )

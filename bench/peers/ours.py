@@ -36,7 +36,5 @@ def trainer(
     """A rank's step of DeepFM, over collectives that `how.collectives` made."""
     model = DeepFM(dim=work.dim, hidden=work.hidden, dense_lr=dense_rate)
     built = pipeline(model, fields=work.fields, dense=work.dense)
-    des = DesStep(
-        built, rank=shared.rank, world=shared.world, seed=1, collectives=shared, settings=how.settings
-    )
+    des = DesStep(built, seed=1, collectives=shared, settings=how.settings)
     return lambda batch: des.step(batch.features, batch.label)

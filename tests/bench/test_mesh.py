@@ -17,7 +17,7 @@ ALIKE = [LR(), DeepFM(dim=4, hidden=(8,), init_scale=0.0)]  # initial rows depen
 @pytest.mark.parametrize("config", ALIKE, ids=["LR", "DeepFM"])
 def test_alone_it_equals_our_step(config: ModelConfig) -> None:
     source, rng = Planted([50] * FIELDS, DENSE), np.random.default_rng(0)
-    des = DesStep(pipeline(config, fields=FIELDS, dense=DENSE), rank=0, world=1, seed=3)
+    des = DesStep(pipeline(config, fields=FIELDS, dense=DENSE), seed=3)
     names = [f"C{i + 1}" for i in range(FIELDS)], [f"I{i + 1}" for i in range(DENSE)]
     mesh = Synchronous(config, *names, seed=3)
     for step in range(6):

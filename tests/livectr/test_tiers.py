@@ -51,7 +51,7 @@ class Result:
         manifest = newest_manifest(root)
         assert manifest is not None
         restored = Restored(root, manifest)
-        step = DesStep(pipeline, rank=0, world=1, seed=1)
+        step = DesStep(pipeline, seed=1)
         restored.load_tables(step.tables)
         self.rows = {}
         for name, table in step.tables.items():

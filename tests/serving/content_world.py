@@ -91,7 +91,7 @@ class World:
         self.store = store
         self.ads = {ad: [ad, ad + 5000, f"cat{ad % 4}"] for ad in ADS}
         self.extract = Extractor(pipeline.plan)
-        self.step = step or DesStep(pipeline, rank=0, world=1, seed=SEED, content={"images": store})
+        self.step = step or DesStep(pipeline, seed=SEED, content={"images": store})
         self.rng = np.random.default_rng(0)
         if step is None:
             for _ in range(12):

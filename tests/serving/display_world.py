@@ -33,7 +33,7 @@ class World:
         self.users = {u: [u, int(rng.integers(10, 70)), f"städte {u % 3}"] for u in range(1, 20)}
         self.ads = {a: [a, f"cat{a % 4}", float(np.float32(rng.random() * 10))] for a in range(100, 150)}
         self.extract = Extractor(pipeline.plan)
-        self.step = step or DesStep(pipeline, rank=0, world=1, seed=SEED)
+        self.step = step or DesStep(pipeline, seed=SEED)
         if step is None:
             for _ in range(30):
                 self.train(rng)

@@ -214,7 +214,7 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> I
         seen = extract(examples.columns.slice(start, 32), statistics)
         statistics = statistics.update(seen.observed)
     place = {key: row for row, key in enumerate(examples.instance.tolist())}
-    step, store = DesStep(pipeline, rank=0, world=1, seed=3), RedisStore(redis_url, "livectr")
+    step, store = DesStep(pipeline, seed=3), RedisStore(redis_url, "livectr")
     store.take(store.manifest_text())
     seal_values(store, pipeline.fingerprint)
     parts = pipeline, step, source, extract, statistics, Control(), store.space

@@ -42,7 +42,7 @@ class Trained:
         self.pipeline = Pipeline(pipeline.log, sparse=pipeline.sparse, dense=pipeline.dense, rank=config)
         tables = {spec.name: spec.table for spec in self.pipeline.fields}
         dense = tuple(self.pipeline.plan.dense_names)
-        self.step = DesStep(self.pipeline, rank=0, world=1, seed=SEED)
+        self.step = DesStep(self.pipeline, seed=SEED)
         rng = np.random.default_rng(0)
         for _ in range(20):
             batch = self.world.columns(

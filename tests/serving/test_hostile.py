@@ -70,7 +70,7 @@ def redis_url() -> Iterator[str]:
     server = ValkeyServer(port=free_ports(1))
     server.start()
     url = f"redis://127.0.0.1:{server.port}/0"
-    step = DesStep(pipeline, rank=0, world=1, seed=1)
+    step = DesStep(pipeline, seed=1)
     segments = tuple((s.name, s.dim) for s in row_segments(model_configs(pipeline)))
     trainer = Publication(url, pipeline.fingerprint, segments)
     trainer.lookup_rows("ads", {ad: [ad, f"category {ad % 7}"] for ad in range(50)})

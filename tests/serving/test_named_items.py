@@ -35,7 +35,7 @@ NAMES = ["Für Elise", "Bolero", "夜曲", "Clair de lune"]
 
 def published(redis_url: str, *, with_vectors: bool) -> None:
     """Publish a version whose catalogue is NAMES."""
-    step = DesStep(pipeline, rank=0, world=1, seed=1)
+    step = DesStep(pipeline, seed=1)
     segments = tuple((s.name, s.dim) for s in row_segments(model_configs(pipeline)))
     publication = Publication(redis_url, pipeline.fingerprint, segments)
     keys = hash_strings(NAMES)

@@ -96,7 +96,7 @@ def train(name: str, form: str, how: str, collectives: Collectives, out: Path) -
     rank, world = collectives.rank, collectives.world
     built = pipeline(*ROLES[name])
     common = Common.of(built)
-    des = DesStep(built, rank=rank, world=world, seed=5, collectives=collectives, settings=SETTINGS[how])
+    des = DesStep(built, seed=5, collectives=collectives, settings=SETTINGS[how])
     rng, tensors, checksums = np.random.default_rng(0), {}, []
     for step in range(STEPS):
         features, label = batch(rng, SIZE, SIZE // 6)

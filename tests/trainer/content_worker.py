@@ -115,8 +115,6 @@ def train(form: str, how: str, collectives: Collectives, out: Path) -> None:
     stores = {name: ContentStore.open(out / name, shards=range(rank, 5, world)) for name in built.content}
     des = DesStep(
         built,
-        rank=rank,
-        world=world,
         seed=5,
         collectives=collectives,
         settings=SETTINGS[how],

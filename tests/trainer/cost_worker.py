@@ -33,8 +33,6 @@ def main() -> None:
                 counted = Collectives(shared.rank, shared.world, wire=wire)
                 des = DesStep(
                     pipeline(CONFIG, fields=FIELDS, dense=DENSE),
-                    rank=shared.rank,
-                    world=shared.world,
                     seed=1,
                     collectives=counted,
                     settings=StepSettings("reducescatter", field_exchange),  # type: ignore[arg-type]

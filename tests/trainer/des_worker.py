@@ -102,8 +102,6 @@ def train(
     settings = WAYS[way]
     des = DesStep(
         built,
-        rank=rank,
-        world=world,
         seed=5,
         collectives=collectives,
         settings=settings,

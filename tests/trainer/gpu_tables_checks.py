@@ -60,7 +60,7 @@ def batches(case: str, seed: int) -> Iterator[Examples]:
 def step_of(case: str, device: str, gpu: GpuTables | None) -> DesStep:
     """A single rank."""
     one = Collectives(device=device)
-    return DesStep(pipeline_of(case), rank=0, world=1, seed=5, collectives=one, gpu=gpu)
+    return DesStep(pipeline_of(case), seed=5, collectives=one, tier=gpu)
 
 
 def same_steps(one: DesStep, other: DesStep, examples: Iterator[Examples]) -> None:
@@ -126,13 +126,11 @@ def ranks_train_alike(collectives: Collectives, target: Target, way: StepSetting
     make = partial(
         DesStep,
         pipeline_of("both, gathered"),
-        rank=rank,
-        world=world,
         seed=5,
         collectives=collectives,
         settings=way,
     )
-    plain, cached = make(), make(gpu=GpuTables(budget, target))
+    plain, cached = make(), make(tier=GpuTables(budget, target))
     for step, (features, label) in enumerate(batches("both, gathered", 0)):
         cuts = des_worker.shares(np.random.default_rng(step), len(label), world, step)
         mine = np.arange(cuts[rank], cuts[rank + 1])

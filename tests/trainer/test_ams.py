@@ -113,7 +113,7 @@ def test_one_process_equals_a_plain_loop(tmp_path: Path) -> None:
     make_stores(tmp_path)
     built = pipeline()
     stores = {name: ContentStore.open(tmp_path / name) for name in built.content}
-    des = DesStep(built, rank=0, world=1, seed=5, content=stores)
+    des = DesStep(built, seed=5, content=stores)
     assert des.ams is not None
     features, label = batch(np.random.default_rng(0), 60, 20)
     plain = features.plain(Common.of(built))
@@ -156,11 +156,11 @@ def test_one_process_equals_a_plain_loop(tmp_path: Path) -> None:
 def test_what_is_missing_is_told(tmp_path: Path) -> None:
     built = pipeline()
     with pytest.raises(ConfigError, match=r"content 'images' has no features: say --content images=DIR"):
-        DesStep(built, rank=0, world=1, seed=1)
+        DesStep(built, seed=1)
     make_stores(tmp_path)
     wrong = ContentStore.create(tmp_path / "wrong", width=9, encoder="random", shards=5)
     with pytest.raises(ConfigError, match=r"features have 9 numbers, the sub-model takes 10"):
-        DesStep(built, rank=0, world=1, seed=1, content={"images": wrong, "texts": wrong})
+        DesStep(built, seed=1, content={"images": wrong, "texts": wrong})
 
 
 def test_features_take_groups(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_features_take_groups(tmp_path: Path) -> None:
     features, label = batch(np.random.default_rng(2), 50, 10)
     assert isinstance(features, CommonFeatures)
     results = [
-        DesStep(built, rank=0, world=1, seed=5, content=stores).step(f, label).logits["rank"]
+        DesStep(built, seed=5, content=stores).step(f, label).logits["rank"]
         for f in (features, features.plain(Common.of(built)))
     ]
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)

@@ -94,7 +94,7 @@ def test_lists_are_bounded(
         assert manifest.step == training.steps and manifest.ns not in first
         held = newest_manifest(tmp_path / "checkpoint")
         assert held is not None and held.step == training.steps
-        restored = DesStep(ad_pipeline(), rank=0, world=1, seed=1)
+        restored = DesStep(ad_pipeline(), seed=1)
         Restored(tmp_path / "checkpoint", held).load_tables(restored.tables)
         for name, table in tables.items():
             keys, rows = table.export()

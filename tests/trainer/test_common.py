@@ -89,13 +89,13 @@ def test_groups_of_rows_travel_only_where_partial_results_are_added() -> None:
     """The common fields are user, liked and city, on ranks 0 to 2; near, city alone is partial."""
     whole = pipeline(*ROLES["LR"])
     for how, needed in (("near", {2}), ("partial", {0, 1, 2})):
-        des = DesStep(whole, rank=0, world=4, seed=5, collectives=Collectives(0, 4), settings=SETTINGS[how])
+        des = DesStep(whole, seed=5, collectives=Collectives(0, 4), settings=SETTINGS[how])
         assert {r for r in range(4) if des.exchange._needs_groups(r)} == needed
 
 
 def test_equal_runs_give_equal_bits() -> None:
     def run() -> dict[str, torch.Tensor]:
-        des = DesStep(pipeline(*ROLES["both"]), rank=0, world=1, seed=5)
+        des = DesStep(pipeline(*ROLES["both"]), seed=5)
         rng = np.random.default_rng(0)
         for _ in range(3):
             des.step(*batch(rng, 1_000, 300))

@@ -19,7 +19,7 @@ SEED = 5
 def test_a_step_is_the_plain_one(name: str) -> None:
     config, _ = EXAMPLES[name]
     built = pipeline(config, fields=len(FIELDS), dense=len(DENSE), shared=SHARED)
-    step = DesStep(built, rank=0, world=1, seed=SEED)
+    step = DesStep(built, seed=SEED)
     plain, rng = OneRank(config, seed=SEED), np.random.default_rng(1)
     for number in range(5):
         rows = (37, 20, 1, 64, 5)[number]

@@ -22,6 +22,7 @@ from livectr.protos.store import Keyspace, RowStatus, decode_rows, key_of
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import train
 from livectr.trainer.tables.gpu_tables import FREE_SHARE, GpuTables, gpu_tables, row_bytes
+from livectr.trainer.tables.rank_tables import only_tier
 from livectr.trainer.tables.tiers import Tiers
 from tests.trainer import gpu_tables_checks as checks
 from tests.trainer.ad_logs import ad_pipeline, write_files
@@ -94,16 +95,15 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
 
 def test_what_cannot_be_together_is_refused(tmp_path: Path) -> None:
     gpu = GpuTables(100, EmulatedDevice)
-    one = dict(rank=0, world=1, seed=1)
     admitting = replace(ad_pipeline(), policies=TablePolicy(admit_after=2))
     with pytest.raises(ConfigError, match="has admit_after, which tables on a GPU do not support"):
-        checks.DesStep(admitting, gpu=gpu, **one)  # type: ignore[arg-type]
+        checks.DesStep(admitting, tier=gpu, seed=1)
     tiers = Tiers(tmp_path, 1 << 20, 0)
     with pytest.raises(ConfigError, match="on a GPU and on an SSD at once"):
-        checks.DesStep(ad_pipeline(), gpu=gpu, tiers=tiers, **one)  # type: ignore[arg-type]
+        only_tier(tiers, gpu)
     tiers.close()
     with pytest.raises(ConfigError, match="need a PyTorch that sees it"):
-        checks.DesStep(ad_pipeline(), gpu=GpuTables(100), **one)  # type: ignore[arg-type]
+        checks.DesStep(ad_pipeline(), tier=GpuTables(100), seed=1)
 
 
 def test_settings() -> None:

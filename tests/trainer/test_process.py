@@ -46,7 +46,7 @@ from livectr.trainer.des.step import DesStep
 built = pipeline(DeepFM(), fields=2, dense=1)
 offsets, keys = np.arange(9, dtype=np.int32), np.arange(8, dtype=np.int64)
 features = Features(4, offsets, keys, np.ones((4, 1), np.float32))
-DesStep(built, rank=0, world=1, seed=1).step(features, np.array([0, 1, 0, 1], np.float32))
+DesStep(built, seed=1).step(features, np.array([0, 1, 0, 1], np.float32))
 print(*sorted(name for name in sys.modules if name in ("torch._dynamo", "torch._inductor", "triton")))
 """
 

@@ -64,7 +64,7 @@ class Result:
         manifest = newest_manifest(root)
         assert manifest is not None
         restored = Restored(root, manifest)
-        step = DesStep(ad_pipeline(), rank=0, world=1, seed=1)
+        step = DesStep(ad_pipeline(), seed=1)
         restored.load_tables(step.tables)
         self.step = manifest.step
         self.tables = {name: by_key(table) for name, table in step.tables.items()}
@@ -202,7 +202,7 @@ def test_balanced_ranks_resumed_by_another_number(
     options = {**OPTIONS, "source": source, "checkpoint": str(root), "placement": "balanced"}
     manifest = newest_manifest(root)
     assert manifest is not None
-    each = row_bytes(DesStep(ad_pipeline(), rank=0, world=1, seed=1).layout)
+    each = row_bytes(DesStep(ad_pipeline(), seed=1).layout)
     total = sum(manifest.table_rows.values()) * each
     told = finish(
         start(4, {**options, "rank_memory": manifest.table_rows["user"] * each - 1, "max_steps": 50})

@@ -93,8 +93,6 @@ def test_an_all_reduce_refuses_a_split_table() -> None:
     with pytest.raises(ConfigError, match=r"'C1' is split by key.*use aggregate='reducescatter'"):
         DesStep(
             pipeline(DeepFM(dim=4), fields=2),
-            rank=0,
-            world=2,
             seed=1,
             collectives=Collectives(0, 2),
             settings=StepSettings("allreduce"),

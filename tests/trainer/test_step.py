@@ -35,7 +35,7 @@ def _one_thread() -> Iterator[None]:
 def step_of(rank_model: ModelConfig, prerank: TwoTower | None = None, *, seed: int = 5) -> DesStep:
     """A single rank over the worker's fields."""
     built = pipeline(rank_model, prerank=prerank, fields=FIELDS, dense=DENSE, shared=SHARED)
-    return DesStep(built, rank=0, world=1, seed=seed)
+    return DesStep(built, seed=seed)
 
 
 def scores(des: DesStep, features: Features, role: str) -> np.ndarray:
@@ -208,7 +208,7 @@ def test_one_pass_learns_what_was_planted(
 ) -> None:
     """`share` of the true probabilities' AUC above ½, over the last fifth of 200,000 examples."""
     source = Planted([50, 80, 30, 100, 30, 60], dense=2, strength=strength, seed=3)
-    des = DesStep(pipeline(config, fields=6, dense=2), rank=0, world=1, seed=1)
+    des = DesStep(pipeline(config, fields=6, dense=2), seed=1)
     rng = np.random.default_rng(0)
     seen = []
     for _ in range(400):
@@ -268,7 +268,7 @@ def test_rows_of_half_the_size_learn_as_well() -> None:
     values: tuple[Values, ...] = ("fp32", "bf16")
     for kept in values:
         built = replace(pipeline(DeepFM(dim=8, hidden=(32, 16)), fields=4, dense=1), row_values=kept)
-        des, rng, seen = DesStep(built, rank=0, world=1, seed=1), np.random.default_rng(0), []
+        des, rng, seen = DesStep(built, seed=1), np.random.default_rng(0), []
         for _ in range(120):
             features, label, _ = source.batch(rng, 500)
             seen.append((des.step(features, label).logits["rank"], label))

@@ -112,7 +112,7 @@ def test_ten_times_the_budget_trains_the_same_table(tiers: Tiers, prefetch: bool
 def test_steps_taken_ahead_and_item_vectors_have_the_same_bits(tmp_path: Path) -> None:
     def run(tiers: Tiers | None) -> tuple[list[np.ndarray], dict[str, Rows]]:
         built = pipeline(BOTH[0], prerank=BOTH[1], fields=FIELDS, dense=DENSE, shared=SHARED)
-        des = DesStep(built, rank=0, world=1, seed=5, tiers=tiers)
+        des = DesStep(built, seed=5, tier=tiers)
         rng = np.random.default_rng(2)
         told: list[np.ndarray] = []
         held: PreparedBatch | None = None

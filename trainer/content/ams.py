@@ -304,8 +304,7 @@ def _lists(parts: Mapping[str, tuple[I32, I64, I32 | None]], index: I64) -> dict
 def ams_of(
     contents: Mapping[str, Declared],
     stores: Mapping[str, Features16],
-    fields: Sequence[str],
-    wanted: Sequence[str],
+    fields: Mapping[int, str],
     seed: int,
     collectives: Collectives,
     *,
@@ -317,8 +316,7 @@ def ams_of(
     Args:
         contents: of the pipeline, by name.
         stores: raw features, by name.
-        fields: of the pipeline.
-        wanted: fields whose content models gather.
+        fields: number → name of the fields whose content models gather.
         seed: of the sub-models' initial parameters.
         collectives: of this rank.
         scatter: True where a rank finishes its own examples only.
@@ -335,7 +333,7 @@ def ams_of(
                 f"content {name!r}: model is {config!r}, but must be one of "
                 "livectr.models.embedding, such as EmbeddingModel()"
             )
-        used = {i: field for i, field in enumerate(fields) if field in declared.fields and field in wanted}
+        used = {number: field for number, field in fields.items() if field in declared.fields}
         if not used:
             continue
         if name not in stores:

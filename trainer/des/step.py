@@ -83,13 +83,10 @@ class DesStep:
 
     Args:
         pipeline: fields, models and table policies.
-        rank: this rank.
-        world: N ranks.
         seed: of initial rows and parameters.
-        collectives: of this rank; None: without a process group.
+        collectives: of this rank; None: of a single rank.
         settings: how a step is run.
-        tiers: rows in DRAM over rows on SSD; None: all in DRAM.
-        gpu: rows on the GPU over rows in DRAM; None: none there.
+        tier: SSD below DRAM, or GPU above it; None: all rows in DRAM.
         placement: rank of each field; None: tables round-robin.
         content: name → raw features of the pipeline's content.
 
@@ -114,40 +111,36 @@ class DesStep:
         self,
         pipeline: Pipeline,
         *,
-        rank: int,
-        world: int,
         seed: int,
         collectives: Collectives | None = None,
         settings: StepSettings = StepSettings(),  # noqa: B008, frozen
-        tiers: Tiers | None = None,
-        gpu: GpuTables | None = None,
+        tier: Tiers | GpuTables | None = None,
         placement: FieldPlacement | None = None,
         content: Mapping[str, Features16] = {},
     ) -> None:
         self.configs = model_configs(pipeline)
-        self.settings, self.seed, self.rank = settings, seed, rank
-        self.collectives = collectives or Collectives(rank, world)
+        self.settings, self.seed = settings, seed
+        self.collectives = collectives or Collectives()
+        self.rank = self.collectives.rank
         self.device = self.collectives.device
         self.precision = arithmetic_name(settings.precision, self.device)
         self.fields = tuple(spec.name for spec in pipeline.fields)
         self.table_of = tuple(spec.table for spec in pipeline.fields)
         self.dense_names = tuple(pipeline.plan.dense_names)
-        self.placement = placement or place(self.table_of, world)
-        self.held = self.placement.held(self.table_of, rank)
+        self.placement = placement or place(self.table_of, self.collectives.world)
+        self.held = self.placement.held(self.table_of, self.rank)
         self._common = Common.of(pipeline)
         self.layout: RowLayout = row_layout(row_segments(self.configs), pipeline.row_values)
         self.slices = role_slices(self.configs)
-        self._open_tables(pipeline, tiers, gpu)
+        self._open_tables(pipeline, tier)
         try:
             self._build_first(pipeline, content)
         except ValueError as error:
             raise ConfigError(f"Pipeline: {error}") from None
 
-    def _open_tables(self, pipeline: Pipeline, tiers: Tiers | None, gpu: GpuTables | None) -> None:
+    def _open_tables(self, pipeline: Pipeline, tier: Tiers | GpuTables | None) -> None:
         names = tuple(dict.fromkeys(self.table_of[f] for f in self.held))
-        self.storage = RankTables(
-            names, self.layout, self.seed, tiers, gpu, pipeline.table_policies, self.device
-        )
+        self.storage = RankTables(names, self.layout, self.seed, tier, pipeline.table_policies, self.device)
         self.tables, self.tiers, self.cache = self.storage.tables, self.storage.tiers, self.storage.cache
         self.front = self.storage.front([(self.fields[f], self.table_of[f]) for f in self.held])
 
@@ -158,14 +151,13 @@ class DesStep:
         self.ams = ams_of(
             pipeline.content,
             stores,
-            self.fields,
-            self._all_gathers.content,
+            {f: name for f, name in enumerate(self.fields) if name in self._all_gathers.content},
             self.seed,
             self.collectives,
             scatter=self.settings.aggregate == "reducescatter",
             common=self._common,
         )
-        setting, world = self.settings.field_exchange, self.placement.world
+        setting, world = self.settings.field_exchange, self.collectives.world
         self._undecided = setting == "auto" and self.settings.aggregate == "reducescatter" and world > 1
         self._unbuilt_state: Mapping[str, Tensor] | None = None
         self._unbuilt_weights: Mapping[str, Tensor] = {}

@@ -1,1 +1,1 @@
-"""Which rank holds which field, from measured keys and bytes."""
+"""Placement of fields on ranks, by measured keys and bytes."""

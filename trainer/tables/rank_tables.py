@@ -27,13 +27,12 @@ class RankTables:
         names: this rank's tables.
         layout: of their rows.
         seed: of their initial rows.
-        tiers: rows in DRAM over rows on SSD; None: all in DRAM.
-        gpu: rows on the GPU over rows in DRAM; None: none there.
+        tier: SSD below DRAM, or GPU above it; None: all rows in DRAM.
         policies: of all tables, other ranks' too.
         device: where the networks run.
 
     Raises:
-        ConfigError: both `tiers` and `gpu` are given, or tables cannot be on this GPU.
+        ConfigError: tables cannot be on this GPU.
 
     Attributes:
         tables: name → table of the host; read it after a `flush`
@@ -45,22 +44,18 @@ class RankTables:
         names: Sequence[str],
         layout: RowLayout,
         seed: int,
-        tiers: Tiers | None,
-        gpu: GpuTables | None,
+        tier: Tiers | GpuTables | None,
         policies: Mapping[str, TablePolicy],
         device: torch.device,
     ) -> None:
-        if gpu is not None and tiers is not None:
-            raise ConfigError(
-                "rows cannot be on a GPU and on an SSD at once: leave out dram_bytes and spill, or set "
-                "gpu_rows to 0, so that tables are in host memory"
-            )
-        self.tiers = tiers
-        new_table = DynamicTable if tiers is None else tiers.table
+        self.tiers = tier if isinstance(tier, Tiers) else None
+        new_table = DynamicTable if self.tiers is None else self.tiers.table
         self.tables: dict[str, DynamicTable] = {
             name: new_table(layout, name=name, seed=seed) for name in names
         }
-        self.cache: GpuCache | None = None if gpu is None else gpu.cache(self.tables, policies, device)
+        self.cache: GpuCache | None = None
+        if isinstance(tier, GpuTables):
+            self.cache = tier.cache(self.tables, policies, device)
 
     def front(
         self, fields: Sequence[tuple[str, str]], blocks: Sequence[int] | None = None
@@ -103,3 +98,17 @@ class RankTables:
     def erase(self, table: str, keys: I64) -> int:
         """Erase keys of a table from GPU and host; returns how many were there."""
         return self.tables[table].erase(keys) if self.cache is None else self.cache.erase(table, keys)
+
+
+def only_tier(tiers: Tiers | None, gpu: GpuTables | None) -> Tiers | GpuTables | None:
+    """Tier beside DRAM that a run's options ask for.
+
+    Raises:
+        ConfigError: they ask for both.
+    """
+    if gpu is not None and tiers is not None:
+        raise ConfigError(
+            "rows cannot be on a GPU and on an SSD at once: leave out dram_bytes and spill, or set "
+            "gpu_rows to 0, so that tables are in host memory"
+        )
+    return tiers or gpu

@@ -1,4 +1,4 @@
-"""A rank whose failure the others must hear of: abort_worker.py HOW RANK, with torchrun's variables."""
+"""Rank whose failure is reported to the others: abort_worker.py HOW RANK, with torchrun's variables."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from livectr.trainer.comm.control import Control
 
 
 def main(how: str, failing: int) -> int:
-    """Exchange numbers with the other ranks for ever; rank `failing` ends in the third round."""
+    """Exchange numbers with the other ranks forever; rank `failing` ends in the third round."""
     try:
         with connect() as shared, ExitStack() as resources, shared.abort.guard():
             resources.callback(lambda: time.sleep(600 if shared.rank == failing else 0))  # a slow server

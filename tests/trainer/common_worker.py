@@ -29,11 +29,11 @@ ROLES: dict[str, tuple[ModelConfig, TwoTower | None]] = {
     "both": (DeepFM(dim=4, hidden=(16, 8)), TOWERS),
 }
 FORMS = ("plain", "grouped", "some")
-"""How rows come: written out, in groups, or in groups on some ranks in some steps."""
+"""Form of the rows: written out, in groups, or in groups on some ranks in some steps."""
 SETTINGS = {
     "allreduce": StepSettings("allreduce"),
     "partial": StepSettings("reducescatter", "partial"),
-    "near": StepSettings(
+    "sample-parallel": StepSettings(
         "reducescatter", {"user": "vectors", "liked": "rows", "ad": "vectors", "words": "rows"}
     ),
 }
@@ -92,7 +92,7 @@ def batch(rng: np.random.Generator, rows: int, groups: int) -> tuple[CommonFeatu
 
 
 def train(name: str, form: str, how: str, collectives: Collectives, out: Path) -> None:
-    """Trains one model and writes logits, tables, dense state and what the collectives sent."""
+    """Train a model; write logits, tables, dense state and the collectives' bytes."""
     rank, world = collectives.rank, collectives.world
     built = pipeline(*ROLES[name])
     common = Common.of(built)
@@ -126,7 +126,7 @@ def train(name: str, form: str, how: str, collectives: Collectives, out: Path) -
 
 
 def main() -> None:
-    """Every model in every way, one after the other."""
+    """Run all cases."""
     torch.set_num_threads(1)
     with connect(timeout_s=120) as shared:
         for name in ROLES:

@@ -1,4 +1,4 @@
-"""One rank of test_ams.py: trains models with content and writes what it ended with, and sends ids.
+"""One rank of test_ams.py: trains models with content, sends ids, and writes the results.
 
 Started by torchrun (or alone, as one rank); writes OUT/<form>.<how>.rank<r>.safetensors and .json. The stores
 are in OUT/images and OUT/texts. What came of ids is in OUT/<kind>.rank<r>.json.
@@ -42,7 +42,7 @@ from tests.trainer.common_worker import pipeline as common_pipeline
 IMAGE = EmbeddingModel(width=10, hidden=(6, 5), out=4)
 TEXT = TextProjection(width=7, out=3)
 WAYS = [("plain", how) for how in SETTINGS] + [
-    ("grouped", "near"),
+    ("grouped", "sample-parallel"),
     ("grouped", "partial"),
     ("some", "allreduce"),
 ]
@@ -88,7 +88,7 @@ class PicturedModel(CTRModel):
 
 
 def pipeline() -> Pipeline:
-    """That of `common_worker`, whose fields ad, liked (the users' own) and words are ids of content."""
+    """Pipeline of `common_worker`; ids of content are in its fields ad, liked (the users' own) and words."""
     return replace(
         common_pipeline(LR()),
         rank=Pictured(),
@@ -108,7 +108,7 @@ def make_stores(folder: Path) -> None:
 
 
 def train(form: str, how: str, collectives: Collectives, out: Path) -> None:
-    """Trains and writes logits, tables, dense state with that of the sub-models, and vectors of all ids."""
+    """Train; write logits, tables, dense state with that of the sub-models, and vectors of all ids."""
     rank, world = collectives.rank, collectives.world
     built = pipeline()
     common = Common.of(built)
@@ -145,7 +145,7 @@ def train(form: str, how: str, collectives: Collectives, out: Path) -> None:
 
 
 def asks(kind: str, rank: int, world: int) -> list[I64]:
-    """Unique ids that a rank asks each rank for; lists are sometimes empty."""
+    """Unique ids that a rank requests from each rank; lists are sometimes empty."""
     rng = np.random.default_rng([rank, world])
     counts = rng.integers(0, 60, world) * (rng.random(world) < 0.8)
     ids = rng.choice(5000, counts.sum(), replace=False).astype(np.int64) - 90
@@ -153,7 +153,7 @@ def asks(kind: str, rank: int, world: int) -> list[I64]:
 
 
 def tell(kind: str, shared: Collectives, out: Path) -> None:
-    """Writes what every rank asks this one for, as it comes, and the bytes that asking sent."""
+    """Write the ids that every rank requests from this one, in order, and the bytes of the requests."""
     own = asks(kind, shared.rank, shared.world)
     counted = Collectives(shared.rank, shared.world)
     bounds, came = send_to_owners(np.concatenate(own), np.array([len(part) for part in own]), counted)
@@ -163,7 +163,7 @@ def tell(kind: str, shared: Collectives, out: Path) -> None:
 
 
 def main() -> None:
-    """Every way, one after the other."""
+    """Run all cases."""
     torch.set_num_threads(1)
     with connect(timeout_s=120) as shared:
         for kind in ("numbers", "hashes"):

@@ -1,4 +1,4 @@
-"""One of two ranks of test_control.py: what rank 0 tells the others crosses once."""
+"""One of two ranks of test_control.py: a broadcast of rank 0 is sent once."""
 
 import torch.distributed as dist
 

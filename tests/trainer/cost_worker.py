@@ -1,4 +1,4 @@
-"""One rank of test_cost.py: what a step sends in each way, and what the cost model says: OUT/rank<r>.json."""
+"""One rank of test_cost.py: bytes of a step by exchange, measured and by the cost model: OUT/rank<r>.json."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ MIXED = {"C1": "rows", "C2": "rows", "C9": "vectors"}
 
 
 def main() -> None:
-    """Every way over both wires, and what is chosen."""
+    """Run every exchange over both wires, and the automatic choice."""
     torch.set_num_threads(1)
     source, found = Planted(CARDINALITY, DENSE), []
     with connect(timeout_s=120) as shared:

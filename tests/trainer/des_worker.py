@@ -1,4 +1,4 @@
-"""One rank of test_ranks.py: trains every model in every way for a few steps and writes what it ended with.
+"""One rank of test_ranks.py: trains every model with every exchange for a few steps and writes the results.
 
 Started by torchrun (or alone, as one rank); writes OUT/<model>.<way>.rank<r>.safetensors and .json.
 """
@@ -39,7 +39,7 @@ WAYS = {
     "mixed": StepSettings("reducescatter", {"C1": "rows", "C2": "vectors", "C3": "vectors", "C6": "rows"}),
     "auto": StepSettings(),
 }
-"""How ⊕ is run, and what of the fields travels."""
+"""Aggregation ⊕ and field exchange by name."""
 IMAGES = EmbeddingModel(width=6, hidden=(5, 4), out=3)
 ADDITIVE = ("LR", "FM", "DeepFM", "TwoTower", "both")
 CASES = [(name, way) for name in ROLES for way in ("allreduce", "auto")]
@@ -47,7 +47,7 @@ CASES += [("DICM on DIN", "rows"), ("TwoTower with images", "mixed")]
 CASES += [
     (name, way) for name in (*ADDITIVE, "xDeepFM", "AutoInt+") for way in WAYS if (name, way) not in CASES
 ]
-"""Every model in both ways of ⊕, some in every way."""
+"""Every model with both strategies, some with every exchange."""
 
 
 def batch(rng: np.random.Generator, rows: int) -> tuple[Features, NDArray[np.float32]]:
@@ -61,7 +61,7 @@ def batch(rng: np.random.Generator, rows: int) -> tuple[Features, NDArray[np.flo
 
 
 def shares(rng: np.random.Generator, rows: int, world: int, step: int) -> NDArray[np.int64]:
-    """Where each rank's rows begin and end: uneven, and in some steps a rank has none."""
+    """Bounds of each rank's rows: uneven, and in some steps a rank has none."""
     cuts = np.sort(rng.integers(0, rows + 1, world - 1))
     if step % 3 == 1 and world > 1:
         cuts[0] = 0
@@ -71,7 +71,7 @@ def shares(rng: np.random.Generator, rows: int, world: int, step: int) -> NDArra
 
 
 class Pictures:
-    """Features f16[n, 6] that follow from the id; every third id has none."""
+    """Features f16[n, 6] as a function of the id; every third id has none."""
 
     width, shards = 6, 7
 
@@ -93,7 +93,7 @@ class Pictures:
 def train(
     name: str, way: str, collectives: Collectives, out: Path, placement: FieldPlacement | None = None
 ) -> None:
-    """Trains one model in one way and writes logits, tables, dense state and what the collectives sent."""
+    """Train a model with an exchange; write logits, tables, dense state and the collectives' bytes."""
     rank, world = collectives.rank, collectives.world
     roles = ROLES[name]
     pictured = name in CONTENT_EXAMPLES
@@ -143,7 +143,7 @@ def train(
 
 
 def main() -> None:
-    """Every model in every way, one after the other; one rank alone knows but one way."""
+    """Run all cases; a single rank has only the exchange `auto`."""
     torch.set_num_threads(1)
     with connect(timeout_s=120) as shared:
         for name, way in CASES:

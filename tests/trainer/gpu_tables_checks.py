@@ -1,4 +1,4 @@
-"""What holds of training with tables on a device, emulated or real: tests/trainer and tests/gpu run these."""
+"""Checks of training with tables on a device, emulated or real; tests/trainer and tests/gpu run them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def step_of(case: str, device: str, gpu: GpuTables | None) -> DesStep:
 
 
 def same_steps(one: DesStep, other: DesStep, examples: Iterator[Examples]) -> None:
-    """Trains both, and compares all that they say and become, bit for bit."""
+    """Train both and compare results, tables and weights, bit for bit."""
     one.flush()
     other.flush()
     marks = same_tables(one.tables, other.tables, dict.fromkeys(one.tables, 0))
@@ -88,7 +88,7 @@ def same_steps(one: DesStep, other: DesStep, examples: Iterator[Examples]) -> No
 
 
 def fewer_rows_than_tables_have(step: DesStep, budget: int) -> None:
-    """Rows went to and fro."""
+    """Check that rows moved between both tiers."""
     cache = step.cache
     assert cache is not None
     assert cache.evicted > 0 and cache.written_back > 0 and cache.hits > 0
@@ -104,7 +104,7 @@ def cached_training_equals_the_host(target: Target, device: str, case: str) -> N
 
 
 def a_resumed_step_goes_on(target: Target, device: str) -> None:
-    """Rows and networks are put into a step whose device held others; it goes on as the one they are of."""
+    """Load rows and networks into a step whose device held others; it continues like the original."""
     unbroken, resumed = (step_of("both", device, GpuTables(BUDGET, target)) for _ in range(2))
     for step, seed in ((unbroken, 1), (resumed, 2)):
         for features, label in batches("both", seed):
@@ -120,7 +120,7 @@ def a_resumed_step_goes_on(target: Target, device: str) -> None:
 
 
 def ranks_train_alike(collectives: Collectives, target: Target, way: StepSettings) -> None:
-    """As one of several ranks, each with rows of its own: the bits that host tables give on this rank."""
+    """Train as one of several ranks: the bits of host tables on this rank."""
     rank, world = collectives.rank, collectives.world
     budget = BUDGET // world
     make = partial(

@@ -1,4 +1,4 @@
-"""One rank of test_gpu_tables.py: trains in several ways with tables on the emulated device, and compares."""
+"""One rank of test_gpu_tables.py: trains with tables on the emulated device, and compares."""
 
 import torch
 

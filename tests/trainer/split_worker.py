@@ -25,7 +25,7 @@ CASES = [
     ("both", "mixed", "split"),
     ("both, gathered", "partial", "split"),
 ]
-"""Model, way, placement."""
+"""Model, exchange, placement."""
 
 
 def placed(kind: str, world: int) -> FieldPlacement:
@@ -39,7 +39,7 @@ def placed(kind: str, world: int) -> FieldPlacement:
 
 
 def main() -> None:
-    """All cases, one after the other."""
+    """Run all cases."""
     torch.set_num_threads(1)
     with connect(timeout_s=120) as shared:
         for name, way, kind in CASES:

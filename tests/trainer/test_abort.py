@@ -44,7 +44,7 @@ def ranks(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[s
 
 @pytest.mark.parametrize("how, failing", [("waiting", 0), ("computing", 2), ("killed", 1)])
 def test_the_others_end_and_name_the_cause(how: str, failing: int) -> None:
-    """While the failed rank is still closing what it had: its connections are open."""
+    """The failed rank is still closing its resources: its connections are open."""
     with ranks([[str(WORKER), how, str(failing)]] * 3) as started:
         for rank, process in enumerate(started):
             if rank == failing:
@@ -57,7 +57,7 @@ def test_the_others_end_and_name_the_cause(how: str, failing: int) -> None:
 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_rank_that_fails_before_it_has_joined(tmp_path: Path, failing: int) -> None:
-    """One machine lacks the pipeline's file; its rank tells the others, who wait for it."""
+    """One machine lacks the pipeline's file; its rank reports it to the others, which wait."""
     (tmp_path / "logs").mkdir()
     good = tmp_path / "pipeline.py"
     good.write_text("from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline()\n")

@@ -29,7 +29,7 @@ WORLDS = (1, 2, 4)
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """World size → folder with what its ranks wrote."""
+    """World size → folder with its ranks' results."""
     folders = {}
     for world in WORLDS:
         folders[world] = tmp_path_factory.mktemp(f"world{world}")
@@ -72,7 +72,7 @@ def test_replicas_stay_bitwise_equal(runs: dict[int, Path], way: tuple[str, str]
 
 
 def test_what_crosses_are_ids_and_vectors(runs: dict[int, Path]) -> None:
-    """Of each unique id that a rank asks another for: as many bits as ids span there, a vector back, its
+    """Bytes of each unique id that a rank requests from another: bits of the ids' span, a vector back, its
     gradient there."""
     common = Common.of(pipeline())
     rng, world, ids, floats = np.random.default_rng(0), 2, 0, 0
@@ -98,7 +98,7 @@ def test_what_crosses_are_ids_and_vectors(runs: dict[int, Path]) -> None:
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("kind", ["numbers", "hashes"])
 def test_owners_get_the_ids(runs: dict[int, Path], kind: str, world: int) -> None:
-    """In the order in which they were asked for; numbers that span 5,000 in 13 bits, hashes as they are."""
+    """Ids keep the order of their request; numbers that span 5,000 in 13 bits, hashes as they are."""
     asked = [asks(kind, rank, world) for rank in range(world)]
     for rank, told in enumerate(facts(runs[world], kind)):
         assert told["came"] == [lists[rank].tolist() for lists in asked]
@@ -178,7 +178,7 @@ def test_features_take_groups(tmp_path: Path) -> None:
 
 
 def test_widths_must_fit() -> None:
-    """What a model expects of a vector, and what the sub-model makes."""
+    """Check the vector size that a model expects against the sub-model's."""
     dicm = DICM(ad_image="C2", behavior_images="C6", ad="C1", image_dim=5, dim=4)
     content = {"images": Content(("C2", "C6"), EmbeddingModel(width=6, out=3))}
     built = planted.pipeline(dicm, fields=6, content=content)

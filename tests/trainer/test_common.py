@@ -24,12 +24,12 @@ from tests.trainer.test_ranks import LOGITS, ROOT, WEIGHTS, facts, merged
 from tests.trainer.test_resume import Result, assert_close, assert_same
 
 WORLDS = (1, 2, 5)
-"""Of 5 ranks, one holds the users' fields alone, others hold none of them."""
+"""World sizes; of 5 ranks, one holds the users' fields alone, others hold none of them."""
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """World size → folder with what its ranks wrote."""
+    """World size → folder with its ranks' results."""
     folders = {}
     for world in WORLDS:
         folders[world] = tmp_path_factory.mktemp(f"world{world}")
@@ -86,9 +86,9 @@ def test_groups_send_less(runs: dict[int, Path]) -> None:
 
 
 def test_groups_of_rows_travel_only_where_partial_results_are_added() -> None:
-    """The common fields are user, liked and city, on ranks 0 to 2; near, city alone is partial."""
+    """The common fields are user, liked and city, on ranks 0 to 2; sample-parallel, city alone is partial."""
     whole = pipeline(*ROLES["LR"])
-    for how, needed in (("near", {2}), ("partial", {0, 1, 2})):
+    for how, needed in (("sample-parallel", {2}), ("partial", {0, 1, 2})):
         des = DesStep(whole, seed=5, collectives=Collectives(0, 4), settings=SETTINGS[how])
         assert {r for r in range(4) if des.exchange._needs_groups(r)} == needed
 
@@ -126,7 +126,7 @@ OPTIONS: dict[str, object] = dict(batch_size=512, publish_interval_s=0.2, thread
 
 
 def test_a_run_in_groups_ends_as_one_without(tmp_path: Path) -> None:
-    """From the log to the checkpoint, with rows that fail: the same examples, predictions and tables; on two
+    """Train from log to checkpoint, with rows that fail: the same examples, predictions and tables; on two
     ranks, too; and bit for bit when it was interrupted, and when some features are read."""
     source = write_files(tmp_path / "logs", IMPRESSIONS, failing=FAILING)
     assert groups_of_first_batch(source) < 0.5 * 512
@@ -158,7 +158,7 @@ def test_a_run_in_groups_ends_as_one_without(tmp_path: Path) -> None:
 
 
 def groups_of_first_batch(source: str) -> int:
-    """How many groups the first 512 examples make."""
+    """Number of groups in the first 512 examples."""
     built = ad_pipeline()
     examples = ExampleSource(built, source, rank=0, world=1, until_end=True, dead_letters=DeadLetters(None))
     while not examples.ended:

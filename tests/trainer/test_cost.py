@@ -1,4 +1,4 @@
-"""The cost model beside measured bytes, what it chooses, and what bfloat16 on the wire costs."""
+"""Cost model: predicted and measured bytes, its choice, and the error of bfloat16 on the wire."""
 
 import json
 import os
@@ -26,7 +26,7 @@ WORLDS = (2, 4)
 def ranks(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> list[list[dict[str, Any]]]:
-    """What each rank of a world found."""
+    """Results of each rank of a world."""
     out = tmp_path_factory.mktemp("cost")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
     command = [*launch, f"--nproc-per-node={request.param}", "-m", "tests.trainer.cost_worker", str(out)]
@@ -37,7 +37,7 @@ def ranks(
 
 
 def test_bytes_are_as_predicted(ranks: list[list[dict[str, Any]]]) -> None:
-    """Within 10 % for every way, on both wires."""
+    """Prediction is within 10 % for every exchange, on both wires."""
     for runs in zip(*ranks, strict=True):
         one, world = runs[0], len(ranks)
         names = ("keys", "sum", "vectors", "rows", "networks")
@@ -69,7 +69,7 @@ def test_the_cheapest_is_chosen(ranks: list[list[dict[str, Any]]]) -> None:
 
 def test_bfloat16_halves_the_bytes_and_rounds(ranks: list[list[dict[str, Any]]]) -> None:
     """Logits after a step over a bfloat16 wire are within 2 % of a standard deviation of the others' mostly:
-    8 bits of mantissa, so a relative error of 2⁻⁹ for each number that travels."""
+    8 bits of mantissa, so a relative error of 2⁻⁹ for each number that is sent."""
     by_way = {(run["wire"], json.dumps(run["field_exchange"])): run for run in ranks[0]}
     for field_exchange in TRAVELS:
         wide, narrow = by_way["fp32", json.dumps(field_exchange)], by_way["bf16", json.dumps(field_exchange)]

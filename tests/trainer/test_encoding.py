@@ -121,7 +121,7 @@ def test_a_restart_encodes_nothing_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reds", [[1, 2], [1, 2, 3, 2], [1, 2, 1], [5, 5, 5]])
 def test_a_changed_picture_replaces_the_old(tmp_path: Path, reds: Sequence[int]) -> None:
-    """Also one that becomes again what it was; and a restart, which reads all of them, changes nothing."""
+    """A picture may also change back; a restart, which reads all pictures, changes nothing."""
     last = (reds[-1], 0, 0)
     write(tmp_path, [line(1, picture((reds[0], 0, 0)))])
     with Run(tmp_path, new_store(tmp_path)) as run:
@@ -137,7 +137,7 @@ def test_a_changed_picture_replaces_the_old(tmp_path: Path, reds: Sequence[int])
 
 
 def test_all_versions_at_once_leave_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However little may be kept back."""
+    """Run with large and small memory for deferred pictures."""
     for name, most in (("much", encoding.DEFERRED_BYTES), ("little", 1)):
         monkeypatch.setattr(encoding, "DEFERRED_BYTES", most)
         folder = tmp_path / name

@@ -39,7 +39,7 @@ def test_cached_training_equals_the_host(case: str) -> None:
 
 
 def test_two_ranks_train_as_with_host_tables() -> None:
-    """Whatever travels: rows that other ranks ask for come from the device too."""
+    """Run every exchange: rows that other ranks request come from the device, too."""
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
     command = [*launch, "--nproc-per-node=2", "-m", "tests.trainer.gpu_tables_worker"]
     environment = os.environ | {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1"}

@@ -63,7 +63,7 @@ def stream(steps: int, seed: int, ids: int = 150) -> list[tuple[np.ndarray, int]
 
 
 def aged(use: tuple[int, int], now: int) -> int:
-    """What is left of a row's count, with a half-life of two hours."""
+    """Decayed count of a row, with a half-life of two hours."""
     stamp, count = use
     return count >> (now // 7200 - stamp // 7200)
 
@@ -189,7 +189,8 @@ class Parts:
 
 
 def test_parts_of_a_table_share_its_budget_and_go_on(world: int = 3) -> None:
-    """On as many ranks exactly; on fewer, what was seen once is still known. No part is over its share."""
+    """Restore exactly on as many ranks; on fewer, keys seen once are still known. No part is over its
+    share."""
     batches = stream(60, 3)
     whole, other = Parts(world), Parts(world)
     for batch in batches[:30]:

@@ -28,7 +28,7 @@ WEIGHTS = dict(rtol=1e-3, atol=1e-4)
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """World size → folder with what its ranks wrote."""
+    """World size → folder with its ranks' results."""
     folders = {}
     for world in (1, *WORLDS):
         folders[world] = tmp_path_factory.mktemp(f"world{world}")
@@ -47,7 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
 
 def merged(folder: Path, name: str) -> dict[str, Tensor]:
-    """What all ranks wrote, put together; what several wrote must be the same bits."""
+    """Results of all ranks, merged; a tensor of several ranks must have the same bits."""
     whole: dict[str, Tensor] = {}
     for file in sorted(folder.glob(f"{name}.rank*.safetensors")):
         for key, tensor in load_file(file).items():

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module", params=[2, 4])
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
-    """World size, and the folder with what its ranks wrote."""
+    """World size, and folder with its ranks' results."""
     world, folder = request.param, tmp_path_factory.mktemp("split")
     launch = ["-m", "torch.distributed.run", "--standalone", "--max-restarts=0", f"--nproc-per-node={world}"]
     command = [sys.executable, *launch, "-m", "tests.trainer.split_worker", str(folder)]
@@ -40,7 +40,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with what one rank alone wrote."""
+    """Folder with a single rank's results."""
     folder = tmp_path_factory.mktemp("one")
     for name in dict.fromkeys(name for name, _, _ in CASES):
         train(name, "auto", Collectives(), folder)
@@ -48,7 +48,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def merged(files: list[Path], split: frozenset[str]) -> dict[str, Tensor]:
-    """What all ranks wrote, put together; a split table's parts side by side, in the order of keys."""
+    """Results of all ranks, merged; a split table's parts are concatenated, in the order of keys."""
     whole: dict[str, Tensor] = {}
     parts: dict[str, list[tuple[Tensor, Tensor]]] = {table: [] for table in split}
     for rank, file in enumerate(files):

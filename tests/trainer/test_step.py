@@ -1,4 +1,4 @@
-"""The step of one rank: the order of things, state, bad input, and that models learn what was planted."""
+"""Step of a single rank: order of its parts, state, bad input, and learning of planted weights."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,7 +39,7 @@ def step_of(rank_model: ModelConfig, prerank: TwoTower | None = None, *, seed: i
 
 
 def scores(des: DesStep, features: Features, role: str) -> np.ndarray:
-    """What serving computes: rows without inserting, partial, finish."""
+    """Scores as serving computes them: rows without inserting, partial, finish."""
     values = torch.from_numpy(des.front.infer(features.offsets, features.keys, features.rows)[0])
     with torch.no_grad():
         logits: np.ndarray = des.models[role](

@@ -91,7 +91,7 @@ def test_ten_times_the_budget_trains_the_same_table(tiers: Tiers, prefetch: bool
     ahead: Prefetched | None = None
     marks: list[dict[str, int]] = []
     for n, batch in enumerate(batches):
-        # as the trainer does: batch n + 1 is read ahead before n is brought
+        # as the trainer does: batch n + 1 is prefetched before n is promoted
         now, ahead = ahead, None
         if prefetch and n + 1 < len(batches):
             ahead = tiers.prefetch(pair.keys(batches[n + 1]))

@@ -1,4 +1,4 @@
-"""The sweep: vectors of all content, by the sub-model of the version, in the background, into the version."""
+"""Precompute: vectors of all content by the version's sub-model, in the background."""
 
 import os
 import threading
@@ -181,7 +181,7 @@ def test_a_trainer_that_ends_does_not_wait_for_a_sweep(
 
 
 class TwoRanks(Control):
-    """Rank 0 of two that publish alike: whatever it tells, the other one tells as well."""
+    """Rank 0 of two that publish alike: the other rank sends the same values."""
 
     def __init__(self) -> None:
         super().__init__(0, 1)

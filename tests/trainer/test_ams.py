@@ -18,7 +18,8 @@ from livectr.kernels.errors import ConfigError
 from livectr.models import DICM, EmbeddingModel
 from livectr.models.base import prior_log_odds
 from livectr.trainer.configs import model_configs
-from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY, DesStep
+from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
+from livectr.trainer.des.step import DesStep
 from tests.trainer.common_worker import SIZE, STEPS, batch
 from tests.trainer.content_worker import IDS, IMAGE, TEXT, WAYS, asks, make_stores, pipeline
 from tests.trainer.test_keycode import best_bytes

@@ -15,7 +15,8 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.examples import ExampleSource
 from livectr.trainer.comm.collectives import Collectives
-from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY, DesStep
+from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
+from livectr.trainer.des.step import DesStep
 from livectr.trainer.groups import Groups
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.common_worker import ROLES, SETTINGS, STEPS, WAYS, batch, pipeline

@@ -36,7 +36,7 @@ class TieredTable(DynamicTable):
     """DynamicTable whose rows may be in a store; `Tiers.table` makes it.
 
     All calls that take keys find rows in both tiers. Exceptions are `find`, `usage` and
-    kernels.table.table.FieldTables, which read DRAM only: call `Tiers.promote` before.
+    `FieldTables`, which read DRAM only: call `Tiers.promote` before.
 
     Attributes:
         spilled_rows: rows that only the store has

@@ -1,17 +1,14 @@
 """What a training run is asked to do, and what it reports."""
 
-import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from livectr.ingest.content.folders import content_folders
 from livectr.ingest.dead_letters.usable import MIN_USABLE
 from livectr.ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
 from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.disk import writing
 from livectr.trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_field_exchange
 from livectr.trainer.warm_parts import parse_warm_parts
 
@@ -189,78 +186,9 @@ class TrainOptions:
         return max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 
-QUALITY = (
-    "auc", "gauc", "logloss", "calibration", "users_left_out",
-    "cold_examples", "cold_auc", "cold_gauc", "cold_users_left_out",
-)  # fmt: skip
-"""The fields of a report that are those of trainer.quality.metrics.Quality."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a run did; quality is test-then-train: every example was scored before it was learned.
-
-    Counts are those of the whole run, earlier processes of a resumed one included: what a killed process did
-    after its last checkpoint is done and counted again. bytes_read, late_events, examples_per_second,
-    seconds, rows and hints are this process's. Quality of a role that was not measured is None.
-    dead_letters: rows that could not be used (an Arrow message counts its rows); rows: by topic what came and
-    what of it could not be used, with the commonest complaint; hints: what looks like a mistake in the data.
-    """
-
-    examples_trained: int
-    steps: int
-    seconds: float
-    examples_per_second: float
-    world: int
-    events: int
-    dead_letters: int
-    published_versions: int
-    published_rows: int
-    precision: str = "fp32"
-    """Arithmetic of the networks' products, as measured (models.precision.arithmetic_name), of all ranks."""
-    auc: float | None = None
-    gauc: float | None = None
-    logloss: float | None = None
-    calibration: float | None = None
-    users_left_out: int | None = None
-    cold_examples: int | None = None
-    cold_auc: float | None = None
-    cold_gauc: float | None = None
-    cold_users_left_out: int | None = None
-    last_20_percent: dict[str, float | None] = field(default_factory=dict)
-    prerank: dict[str, Any] = field(default_factory=dict)
-    shadows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Name → what `prerank` has, of each shadow model."""
-    stream: dict[str, Any] = field(default_factory=dict)
-    """Counters of the source, summed over ranks."""
-    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    hints: list[str] = field(default_factory=list)
-    table_rows: dict[str, int] = field(default_factory=dict)
-    field_keys: dict[str, int] = field(default_factory=dict)
-    """Keys of each field that were learned (of common features once a group), in earlier processes too."""
-
-    def write(self, path: Path) -> None:
-        """Write it as JSON."""
-        with writing("the report", path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(asdict(self), indent=2) + "\n")
-
-
 def check_placement(placement: str, rank_memory: int | None) -> None:
     """Raises ConfigError for settings of a placement that do not go together."""
     if placement not in ("mod", "balanced"):
         raise ConfigError(f"placement is {placement!r}; it must be mod or balanced")
     if rank_memory is not None and placement == "mod":
         raise ConfigError("rank_memory is kept to by placement balanced alone; set that, or no rank_memory")
-
-
-def summed(counters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counters of all ranks added up, nested ones too."""
-    total: dict[str, Any] = {}
-    for counter in counters:
-        for name, value in counter.items():
-            if isinstance(value, dict):
-                total[name] = summed([total.get(name, {}), value])
-            else:
-                total[name] = total.get(name, 0) + value
-    return total

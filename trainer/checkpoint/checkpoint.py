@@ -54,7 +54,7 @@ from livectr.trainer.checkpoint.manifest import (
     number,
 )
 from livectr.trainer.comm.control import Control
-from livectr.trainer.options import summed
+from livectr.trainer.counts import summed
 from livectr.trainer.placement.placement import owners_by_key
 
 LOG = logging.getLogger(__name__)

@@ -40,7 +40,7 @@ from livectr.protos.store import decode_erased, encode_changed, encode_vectors
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.precompute import StoppedError
-from livectr.trainer.options import summed
+from livectr.trainer.counts import summed
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.outcome import outcome_of
 from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, LostError, RedisStore, name_space

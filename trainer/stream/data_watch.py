@@ -19,7 +19,7 @@ from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import DataError
 from livectr.trainer.comm.control import Control
-from livectr.trainer.options import summed
+from livectr.trainer.counts import summed
 from livectr.trainer.stream.batcher import Flags
 
 LOG = logging.getLogger(__name__)

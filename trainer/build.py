@@ -26,9 +26,10 @@ from livectr.ingest.join.state import SourceState
 from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
-from livectr.trainer.checkpoint.checkpoint import Checkpointer, Restored
+from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.manifest import identity_of
 from livectr.trainer.checkpoint.placing import measured_placement
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.checkpoint.warm_start import WarmStart
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.control import Control

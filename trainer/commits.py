@@ -21,7 +21,8 @@ import numpy as np
 
 from livectr.kernels.table.table import DynamicTable
 from livectr.trainer import telemetry
-from livectr.trainer.checkpoint.checkpoint import Checkpointer, CheckpointState
+from livectr.trainer.checkpoint.checkpoint import Checkpointer
+from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
 from livectr.trainer.publish.publisher import Publisher

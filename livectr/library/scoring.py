@@ -30,7 +30,7 @@ from livectr.serving.score.scorer import (
 )
 from livectr.serving.version.content import RawFeatures
 from livectr.serving.version.near_cache import Batch, NearCache, RaggedVectors
-from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
 
 I64 = npt.NDArray[np.int64]

@@ -20,8 +20,8 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_rows
 from livectr.trainer import commits
 from livectr.trainer.build import build
-from livectr.trainer.checkpoint.checkpoint import Restored
 from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commits import CommitState, Committer
 from livectr.trainer.des.step import DesStep

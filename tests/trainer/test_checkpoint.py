@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from livectr.kernels.errors import CheckpointError, MismatchError, UserError
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
-from livectr.trainer.checkpoint.checkpoint import Checkpointer, CheckpointState, Restored
+from livectr.trainer.checkpoint.checkpoint import Checkpointer
+from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.tiers import SLACK, Tiers
 

@@ -17,8 +17,8 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.examples import Examples, ExampleSource
 from livectr.ingest.plan.features import Features
-from livectr.trainer.checkpoint.checkpoint import Restored
 from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.control import Control
 from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.step import DesStep

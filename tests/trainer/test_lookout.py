@@ -12,6 +12,7 @@ import redis
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_rows
 from livectr.trainer.comm.control import Control
+from livectr.trainer.publish.garbage import collect_garbage
 from livectr.trainer.publish.publisher import Publisher, Push
 from livectr.trainer.publish.redis_store import FencedError, LostError, RedisStore
 from livectr.trainer.publish.watch import PublishedWatch
@@ -174,8 +175,8 @@ def test_a_redis_emptied_between_two_ranks_is_not_sealed(redis_url: str, client:
         store.close()
 
 
-def test_a_sweep_takes_the_sentinels_first(client: redis.Redis, trainer: Watching) -> None:
-    """A reader in the middle of a sweep must not take a removed row for one that never was."""
+def test_a_garbage_collection_takes_the_sentinels_first(client: redis.Redis, trainer: Watching) -> None:
+    """A reader in the middle of a collection must not take a removed row for one that never was."""
     old = trainer.publisher.last
     client.unlink("{livectr}:manifest")
     trainer.idle_until_lost()
@@ -191,7 +192,7 @@ def test_a_sweep_takes_the_sentinels_first(client: redis.Redis, trainer: Watchin
         return held(names)
 
     trainer.store._unlink = unlink  # type: ignore[method-assign]
-    trainer.store.sweep(done.manifest)
+    collect_garbage(trainer.store, done.manifest)
     assert seen and not any(seen) and not client.exists(*rows)
     assert_whole(client, trainer, 2)
 

@@ -222,7 +222,7 @@ def test_a_restart_publishes_all_under_a_fresh_ns_otherwise(
         first.store.write_rows(2, cursor.ns, "ad", keys[:5], rows_at(99, keys[:5]))
     old = first.publisher.last
     none = fault == "no checkpoint"
-    second = start(trainers, redis_url, None if none else cursor, take_over=none, sweep_after_s=0)
+    second = start(trainers, redis_url, None if none else cursor, take_over=none, collect_after_s=0)
     assert second.publisher.full
     second.publish(snapshot(3, keys))
     manifest = second.publisher.last
@@ -230,7 +230,7 @@ def test_a_restart_publishes_all_under_a_fresh_ns_otherwise(
     assert manifest.version == begun + 1 and manifest.ns != old.ns
     assert manifest.changed_since(old.version, old.ns) is None
     assert (read(client, second, keys, manifest.version, manifest.ns)[0] == rows_at(3, keys)).all()
-    second.publisher._tidy.sweeper.join()
+    second.publisher._garbage.thread.join()
     assert not any(client.mget(second.store.space.rows(old.ns, "ad", keys)))
     assert not second.store.pushing()
 

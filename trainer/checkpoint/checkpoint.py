@@ -31,19 +31,19 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 import safetensors.torch
-import torch
 
 from livectr.kernels.errors import DiskFullError, UserError
 from livectr.kernels.process.disk import writing
+from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,
     FileEntry,
@@ -53,9 +53,9 @@ from livectr.trainer.checkpoint.manifest import (
     newest_whole,
     number,
 )
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
-from livectr.trainer.placement.placement import owners_by_key
 
 LOG = logging.getLogger(__name__)
 KEPT_GENERATIONS = 2
@@ -65,57 +65,6 @@ PART_BYTES = 128 << 20
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
-
-
-class Table(Protocol):
-    """What a checkpoint asks of a table (kernels.table.table.DynamicTable)."""
-
-    tracks: bool
-
-    def __len__(self) -> int: ...
-
-    def chunks(self, since: int = 0) -> Iterator[tuple[I64, F32]]: ...
-
-    def assign(self, keys: I64, rows: F32) -> object: ...
-
-    def erased(self, since: int) -> I64: ...
-
-    def erase(self, keys: I64) -> object: ...
-
-    def usage(self, keys: I64) -> tuple[U32, U32]: ...
-
-    def set_usage(self, keys: I64, stamps: U32, counts: U32) -> object: ...
-
-
-@dataclass(frozen=True)
-class CheckpointState:
-    """What a rank puts into a generation; numbers that describe the run are rank 0's."""
-
-    step: int
-    examples: int
-    predictions: int
-    cursor: dict[str, Any] | None
-    tables: Mapping[str, Table]
-    marks: Mapping[str, int]
-    """Per table, the mark at this step boundary: where the next delta begins."""
-    dense: Mapping[str, torch.Tensor]
-    source: Mapping[str, bytes]
-    statistics: Mapping[str, npt.NDArray[Any]]
-    """Name → state (ingest.extract.statistics): the same on every rank, so rank 0 writes it."""
-    items: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """State of trainer.quality.seen.ItemCounts; rank 0 writes it. Empty: nothing is counted."""
-    policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """State of this rank's table policies (trainer.tables.policies)."""
-    row: tuple[str, ...] = ()
-    """What a table row holds (kernels.table.layout.RowLayout.describe)."""
-    tracked: Collection[str] = ()
-    """Tables whose rows' use is kept with them, since policies look at it."""
-    field_keys: Mapping[str, int] = field(default_factory=dict)
-    """Of this rank's examples; the manifest has the sum over ranks."""
-    counts: Mapping[str, Any] = field(default_factory=dict)
-    """Of what this rank did so far, nested; the manifest has the sum over ranks."""
-    predictions_sha256: str = ""
-    """Of the prediction log up to here; rank 0's. Empty: it is not kept."""
 
 
 class Checkpointer:
@@ -209,7 +158,7 @@ class Checkpointer:
             self._collect()
         return manifest
 
-    def restore(self) -> "Restored | None":
+    def restore(self) -> Restored | None:
         """The newest whole generation, or None in an empty directory.
 
         Raises:
@@ -328,73 +277,6 @@ class Checkpointer:
                     path.rmdir()
             if not any(directory.iterdir()):
                 directory.rmdir()
-
-
-@dataclass(frozen=True)
-class Restored:
-    """A verified generation, read part by part; any number of ranks may read it."""
-
-    root: Path
-    manifest: Manifest
-
-    def load_tables(
-        self, tables: Mapping[str, Table], split: Collection[str] = (), *, rank: int = 0, world: int = 1
-    ) -> None:
-        """Fill empty tables, whichever rank wrote them: each base first, then its deltas in order.
-
-        Those in `split` get the keys that are this rank's (trainer.placement.placement.owners_by_key).
-        """
-        for entry in self._files("tables"):
-            with safetensors.safe_open(str(self.root / entry.path), framework="numpy") as file:
-                held = set(file.keys())
-                for name, table in tables.items():
-                    if f"{name}/erased" in held:
-                        table.erase(file.get_tensor(f"{name}/erased"))
-                    if f"{name}/keys" not in held:
-                        continue
-                    tracked = table.tracks and f"{name}/stamps" in held
-                    names = ("keys", "rows", "stamps", "counts") if tracked else ("keys", "rows")
-                    columns = [file.get_tensor(f"{name}/{column}") for column in names]
-                    if name in split:
-                        own = owners_by_key(columns[0], world) == rank
-                        columns = [column[own] for column in columns]
-                    keys, rows, *usage = columns
-                    table.assign(keys, rows)
-                    if usage:
-                        table.set_usage(keys, *usage)
-
-    def dense(self) -> dict[str, torch.Tensor]:
-        """Dense weights and optimiser state of all ranks together; their names differ."""
-        merged: dict[str, torch.Tensor] = {}
-        for entry in self._files("dense"):
-            merged.update(safetensors.torch.load((self.root / entry.path).read_bytes()))
-        return merged
-
-    def sources(self) -> list[dict[str, bytes]]:
-        """The source state of each rank that wrote it."""
-        read = [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("source")]
-        return [{name: part.tobytes() for name, part in tensors.items()} for tensors in read]
-
-    def policies(self) -> list[dict[str, npt.NDArray[Any]]]:
-        """State of the table policies of each rank that had some, in the order of the ranks."""
-        return [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("policies")]
-
-    def statistics(self) -> dict[str, npt.NDArray[Any]]:
-        """Name → state of the running statistics."""
-        return self._arrays("statistics")
-
-    def items(self) -> dict[str, npt.NDArray[Any]]:
-        """State of trainer.quality.seen.ItemCounts; {} where nothing was counted."""
-        return self._arrays("items")
-
-    def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
-        found: dict[str, npt.NDArray[Any]] = {}
-        for entry in self._files(kind):
-            found.update(safetensors.numpy.load((self.root / entry.path).read_bytes()))
-        return found
-
-    def _files(self, kind: str) -> Iterator[FileEntry]:
-        return (entry for entry in self.manifest.files if entry.kind == kind)
 
 
 def _remove_unfinished(root: Path) -> None:

@@ -7,7 +7,7 @@ import logging
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.rows import row_layout
 from livectr.models.base import row_segments
-from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.configs import model_configs
 from livectr.trainer.placement.balance import balance, loads
 from livectr.trainer.placement.measured import row_bytes, stats_of

@@ -26,8 +26,8 @@ import torch
 
 from livectr.ingest.extract.statistics import Statistics
 from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError
-from livectr.trainer.checkpoint.checkpoint import Restored
 from livectr.trainer.checkpoint.manifest import newest_whole
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.control import Control
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions

@@ -23,9 +23,9 @@ Redis was emptied, the number is skipped, since a reader may have seen it.
 import logging
 import secrets
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import asdict
 from itertools import chain
 from threading import Event
 from typing import Any
@@ -36,7 +36,6 @@ import numpy.typing as npt
 from livectr.kernels.errors import ConnectError, MismatchError
 from livectr.protos.evictions import Evictions
 from livectr.protos.manifest import Freshness, VersionManifest
-from livectr.protos.store import decode_erased, encode_changed, encode_vectors
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.precompute import StoppedError
@@ -44,12 +43,14 @@ from livectr.trainer.counts import summed
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.outcome import outcome_of
 from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, LostError, RedisStore, name_space
-from livectr.trainer.publish.succession import LOST_NUMBERS, Cursor, refusal
+from livectr.trainer.publish.share import Share
+from livectr.trainer.publish.succession import Cursor
+from livectr.trainer.publish.takeover import Claim, claim_namespace
 from livectr.trainer.publish.version import Pending, Published, Push, VersionSnapshot, earlier_blobs
 from livectr.trainer.publish.watch import PublishedWatch
 
 LOG = logging.getLogger(__name__)
-SWEEP_AFTER_S = 5.0
+COLLECT_AFTER_S = 5.0
 """Rows of the ns before stay this long after the flip, for requests that began under it."""
 PUSH_ERRORS: tuple[type[BaseException], ...] = (*STORE_ERRORS, LostError)
 I64 = npt.NDArray[np.int64]
@@ -76,13 +77,12 @@ class Publisher:
         segments: Sequence[tuple[str, int]],
         seed: int,
         min_examples: int = 0,
-        sweep_after_s: float = SWEEP_AFTER_S,
+        collect_after_s: float = COLLECT_AFTER_S,
         lookout: PublishedWatch | None = None,
     ) -> None:
-        self.store = store
-        self.control = control
+        self.store, self.control = store, control
         self.full = True
-        """Whether the next version must hold everything."""
+        """The next version must hold everything."""
         self.last: VersionManifest | None = None
         self.state = Push.IDLE
         self.least_examples = min_examples
@@ -93,17 +93,14 @@ class Publisher:
             "seed": seed,
             "run": "",
         }
-        self._number = 0
-        self._ns = ""
-        self._version = 0
-        self._before = b""
+        self._number = self._version = 0
+        self._ns, self._before = "", b""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="publish")
         self._job: Future[None] | None = None
         self._pending: Pending | None = None
-        self._unpublished = Freshness()
-        self._since_begin = Freshness()
+        self._unpublished, self._since_begin = Freshness(), Freshness()
         self._closing = Event()
-        self._tidy = GarbageCollector(store, sweep_after_s, self._closing)
+        self._garbage = GarbageCollector(store, collect_after_s, self._closing)
         self._lookout = (lookout or PublishedWatch(store)) if control.rank == 0 else None
 
     def start(self, cursor: Cursor | None, *, learned: int = 0, take_over: bool = False) -> None:
@@ -117,66 +114,36 @@ class Publisher:
             MismatchError: this run may not take over (trainer.publish.succession); nothing has been touched.
             ConnectError: Redis does not answer.
         """
-        told: dict[str, Any] = {}
+        claim = Claim()
         if self.control.rank == 0:
+            assert self._lookout is not None
+            fingerprint = self._constant["fingerprint"]
             try:
-                told = self._take_over(cursor, learned, take_over)
+                claim = claim_namespace(
+                    self.store,
+                    self._lookout,
+                    cursor,
+                    learned=learned,
+                    fingerprint=fingerprint,
+                    take_over=take_over,
+                )
             except STORE_ERRORS as error:
                 raise ConnectError(
                     f"Redis at {self.store.url} cannot be used ({error or type(error).__name__}); "
                     "mend it or change --publish"
                 ) from None
-        told = self.control.broadcast_json(told)
-        if told["refused"]:
-            raise MismatchError(told["refused"])
-        self.store.epoch = told["epoch"]
-        self._version, self._constant["run"] = told["version"], told["run"]
-        self.least_examples = max(self.least_examples, told["least"])
-        self._before = told["manifest"].encode()
+        claim = Claim(**self.control.broadcast_json(asdict(claim)))
+        if claim.refused:
+            raise MismatchError(claim.refused)
+        self.store.epoch = claim.epoch
+        self._version, self._constant["run"] = claim.version, claim.run
+        self.least_examples = max(self.least_examples, claim.least_examples)
+        self._before = claim.manifest.encode()
         if self._before:
             self.last = VersionManifest.from_json(self._before)
             self._ns = self.last.ns
             self.full = False
         self._watch()
-
-    def _take_over(self, cursor: Cursor | None, learned: int, take_over: bool) -> dict[str, Any]:
-        """Look at what Redis holds, then claim the next epoch: from then on nobody else writes."""
-        where = f"namespace {self.store.space.namespace!r} in Redis at {self.store.url}"
-        fingerprint = self._constant["fingerprint"]
-        while True:
-            text = self.store.manifest_text()
-            try:
-                held = self.store.manifest_of(text)
-            except MismatchError:
-                if not take_over:
-                    raise
-                held = None
-            why = refusal(held, cursor, learned=learned, fingerprint=fingerprint, where=where)
-            if why is not None and not take_over:
-                return {"refused": why}
-            used = [(held.version, held.epoch)] if held is not None else []
-            if cursor is not None:
-                skipped = LOST_NUMBERS if self.store.highest() is None and cursor.version else 0
-                used.append((cursor.version + skipped, cursor.epoch + skipped))
-            versions, epochs = zip((0, 0), *used, strict=True)
-            highest = self.store.take(text, epoch=max(epochs), version=max(versions))
-            if highest is not None:
-                break
-        if why is not None:
-            LOG.warning("taken over as asked, although %s", why)
-        same = cursor is not None and cursor.is_at(held) and not self.store.pushing()
-        assert self._lookout is not None
-        self._lookout.start()
-        if held is not None and same:
-            same = self.store.is_whole(held) and not self._lookout.evictions.lost_since(held.evictions)
-        return {
-            "refused": "",
-            "epoch": self.store.epoch,
-            "version": highest,
-            "run": cursor.run if cursor is not None and cursor.run else uuid.uuid4().hex,
-            "least": held.examples if held is not None and why is None else 0,
-            "manifest": text.decode() if same and text else "",
-        }
 
     @property
     def busy(self) -> bool:
@@ -211,7 +178,7 @@ class Publisher:
             "epoch": self.store.epoch,
             "rows": dict(snapshot.table_rows),
             "written": snapshot.written,
-            "content": {name: sweep.blobs for name, sweep in snapshot.content.items()},
+            "content": {name: precompute.blobs for name, precompute in snapshot.content.items()},
             "whole": secrets.token_hex(8),
         }
         shares = self.control.gather_json(told)
@@ -256,9 +223,9 @@ class Publisher:
         )
         rows = sum(share["written"] for share in shares)
         self._pending = Pending(manifest, manifest.to_json(), rows, self.full)
-        full = self.full
         own = {name: names[self.control.rank] for name, names in content.items()}
-        self._run(lambda: self._push(snapshot, manifest, own, full), then=Push.PUSHED)
+        share = Share(self.control.rank, snapshot, manifest, own, self.full)
+        self._run(lambda: self._push(share), then=Push.PUSHED)
 
     def observe(self, flags: Sequence[int]) -> Published | None:
         """Go on as far as every rank's flags of one header allow; returns a version that has just begun.
@@ -328,56 +295,18 @@ class Publisher:
             self.store.interrupt()
             wait([self._job], timeout=0.2)
         self._pool.shutdown(wait=True)
-        self._tidy.close()
+        self._garbage.close()
         self.store.close()
 
     def _next_ns(self) -> str:
         return name_space(self.store.epoch, self._number) if self.full else self._ns
 
-    def _push(
-        self,
-        snapshot: VersionSnapshot,
-        manifest: VersionManifest,
-        content: Mapping[str, list[str]],
-        full: bool,
-    ) -> None:
-        """The background part of step 5, on this rank's share; content: its blobs of content vectors."""
-        if full:
-            self.store.claim(manifest.epoch)
-            self.store.open(self.control.rank, manifest)
-        self.store.begin(manifest.version)
-        rank = self.control.rank
-        if rank == 0:
-            self._tidy.drop_blobs()
-        self._remove_erased(manifest)
-        for table, keys in snapshot.erased.items():
-            self.store.erase_rows(manifest.version, manifest.ns, table, keys, manifest.dim)
-        written: dict[str, list[I64]] = {}
-        for table, keys, rows in snapshot.chunks():
-            self.store.write_rows(manifest.version, manifest.ns, table, keys, rows)
-            if not full:  # nobody asks what changed in the first version of a name space
-                written.setdefault(table, []).append(keys)
-        for values in snapshot.values:
-            self.store.write_values(values)
-        self.store.write_blob(manifest.dense[rank], snapshot.dense)
-        told = {table: np.concatenate(keys) for table, keys in written.items()}
-        self.store.write_blob(manifest.changed[rank], encode_changed(told, snapshot.erased))
-        if manifest.item_vectors is not None and snapshot.items is not None:
-            self.store.write_blob(manifest.item_vectors, encode_vectors(*snapshot.items))
-        for name, sweep in snapshot.content.items():
-            for blob, part in zip(content[name], sweep.run(self._closing.is_set), strict=True):
-                self.store.write_blob(blob, encode_vectors(*part))
-
-    def _remove_erased(self, manifest: VersionManifest) -> None:
-        """Remove from Redis what the version two before erased: its blobs, read back, say what that is."""
-        version = manifest.version - 2
-        names = manifest.earlier.get(version, ())[self.control.rank :: self.control.world]
-        for blob in (self.store.blob(name) for name in names):
-            erased = decode_erased(blob) if blob is not None else {}
-            if any(map(len, erased.values())):
-                self.store.raise_floor(version)
-            for table, keys in erased.items():
-                self.store.remove_erased(version, manifest.ns, table, keys)
+    def _push(self, share: Share) -> None:
+        """Push this rank's share in the background (step 5)."""
+        share.open(self.store)
+        if self.control.rank == 0:
+            self._garbage.drop_blobs()
+        share.write(self.store, stopped=self._closing.is_set)
 
     def _run(self, job: Callable[[], None], then: Push) -> None:
         """Run a job in the thread; `state` says how it went."""
@@ -406,7 +335,7 @@ class Publisher:
 
     def _repeat(self, pending: Pending, *, lost: bool) -> None:
         """A version that was not flipped: the next one has its number, unless readers may have seen it."""
-        self._tidy.failed(pending.manifest)
+        self._garbage.failed(pending.manifest)
         if lost:
             LOG.warning("Redis at %s was emptied: the next version is complete", self.store.url)
             self._lost()
@@ -426,7 +355,7 @@ class Publisher:
         if self.control.rank == 0:
             telemetry.PUBLISHED_VERSION.set(manifest.version)
             telemetry.PUBLISHED_ROWS.inc(pending.rows)
-            self._tidy.flipped(manifest, full=pending.full)
+            self._garbage.flipped(manifest, full=pending.full)
         self.full, self.last = False, manifest
         self._watch()
         return Published(manifest, pending.rows)

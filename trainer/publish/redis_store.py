@@ -27,7 +27,6 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.redis_errors import OUTCOMES, is_forbidden
 from livectr.protos.store import (
     BUCKETS,
-    KEPT_VERSIONS,
     VALUES,
     Keyspace,
     by_bucket,
@@ -36,7 +35,15 @@ from livectr.protos.store import (
     slot_bytes,
     without_password,
 )
-from livectr.trainer.publish.fence import BEGIN, CLAIM, FENCE, FLIP, OPEN, RENEW, SEAL, TAKE
+from livectr.trainer.publish.fence import BEGIN, CLAIM, FLIP, OPEN, RENEW, SEAL, TAKE
+from livectr.trainer.publish.row_scripts import (
+    ERASE_ROWS,
+    RAISE_FLOOR,
+    REMOVE_ERASED,
+    UNLINK,
+    WRITE_ROWS,
+    WRITE_VALUES,
+)
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -56,88 +63,6 @@ class FencedError(UserError):
 
 class LostError(InternalError):
     """Redis no longer holds what was published: it was emptied, or another run's version stands there."""
-
-
-WRITE_ROWS = (
-    FENCE
-    + """
--- ARGV: epoch, version (8 bytes), slot bytes, one new slot per key. Keeps the newest slot of another version.
-local version, slot = string.sub(ARGV[2], 1, 7), tonumber(ARGV[3])  -- the 8th byte says whether it erases
-local old, writes = redis.call('MGET', unpack(KEYS, 2)), {}
-for i = 1, #KEYS - 1 do
-  local value, before = ARGV[3 + i], old[i]
-  if before then
-    local from = 0
-    if string.sub(before, 1, 7) == version then from = slot end
-    value = value .. string.sub(before, from + 1, from + slot)
-  end
-  writes[2 * i - 1], writes[2 * i] = KEYS[1 + i], value
-end
-redis.call('MSET', unpack(writes))
-return 'OK'
-"""
-)
-
-ERASE_ROWS = (
-    FENCE
-    + """
--- ARGV: epoch, version (8 bytes), slot bytes, an erased row's slot. A row that no version holds is removed.
-local version, slot, none = string.sub(ARGV[2], 1, 7), tonumber(ARGV[3]), ARGV[4]
-local old = redis.call('MGET', unpack(KEYS, 2))
-for i = 1, #KEYS - 1 do
-  local before = old[i]
-  if before then
-    local from = 0
-    if string.sub(before, 1, 7) == version then from = slot end
-    local kept = string.sub(before, from + 1, from + slot)
-    if kept == '' then
-      redis.call('UNLINK', KEYS[1 + i])
-    else
-      redis.call('SET', KEYS[1 + i], none .. kept)
-    end
-  end
-end
-return 'OK'
-"""
-)
-
-REMOVE_ERASED = (
-    FENCE
-    + """
--- ARGV: epoch, version. Removes the rows that are missing from that version on; a row that came back stays.
-for i = 2, #KEYS do
-  local head = redis.call('GETRANGE', KEYS[i], 0, 7)
-  if #head == 8 and string.byte(head, 8) >= 128 then
-    local at = 0
-    for byte = 7, 1, -1 do at = at * 256 + string.byte(head, byte) end
-    if at <= tonumber(ARGV[2]) then redis.call('UNLINK', KEYS[i]) end
-  end
-end
-return 'OK'
-"""
-)
-
-RAISE_FLOOR = (
-    FENCE
-    + """
-local floor = tonumber(redis.call('GET', KEYS[2]) or 0)
-if floor < tonumber(ARGV[2]) then redis.call('SET', KEYS[2], ARGV[2]) end
-return 'OK'
-"""
-)
-
-WRITE_VALUES = (
-    FENCE
-    + """
--- ARGV: epoch, one value per key
-local writes = {}
-for i = 1, #KEYS - 1 do writes[2 * i - 1], writes[2 * i] = KEYS[1 + i], ARGV[1 + i] end
-redis.call('MSET', unpack(writes))
-return 'OK'
-"""
-)
-
-UNLINK = FENCE + "redis.call('UNLINK', unpack(KEYS, 2)) return 'OK'"
 
 
 @dataclass(frozen=True)
@@ -370,22 +295,21 @@ class RedisStore:
         )
         self._check(answer)
 
-    # ── tidying ──
+    # ── removing ──
 
-    def sweep(self, manifest: VersionManifest) -> int:
-        """Remove rows of name spaces before the manifest's, and blobs older than its kept versions."""
-        removed, begun = 0, set[bytes]()
-        for names in self._scan(self.space.bucketed_pattern):
-            old = [n for n in names if _is_before(n.split(b":", 3)[2], manifest.ns)]
-            for ns in {n.split(b":", 3)[2] for n in old} - begun:
-                # first of all: from here on a reader of that name space knows that rows are missing
-                removed += self._unlink(self.space.sentinels(ns.decode(), range(BUCKETS)))
-                begun.add(ns)
-            removed += self._unlink(old)
-        oldest = manifest.version - KEPT_VERSIONS
-        for names in self._scan(self.space.blob_pattern):
-            removed += self._unlink([n for n in names if int(n.split(b":", 3)[2]) <= oldest])
-        return removed
+    def scan(self, pattern: str) -> Iterator[list[bytes]]:
+        """Names of keys that match a pattern, in parts."""
+        cursor = 0
+        while True:
+            cursor, names = self.client.scan(cursor, match=pattern, count=2000)
+            if names:
+                yield [name if isinstance(name, bytes) else name.encode() for name in names]
+            if cursor == 0:
+                return
+
+    def unlink(self, names: Sequence[bytes]) -> int:
+        """Remove keys; returns how many there were."""
+        return int(self.client.unlink(*names)) if names else 0
 
     def drop(self, names: Sequence[str]) -> None:
         """Remove blobs that nobody reads any more."""
@@ -410,18 +334,6 @@ class RedisStore:
     @property
     def _owner_key(self) -> str:
         return f"{{{self.space.namespace}}}:owner"
-
-    def _scan(self, pattern: str) -> Iterator[list[bytes]]:
-        cursor = 0
-        while True:
-            cursor, names = self.client.scan(cursor, match=pattern, count=2000)
-            if names:
-                yield [name if isinstance(name, bytes) else name.encode() for name in names]
-            if cursor == 0:
-                return
-
-    def _unlink(self, names: Sequence[bytes]) -> int:
-        return int(self.client.unlink(*names)) if names else 0
 
     def _chunks(self, calls: Iterator[tuple[str, int, list[bytes], list[Any]]]) -> None:
         """Run script calls, CHUNKS_IN_FLIGHT in one round trip."""
@@ -462,12 +374,3 @@ def _chunked(keys: I64) -> Iterator[tuple[int, I64]]:
 def name_space(epoch: int, number: int) -> str:
     """The ns of the number-th complete publish of a trainer."""
     return f"{epoch}-{number}"
-
-
-def _is_before(part: bytes, ns: str) -> bool:
-    """Whether a name's third part is an ns that came before `ns` (facts, histories and fences are no ns)."""
-    epoch, _, number = part.decode(errors="replace").partition("-")
-    if not (epoch.isdigit() and number.isdigit()):
-        return False
-    mine = ns.split("-")
-    return (int(epoch), int(number)) < (int(mine[0]), int(mine[1]))

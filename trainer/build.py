@@ -9,23 +9,20 @@ The loop that moves them is trainer.run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from livectr.ingest.common_features import CommonFeatures, sharing
+from livectr.ingest.common_features import sharing
 from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
 from livectr.ingest.extract.device_extractor import compiler
-from livectr.ingest.extract.extractor import Extract
 from livectr.ingest.extract.statistics import Statistics
-from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
-from livectr.ingest.plan.features import Features
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.manifest import identity_of
 from livectr.trainer.checkpoint.placing import measured_placement
@@ -37,6 +34,7 @@ from livectr.trainer.commits import Committer
 from livectr.trainer.content.contents import Contents
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
+from livectr.trainer.parts import Extraction, Parts
 from livectr.trainer.placement.placement import FieldPlacement
 from livectr.trainer.process import metrics_server
 from livectr.trainer.progress import Progress
@@ -56,52 +54,6 @@ from livectr.trainer.tables.rank_tables import only_tier
 from livectr.trainer.tables.tiers import Tiers
 
 LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Extraction:
-    """Features of a run.
-
-    Attributes:
-        extract: the pipeline's whole plan.
-        examples: reads materialized features and computes the others.
-        features: features of a batch's examples, common ones shared if the options say so.
-    """
-
-    extract: Extract
-    examples: ExampleFeatures
-    features: Callable[[Examples, Statistics], Features | CommonFeatures]
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Parts of one rank's run, in the order in which an example meets them.
-
-    Attributes:
-        log: predictions; of rank 0, if they are kept.
-        items: examples of each item; of rank 0, if the pipeline has items.
-        checkpoint, publisher: None if the run has no place for them.
-    """
-
-    pipeline: Pipeline
-    options: TrainOptions
-    control: Control
-    contents: Contents
-    dead_letters: DeadLetters
-    source: ExampleSource
-    watch: DataWatch
-    extraction: Extraction
-    feed: Feed
-    step: DesStep
-    policies: Policies
-    log: PredictionLog | None
-    items: ItemCounts | None
-    monitor: Monitor
-    checkpoint: Checkpointer | None
-    publisher: Publisher | None
-    progress: Progress
-    stages: BatchPipeline
-    commits: Committer
 
 
 def build(pipeline: Pipeline, options: TrainOptions, collectives: Collectives, resources: ExitStack) -> Parts:

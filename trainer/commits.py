@@ -32,13 +32,13 @@ from livectr.trainer.publish.version import Push
 LOG = logging.getLogger(__name__)
 LAST_PUBLISH_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 10.0
-"""For the last version of a process that was asked to stop: whoever asked will not wait for long."""
+"""Wait for the last version of a process that was asked to stop; its supervisor kills it soon."""
 CHECKPOINT_PAUSE = 9.0
-"""Seconds without a checkpoint for each second that one took: at most a tenth of the time goes into them."""
+"""Seconds without a checkpoint for each second of the checkpoint before: at most a tenth of the time."""
 
 
 class Due(IntEnum):
-    """What rank 0 wants to be committed."""
+    """Commit that rank 0 asks for."""
 
     NOTHING = 0
     PUBLISH = 1

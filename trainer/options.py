@@ -1,4 +1,4 @@
-"""What a training run is asked to do, and what it reports."""
+"""Settings of a training run."""
 
 import os
 from dataclasses import dataclass
@@ -17,44 +17,55 @@ from livectr.trainer.warm_parts import parse_warm_parts
 class TrainOptions:
     """Settings of one training run, the same on every rank.
 
-    source: kafka://HOST:PORT[,…] or file:DIR.
-    until_end: end at what is the log's end when it starts. until_idle_s: end when nothing came for that long.
-    idle_partition_s: a partition that is silent for that long does not hold the others back.
-    batch_size: examples of a step over all ranks. batch_interval_ms: event time that a batch may not cross,
-        so that a slow stream is trained without waiting for full batches.
-    checkpoint: directory; None: nothing is kept. checkpoint_interval_s: at least this long between
-        checkpoints (0: with each publish, as long as they take a tenth of the time at most).
-    warm_start: another run's checkpoint directory, with parts of whose model a new run begins; a run that is
-        resumed does not look at it. warm_parts: "network,embeddings", or partial, full, none
-        (trainer.checkpoint.warm_start).
-    publish: redis:// URL; None: nothing is published. publish_interval_s: between commits. min_examples: a
-        model that has learned fewer is not published (those of the run it starts warm from count).
+    Args:
+        source: kafka://HOST:PORT[,…] or file:DIR.
+        until_end: end where the log ended when the run started.
+        until_idle_s: end when nothing came for so long.
+        idle_partition_s: silence after which a partition does not hold the others back.
+        batch_size: B, examples of a step over all ranks.
+        batch_interval_ms: event time that a batch may not cross. A slow stream is then trained without
+            waiting for full batches.
+        checkpoint: folder; None: nothing is kept.
+        checkpoint_interval_s: least time between checkpoints; 0: one with each publish, as long as they take
+            a tenth of the time at most.
+        warm_start: another run's checkpoint, whose model a new run begins with; a resumed run ignores it.
+        warm_parts: parts of that model: "network,embeddings", or partial, full, none
+            (trainer.checkpoint.warm_start).
+        publish: redis:// URL; None: nothing is published.
+        publish_interval_s: least time between commits.
+        min_examples: least examples of a model that is published; those of the warm start count.
         take_over: replace the version of another run, pipeline or newer checkpoint
-        (trainer.publish.succession).
-    metrics_window_s: event time over which the quality gauges slide.
-    predictions: file for the log of test-then-train predictions. report: file for the report (JSON).
-    dead_letters: directory or URL for records that cannot be used; None: the source's own place.
-    dead_letter_spool_bytes: of letters that may wait for their topic, in a folder beside the checkpoint.
-    max_record_bytes, max_record_depth, max_message_rows, max_unpacked_bytes: see ingest.limits.RecordLimits.
-    min_usable: least share of a topic's rows that must be usable, judged from 10,000 rows on; 0: not judged.
-    materialized: folder of materialized features, which are read and not computed; None: all are computed.
-    placement: which rank holds which field: "mod" deals them in turn (DES §5), "balanced" goes by measured
-        keys and bytes. rank_memory: bytes of tables that a rank may hold, to which "balanced" keeps; None: no
-        limit.
-    dram_bytes: memory for the rows of a rank's embedding tables; the rest is kept in `spill`, a folder on an
-        SSD. None: all rows are in memory. Both or neither.
-    device: where features are extracted and tables are trained. gpu_budget: bytes of GPU memory that features
-        may take; None: all. gpu_rows: most rows of a rank's tables on the GPU, the others are in host memory;
-        0: all are there; None: see trainer.tables.gpu_tables.FREE_SHARE.
-    common_features: compute, send and pool what a batch's examples of one user have in common once.
-    aggregate, travel, wire, precision: how a step is run; see trainer.des.step.StepSettings. travel may name
-        fields, "user=rows,ad=vectors".
-    content: folders of features of the pipeline's content, "images=DIR,texts=DIR2" (ingest.content.store).
-    Of one
-        with a topic the default is a folder beside the checkpoint, or a temporary one.
-    metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none. metrics_listen: its address.
-    threads: CPU threads of this process; None: the cores shared by the ranks of this machine.
-    max_steps: end after so many steps; None: no limit.
+            (trainer.publish.succession).
+        metrics_window_s: sliding window of the quality gauges, in event time.
+        predictions: file for the log of test-then-train predictions.
+        report: file for the report (JSON).
+        dead_letters: folder or URL for records that cannot be used; None: beside the source.
+        dead_letter_spool_bytes: most bytes of letters that wait for their topic, beside the checkpoint.
+        max_record_bytes, max_record_depth, max_message_rows, max_unpacked_bytes: see
+            ingest.limits.RecordLimits.
+        min_usable: least share of usable rows of a topic, judged from 10,000 rows on; 0: not judged.
+        materialized: folder of materialized features, which are read; None: all features are computed.
+        placement: of fields on ranks: "mod" is round-robin (DES §5), "balanced" uses measured keys and bytes.
+        rank_memory: most bytes of tables on a rank with "balanced"; None: no limit.
+        dram_bytes: memory for the embedding rows of a rank; None: all rows are in memory.
+        spill: folder on an SSD for the other rows. Both or neither of the two.
+        device: computes features and trains tables.
+        gpu_budget: most bytes of GPU memory for features; None: all.
+        gpu_rows: most rows of a rank's tables on the GPU, the others are in host memory; 0: all are there;
+            None: see trainer.tables.gpu_tables.FREE_SHARE.
+        common_features: compute, send and pool the common features of a user's examples once a batch.
+        aggregate, field_exchange, wire, precision: execution of a step (trainer.step_settings.StepSettings).
+            field_exchange may name fields: "user=rows,ad=vectors".
+        content: folders with the features of the pipeline's content, "images=DIR,texts=DIR2"
+            (ingest.content.store). The default for content with a topic is a folder beside the checkpoint, or
+            a temporary one.
+        metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none.
+        metrics_listen: its address.
+        threads: CPU threads of this process; None: an equal share of this machine's cores for each rank.
+        max_steps: end after so many steps; None: no limit.
+
+    Raises:
+        ConfigError: a value cannot work, or two do not go together.
     """
 
     source: str
@@ -135,24 +146,24 @@ class TrainOptions:
 
     @property
     def step_settings(self) -> StepSettings:
-        """How steps are run. Raises ConfigError for a travel that there is not."""
+        """Execution of steps. Raises ConfigError for an unknown field exchange."""
         return StepSettings(self.aggregate, parse_field_exchange(self.field_exchange), self.precision)
 
     @property
     def limits(self) -> RecordLimits:
-        """Limits of a record. Raises ConfigError for ones that cannot work."""
+        """Limits of a record. Raises ConfigError for values that cannot work."""
         return RecordLimits(
             self.max_record_bytes, self.max_record_depth, self.max_message_rows, self.max_unpacked_bytes
         )
 
     @property
     def content_folders(self) -> dict[str, Path]:
-        """Content → folder of its features. Raises ConfigError for a text that does not say so."""
+        """Content → folder of its features. Raises ConfigError for a text that is no list of name=folder."""
         return content_folders(self.content)
 
     @property
     def logged(self) -> bool:
-        """Whether predictions are kept on disk: where somebody wants them, or the run is bounded."""
+        """Tell if predictions are kept on disk: they are asked for, or the run is bounded."""
         bounded = self.until_end or self.until_idle_s is not None or self.max_steps is not None
         return bounded or self.predictions is not None or self.report is not None
 
@@ -164,7 +175,11 @@ class TrainOptions:
         return Path(self.checkpoint) / "predictions" if self.checkpoint is not None else None
 
     def check_files(self) -> None:
-        """Raises ConfigError for a report or prediction file that cannot be written: now, not at the end."""
+        """Make the folders of the report and of the predictions, before hours of training.
+
+        Raises:
+            ConfigError: a file cannot be written.
+        """
         for name in ("report", "predictions"):
             path = getattr(self, name)
             if path is None:
@@ -187,7 +202,7 @@ class TrainOptions:
 
 
 def check_placement(placement: str, rank_memory: int | None) -> None:
-    """Raises ConfigError for settings of a placement that do not go together."""
+    """Raise ConfigError for settings of a placement that do not go together."""
     if placement not in ("mod", "balanced"):
         raise ConfigError(f"placement is {placement!r}; it must be mod or balanced")
     if rank_memory is not None and placement == "mod":

@@ -8,25 +8,34 @@ from typing import Any
 from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.join.stats import OF_PROCESS
 from livectr.kernels.process.disk import writing
-from livectr.trainer.build import Parts
 from livectr.trainer.counts import summed
+from livectr.trainer.parts import Parts
 
 QUALITY = (
     "auc", "gauc", "logloss", "calibration", "users_left_out",
     "cold_examples", "cold_auc", "cold_gauc", "cold_users_left_out",
 )  # fmt: skip
-"""The fields of a report that are those of trainer.quality.metrics.Quality."""
+"""Fields that a report has in common with trainer.quality.metrics.Quality."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a run did; quality is test-then-train: every example was scored before it was learned.
+    """Counts, speed and quality of a run. Quality is test-then-train: an example is scored, then learned.
 
-    Counts are those of the whole run, earlier processes of a resumed one included: what a killed process did
-    after its last checkpoint is done and counted again. bytes_read, late_events, examples_per_second,
-    seconds, rows and hints are this process's. Quality of a role that was not measured is None.
-    dead_letters: rows that could not be used (an Arrow message counts its rows); rows: by topic what came and
-    what of it could not be used, with the commonest complaint; hints: what looks like a mistake in the data.
+    Counts cover the whole run, earlier processes of a resumed run included. A killed process's work after its
+    last checkpoint is done and counted again. bytes_read, late_events, examples_per_second, seconds, rows and
+    hints are this process's. Quality of a role that was not measured is None.
+
+    Attributes:
+        dead_letters: rows that could not be used; an Arrow message counts its rows.
+        precision: arithmetic of the networks' products on all ranks, as measured
+            (models.precision.arithmetic_name).
+        prerank: measures of the pre-rank model.
+        shadows: name of a shadow model → its measures.
+        stream: counters of the source, summed over ranks.
+        rows: topic → rows that came, unusable rows, and the commonest complaint.
+        hints: likely mistakes in the data.
+        field_keys: field → keys that were learned (of common features once a group).
     """
 
     examples_trained: int
@@ -39,7 +48,6 @@ class Report:
     published_versions: int
     published_rows: int
     precision: str = "fp32"
-    """Arithmetic of the networks' products, as measured (models.precision.arithmetic_name), of all ranks."""
     auc: float | None = None
     gauc: float | None = None
     logloss: float | None = None
@@ -52,17 +60,14 @@ class Report:
     last_20_percent: dict[str, float | None] = field(default_factory=dict)
     prerank: dict[str, Any] = field(default_factory=dict)
     shadows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Name → what `prerank` has, of each shadow model."""
     stream: dict[str, Any] = field(default_factory=dict)
-    """Counters of the source, summed over ranks."""
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     hints: list[str] = field(default_factory=list)
     table_rows: dict[str, int] = field(default_factory=dict)
     field_keys: dict[str, int] = field(default_factory=dict)
-    """Keys of each field that were learned (of common features once a group), in earlier processes too."""
 
     def write(self, path: Path) -> None:
-        """Write it as JSON."""
+        """Write the report as JSON."""
         with writing("the report", path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(asdict(self), indent=2) + "\n")

@@ -23,10 +23,11 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import InternalError
 from livectr.kernels.process.heap import tune_malloc
 from livectr.kernels.process.threads import watched_threads
-from livectr.trainer.build import Parts, build
+from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.commits import Due
 from livectr.trainer.options import TrainOptions
+from livectr.trainer.parts import Parts
 from livectr.trainer.process import stop_signals
 from livectr.trainer.report import Report, report_of
 from livectr.trainer.state import commit_state

@@ -3,10 +3,10 @@
 import time
 from dataclasses import asdict, replace
 
-from livectr.trainer.build import Parts
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.commits import CommitState
 from livectr.trainer.counts import summed
+from livectr.trainer.parts import Parts
 from livectr.trainer.publish.snapshot import Boundary, Snapshotter
 
 

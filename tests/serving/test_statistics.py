@@ -19,9 +19,10 @@ from livectr.serving import metrics
 from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient
 from livectr.serving.score.scorer import RankScorer
-from livectr.trainer.build import Parts, build
+from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
+from livectr.trainer.parts import Parts
 from livectr.trainer.run import Training
 from tests.trainer.ad_logs import ADS, START_MS, TOO_MANY_TAGS, ad_pipeline, write_files
 

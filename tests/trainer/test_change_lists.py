@@ -124,7 +124,7 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
     keys = np.random.default_rng(1).permutation(rows).astype(np.int64)
     for start_at in range(0, rows, 5_000):
         table.find_or_insert(keys[start_at : start_at + 5_000])
-        store.settle()
+        store.evict()
     assert table.above < rows / 4
     step = SimpleNamespace(tables={"ad": table}, layout=layout, tiers=store)
     taker = Snapshotter(*cast("tuple[Any, ...]", (None, step, None, None, None, None, None)))

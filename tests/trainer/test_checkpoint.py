@@ -169,7 +169,7 @@ def test_tables_larger_than_memory_are_written_and_read_in_parts(
     for n in range(20):
         for one in (run, whole):
             one.train(40)
-        tiers[0].settle()
+        tiers[0].evict()
         if n % 5 == 4:
             sizes = [f.bytes for f in run.commit().files if f.kind == "tables"]
             whole.commit()

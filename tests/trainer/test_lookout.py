@@ -183,7 +183,7 @@ def test_a_garbage_collection_takes_the_sentinels_first(client: redis.Redis, tra
     done = trainer.publish(snapshot(2, KEYS))
     assert done is not None
     sentinels = trainer.store.space.sentinels(old.ns, range(16))
-    rows, held = trainer.store.space.rows(old.ns, "ad", KEYS), trainer.store._unlink
+    rows, held = trainer.store.space.rows(old.ns, "ad", KEYS), trainer.store.unlink
     seen = []
 
     def unlink(names: list[bytes]) -> int:
@@ -191,7 +191,7 @@ def test_a_garbage_collection_takes_the_sentinels_first(client: redis.Redis, tra
             seen.append(client.exists(*sentinels))
         return held(names)
 
-    trainer.store._unlink = unlink  # type: ignore[method-assign]
+    trainer.store.unlink = unlink  # type: ignore[method-assign]
     collect_garbage(trainer.store, done.manifest)
     assert seen and not any(seen) and not client.exists(*rows)
     assert_whole(client, trainer, 2)

@@ -2,27 +2,24 @@
 
     DIR/LOCK                          held by the running trainer
     DIR/gen-00000007/MANIFEST.json    names every file of the generation with size and SHA-256
-    DIR/gen-00000007/rank-0/tables-0.safetensors  rows changed since the generation before, or all; in parts,
-                                                  so that tables may be larger than memory
-                                                  (trainer.tables.tiers) and the keys that were erased since
-    DIR/gen-00000007/rank-0/policies.safetensors  what table policies know besides, where there are any
-    DIR/gen-00000007/rank-0/dense.safetensors     dense weights and their Adam state
-    DIR/gen-00000007/rank-0/source.safetensors    positions, joins, histories: JSON and Arrow
-    DIR/gen-00000007/rank-0/statistics.safetensors    running statistics of features; of rank 0 only
-    DIR/gen-00000007/rank-0/items.safetensors         how often each item was learned (trainer.quality.seen);
-    likewise
+    DIR/gen-00000007/rank-0/
+        tables-0.safetensors          rows changed and keys erased since the generation before, or all rows;
+                                      in parts, as tables may be larger than memory (trainer.tables.tiers)
+        policies.safetensors          state of table policies, if there are any
+        dense.safetensors             dense weights and their Adam state
+        source.safetensors            positions, joins, histories: JSON and Arrow
+        statistics.safetensors        running statistics of features; rank 0 only
+        items.safetensors             examples of each item (trainer.quality.seen); rank 0 only
 
-A generation exists once its manifest does. It may name table files of earlier generations (a base and the
-deltas after it). Two generations are kept; when the newest is torn, restore takes the one before.
+A generation exists once its manifest does. It may name table files of earlier generations: a base and the
+deltas after it. Two generations are kept. If the newest is torn, restore reads the generation before.
 
-The commit of `Checkpointer.commit`, in the steps of trainer.commits:
+`Checkpointer.commit` does these steps of trainer.commits:
 
     2  every rank writes and syncs its files;
     3  rank 0 gathers their names, sizes and digests;
-    4  rank 0 renames the manifest into place: the one moment at which the generation begins to exist;
-       what no kept generation names is removed afterwards.
-
-(Step 1 waits for the publish before, step 5 publishes: trainer.commits.)
+    4  rank 0 renames the manifest into place: at this moment the generation begins to exist. Files that no
+       kept generation names are removed afterwards.
 """
 
 import fcntl
@@ -60,7 +57,7 @@ from livectr.trainer.counts import summed
 LOG = logging.getLogger(__name__)
 KEPT_GENERATIONS = 2
 PART_BYTES = 128 << 20
-"""Of a part of the tables: a part is in memory a few times while it is written."""
+"""Size of a part of the tables; memory holds a few copies of a part while it is written."""
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -68,12 +65,13 @@ U32 = npt.NDArray[np.uint32]
 
 
 class Checkpointer:
-    """One rank's view of a checkpoint directory; `commit` and `restore` are collective.
+    """Checkpoint directory of one rank; the constructor, `commit` and `restore` are collective.
 
     Args:
+        root: the directory.
         identity: JSON-able description of the pipeline; a checkpoint of another identity is refused.
-        predictions: of the prediction log, which may lie elsewhere: what is wrong with its first so many
-            records, by their SHA-256 ("": nothing). Rank 0 asks.
+        predictions: check of the prediction log, which may lie elsewhere. It takes a number of records and
+            their SHA-256, and returns a complaint or "". Rank 0 calls it.
 
     Raises:
         UserError: another trainer is running on this directory, or it cannot be written.
@@ -109,13 +107,23 @@ class Checkpointer:
             _remove_unfinished(root)
         self._next = 1 + int(control.broadcast_json(max(found, default=0)))
 
-    def commit(self, commit: CheckpointState) -> Manifest:
-        """Write the next generation."""
+    def commit(self, content: CheckpointState) -> Manifest:
+        """Write the next generation (steps 2 to 4). Collective.
+
+        Args:
+            content: of this rank.
+
+        Returns:
+            The manifest, the same on every rank.
+
+        Raises:
+            DiskFullError: nothing is left of the generation.
+        """
         generation, self._next = self._next, self._next + 1
         # 2 every rank writes and syncs its files
         try:
             with writing("the checkpoint", self.root):
-                mine = self._write_rank(generation, commit)
+                mine = self._write_rank(generation, content)
         except DiskFullError:
             # A part of a generation would take the space that the next start needs.
             shutil.rmtree(self._folder(generation), ignore_errors=True)
@@ -123,25 +131,25 @@ class Checkpointer:
         # 3 rank 0 gathers their names, sizes and digests
         own = {
             "files": [asdict(f) for f in mine],
-            "table_rows": {name: len(table) for name, table in commit.tables.items()},
-            "field_keys": dict(commit.field_keys),
-            "counts": dict(commit.counts),
+            "table_rows": {name: len(table) for name, table in content.tables.items()},
+            "field_keys": dict(content.field_keys),
+            "counts": dict(content.counts),
         }
         parts = self.control.gather_json(own)
         manifest = Manifest(
             generation=generation,
             world=self.control.world,
-            step=commit.step,
-            examples=commit.examples,
-            predictions=commit.predictions,
+            step=content.step,
+            examples=content.examples,
+            predictions=content.predictions,
             identity=self.identity,
-            cursor=commit.cursor,
+            cursor=content.cursor,
             files=tuple(FileEntry(**f) for part in parts for f in part["files"]),
-            row=commit.row,
+            row=content.row,
             table_rows=summed([part["table_rows"] for part in parts]),
             field_keys=summed([part["field_keys"] for part in parts]),
             counts=summed([part["counts"] for part in parts]),
-            predictions_sha256=commit.predictions_sha256,
+            predictions_sha256=content.predictions_sha256,
         )
         # 4 rank 0 renames the manifest into place
         if self.control.rank == 0:
@@ -152,14 +160,14 @@ class Checkpointer:
                 (directory / (MANIFEST + ".new")).replace(directory / MANIFEST)
                 _sync_directory(directory)
                 _sync_directory(self.root)
-        self._marks = dict(commit.marks)
+        self._marks = dict(content.marks)
         self._kept = [*self._kept, manifest][-KEPT_GENERATIONS:]
         if self.control.rank == 0:
             self._collect()
         return manifest
 
     def restore(self) -> Restored | None:
-        """The newest whole generation, or None in an empty directory.
+        """Find the newest whole generation; None in an empty directory. Collective.
 
         Raises:
             CheckpointError: generations exist, but none is whole.
@@ -178,12 +186,12 @@ class Checkpointer:
         return Restored(self.root, manifest)
 
     def begin_anew(self) -> None:
-        """Let the next generation hold all rows: what changed since this one's is not known any more."""
+        """Let the next generation hold all rows, since changes are no longer known."""
         self._chain = []
 
     @property
     def oldest(self) -> int:
-        """Examples of the oldest generation that is kept: a restart goes on from at least as many."""
+        """Examples of the oldest kept generation: a restart goes on from at least as many."""
         return self._kept[0].examples if self._kept else 0
 
     def close(self) -> None:
@@ -192,42 +200,42 @@ class Checkpointer:
             self._lock = None
 
     def _folder(self, generation: int) -> Path:
-        """The place of this rank's files of a generation."""
+        """Folder of this rank's files of a generation."""
         return folder_of(self.root, generation) / f"rank-{self.control.rank}"
 
-    def _write_rank(self, generation: int, commit: CheckpointState) -> list[FileEntry]:
-        """This rank's files of a generation, older ones of its table chain included."""
+    def _write_rank(self, generation: int, content: CheckpointState) -> list[FileEntry]:
+        """Write this rank's files; returns them with the older files of its table chain."""
         folder = self._folder(generation)
         folder.mkdir(parents=True, exist_ok=True)
         fresh = not self._chain or sum(f.rows for f in self._chain) > 2 * self._base_rows
-        parts = list(self._write_tables(folder, commit, None if fresh else self._marks))
+        parts = list(self._write_tables(folder, content, None if fresh else self._marks))
         if fresh:
             self._base_rows = sum(f.rows for f in parts)
         self._chain = parts if fresh else [*self._chain, *parts]
-        dense = {name: tensor.contiguous() for name, tensor in commit.dense.items()}
-        source = {name: np.frombuffer(part, np.uint8) for name, part in commit.source.items()}
+        dense = {name: tensor.contiguous() for name, tensor in content.dense.items()}
+        source = {name: np.frombuffer(part, np.uint8) for name, part in content.source.items()}
         written = [
             self._entry(folder / "dense.safetensors", "dense", safetensors.torch.save(dense)),
             self._entry(folder / "source.safetensors", "source", safetensors.numpy.save(source)),
         ]
-        if commit.policies:
-            policies = safetensors.numpy.save(dict(commit.policies))
+        if content.policies:
+            policies = safetensors.numpy.save(dict(content.policies))
             written.append(self._entry(folder / "policies.safetensors", "policies", policies))
         if self.control.rank == 0:
-            kept = safetensors.numpy.save(dict(commit.statistics))
+            kept = safetensors.numpy.save(dict(content.statistics))
             written.append(self._entry(folder / "statistics.safetensors", "statistics", kept))
-            if commit.items:
-                items = safetensors.numpy.save(dict(commit.items))
+            if content.items:
+                items = safetensors.numpy.save(dict(content.items))
                 written.append(self._entry(folder / "items.safetensors", "items", items))
         _sync_directory(folder)
         return [*self._chain, *written]
 
     def _write_tables(
-        self, folder: Path, commit: CheckpointState, marks: Mapping[str, int] | None
+        self, folder: Path, content: CheckpointState, marks: Mapping[str, int] | None
     ) -> Iterator[FileEntry]:
-        """Rows changed since the marks, or all (None), in parts of about PART_BYTES; at least one part.
+        """Write rows changed since the marks, or all (None), in parts of about PART_BYTES; at least one part.
 
-        What was erased since the marks is in the first part that names the table.
+        Keys that were erased since the marks are in the first part that names their table.
         """
         number = size = 0
         held: dict[str, list[npt.NDArray[Any]]] = {}
@@ -243,12 +251,12 @@ class Checkpointer:
             path = folder / f"tables-{number}.safetensors"
             return self._entry(path, "tables", safetensors.numpy.save(tensors), rows)
 
-        for name, table in commit.tables.items():
+        for name, table in content.tables.items():
             if marks and len(erased := table.erased(marks[name])):
                 size += hold(name, erased=erased)
             for keys, rows in table.chunks(marks[name] if marks else 0):
                 size += hold(name, keys=keys, rows=rows)
-                if name in commit.tracked:
+                if name in content.tracked:
                     stamps, counts = table.usage(keys)
                     size += hold(name, stamps=stamps, counts=counts)
                 if size >= PART_BYTES:
@@ -263,7 +271,7 @@ class Checkpointer:
         return FileEntry(str(path.relative_to(self.root)), kind, len(data), digest, rows)
 
     def _collect(self) -> None:
-        """Remove what no kept generation names; manifests go first, so that none names a missing file."""
+        """Remove files that no kept generation names; manifests first, so that none names a missing file."""
         kept = {m.generation for m in self._kept}
         named = {self.root / f.path for m in self._kept for f in m.files}
         old = [d for d in self.root.glob("gen-*") if number(d) < self._next and number(d) not in kept]
@@ -280,7 +288,7 @@ class Checkpointer:
 
 
 def _remove_unfinished(root: Path) -> None:
-    """Remove what a process that died left unfinished: it is newer than every manifest, so none names it."""
+    """Remove folders that a killed process left unfinished: they are newer than every manifest."""
     newest = max((number(path.parent) for path in root.glob(f"gen-*/{MANIFEST}")), default=0)
     for folder in root.glob("gen-*"):
         if number(folder) > newest:

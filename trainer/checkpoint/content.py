@@ -16,7 +16,7 @@ U32 = npt.NDArray[np.uint32]
 
 
 class Table(Protocol):
-    """What a checkpoint asks of a table (kernels.table.table.DynamicTable)."""
+    """Table, as a checkpoint reads and fills it (kernels.table.table.DynamicTable)."""
 
     tracks: bool
 
@@ -37,7 +37,25 @@ class Table(Protocol):
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """What a rank puts into a generation; numbers that describe the run are rank 0's."""
+    """Content of a generation on one rank; numbers that describe the run are rank 0's.
+
+    Attributes:
+        step, examples: learned by all ranks.
+        predictions: records of the prediction log.
+        cursor: point that publishing has reached (trainer.publish.succession.Cursor).
+        tables: name → this rank's table.
+        marks: name → mark at this step boundary, where the next delta begins.
+        dense: dense weights and their Adam state.
+        source: name → bytes of the source's state.
+        statistics: name → state (ingest.extract.statistics); the same on every rank, so rank 0 writes it.
+        items: state of trainer.quality.seen.ItemCounts, which rank 0 writes; empty: nothing is counted.
+        policies: state of this rank's table policies (trainer.tables.policies).
+        row: layout of a table row (kernels.table.layout.RowLayout.describe).
+        tracked: tables whose policies need the use of their rows, which is kept with them.
+        field_keys: field → keys of this rank's examples; the manifest has the sum over ranks.
+        counts: nested counters of this rank; the manifest has the sum over ranks.
+        predictions_sha256: of the prediction log up to here, on rank 0; empty: it is not kept.
+    """
 
     step: int
     examples: int
@@ -45,22 +63,13 @@ class CheckpointState:
     cursor: dict[str, Any] | None
     tables: Mapping[str, Table]
     marks: Mapping[str, int]
-    """Per table, the mark at this step boundary: where the next delta begins."""
     dense: Mapping[str, torch.Tensor]
     source: Mapping[str, bytes]
     statistics: Mapping[str, npt.NDArray[Any]]
-    """Name → state (ingest.extract.statistics): the same on every rank, so rank 0 writes it."""
     items: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """State of trainer.quality.seen.ItemCounts; rank 0 writes it. Empty: nothing is counted."""
     policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """State of this rank's table policies (trainer.tables.policies)."""
     row: tuple[str, ...] = ()
-    """What a table row holds (kernels.table.layout.RowLayout.describe)."""
     tracked: Collection[str] = ()
-    """Tables whose rows' use is kept with them, since policies look at it."""
     field_keys: Mapping[str, int] = field(default_factory=dict)
-    """Of this rank's examples; the manifest has the sum over ranks."""
     counts: Mapping[str, Any] = field(default_factory=dict)
-    """Of what this rank did so far, nested; the manifest has the sum over ranks."""
     predictions_sha256: str = ""
-    """Of the prediction log up to here; rank 0's. Empty: it is not kept."""

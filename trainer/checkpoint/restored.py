@@ -19,7 +19,7 @@ from livectr.trainer.placement.placement import owners_by_key
 
 @dataclass(frozen=True)
 class Restored:
-    """A verified generation, read part by part; any number of ranks may read it."""
+    """Verified generation, read part by part; any number of ranks may read it."""
 
     root: Path
     manifest: Manifest
@@ -29,7 +29,10 @@ class Restored:
     ) -> None:
         """Fill empty tables, whichever rank wrote them: each base first, then its deltas in order.
 
-        Those in `split` get the keys that are this rank's (trainer.placement.placement.owners_by_key).
+        Args:
+            tables: name → table.
+            split: tables that get this rank's keys only (trainer.placement.placement.owners_by_key).
+            rank, world: of the reader.
         """
         for entry in self._files("tables"):
             with safetensors.safe_open(str(self.root / entry.path), framework="numpy") as file:
@@ -58,12 +61,12 @@ class Restored:
         return merged
 
     def sources(self) -> list[dict[str, bytes]]:
-        """The source state of each rank that wrote it."""
+        """State of the source of each rank that wrote it."""
         read = [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("source")]
         return [{name: part.tobytes() for name, part in tensors.items()} for tensors in read]
 
     def policies(self) -> list[dict[str, npt.NDArray[Any]]]:
-        """State of the table policies of each rank that had some, in the order of the ranks."""
+        """State of the table policies of each rank that had any, in the order of the ranks."""
         return [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("policies")]
 
     def statistics(self) -> dict[str, npt.NDArray[Any]]:

@@ -92,7 +92,7 @@ def collect_garbage(store: RedisStore, manifest: VersionManifest) -> int:
 
 
 def _is_before(part: bytes, ns: str) -> bool:
-    """Whether a name's third part is an ns that came before `ns` (facts, histories and fences are no ns)."""
+    """Tell if a name's third part is an ns before `ns`; look-up rows, histories and fences have no ns."""
     epoch, _, number = part.decode(errors="replace").partition("-")
     if not (epoch.isdigit() and number.isdigit()):
         return False

@@ -2,22 +2,24 @@
 
 The steps after a commit's checkpoint (trainer.commits numbers them 1 to 6):
 
-    5  every rank copies what changed since the last version and pushes it to Redis from a thread;
-    6  when every rank's push has arrived, rank 0 flips the manifest: the one moment at which the version
-       begins to be served.
+    5  every rank copies its changes since the last version and pushes them to Redis from a thread;
+    6  when every rank's push has arrived, rank 0 flips the manifest: at this moment the version begins to be
+       served.
 
-Ranks learn of each other's pushes from the flags that ride on the batcher's header (`Push`), so training
-never waits. One version is under way at a time; while it is, commits publish nothing and changes add up.
+Ranks learn of each other's pushes from flags in the batcher's header (`Push`), so training never waits. At
+most one version is under way. Meanwhile commits publish nothing, and changes add up.
 
-A complete publish goes under a fresh ns: at the start, unless the checkpoint's cursor is exactly what Redis
-holds, and whenever Redis is found emptied.
+A complete version is written under a fresh name space `ns`: at the start, unless Redis holds exactly the
+checkpoint's cursor, and whenever Redis is found emptied.
 
-When a push or a flip fails, its outcome is UNKNOWN: Redis may have done what it did not confirm, or do it
-later. Rank 0 finds out, however long Redis is away: it takes a new epoch, which fences out everything that
-was sent before (trainer.publish.fence), and then reads the manifest. Until then nothing is begun. If the
-version was
-flipped, it counts; if not, the next commit repeats it under the same number, which no reader has seen; if
-Redis was emptied, the number is skipped, since a reader may have seen it.
+The outcome of a push or a flip that fails is UNKNOWN: Redis may have carried out a command that it did not
+confirm, or carry it out later. Rank 0 finds out, however long Redis is away. It takes a new epoch, which
+fences out all earlier commands (trainer.publish.fence), and then reads the manifest. Until then nothing is
+begun.
+
+    flipped         the version counts
+    not flipped     the next commit repeats it under the same number, which no reader has seen
+    Redis emptied   the number is skipped, since a reader may have seen it
 """
 
 import logging
@@ -51,21 +53,26 @@ from livectr.trainer.publish.watch import PublishedWatch
 
 LOG = logging.getLogger(__name__)
 COLLECT_AFTER_S = 5.0
-"""Rows of the ns before stay this long after the flip, for requests that began under it."""
+"""Time after a flip in which rows of the name space before stay, for requests that began under it."""
 PUSH_ERRORS: tuple[type[BaseException], ...] = (*STORE_ERRORS, LostError)
 I64 = npt.NDArray[np.int64]
 
 
 class Publisher:
-    """One rank's part of publishing; `start`, `begin` and `observe` run alike on every rank.
+    """Publishes versions of one rank; `start`, `begin` and `observe` run alike on every rank.
 
     Args:
         fingerprint, segments, seed: go into every manifest (protos.manifest.VersionManifest).
         min_examples: nothing is published before the model has learned so many.
+        collect_after_s: time between a flip and the removal of what came before it.
+        lookout: rank 0's check that Redis still holds the version.
 
     Attributes:
-        least_examples: what the model must have learned to be published: min_examples, and what the version
-            had that an earlier process of this run has published.
+        full: the next version must hold everything.
+        last: manifest of the version that is served; None before the first.
+        state: state of this rank's push.
+        least_examples: examples that the model must have learned to be published: min_examples, and the
+            examples of the version that an earlier process of this run has published.
     """
 
     def __init__(
@@ -82,7 +89,6 @@ class Publisher:
     ) -> None:
         self.store, self.control = store, control
         self.full = True
-        """The next version must hold everything."""
         self.last: VersionManifest | None = None
         self.state = Push.IDLE
         self.least_examples = min_examples
@@ -107,7 +113,8 @@ class Publisher:
         """Fence out every earlier trainer; go on with deltas if Redis holds exactly `cursor`. Collective.
 
         Args:
-            cursor: of the checkpoint that this run goes on from. learned: examples in it.
+            cursor: of the checkpoint that this run goes on from.
+            learned: examples of that checkpoint.
             take_over: replace another run's version, or a newer one.
 
         Raises:
@@ -147,12 +154,12 @@ class Publisher:
 
     @property
     def busy(self) -> bool:
-        """Whether a version is under way; the same on every rank after `observe`."""
+        """Tell if a version is under way; the same on every rank after `observe`."""
         return self._pending is not None
 
     @property
     def flag(self) -> Push:
-        """What the batcher's header tells the other ranks; LOST too while nothing is under way."""
+        """State of the push for the batcher's header; LOST also while nothing is under way."""
         lost = self._lookout is not None and self._lookout.lost and not self.full
         return Push.LOST if lost and self.state is Push.IDLE else self.state
 
@@ -161,27 +168,32 @@ class Publisher:
         self._since_begin = self._since_begin.plus(times_ms)
 
     def cursor(self, step: int, *, begins: bool = True) -> Cursor:
-        """What Redis will hold when the version that is about to begin at `step` has been flipped; where none
-        begins, the numbers that are used."""
+        """Cursor of a checkpoint at `step`: the version that is about to begin, or the numbers that are used.
+
+        Args:
+            begins: a version begins at this step boundary.
+        """
         run = self._constant["run"]
         if not begins:
             return Cursor(self._version + self.busy, self.store.epoch, "", step, run)
         return Cursor(self._version + 1, self.store.epoch, self._next_ns(), step, run)
 
     def begin(self, snapshot: VersionSnapshot, *, learned: int = 0, committed: int = 0) -> None:
-        """5: push this rank's share of the next version in the background. Collective; not while busy.
+        """Step 5: push this rank's share of the next version in the background. Collective; not while busy.
 
-        learned, committed: examples of the model, and of the oldest checkpoint that is kept.
+        Args:
+            learned: examples of the model.
+            committed: examples of the oldest kept checkpoint.
         """
         version, blob = self._version + 1, self.store.space.blob
-        told = {
+        own = {
             "epoch": self.store.epoch,
             "rows": dict(snapshot.table_rows),
             "written": snapshot.written,
             "content": {name: precompute.blobs for name, precompute in snapshot.content.items()},
             "whole": secrets.token_hex(8),
         }
-        shares = self.control.gather_json(told)
+        shares = self.control.gather_json(own)
         self.store.epoch = shares[0]["epoch"]  # rank 0 takes a new one when a publish fails
         ns = self._next_ns()
         tables = summed([share["rows"] for share in shares])
@@ -223,15 +235,21 @@ class Publisher:
         )
         rows = sum(share["written"] for share in shares)
         self._pending = Pending(manifest, manifest.to_json(), rows, self.full)
-        own = {name: names[self.control.rank] for name, names in content.items()}
-        share = Share(self.control.rank, snapshot, manifest, own, self.full)
+        blobs = {name: names[self.control.rank] for name, names in content.items()}
+        share = Share(self.control.rank, snapshot, manifest, blobs, self.full)
         self._run(lambda: self._push(share), then=Push.PUSHED)
 
     def observe(self, flags: Sequence[int]) -> Published | None:
-        """Go on as far as every rank's flags of one header allow; returns a version that has just begun.
+        """Step 6: go on as far as the flags of one header allow. Alike on every rank.
+
+        Args:
+            flags: state of every rank's push.
+
+        Returns:
+            A version that was just flipped, else None.
 
         Raises:
-            FencedError: another trainer has taken over (on every rank).
+            FencedError: another trainer has taken over; on every rank.
         """
         if self._pending is None:
             if Push.LOST in flags:
@@ -266,13 +284,13 @@ class Publisher:
         return None
 
     def _seal_and_flip(self, pending: Pending, before: bytes) -> None:
-        """The background part of step 6."""
+        """Seal a complete version and flip, in the background (step 6)."""
         if pending.full:
             self.store.seal(pending.manifest)
         self.store.flip(pending.text, pending.manifest.version, before)
 
     def _lost(self) -> None:
-        """Redis does not hold the last version any more: publish everything, under a fresh ns."""
+        """Publish everything anew: Redis does not hold the last version any more."""
         self.begin_anew()
         telemetry.VERSIONS_LOST.inc()
 
@@ -309,7 +327,7 @@ class Publisher:
         share.write(self.store, stopped=self._closing.is_set)
 
     def _run(self, job: Callable[[], None], then: Push) -> None:
-        """Run a job in the thread; `state` says how it went."""
+        """Run a job in the thread; afterwards `state` is `then`, or the failure."""
 
         def run() -> None:
             try:
@@ -330,11 +348,11 @@ class Publisher:
         self._job = self._pool.submit(run)
 
     def _find_out(self, pending: Pending) -> None:
-        """Rank 0 asks until it knows how a publish went that failed somewhere; `state` says it."""
+        """Ask Redis for the outcome of a failed publish until it answers; `state` is the outcome. Rank 0."""
         self.state = outcome_of(self.store, pending, self._before, self._closing)
 
     def _repeat(self, pending: Pending, *, lost: bool) -> None:
-        """A version that was not flipped: the next one has its number, unless readers may have seen it."""
+        """Give up a version; the next has its number, unless readers may have seen it."""
         self._garbage.failed(pending.manifest)
         if lost:
             LOG.warning("Redis at %s was emptied: the next version is complete", self.store.url)

@@ -1,13 +1,13 @@
 """Fenced writes of the published layout (protos.store) to Redis.
 
-Everything that a trainer writes runs inside a script that first looks at the epoch of its bucket: a trainer
-that was replaced finds a higher one and is refused (`FencedError`), and one whose Redis was emptied finds
-none and knows that what it wrote before is gone (`LostError`). Writes are idempotent for a version, so that
-a push which failed halfway is repeated under the same number, once `renew` has made sure that nothing of the
-first one can still come (trainer.publish.fence).
+Every write runs inside a script that first compares the epoch of its bucket with the trainer's. A trainer
+that was replaced finds a higher epoch and is refused (`FencedError`). A trainer whose Redis was emptied finds
+none: its earlier writes are gone (`LostError`). Writes are idempotent for a version. So a push that failed
+halfway is repeated under the same number, once `renew` has fenced out the rest of the first push
+(trainer.publish.fence).
 
-Rows live under a name space `ns` = "<epoch>-<n>", the n-th complete publish of a trainer; later versions
-write only what changed into it.
+Rows live under a name space `ns` = "<epoch>-<n>" of the n-th complete publish of a trainer. Later versions
+write their changes into it.
 """
 
 import uuid
@@ -49,12 +49,12 @@ I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
 CHUNK_ROWS = 1000
-"""Rows of one script call: long enough to amortise it, short enough not to hold up readers (≈ 1 ms)."""
+"""Rows of a script call: enough to amortise it, few enough not to hold up readers (≈ 1 ms)."""
 CHUNKS_IN_FLIGHT = 16
 PART_ROWS = 1 << 17
 """Rows whose names and slots are in memory as bytes objects at once."""
 STORE_ERRORS: tuple[type[BaseException], ...] = (*OUTCOMES, OSError)
-"""All that redis-py raises: after one of them nobody knows whether a command was carried out."""
+"""Errors of redis-py; after each of them it is unknown if a command was carried out."""
 
 
 class FencedError(UserError):
@@ -67,7 +67,13 @@ class LostError(InternalError):
 
 @dataclass(frozen=True)
 class Values:
-    """Unversioned values: keys i64[n], their Redis names, and the bytes to set (None: remove it)."""
+    """Unversioned values.
+
+    Attributes:
+        keys: int64[n], for the choice of buckets.
+        names: n names in Redis.
+        values: n texts to set; None removes a key.
+    """
 
     keys: I64
     names: list[bytes]
@@ -78,11 +84,15 @@ class Values:
 
 
 class RedisStore:
-    """One trainer process's connection to Redis.
+    """Connection of a trainer process to Redis.
+
+    Args:
+        url: redis://HOST:PORT.
+        namespace: prefix of all keys: letters, digits, - and _.
 
     Raises:
         ConnectError: Redis does not answer.
-        ConfigError: the URL is none.
+        ConfigError: the URL or the namespace cannot be used.
     """
 
     def __init__(self, url: str, namespace: str) -> None:
@@ -92,6 +102,9 @@ class RedisStore:
         self.space = Keyspace(namespace)
         self.epoch = 0
         self._owner = uuid.uuid4().hex
+        self._pushing, self._highest, self._owner_key = (
+            f"{{{namespace}}}:{name}" for name in ("pushing", "highest", "owner")
+        )
         try:
             self.client = redis.Redis.from_url(
                 url, socket_timeout=30, socket_connect_timeout=5, retry=Retry(NoBackoff(), 0)
@@ -108,7 +121,7 @@ class RedisStore:
     # ── reading ──
 
     def manifest_of(self, text: bytes | None) -> VersionManifest | None:
-        """The version of a manifest's text. Raises MismatchError when another program wrote it."""
+        """Parse a manifest's text. Raises MismatchError if another program wrote it."""
         if text is None:
             return None
         try:
@@ -120,16 +133,16 @@ class RedisStore:
             ) from None
 
     def manifest_text(self) -> bytes | None:
-        """The newest version's manifest as it stands in Redis."""
+        """Text of the manifest of the version that is served."""
         text = self.client.get(self.space.manifest)
         return text.encode() if isinstance(text, str) else text
 
     def pushing(self) -> bool:
-        """Whether a push began that never became a version: rows of it may lie about."""
+        """Tell if a push began that never became a version: rows of it may lie about."""
         return bool(self.client.exists(self._pushing))
 
     def highest(self) -> int | None:
-        """The highest version number that was ever begun; None when Redis has lost it, or never had one."""
+        """Highest version number that was ever begun; None if Redis has none, or lost it."""
         number = self.client.get(self._highest)
         return None if number is None else int(number)
 
@@ -138,9 +151,14 @@ class RedisStore:
     def take(self, seen: bytes | None, *, epoch: int = 0, version: int = 0) -> int | None:
         """Become the trainer of this namespace: every trainer of a lower epoch is fenced out from now on.
 
-        seen: the manifest that stands in Redis, as the caller has looked at it. epoch, version: numbers that
-        were used before, whatever Redis says. Returns the highest version number that was ever begun, or
-        None, with nothing done, when the manifest is another one by now.
+        A compare-and-swap: nothing is done if another manifest stands in Redis than the caller has seen.
+
+        Args:
+            seen: text of the manifest that the caller has seen.
+            epoch, version: highest numbers that were used before, whatever Redis says.
+
+        Returns:
+            The highest version number that was ever begun; None if nothing was done.
         """
         keys = [self.space.epoch, self._owner_key, self.space.manifest, self._highest]
         answer = self._script(TAKE)(keys=keys, args=[epoch, self._owner, seen or b"", version])
@@ -150,9 +168,13 @@ class RedisStore:
         return int(answer[1])
 
     def renew(self) -> bool:
-        """Take a new epoch, so that nothing of what this trainer has sent before can still take effect.
+        """Take a new epoch, so that no earlier command of this trainer can still take effect.
 
-        Returns whether Redis still held the fences. Raises FencedError when another trainer has taken over.
+        Returns:
+            True if Redis still held the fences.
+
+        Raises:
+            FencedError: another trainer has taken over.
         """
         keys = [self.space.epoch, self._owner_key]
         answer = self._script(RENEW)(keys=keys, args=[self.epoch, self._owner])
@@ -161,9 +183,13 @@ class RedisStore:
         return self.claim(answer[0]) and bool(answer[1])
 
     def claim(self, epoch: int) -> bool:
-        """Set the fence to `epoch` wherever it is lower or missing; returns whether it was nowhere missing.
+        """Set the fence of all buckets to `epoch`.
 
-        Raises FencedError where it is higher.
+        Returns:
+            True if no bucket had lost its fence.
+
+        Raises:
+            FencedError: a bucket has a higher epoch.
         """
         self.epoch = epoch
         whole = True
@@ -185,7 +211,7 @@ class RedisStore:
     def open(self, rank: int, manifest: VersionManifest) -> None:
         """Begin a rank's share of a complete publish: mark every bucket, before anything is written there.
 
-        Facts and histories that another pipeline wrote are not whole from here on.
+        Look-up rows and histories that another pipeline wrote are not whole from here on.
         """
         space, args = self.space, [manifest.whole, manifest.fingerprint]
         self._chunks(
@@ -215,14 +241,14 @@ class RedisStore:
         )
 
     def is_whole(self, manifest: VersionManifest) -> bool:
-        """Whether every bucket has its sentinels: of the manifest's rows, and of its pipeline's values."""
+        """Tell if every bucket has its sentinels: of the manifest's rows, and of its pipeline's values."""
         buckets = range(BUCKETS)
         names = [*self.space.sentinels(manifest.ns, buckets), *self.space.sentinels(VALUES, buckets)]
         wanted = [manifest.whole.encode()] * BUCKETS + [manifest.fingerprint.encode()] * BUCKETS
         return bool(manifest.whole) and self.client.mget(names) == wanted
 
     def evictions(self) -> Evictions:
-        """What Redis has evicted so far; an empty look where INFO is refused."""
+        """Evictions of Redis so far; an empty value if INFO is refused."""
         try:
             return Evictions.of(self.client.info())
         except redis.ResponseError as error:
@@ -231,7 +257,12 @@ class RedisStore:
             return Evictions()
 
     def write_rows(self, version: int, ns: str, table: str, keys: I64, rows: F32) -> None:
-        """Write slots of `version` for keys i64[n], rows f32[n, D]; the slot before stays readable."""
+        """Write slots of `version`; the slots before stay readable.
+
+        Args:
+            keys: int64[n].
+            rows: f32[n, D].
+        """
         head = [version.to_bytes(8, "little"), slot_bytes(rows.shape[1])]
         for start in range(0, len(keys), PART_ROWS):
             part = keys[start : start + PART_ROWS]
@@ -243,13 +274,13 @@ class RedisStore:
             )
 
     def erase_rows(self, version: int, ns: str, table: str, keys: I64, dim: int) -> None:
-        """Rows of keys i64[n] are missing from `version` on; the slot before stays readable."""
+        """Mark rows of keys int64[n] as missing from `version` on; the slots before stay readable."""
         names = self.space.rows(ns, table, keys)
         args = [version.to_bytes(8, "little"), slot_bytes(dim), erased_slot(version, dim)]
         self._chunks((ERASE_ROWS, bucket, [names[i] for i in at], args) for bucket, at in _chunked(keys))
 
     def remove_erased(self, version: int, ns: str, table: str, keys: I64) -> None:
-        """Remove rows of keys i64[n] that `version` or one before it erased, once the floor is there."""
+        """Remove rows of keys int64[n] that `version` or an earlier version erased, after `raise_floor`."""
         names = self.space.rows(ns, table, keys)
         self._chunks(
             (REMOVE_ERASED, bucket, [names[i] for i in at], [version]) for bucket, at in _chunked(keys)
@@ -261,7 +292,7 @@ class RedisStore:
         self._check(self._script(RAISE_FLOOR)(keys=keys, args=[self.epoch, version]))
 
     def blob(self, name: str) -> bytes | None:
-        """A blob that was written before; None if it is gone."""
+        """Read a blob; None if it is gone."""
         value = self.client.get(name)
         return value.encode() if isinstance(value, str) else value
 
@@ -280,14 +311,18 @@ class RedisStore:
             )
 
     def write_blob(self, name: str, value: bytes) -> None:
-        """Set a blob. Its name holds the epoch, so no other trainer writes the same one."""
+        """Set a blob. Its name holds the epoch, so no other trainer writes it."""
         self.client.set(name, value)
 
     def flip(self, manifest: bytes, version: int, before: bytes) -> None:
-        """Make `version` the one that is served, if `before` (b"": anything) is the one that is.
+        """Make `version` the served version by compare-and-swap of the manifest.
+
+        Args:
+            manifest: text of the version's manifest.
+            before: text of the manifest that must stand in Redis; b"": any.
 
         Raises:
-            FencedError, LostError: it did not take place.
+            FencedError, LostError: the version is not served.
         """
         answer = self._script(FLIP)(
             keys=[self.space.epoch, self.space.manifest, self._pushing],
@@ -322,18 +357,6 @@ class RedisStore:
 
     def close(self) -> None:
         self.client.close()
-
-    @property
-    def _pushing(self) -> str:
-        return f"{{{self.space.namespace}}}:pushing"
-
-    @property
-    def _highest(self) -> str:
-        return f"{{{self.space.namespace}}}:highest"
-
-    @property
-    def _owner_key(self) -> str:
-        return f"{{{self.space.namespace}}}:owner"
 
     def _chunks(self, calls: Iterator[tuple[str, int, list[bytes], list[Any]]]) -> None:
         """Run script calls, CHUNKS_IN_FLIGHT in one round trip."""

@@ -1,4 +1,4 @@
-"""From a cut to a batch that can be learned, extracted while the batch before it is learned.
+"""Extraction: from a cut to a batch that can be learned, while the batch before it is learned.
 
     feed(cut)     settle the batch before: wait for its features ─► all-gather of its examples' ids ─► Batch
                   begin the next: source.take ─► a worker thread ─► features      the caller: the step before
@@ -38,10 +38,14 @@ F32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Batch:
-    """This rank's b rows of a global batch of B, and who the B examples are.
+    """This rank's b rows of a global batch, and the ids of all B examples.
 
-    label: f32[b]. sequence: int64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the
-    global sequence. instance, user, time_ms, item: int64[B], in that sequence.
+    Attributes:
+        features: of the own b rows.
+        label: f32[b], of the own rows.
+        sequence: int64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the global
+            sequence.
+        instance, user, time_ms, item: int64[B], in the global sequence.
     """
 
     features: Features | CommonFeatures
@@ -58,7 +62,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Flight:
-    """A batch whose features are under way."""
+    """Batch whose features a thread computes."""
 
     cut: Cut
     own: Examples
@@ -160,7 +164,7 @@ class Feed:
 
 
 def _words(own: Examples, features: Features | CommonFeatures) -> I64:
-    """What all ranks learn of own examples, int64[b, 5 + S]: instance, user, event time, item, whether it
-    failed, and what the S statistics observe."""
+    """Columns of own examples that all ranks get, int64[b, 5 + S]: instance, user, event time, item, 1 if the
+    extraction failed, and the observations of S statistics."""
     columns = [own.instance, own.user, own.time_ms, own.item, features.failed.astype(np.int64)]
     return np.stack([*columns, *features.observed], axis=1)

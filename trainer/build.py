@@ -41,6 +41,7 @@ from livectr.trainer.progress import Progress
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.snapshot import Boundary, served_segments
+from livectr.trainer.publish.version import PublishedModel
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog, wrong_predictions
 from livectr.trainer.quality.seen import ItemCounts
@@ -338,9 +339,9 @@ class Builder:
         publisher = Publisher(
             store,
             self.control,
-            fingerprint=self.pipeline.fingerprint,
-            segments=served_segments(step.layout.segments),
-            seed=self.options.seed,
+            PublishedModel(
+                self.pipeline.fingerprint, served_segments(step.layout.segments), self.options.seed
+            ),
             min_examples=max(0, self.options.min_examples - warmed),
         )
         self.closed(publisher)

@@ -30,7 +30,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.garbage import collect_garbage
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.version import VersionSnapshot
+from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.publish.watch import PublishedWatch
 from tests.serving.display_world import NOW_MS, World
 from tests.serving.display_world import publication as display_publication
@@ -152,9 +152,7 @@ def test_the_trainer_mends_it_by_itself(redis_url: str, client: redis.Redis, ser
     publisher = Publisher(
         store,
         Control(),
-        fingerprint=pipeline.fingerprint,
-        segments=SEGMENTS,
-        seed=1,
+        PublishedModel(pipeline.fingerprint, SEGMENTS, seed=1),
         lookout=PublishedWatch(store, every_s=0.3),
     )
     stop = threading.Event()

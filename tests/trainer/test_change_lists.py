@@ -27,7 +27,7 @@ from livectr.trainer.commits import CommitState, Committer
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish import outcome, snapshot
 from livectr.trainer.publish.snapshot import Boundary, Snapshotter
-from livectr.trainer.publish.version import VersionSnapshot
+from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.run import Training, TrainOptions
 from livectr.trainer.tables import tiered_table, tiers
 from livectr.trainer.tables.tiers import Tiers
@@ -139,7 +139,7 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
     client = redis.Redis.from_url(redis_url)
     client.flushall()
     trainer = Trainer(redis_url)
-    trainer.publisher._constant |= {"dim": 16, "segments": (("rank.v", 16),)}
+    trainer.publisher._model = PublishedModel("f", (("rank.v", 16),), seed=1)
     done = trainer.publish(VersionSnapshot(1, {}, {"ad": rows}, b"", spool=spool))
     assert done is not None and done.rows == rows
     served, status = decode_rows(client.mget(Keyspace().rows(done.manifest.ns, "ad", keys)), 1, 16)

@@ -15,6 +15,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.garbage import collect_garbage
 from livectr.trainer.publish.publisher import Publisher, Push
 from livectr.trainer.publish.redis_store import FencedError, LostError, RedisStore
+from livectr.trainer.publish.version import PublishedModel
 from livectr.trainer.publish.watch import PublishedWatch
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import start as start_process
@@ -30,7 +31,7 @@ class Watching(Trainer):
         self.store = RedisStore(url, "livectr")
         lookout = PublishedWatch(self.store, every_s=0.02, evicted_again_s=0.0)
         self.publisher = Publisher(
-            self.store, Control(), fingerprint="f", segments=(("rank.v", DIM),), seed=1, lookout=lookout
+            self.store, Control(), PublishedModel("f", (("rank.v", DIM),), seed=1), lookout=lookout
         )
         self.publisher.start(None)
 

@@ -19,7 +19,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import FencedError, LostError, RedisStore, Values
 from livectr.trainer.publish.succession import Cursor
-from livectr.trainer.publish.version import Published, Push, VersionSnapshot
+from livectr.trainer.publish.version import Published, PublishedModel, Push, VersionSnapshot
 
 DIM = 3
 
@@ -44,9 +44,7 @@ class Trainer:
         self.publisher = Publisher(
             self.store,
             Control(),
-            fingerprint="f",
-            segments=(("rank.v", DIM),),
-            seed=1,
+            PublishedModel("f", (("rank.v", DIM),), seed=1),
             **options,
         )
         self.publisher.start(cursor, take_over=take_over)

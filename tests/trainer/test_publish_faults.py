@@ -25,7 +25,7 @@ from livectr.trainer.publish.fence import BEGIN, FLIP
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore, Values
 from livectr.trainer.publish.row_scripts import ERASE_ROWS, WRITE_ROWS, WRITE_VALUES
-from livectr.trainer.publish.version import Push, VersionSnapshot
+from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
 from tests.trainer.redis_proxy import Fault, Proxy
 from tests.trainer.test_publish import DIM, Trainer, read, rows_at, snapshot
 
@@ -284,7 +284,7 @@ def test_a_rank_whose_push_fails_repeats_it_in_the_epoch_that_rank_0_takes(
     def rank(number: int) -> None:
         control = Threads(number, barrier, slots)
         store = RedisStore(redis_url, "livectr")
-        publisher = Publisher(store, control, fingerprint="f", segments=(("rank.v", DIM),), seed=1)
+        publisher = Publisher(store, control, PublishedModel("f", (("rank.v", DIM),), seed=1))
         try:
             publisher.start(None)
             for step in (1, 2, 3):

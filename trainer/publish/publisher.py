@@ -30,7 +30,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from itertools import chain
 from threading import Event
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +47,14 @@ from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, LostE
 from livectr.trainer.publish.share import Share
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.takeover import Claim, claim_namespace
-from livectr.trainer.publish.version import Pending, Published, Push, VersionSnapshot, earlier_blobs
+from livectr.trainer.publish.version import (
+    Pending,
+    Published,
+    PublishedModel,
+    Push,
+    VersionSnapshot,
+    earlier_blobs,
+)
 from livectr.trainer.publish.watch import PublishedWatch
 
 LOG = logging.getLogger(__name__)
@@ -62,7 +68,7 @@ class Publisher:
     """Publishes versions of one rank; `start`, `begin` and `observe` run alike on every rank.
 
     Args:
-        fingerprint, segments, seed: go into every manifest (protos.manifest.VersionManifest).
+        model: named in every manifest.
         min_examples: nothing is published before the model has learned so many.
         collect_after_s: time between a flip and the removal of what came before it.
         lookout: rank 0's check that Redis still holds the version.
@@ -79,10 +85,8 @@ class Publisher:
         self,
         store: RedisStore,
         control: Control,
+        model: PublishedModel,
         *,
-        fingerprint: str,
-        segments: Sequence[tuple[str, int]],
-        seed: int,
         min_examples: int = 0,
         collect_after_s: float = COLLECT_AFTER_S,
         lookout: PublishedWatch | None = None,
@@ -92,13 +96,7 @@ class Publisher:
         self.last: VersionManifest | None = None
         self.state = Push.IDLE
         self.least_examples = min_examples
-        self._constant: dict[str, Any] = {
-            "fingerprint": fingerprint,
-            "dim": sum(dim for _, dim in segments),
-            "segments": tuple(segments),
-            "seed": seed,
-            "run": "",
-        }
+        self._model, self._run_id = model, ""
         self._number = self._version = 0
         self._ns, self._before = "", b""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="publish")
@@ -124,14 +122,13 @@ class Publisher:
         claim = Claim()
         if self.control.rank == 0:
             assert self._lookout is not None
-            fingerprint = self._constant["fingerprint"]
             try:
                 claim = claim_namespace(
                     self.store,
                     self._lookout,
                     cursor,
                     learned=learned,
-                    fingerprint=fingerprint,
+                    fingerprint=self._model.fingerprint,
                     take_over=take_over,
                 )
             except STORE_ERRORS as error:
@@ -143,7 +140,7 @@ class Publisher:
         if claim.refused:
             raise MismatchError(claim.refused)
         self.store.epoch = claim.epoch
-        self._version, self._constant["run"] = claim.version, claim.run
+        self._version, self._run_id = claim.version, claim.run
         self.least_examples = max(self.least_examples, claim.least_examples)
         self._before = claim.manifest.encode()
         if self._before:
@@ -173,7 +170,7 @@ class Publisher:
         Args:
             begins: a version begins at this step boundary.
         """
-        run = self._constant["run"]
+        run = self._run_id
         if not begins:
             return Cursor(self._version + self.busy, self.store.epoch, "", step, run)
         return Cursor(self._version + 1, self.store.epoch, self._next_ns(), step, run)
@@ -231,7 +228,11 @@ class Publisher:
             committed=committed,
             whole=whole,
             evictions=evictions,
-            **self._constant,
+            fingerprint=self._model.fingerprint,
+            dim=self._model.dim,
+            segments=tuple(self._model.segments),
+            seed=self._model.seed,
+            run=self._run_id,
         )
         rows = sum(share["written"] for share in shares)
         self._pending = Pending(manifest, manifest.to_json(), rows, self.full)

@@ -37,6 +37,26 @@ class Push(IntEnum):
 
 
 @dataclass(frozen=True)
+class PublishedModel:
+    """Model of all versions of a trainer; every manifest names it (protos.manifest.VersionManifest).
+
+    Attributes:
+        fingerprint: of the pipeline.
+        segments: (name, dim) of the parts of a published row.
+        seed: of the run.
+    """
+
+    fingerprint: str
+    segments: Sequence[tuple[str, int]]
+    seed: int
+
+    @property
+    def dim(self) -> int:
+        """Values of a published row."""
+        return sum(dim for _, dim in self.segments)
+
+
+@dataclass(frozen=True)
 class VersionSnapshot:
     """Copies of a rank's rows, values and weights at a step boundary.
 

@@ -96,7 +96,7 @@ class Committer:
         self._checkpoint, self._publisher = checkpoint, publisher
         self._publish_interval_s, self._checkpoint_interval_s = publish_interval_s, checkpoint_interval_s
         # Every process reads look-up tables anew, so that all of their rows count as changed.
-        self._published: Boundary | None = replace(first, facts=0)
+        self._published: Boundary | None = replace(first, lookup_rows=0)
         """Boundary of the version that Redis holds; None: later changes are not known any more."""
         self._pushing: Boundary | None = self._published
         self._checkpointed = first

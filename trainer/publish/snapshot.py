@@ -50,12 +50,12 @@ class Boundary:
     Attributes:
         tables: embedding table → mark.
         histories: mark of the behavior histories.
-        facts: mark of the look-up rows; 0: every row counts as changed.
+        lookup_rows: mark of the look-up rows; 0: every row counts as changed.
     """
 
     tables: dict[str, int]
     histories: int
-    facts: int
+    lookup_rows: int
 
     @staticmethod
     def mark(step: DesStep, source: ExampleSource) -> "Boundary":
@@ -102,13 +102,13 @@ class Snapshotter:
             if since
             else {}
         )
-        facts, histories = (since.facts, since.histories) if since else (0, 0)
+        lookup_rows, histories = (since.lookup_rows, since.histories) if since else (0, 0)
         return VersionSnapshot(
             step=steps,
             rows=rows,
             table_rows={name: len(table) for name, table in self.step.tables.items()},
             dense=safetensors.torch.save({**self._weights(), **self._statistics()}),
-            values=[*self._facts(facts), *self._histories(histories)],
+            values=[*self._lookup_rows(lookup_rows), *self._histories(histories)],
             items=self._items(),
             erased={name: keys for name, keys in erased.items() if len(keys)},
             content=self._content(),
@@ -162,7 +162,7 @@ class Snapshotter:
         state = self.statistics.state()
         return {FEATURES + name: torch.from_numpy(array.copy()) for name, array in state.items()}
 
-    def _facts(self, since: int) -> Iterator[Values]:
+    def _lookup_rows(self, since: int) -> Iterator[Values]:
         """Changed look-up rows; every rank knows all of them and takes its share of the buckets."""
         for topic, table in self.source.tables.items():
             keys, rows = table.changed(since)

@@ -125,7 +125,7 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
     for start_at in range(0, rows, 5_000):
         table.find_or_insert(keys[start_at : start_at + 5_000])
         store.evict()
-    assert table.above < rows / 4
+    assert table.dram_rows < rows / 4
     step = SimpleNamespace(tables={"ad": table}, layout=layout, tiers=store)
     taker = Snapshotter(*cast("tuple[Any, ...]", (None, step, None, None, None, None, None)))
     tracemalloc.start()

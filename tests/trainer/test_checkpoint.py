@@ -180,7 +180,7 @@ def test_tables_larger_than_memory_are_written_and_read_in_parts(
     again = tables(tiers[1]) if tiered else restored_tables(restored)
     if tiered:
         restored.load_tables(again)
-        assert 0 < sum(table.above for table in tiers[1].tables.values()) <= tiers[1].budget_rows
+        assert 0 < sum(table.dram_rows for table in tiers[1].tables.values()) <= tiers[1].budget_rows
     assert content(again) == content(run.tables) == content(whole.tables)
     for spill in tiers:
         spill.close()

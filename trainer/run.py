@@ -29,7 +29,7 @@ from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
 from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.extract.device_extractor import compiler
 from livectr.ingest.extract.statistics import Statistics
-from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.join.stats import OF_PROCESS
 from livectr.ingest.materialized.features import ExampleFeatures
@@ -204,16 +204,18 @@ class Training:
         self.source = ExampleSource(
             self.track.pipeline,
             options.source,
+            ReadOptions(
+                until_end=options.until_end,
+                until_idle_s=options.until_idle_s,
+                idle_partition_s=options.idle_partition_s,
+                full_tables=store is not None,
+                limits=options.limits,
+                min_usable=options.min_usable,
+            ),
             rank=rank,
             world=world,
-            until_end=options.until_end,
-            until_idle_s=options.until_idle_s,
-            idle_partition_s=options.idle_partition_s,
             dead_letters=self.dead_letters,
             state=state,
-            facts=store is not None,
-            limits=options.limits,
-            min_usable=options.min_usable,
         )
         resources.callback(self.source.close)
         self.watch = DataWatch(

@@ -94,16 +94,16 @@ class Merge:
         self._topics[topic].add(chunk)
         self._topics[topic].judge(self.mark)
 
-    def settle(self, free: Sequence[bool], now_ms: int = LAST) -> bool:
+    def settle(self, idle: Sequence[bool], now_ms: int = LAST) -> bool:
         """Believe or refuse the doubtful records of topics without more to read, by what there is; returns
         whether there were any. Times later than `now_ms` and the stream's max_ahead go on waiting."""
         settled = False
-        for topic, is_free in zip(self._topics, free, strict=True):
+        for topic, is_idle in zip(self._topics, idle, strict=True):
             before = topic.doubtful
-            if not before or not (is_free or self.mark > topic.bound):
+            if not before or not (is_idle or self.mark > topic.bound):
                 continue
             limit = min(now_ms, LAST - topic.stream.max_ahead_ms) + topic.stream.max_ahead_ms
-            topic.judge(self.mark, ended=is_free, limit=limit)
+            topic.judge(self.mark, ended=is_idle, limit=limit)
             settled |= topic.doubtful != before
         return settled
 
@@ -123,12 +123,12 @@ class Merge:
         """Least mark of each topic's records to come."""
         return [topic.bound for topic in self._topics]
 
-    def bound(self, free: Sequence[bool]) -> int:
+    def bound(self, idle: Sequence[bool]) -> int:
         """Least mark of the records to come; it never falls, unless it was LAST.
 
-        free: topics that hold nothing back (ended or idle).
+        idle: topics that hold nothing back (ended or idle).
         """
-        held = [bound for bound, is_free in zip(self.bounds(), free, strict=True) if not is_free]
+        held = [bound for bound, is_idle in zip(self.bounds(), idle, strict=True) if not is_idle]
         return max(min(held, default=LAST), self.mark)
 
     def release(self, bound: int) -> Events:

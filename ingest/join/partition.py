@@ -64,14 +64,14 @@ class ReadyQueue:
             start = 0
         return found
 
-    def take(self, count: int) -> list[Ready]:
+    def pop(self, count: int) -> list[Ready]:
         """Remove the first `count` examples."""
-        taken = self.slices(count)
-        self._rows -= sum(map(len, taken))
+        popped = self.slices(count)
+        self._rows -= sum(map(len, popped))
         self._start += count
         while self._parts and self._start >= len(self._parts[0]):
             self._start -= len(self._parts.popleft())
-        return taken
+        return popped
 
 
 class Partition:
@@ -150,15 +150,15 @@ class Partition:
         waiting, bounds = self._merge.waiting(), self._merge.bounds()
         return [t for t, count in enumerate(waiting) if count >= rows and bounds[t] > self.frontier]
 
-    def advance(self, free: Sequence[bool], ended: bool, now_ms: int = LAST) -> bool:
+    def advance(self, idle: Sequence[bool], ended: bool, now_ms: int = LAST) -> bool:
         """Release what nothing can come before any more. Returns whether anything moved.
 
-        free: topics that hold nothing back, because they have ended or are idle. ended: all topics have
+        idle: topics that hold nothing back, because they have ended or are idle. ended: all topics have
         ended, so that impressions leave without waiting for their windows. now_ms: the time of a live log,
         beyond which nothing is believed because its topic is idle.
         """
-        self._news |= self._merge.settle(free, now_ms)
-        bound = self._merge.bound(free)
+        self._news |= self._merge.settle(idle, now_ms)
+        bound = self._merge.bound(idle)
         if not self._news and bound == self.frontier and ended == self.ended:
             return False
         self._news, self.ended = False, ended

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from livectr.ingest import metrics
 from livectr.ingest.extract.extractor import Extract, Extractor
 from livectr.ingest.extract.statistics import Statistics
-from livectr.ingest.join.examples import Examples
+from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.materialized.reader import Hit, PartitionReader
 from livectr.ingest.materialized.store import AGAIN, Feature, Manifest, feature_of
 from livectr.ingest.pipeline import Pipeline

@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.dead_letters.usable import judge
 from livectr.ingest.extract.extractor import Extractor
-from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.join.example_columns import Examples
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.language.streams import needs_statistics
 from livectr.ingest.materialized.store import (
     GROUP_ROWS,
@@ -41,7 +42,7 @@ from livectr.kernels.errors import ConfigError
 
 PART_ROWS = 128 * GROUP_ROWS
 """Rows of a part file."""
-TAKE_ROWS = 8_192
+POP_ROWS = 8_192
 I64 = npt.NDArray[np.int64]
 
 
@@ -94,7 +95,9 @@ def materialize(
     if target.exists():
         raise ConfigError(f"{target} exists; delete it or name another folder")
     with _finished(target) as folder:
-        examples = ExampleSource(part, source, rank=0, world=1, until_end=True, dead_letters=dead_letters)
+        examples = ExampleSource(
+            part, source, ReadOptions(until_end=True), rank=0, world=1, dead_letters=dead_letters
+        )
         writers: dict[int, _Writer] = {}
         rows, ends = 0, _Ends()
         try:
@@ -243,11 +246,11 @@ def _batches(source: ExampleSource) -> Iterator[Examples]:
         source.poll(0.0 if source.ended else 0.05)
         ended, frontier = source.ended, source.frontier
         while True:
-            order, _ = source.orders(TAKE_ROWS)
+            order, _ = source.orders(POP_ROWS)
             settled = len(order) if ended else int(np.searchsorted(order, frontier))
-            if settled < TAKE_ROWS and not (ended and settled):
+            if settled < POP_ROWS and not (ended and settled):
                 break
-            yield source.take(settled)
+            yield source.pop(settled)
         if ended:
             return
 

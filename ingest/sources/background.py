@@ -41,7 +41,7 @@ class BackgroundSource(ABC):
         self._queued: Counter[TopicPartition] = Counter()
         self._ended: dict[TopicPartition, bool] = {}
         self._behind: dict[TopicPartition, int] = {}
-        self._held: frozenset[TopicPartition] = frozenset()
+        self._paused: frozenset[TopicPartition] = frozenset()
         self._error: BaseException | None = None
         self._finished = False
         self._stopping = False
@@ -90,9 +90,9 @@ class BackgroundSource(ABC):
     def bytes_read(self) -> dict[str, int]:
         return dict(self._bytes)
 
-    def hold(self, partitions: Collection[TopicPartition]) -> None:
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
         with self._changed:
-            self._held = frozenset(partitions)
+            self._paused = frozenset(partitions)
             self._changed.notify_all()
 
     def close(self) -> None:

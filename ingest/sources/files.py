@@ -118,7 +118,7 @@ class FileSource(BackgroundSource):
         while left and not self._stopping:
             progress = False
             for place, log in list(left.items()):
-                if place in self._held or self._stopping:
+                if place in self._paused or self._stopping:
                     continue
                 chunk = self._read(place, log)
                 if chunk is not None:

@@ -88,7 +88,7 @@ class KafkaSource(BackgroundSource):
         bound_batches(limits.unpacked_bytes)
         self._tables = {stream.topic for stream in streams if isinstance(stream, Table)}
         self._ends: dict[Place, int] = {}
-        self._paused: frozenset[Place] = frozenset()
+        self._not_fetched: frozenset[Place] = frozenset()
         self._silent_probes = 0  # unanswered ones in a row
         try:
             self._consumer = KafkaConsumer(
@@ -250,11 +250,11 @@ class KafkaSource(BackgroundSource):
 
     def _pause(self, left: set[Place]) -> None:
         """Do not fetch what is held, nor what has ended."""
-        paused = frozenset(self._held | (set(self._positions) - left)) & frozenset(self._positions)
-        if paused != self._paused:
-            self._consumer.pause(*(TopicPartition(*place) for place in paused - self._paused))
-            self._consumer.resume(*(TopicPartition(*place) for place in self._paused - paused))
-            self._paused = paused
+        paused = frozenset(self._paused | (set(self._positions) - left)) & frozenset(self._positions)
+        if paused != self._not_fetched:
+            self._consumer.pause(*(TopicPartition(*place) for place in paused - self._not_fetched))
+            self._consumer.resume(*(TopicPartition(*place) for place in self._not_fetched - paused))
+            self._not_fetched = paused
 
 
 def _explained(error: KafkaError) -> Exception:

@@ -42,7 +42,7 @@ class Source(Protocol):
     def end_offsets(self) -> dict[TopicPartition, int]:
         """The end that `at_end` compares with, as far as it is known."""
 
-    def hold(self, partitions: Collection[TopicPartition]) -> None:
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Do not read these partitions for now (in place of the ones held before): back-pressure for a
         partition that runs ahead of the others. What has been read already still comes."""
 

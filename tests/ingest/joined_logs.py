@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from livectr.ingest.join.examples import Examples
+from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.label_join import LEAST_DEDUP_MS
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream, Table, label_join, recent

@@ -15,7 +15,7 @@ from kafka import KafkaProducer
 
 from livectr.ingest.addresses import kafka_servers
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import CheckpointError, ConfigError
@@ -32,7 +32,13 @@ WITH_FOLDERS = settings(
 def open_ranks(pipe: Pipeline, url: str, world: int, state: SourceState | None = None) -> list[ExampleSource]:
     return [
         ExampleSource(
-            pipe, url, rank=rank, world=world, until_end=True, dead_letters=DeadLetters(None), state=state
+            pipe,
+            url,
+            ReadOptions(until_end=True),
+            rank=rank,
+            world=world,
+            dead_letters=DeadLetters(None),
+            state=state,
         )
         for rank in range(world)
     ]
@@ -47,7 +53,7 @@ def take_settled(sources: list[ExampleSource], limit: int = LAST) -> list[Expect
         settled = order < frontier if frontier != LAST else np.ones(len(order), bool)
         offers += [(*place, rank) for place in zip(order[settled].tolist(), partition.tolist(), strict=False)]
     ranks = [rank for *_, rank in sorted(offers)[:limit]]
-    taken = [rows_of(source.take(ranks.count(rank))) for rank, source in enumerate(sources)]
+    taken = [rows_of(source.pop(ranks.count(rank))) for rank, source in enumerate(sources)]
     return sorted(itertools.chain(*taken), key=lambda row: (row.order, row.partition))
 
 
@@ -224,11 +230,9 @@ def test_finish_releases_what_waits(tmp_path: Path) -> None:
     source = ExampleSource(
         pipeline(),
         write_logs(tmp_path, logs),
+        ReadOptions(until_end=False, until_idle_s=0.2, idle_partition_s=0.1),
         rank=0,
         world=1,
-        until_end=False,
-        until_idle_s=0.2,
-        idle_partition_s=0.1,
         dead_letters=DeadLetters(None),
     )
     rows = []

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.join.example_columns import Examples
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
 from livectr.ingest.materialized import reader as basic_reader
@@ -105,12 +106,11 @@ def examples(
     source = ExampleSource(
         track.pipeline,
         url,
+        ReadOptions(until_end=True, full_tables=False),
         rank=rank,
         world=world,
-        until_end=True,
         dead_letters=letters,
         state=state,
-        facts=False,
     )
     try:
         number = 0
@@ -122,7 +122,7 @@ def examples(
                 if states is not None:
                     states[number] = source.snapshot()
                 number += 1
-                yield source.take(settled)
+                yield source.pop(settled)
     finally:
         source.close()
 

@@ -153,12 +153,12 @@ def test_until_end_is_the_end_at_the_start(folder: Path, read: Callable[..., Sou
     write(path, range(0, 4))
     source = read()
     places = assign(source)
-    source.hold(places)
+    source.pause(places)
     source.start()
     with path.open("ab") as log:
         log.write(event(4) + b"\n")
     write(folder / TOPIC / "0-b.jsonl", range(5, 9))
-    source.hold([])
+    source.pause([])
     assert [user for _, _, user in rows(to_end(source, places), PLACE)] == [0, 1, 2, 3]
 
 
@@ -285,12 +285,12 @@ def test_held_partitions_wait(folder: Path, read: Callable[..., Source]) -> None
         write(folder / TOPIC / f"{partition}.jsonl", range(10))
     source = read()
     places = assign(source)
-    source.hold([(TOPIC, 1)])
+    source.pause([(TOPIC, 1)])
     source.start()
     assert {chunk.partition for chunk in to_end(source, [PLACE])} == {0}
     assert source.poll(0.2) == []
     assert not source.at_end(TOPIC, 1)
-    source.hold([])
+    source.pause([])
     assert {chunk.partition for chunk in to_end(source, places)} == {1}
 
 

@@ -27,7 +27,8 @@ import numpy.typing as npt
 from livectr.ingest.common_features import CommonFeatures
 from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.extract.statistics import Statistics
-from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.join.example_columns import Examples
+from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.plan.features import Features
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
@@ -101,7 +102,7 @@ class Feed:
     def begin(self, cut: Cut) -> None:
         """Take a batch and start to extract it; nothing else may be in flight."""
         assert self._flight is None, "settle the batch before first"
-        own = self._source.take(int(cut.counts[self._control.rank]))
+        own = self._source.pop(int(cut.counts[self._control.rank]))
         self._flight = _Flight(cut, own, self._worker.submit(self._features, own, self.statistics))
 
     def settle(self) -> Batch | None:

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from tests.ingest.test_clocks import HOUR_MS, logs, pipeline
 
 
@@ -44,10 +44,9 @@ def test_a_record_from_the_future_is_held_and_said_and_given_up_when_the_log_goe
     source = ExampleSource(
         pipeline(),
         f"file:{tmp_path}",
+        ReadOptions(until_end=False, idle_partition_s=0.5),
         rank=0,
         world=1,
-        until_end=False,
-        idle_partition_s=0.5,
         dead_letters=letters,
     )
     poll_until(source, lambda: "topic clicks partition 0 has held others back" in caplog.text)
@@ -78,10 +77,9 @@ def test_a_topic_that_gives_nothing_later_is_named(
     source = ExampleSource(
         pipeline(),
         f"file:{tmp_path}",
+        ReadOptions(until_end=False, idle_partition_s=3600),
         rank=0,
         world=1,
-        until_end=False,
-        idle_partition_s=3600,
         dead_letters=DeadLetters(None),
     )
     poll_until(source, lambda: "topic clicks partition 1 has held others back" in caplog.text)

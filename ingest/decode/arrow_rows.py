@@ -60,7 +60,7 @@ def read_stream(value: bytes, names: Collection[str], limits: RecordLimits = LIM
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def concat_rows(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The rows of one or more batches of a schema; of a single one without a copy."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 

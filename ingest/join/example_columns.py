@@ -22,13 +22,18 @@ F32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Examples:
-    """b labelled examples in training order.
+    """Batch of b labelled examples in training order.
 
-    columns: the roots of the pipeline's plan, by name; a look-up's are null where its key is unknown, and
-    may be dictionary-encoded.
-    label: float32[b], 0 or 1. user, instance, item: int64[b], keys of the user, of the join and of the item
-    (0 without an items table). time_ms: int64[b], event time of the impression. order: int64[b], partition:
-    int32[b]: place in the global sequence.
+    Args:
+        columns: roots of the pipeline's plan by name, b rows. Columns of a look-up are null where its key is
+            unknown, and may be dictionary-encoded.
+        label: float32[b], 0 or 1.
+        user: int64[b], key of the user.
+        instance: int64[b], key of the label join.
+        time_ms: int64[b], event time of the impression.
+        item: int64[b], key of the item; 0 without an items table.
+        order: int64[b], place in the global sequence.
+        partition: int32[b]; equal orders are sorted by it.
     """
 
     columns: pa.RecordBatch

@@ -1,10 +1,10 @@
-"""The example source: from raw logs to labelled examples, the same sequence however they are read.
+"""Example source: raw logs become labelled examples, in the same sequence however chunks arrive.
 
-    tables ─► Lookups ──────────────────────────────────────────────────┐ columns of the look-ups
-    streams ─► Source ─chunks─► Partition: merge ─► label join ─► ready ─┴─► take(k) ─► Examples
+    tables ─► Lookups ────────────────────────────────────────────────────┐ look-up join
+    streams ─► Source ─chunks─► Partition: merge ─► label join ─► ready ──┴─► pop(k) ─► Examples
 
-Rank r of N owns the partitions p with p mod N = r. Threads of the sources only fetch and decode; all state
-lives in the caller's thread, so that a snapshot between two calls is exact.
+Rank r of N owns the partitions p with p mod N = r. Reading threads only fetch and decode. All state belongs
+to the caller's thread, so a snapshot between two calls is exact.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 from livectr.ingest.chunks import Position, TopicPartition
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.dead_letters.usable import MIN_USABLE, judge
-from livectr.ingest.decode.arrow_rows import as_one
+from livectr.ingest.decode.arrow_rows import concat_rows
 from livectr.ingest.join.arrivals import Arrivals
 from livectr.ingest.join.example_columns import ExampleColumns, Examples
 from livectr.ingest.join.label_join import label_columns, required_columns, used_columns
@@ -39,9 +39,10 @@ from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.history import Histories
 
 WAITING_ROWS = 1 << 16
-"""Records of a topic that may wait for another topic of their partition before the topic is held back."""
+"""Records of a topic that may wait for another topic of their partition; with more, the topic is paused."""
 READY_ROWS = 1 << 17
-"""Examples that may be ready, shared by the partitions, while one of these is behind."""
+"""Ready examples of all partitions together, while a partition is behind; with more, those ahead are
+paused."""
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
@@ -165,9 +166,13 @@ class ExampleSource:
     # Reading
 
     def poll(self, max_wait_s: float) -> bool:
-        """Move what has arrived into the ready queue, waiting up to `max_wait_s` for something to arrive.
+        """Read what has arrived and move finished examples into the ready queues.
 
-        Returns whether anything moved.
+        Args:
+            max_wait_s: seconds to wait for the first record.
+
+        Returns:
+            True when records or examples moved.
         """
         self._lookups.follow()
         if not self._finished:
@@ -180,7 +185,7 @@ class ExampleSource:
         return self._advance()
 
     def finish(self) -> None:
-        """Read no more: release all that waits, as at the end of the logs."""
+        """Stop reading and release all waiting examples, as at the end of the logs."""
         self._finished = True
         self._advance()
 
@@ -191,17 +196,17 @@ class ExampleSource:
 
     @property
     def frontier(self) -> int:
-        """Every later example has an order of at least this; int64 max when none comes for now."""
+        """Watermark: every later example has an order of at least this; int64 max when none comes for now."""
         return min((p.frontier for p in self._partitions.values()), default=LAST)
 
     @property
     def ended(self) -> bool:
-        """Whether every example that will ever come is ready (or taken)."""
+        """True when no example will become ready any more."""
         return (self._finished or self._options.until_end) and all(p.ended for p in self._partitions.values())
 
     @property
     def idle(self) -> bool:
-        """True when each of this rank's topic partitions has ended or has been idle for `idle_partition_s`."""
+        """True when each own topic partition has ended, or was idle for `idle_partition_s`."""
         return all(all(self._idle(p)) for p in self._partitions)
 
     @property
@@ -211,20 +216,25 @@ class ExampleSource:
 
     @property
     def quiet(self) -> bool:
-        """Whether nothing has arrived for `until_idle_s`."""
+        """True when no record has arrived for `until_idle_s`."""
         until_idle_s = self._options.until_idle_s
         return until_idle_s is not None and self.quiet_s >= until_idle_s
 
     @property
     def behind(self) -> int:
-        """About how many records of this rank's partitions are not read yet."""
+        """Approximate count of records of this rank's partitions that are not read yet."""
         return sum(self._source.lag().values())
 
-    # Giving
+    # Ready examples
 
     def orders(self, limit: int) -> tuple[I64, I32]:
-        """(orders int64[k], partitions int32[k]) of the first k = min(limit, ready) examples, in the global
-        sequence of (order, partition, number in the partition)."""
+        """Look at the first k = min(limit, ready) examples in the global sequence; they stay in the queues.
+
+        The sequence is sorted by (order, partition, number in the partition).
+
+        Returns:
+            Their orders int64[k] and partitions int32[k].
+        """
         if self._selected is None or len(self._selected[0]) < limit:
             parts = [partition.ready.orders(limit) for partition in self._partitions.values()]
             order = np.concatenate([*parts, np.empty(0, np.int64)])
@@ -236,11 +246,14 @@ class ExampleSource:
         return order[:limit], partition[:limit]
 
     def pop(self, k: int) -> Examples:
-        """Remove the first k examples of that sequence, with their look-ups. Raises ValueError if there are
-        fewer."""
+        """Remove the first k examples of the global sequence and join their look-up rows.
+
+        Raises:
+            ValueError: fewer than k examples are ready.
+        """
         order, partition = self.orders(k)
         if len(order) < k:
-            raise ValueError(f"{k} examples asked for, {len(order)} are ready")
+            raise ValueError(f"cannot pop {k} examples: {len(order)} are ready")
         self._selected = None
         parts = [
             part
@@ -249,10 +262,10 @@ class ExampleSource:
         ]
         if not parts:
             return self._columns.no_examples()
-        # Rows come partition by partition; this puts them into the sequence.
+        # Rows come partition by partition; `place` sorts them into the sequence.
         place = np.empty(k, np.int64)
         place[np.argsort(partition, kind="stable")] = np.arange(k)
-        rows = as_one([part.rows for part in parts])
+        rows = concat_rows([part.rows for part in parts])
         label = np.concatenate([part.label for part in parts])
         if len(self._partitions) > 1:
             rows, label = rows.take(pa.array(place)), label[place]
@@ -265,12 +278,14 @@ class ExampleSource:
     # State
 
     def snapshot(self) -> SourceState:
-        """The state of this moment: a source that is restored from it goes on with the same examples as this
-        one. Look-up tables are not part of it: they are read again."""
+        """Copy the current state: a source restored from it continues with the same examples.
+
+        Look-up tables are not part of the state: they are read again after a restart.
+        """
         return SourceState({number: partition.state() for number, partition in self._partitions.items()})
 
     def positions(self) -> dict[TopicPartition, Position]:
-        """Position from which a source restored from this moment's snapshot reads on."""
+        """Positions at which a source restored from a snapshot of this moment starts to read."""
         return {
             (topic, number): at
             for number, partition in self._partitions.items()
@@ -278,7 +293,7 @@ class ExampleSource:
         }
 
     def counted(self) -> dict[str, Any]:
-        """The counts of `OF_PROCESS` that go with `snapshot`: of events, those before `positions`."""
+        """Counts of `OF_PROCESS` that belong to a `snapshot`; events are counted up to `positions`."""
         stats = asdict(self.stats)
         for partition in self._partitions.values():
             for topic, waiting in zip(self._topics, partition.waiting_of(), strict=True):
@@ -287,12 +302,16 @@ class ExampleSource:
 
     @property
     def tables(self) -> Mapping[str, LookupTable]:
-        """Latest rows of each look-up table, by topic."""
+        """Topic → latest rows of each look-up table."""
         return self._lookups.tables
 
     def mark(self) -> int:
-        """Close the current generation of tables and histories and return its number g: `history_changes(g)`
-        and each table's `changed(g)` give what changed after it. Numbers start at 1 in every process."""
+        """Close the current generation of look-up tables and histories.
+
+        Returns:
+            Number g of the generation, counted from 1 in each process. `history_changes(g)` and each table's
+                `changed(g)` return the changes after it.
+        """
         self._lookups.mark()
         for partition in self._partitions.values():
             partition.joiner.behaviors.mark()
@@ -300,15 +319,22 @@ class ExampleSource:
         return self._generation - 1
 
     def history_changes(self, since: int = 0) -> dict[str, Histories]:
-        """Name of each recent() root → histories of this rank's users that changed after mark `since`."""
+        """Histories that changed, of this rank's users.
+
+        Args:
+            since: generation number from `mark`; 0 for all histories.
+
+        Returns:
+            Name of each recent() root → histories of the users with a click after that generation.
+        """
         changed: dict[str, list[Histories]] = {root.name: [] for root in self.pipeline.history_roots}
         for partition in self._partitions.values():
             for name, histories in partition.joiner.behaviors.changed(since).items():
                 changed[name].append(histories)
         return {
-            name: Histories(*(np.concatenate(column) for column in zip(*found, strict=True)))
-            for name, found in changed.items()
-            if found
+            name: Histories(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+            for name, parts in changed.items()
+            if parts
         }
 
     @property
@@ -329,7 +355,7 @@ class ExampleSource:
             lookups=lookups,
         )
 
-    # Inside
+    # Advancing
 
     def _idle(self, partition: int) -> list[bool]:
         """Topics of a partition that no longer block the others: bool for each topic."""

@@ -25,9 +25,13 @@ class _Stall:
 
 
 class StallWatch:
-    """Watches which topic partitions others wait for, while event time stands still or records are in doubt.
+    """Watches for topic partitions that block others: event time stands still, or records are unconfirmed.
 
-    Time counts only while somebody looks: a long step of the trainer is nobody's fault.
+    Time counts only between two checks, at most 1 s each: a long training step is no stall of the log.
+
+    Args:
+        topics: names of the topics, in the pipeline's order.
+        now_s: current time, seconds of the monotonic clock.
     """
 
     def __init__(self, topics: Sequence[str], now_s: float) -> None:
@@ -36,7 +40,7 @@ class StallWatch:
         self._stalls: dict[TopicPartition, _Stall] = {}
 
     def due(self, now_s: float) -> bool:
-        """True when the last look was CHECK_EVERY_S ago."""
+        """Return true when the last check is at least CHECK_EVERY_S ago."""
         return now_s - self._checked_s >= CHECK_EVERY_S
 
     def check(
@@ -46,10 +50,13 @@ class StallWatch:
         idle: Mapping[int, Sequence[bool]],
         now_s: float,
     ) -> None:
-        """Bring metrics up to date and warn.
+        """Update metrics and warn about topic partitions that have blocked others for WARN_AFTER_S.
 
-        unread: places with more to read that nobody keeps from being read. idle: partition → which of its
-        topics hold nothing back.
+        Args:
+            partitions: number → partition of this rank.
+            unread: topic partitions with more to read that are not paused.
+            idle: partition → bool for each topic; idle topics block nothing.
+            now_s: current time, seconds of the monotonic clock.
         """
         passed, self._checked_s = now_s - self._checked_s, now_s
         ready = {number: len(partition.ready) for number, partition in partitions.items()}
@@ -57,36 +64,38 @@ class StallWatch:
         least = min((partition.frontier for partition in partitions.values()), default=LAST)
         stalled = set()
         for number, partition in partitions.items():
-            doubtful, waiting, holding = partition.doubtful, partition.waiting, partition.holding
+            unconfirmed, waiting, holding = partition.unconfirmed, partition.waiting, partition.holding
             stands = FIRST < partition.frontier < LAST and not idle[number][holding]
             for index, topic in enumerate(self._topics):
                 place = topic, number
                 others_wait = total > ready[number] and partition.frontier == least
                 blocks = waiting or others_wait or place in unread
-                if not (doubtful[index] or (stands and index == holding and blocks)):
+                if not (unconfirmed[index] or (stands and index == holding and blocks)):
                     continue
                 stalled.add(place)
                 stall = self._stalls.setdefault(place, _Stall(partition.frontier))
-                moved = stall.frontier != partition.frontier and not doubtful[index]
+                moved = stall.frontier != partition.frontier and not unconfirmed[index]
                 if moved:
                     stall = self._stalls[place] = _Stall(partition.frontier)
                 else:
                     stall.seconds += min(passed, 1.0)
                 metrics.held_back_seconds.labels(topic, str(number)).set(stall.seconds)
-                metrics.doubtful_events.labels(topic, str(number)).set(doubtful[index])
+                metrics.doubtful_events.labels(topic, str(number)).set(unconfirmed[index])
                 if stall.seconds >= WARN_AFTER_S and not stall.warned:
                     stall.warned = True
-                    self._warn(place, stall, doubtful[index], waiting, partition.frontier)
+                    self._warn(place, stall, unconfirmed[index], waiting, partition.frontier)
         for place in self._stalls.keys() - stalled:
             if self._stalls.pop(place).warned:
                 _log.warning("topic %s partition %d goes on", *place)
             metrics.held_back_seconds.labels(place[0], str(place[1])).set(0)
             metrics.doubtful_events.labels(place[0], str(place[1])).set(0)
 
-    def _warn(self, place: TopicPartition, stall: _Stall, doubtful: int, waiting: int, frontier: int) -> None:
+    def _warn(
+        self, place: TopicPartition, stall: _Stall, unconfirmed: int, waiting: int, frontier: int
+    ) -> None:
         why = (
-            f"{doubtful} of its records wait until others confirm their time"
-            if doubtful
+            f"{unconfirmed} of its records wait until others confirm their time"
+            if unconfirmed
             else "nothing later comes from it"
         )
         _log.warning(

@@ -45,7 +45,7 @@ class Reader:
 
     def release(self) -> None:
         ended = [self.read[topic] == len(self.times[topic]) for topic in (0, 1)]
-        self.merge.settle(ended)
+        self.merge.resolve(ended)
         events = self.merge.release(self.merge.bound(ended))
         users = [batch.column("user").to_pylist() if batch else [] for batch in events.batches]
         rows = [
@@ -147,7 +147,7 @@ def replace_disorder(stream: Stream, max_disorder_ms: int) -> Stream:
 def test_an_idle_topic_that_speaks_again_comes_after_what_was_released() -> None:
     reader = Reader(([10, 20, 30], [5, 15, 40]))
     reader.step(0, 3)
-    reader.merge.settle([True, True])
+    reader.merge.resolve([True, True])
     events = reader.merge.release(reader.merge.bound([False, True]))  # b is thought idle
     assert events.mark.tolist() == [10, 20]
     reader.step(1, 3)

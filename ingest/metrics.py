@@ -1,6 +1,6 @@
 """Prometheus metrics of `ingest`.
 
-Sources count `events` and `dead_letters` and set `consumer_lag`; the stream machinery the rest.
+Sources count `events` and `dead_letters` and set `consumer_lag`; the join sets the others.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class Training:
         )
         resources.callback(self.dead_letters.close)
         if self.checkpoint is not None:
-            self.dead_letters.count_by_place()
+            self.dead_letters.track_positions()
         self.source = ExampleSource(
             self.track.pipeline,
             options.source,
@@ -409,7 +409,9 @@ class Training:
             tracked=self.policies.tracked,
             row=self.step.layout.describe(),
             field_keys=self._field_keys(),
-            counts=self._counts(self.source.counted(), self.dead_letters.settled(self.source.positions())),
+            counts=self._counts(
+                self.source.counted(), self.dead_letters.counts_before(self.source.positions())
+            ),
             predictions_sha256=self.log.sha256 if self.log is not None else "",
         )
 

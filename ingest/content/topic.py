@@ -112,9 +112,9 @@ class ContentTopic:
 
     def refuse(self, picture: Picture, why: str) -> None:
         """A picture that cannot be encoded becomes a dead letter."""
-        place = picture.partition, picture.offset, picture.index
+        place = self.topic, picture.partition, picture.offset, picture.index
         detail = f"column {self._column} of {self._key} {picture.id}: {why}"
-        self._own_letters.write(self.topic, *place, Reason.BAD_IMAGE, detail, picture.value)
+        self._own_letters.write(place, Reason.BAD_IMAGE, detail, picture.value)
 
     def close(self) -> None:
         """Stop reading; calling it twice is fine."""

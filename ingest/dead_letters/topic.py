@@ -1,7 +1,7 @@
-"""Dead letters on their way to a topic: a thread drains the spool, however long the broker is away.
+"""Delivery of dead letters to a topic: a thread drains the spool, however long the broker is away.
 
-A letter's message key is the position of its record, and the topic is compacted. Segments whose
-acknowledgement was lost are sent again: a letter comes at least once, and compaction leaves one.
+A letter's message key is the position of its record, and the topic is compacted. Segments without
+acknowledgement are sent again: delivery is at least once, and compaction keeps one letter for each record.
 """
 
 from __future__ import annotations
@@ -29,19 +29,25 @@ if TYPE_CHECKING:
 TOPIC = "livectr.dead_letters"
 LOOK_EVERY_S = 0.2
 REQUEST_S = 5.0
-"""So long the broker may take to answer; twice that for the letters of a segment."""
+"""Time limit of a broker's answer; twice that for the letters of a segment."""
 LAST_WORDS_S = 5.0
-"""So long `close` waits for the broker; what is left stays in the spool."""
+"""Longest time that `close` waits for the broker; undelivered letters stay in the spool."""
 RETRY_S = (0.5, 10.0)
-"""First and longest pause after a failure."""
+"""Shortest and longest pause after a failure (exponential back-off)."""
 
 _log = logging.getLogger(__name__)
 
 
 class TopicSink:
-    """Letters as messages of a compacted topic, by way of a spool.
+    """Sink that sends letters to a compacted topic through a spool.
 
-    Raises ConnectError when no broker answers at the start, ConfigError when the topic cannot be made.
+    Args:
+        url: `kafka://HOST:PORT`.
+        spool: holds the letters until the broker has them.
+
+    Raises:
+        ConnectError: no broker answers at the start.
+        ConfigError: the topic cannot be created.
     """
 
     def __init__(self, url: str, spool: Spool) -> None:
@@ -59,7 +65,7 @@ class TopicSink:
         return self._spool.full
 
     def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:
-        """Nothing to do: compaction drops what is written twice."""
+        """Do nothing: compaction removes letters that are written twice."""
 
     def write(self, place: tuple[str, int, int, int], letter: dict[str, Any]) -> None:
         self._spool.append(json.dumps(letter, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
@@ -124,7 +130,11 @@ class TopicSink:
                 producer.close(timeout=1)
 
     def _send(self, producer: KafkaProducer, segment: Path) -> None:
-        """Returns when the broker has every letter of a segment. Raises KafkaError."""
+        """Send a segment; return when the broker has acknowledged every letter.
+
+        Raises:
+            KafkaError: a letter was not delivered.
+        """
         futures = []
         with segment.open("rb") as lines:
             for line in lines:

@@ -265,7 +265,7 @@ class LabelJoin:
                 np.flatnonzero(full[own]).tolist(), key[own & full].tolist(), strict=True
             ):
                 place = stream.topic, self._partition, EXAMPLE, instance
-                self._letters.write(*place, Reason.JOIN_FULL, detail, row_text(batch, row))
+                self._letters.write(place, Reason.JOIN_FULL, detail, row_text(batch, row))
 
     def _count(self, status: npt.NDArray[np.uint8], is_click: npt.NDArray[np.bool_]) -> None:
         duplicate = status == DUPLICATE

@@ -182,8 +182,9 @@ class Partition:
 
     def _refused(self, stream: Stream, piece: Piece, row: int, detail: str) -> None:
         at = piece.position(row)
+        place = stream.topic, self.number, at.offset, at.index
         value = row_text(piece.batch, row)
-        self._letters.write(stream.topic, self.number, at.offset, at.index, Reason.BAD_TIME, detail, value)
+        self._letters.write(place, Reason.BAD_TIME, detail, value)
 
     def state(self) -> PartitionState:
         """Copy the current state."""

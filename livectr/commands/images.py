@@ -97,4 +97,68 @@ def run_show(given: argparse.Namespace) -> int:
     """Show a folder of features."""
     from livectr.logs.encode import show
 
-    return show(Path(given.folder), as_json=given.json)
+
+def _encode_all(
+    pictures: Pictures, store: ContentStore, encoder: Encoder, letters: DeadLetters, options: EncodeOptions
+) -> _Tally:
+    import torch
+
+    def run(pixels: U8) -> F32:
+        try:
+            values: F32 = encoder(torch.from_numpy(pixels)).numpy()
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        return values
+
+    tally = _Tally()
+    writer = PictureWriter(store, run, size=encoder.size, short_side=encoder.short_side, batch=options.batch)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(encoder.name, total=None)
+        try:
+            for batch in changed_last(pictures.batches(2 * options.batch), store):
+                outcome = writer.write(batch.ids, batch.values)
+                _report(batch.pictures, outcome.bad, letters, batch.values)
+                tally.encoded += outcome.encoded
+                tally.skipped += outcome.skipped
+                done = bar.tasks[task].completed + len(batch.values)
+                bar.update(task, completed=done, total=done + pictures.behind)
+        finally:
+            writer.close()  # after Ctrl-C too: what is encoded is kept
+    return tally
+
+
+def _report(
+    pictures: list[Picture], bad: Collection[tuple[int, str]], letters: DeadLetters, values: list[bytes]
+) -> None:
+    for place, reason in bad:
+        at = pictures[place]
+        detail = f"{at.name}: {reason}"
+        source = at.topic, at.partition, at.offset, at.index
+        letters.write(source, Reason.BAD_IMAGE, detail, values[place])
+
+
+def _encoder(options: EncodeOptions) -> Encoder:
+    import torch
+
+    from livectr.models.encoders import load_encoder
+
+    if options.device == "gpu" and not torch.cuda.is_available():
+        raise ConfigError("PyTorch sees no GPU; leave --device gpu out")
+    try:
+        return load_encoder(options.encoder, device="cuda" if options.device == "gpu" else "cpu")
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def _letters(options: EncodeOptions) -> DeadLetters:
+    if options.dead_letters is None and options.source.startswith(("file:", "kafka:")):
+        return DeadLetters.for_source(options.source)
+    return DeadLetters(options.dead_letters)
+
+
+def _where(options: EncodeOptions, letters: DeadLetters) -> str:
+    if letters.target is None:
+        return "say --dead-letters DIR to learn which and why"
+    return f"which and why: {letters.target}"

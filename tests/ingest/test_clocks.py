@@ -55,7 +55,7 @@ def labels(
     reader = Reader(pipe, log)
     for topic, count, restart in steps:
         reader.step(topic, count)
-        reader.take(1 << 30)
+        reader.pop(1 << 30)
         if restart:
             reader.restart()
     rows = reader.rest()

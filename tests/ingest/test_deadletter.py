@@ -16,7 +16,7 @@ from livectr.kernels.errors import ConfigError
 def put(
     letters: DeadLetters, offset: int, index: int = 0, *, partition: int = 0, value: bytes = b"{"
 ) -> None:
-    letters.write("clicks", partition, offset, index, Reason.BAD_JSON, "not JSON", value)
+    letters.write(("clicks", partition, offset, index), Reason.BAD_JSON, "not JSON", value)
 
 
 def read(folder: Path) -> list[dict[str, object]]:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livectr.ingest.chunks import Chunk, Position
-from livectr.ingest.dead_letters.letters import DeadLetters, Reason
+from livectr.ingest.dead_letters.letters import DeadLetters, Reason, RecordPlace
 from livectr.ingest.decode.clean import compile_filter
 from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.language.streams import Stream, Table
@@ -73,17 +73,15 @@ class Letters(DeadLetters):
 
     def write(
         self,
-        topic: str,
-        partition: int,
-        offset: int,
-        index: int,
+        place: RecordPlace,
         reason: Reason,
         detail: str,
         value: bytes,
         *,
         rows: int = 1,
     ) -> None:
-        super().write(topic, partition, offset, index, reason, detail, value, rows=rows)
+        super().write(place, reason, detail, value, rows=rows)
+        offset, index = place[2:]
         assert (offset, index) not in self.all, "two letters for one record"
         self.all[offset, index] = reason, detail
 

@@ -27,7 +27,7 @@ def test_examples_depend_on_the_log_alone(
     reader = Reader(pipeline(correct_late=correct_late), [logs.impressions[0], logs.clicks[0]])
     for topic, count, taken, restart in steps:
         reader.step(topic, count)
-        reader.take(taken)
+        reader.pop(taken)
         if restart:
             reader.restart()
     wanted = expected_partition(logs, 0, correct_late=correct_late)
@@ -44,7 +44,7 @@ def test_columns_of_the_released_are_forgotten() -> None:
         reader = Reader(pipeline(correct_late=correct_late), [rows, []])
         for _ in range(50):
             reader.step(0, 1000)
-            reader.take(1 << 30)
+            reader.pop(1 << 30)
         log = reader.partition.joiner._columns
         kept = sum(part.batch.num_rows for part in log._parts)
         assert kept <= windows_ms / 1000 + 2 * 16_384
@@ -68,7 +68,7 @@ def test_a_labelled_log_leaves_in_order(
     reader = Reader(pipe, [log])
     for _, count, taken, restart in steps:
         reader.step(0, count)
-        reader.take(taken)
+        reader.pop(taken)
         if restart:
             reader.restart()
     rows = reader.rest()

@@ -108,7 +108,7 @@ def test_a_disk_that_takes_no_letters_is_told_in_a_sentence(tmp_path: Path) -> N
     (tmp_path / "00000-letters.jsonl").unlink()
     (tmp_path / "00000-letters.jsonl").symlink_to("/dev/full")
     letters = DeadLetters(tmp_path)
-    letters.write("t", 0, 1, 0, Reason.BAD_JSON, "x", b"{")
+    letters.write(("t", 0, 1, 0), Reason.BAD_JSON, "x", b"{")
     with pytest.raises(UserError, match="No space left on device; make room on that disk"):
         letters.flush()
 

@@ -12,7 +12,7 @@ import pytest
 
 from livectr.ingest.dead_letters.complaints import missing_column
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
-from livectr.ingest.dead_letters.usable import SETTLED_ROWS, RowCounts, TopicRows, complaint, judge, merged
+from livectr.ingest.dead_letters.usable import JUDGED_ROWS, RowCounts, TopicRows, complaint, judge, merged
 from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.language.streams import Stream
 from livectr.kernels.errors import DataError
@@ -107,13 +107,13 @@ def test_a_missing_column(name: str, seen: list[str], told: str) -> None:
 
 def test_what_is_judged() -> None:
     def told(rows: int, unusable: int, *, final: bool = False, least: float = 0.5) -> bool:
-        topics = {"a": TopicRows(SETTLED_ROWS, 0), "b": TopicRows(rows, unusable, Counter(x=unusable))}
+        topics = {"a": TopicRows(JUDGED_ROWS, 0), "b": TopicRows(rows, unusable, Counter(x=unusable))}
         return complaint(topics, None, min_usable=least, final=final) is not None
 
-    assert told(SETTLED_ROWS, SETTLED_ROWS // 2 + 1) and not told(SETTLED_ROWS, SETTLED_ROWS // 2)
-    assert not told(SETTLED_ROWS - 1, SETTLED_ROWS - 1)
+    assert told(JUDGED_ROWS, JUDGED_ROWS // 2 + 1) and not told(JUDGED_ROWS, JUDGED_ROWS // 2)
+    assert not told(JUDGED_ROWS - 1, JUDGED_ROWS - 1)
     assert told(1, 1, final=True) and not told(3, 2, final=True) and not told(0, 0, final=True)
-    assert told(SETTLED_ROWS, 200, least=0.99) and not told(SETTLED_ROWS, SETTLED_ROWS, least=0, final=True)
+    assert told(JUDGED_ROWS, 200, least=0.99) and not told(JUDGED_ROWS, JUDGED_ROWS, least=0, final=True)
 
 
 def test_shares_of_ranks_make_one_sentence() -> None:

@@ -141,10 +141,7 @@ class Feed:
             partition, instance = int(own.partition[row]), int(own.instance[row])
             values = own.columns.slice(row, 1).to_pylist()[0]
             self._dead_letters.write(
-                topic,
-                partition,
-                EXAMPLE,
-                instance,
+                (topic, partition, EXAMPLE, instance),
                 Reason.NOT_EXTRACTED,
                 f"a feature of the example of instance {instance} of partition {partition}, at "
                 f"{own.time_ms[row]} ms (order {own.order[row]}), has too many values",

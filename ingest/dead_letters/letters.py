@@ -143,7 +143,8 @@ class DeadLetters:
         if folder is None:
             if url.startswith("file:") and not log_folder(url).is_dir():  # letters alone are no log
                 raise ConfigError(
-                    f"there is no folder {log_folder(url)}; name the folder that holds a folder for each topic"
+                    f"there is no folder {log_folder(url)}; "
+                    "name the folder that holds a folder for each topic"
                 )
             folder = url if url.startswith("kafka:") else log_folder(url) / TOPIC
         return cls(folder, **options)

@@ -127,7 +127,7 @@ def test_a_broker_may_be_away_for_as_long_as_it_likes(tmp_path: Path) -> None:
         ended = DeadLetters(broker.url, spool=tmp_path / "ended")
         broker.kill()
         for offset in range(3):
-            ended.write("clicks", 1, offset, 0, Reason.BAD_JSON, "x", b"{")
+            ended.write(("clicks", 1, offset, 0), Reason.BAD_JSON, "x", b"{")
         ended.close()
         left = sorted((tmp_path / "ended").iterdir())
         kept = [json.loads(line)["offset"] for path in left for line in path.read_bytes().splitlines()]

@@ -28,7 +28,7 @@ def metric(name: str, topic: str, partition: int) -> float:
 def test_a_record_from_the_future_is_held_and_said_and_given_up_when_the_log_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "livectr.ingest.join.held")
+    caplog.set_level(logging.WARNING, "livectr.ingest.join.stalls")
     log = logs(1)
     by_ms = int(time.time() * 1000) - log[0][-1]["ts"]
     for rows in log:
@@ -66,7 +66,7 @@ def test_a_topic_that_gives_nothing_later_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clicks of partition 1 stand still, though they are not silent for long enough to be left out."""
-    caplog.set_level(logging.WARNING, "livectr.ingest.join.held")
+    caplog.set_level(logging.WARNING, "livectr.ingest.join.stalls")
     log = logs(2)
     for number in (0, 1):
         for topic, rows in zip(("impressions", "clicks"), log, strict=True):

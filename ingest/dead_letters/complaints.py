@@ -33,24 +33,24 @@ def missing_column(name: str, seen: Iterable[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _missing(name: str, seen: tuple[str, ...]) -> str:
-    told = f"column `{name}` is not in the log"
+    message = f"column `{name}` is not in the log"
     by_lower = {other.lower(): other for other in seen}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)
     if close:
-        return f"{told}; did you mean `{by_lower[close[0]]}`?"
+        return f"{message}; did you mean `{by_lower[close[0]]}`?"
     if not seen:
-        return f"{told}; it has no columns"
+        return f"{message}; it has no columns"
     more = f" and {len(seen) - _MOST_NAMES} more" if len(seen) > _MOST_NAMES else ""
-    return f"{told}; its columns are {', '.join(seen[:_MOST_NAMES])}{more}"
+    return f"{message}; its columns are {', '.join(seen[:_MOST_NAMES])}{more}"
 
 
 def wrong_type(name: str, dtype: str, found: str) -> str:
     """Sentence about a column of another type than declared; found: its type in words (`words_of`,
     `arrow_words`)."""
-    told = f"column `{name}` is {found} in the log, the pipeline says {dtype}"
+    message = f"column `{name}` is {found} in the log, the pipeline says {dtype}"
     if found in _DECLARE:
-        return f"{told}; declare {_DECLARE[found]}, or write {dtype} to the log"
-    return f"{told}; write {dtype} to the log"
+        return f"{message}; declare {_DECLARE[found]}, or write {dtype} to the log"
+    return f"{message}; write {dtype} to the log"
 
 
 def words_of(value: Any) -> str:

@@ -39,7 +39,7 @@ class TopicRows:
     @property
     def commonest(self) -> str:
         """The complaint about most rows; of equal counts the alphabetically first."""
-        ranked = sorted(self.complaints, key=lambda told: (-self.complaints[told], told))
+        ranked = sorted(self.complaints, key=lambda message: (-self.complaints[message], message))
         if len(ranked) > 1 and ranked[0] == OTHERS:
             return f"{OTHERS}, such as: {ranked[1]}"
         return ranked[0] if ranked else ""
@@ -61,10 +61,10 @@ class RowCounts:
         with self._lock:
             found = self._topics.setdefault(topic, TopicRows())
             found.rows += rows
-            for told, count in complaints.items():
+            for message, count in complaints.items():
                 found.unusable += count
-                known = told in found.complaints or len(found.complaints) < _MOST_COMPLAINTS
-                found.complaints[told if known else OTHERS] += count
+                known = message in found.complaints or len(found.complaints) < _MOST_COMPLAINTS
+                found.complaints[message if known else OTHERS] += count
 
     def topics(self) -> dict[str, TopicRows]:
         """Copy of the counts, by topic."""
@@ -137,9 +137,9 @@ def judge(counts: RowCounts, letters: str | None, *, final: bool, min_usable: fl
     Raises:
         DataError: with the sentence of `complaint`.
     """
-    told = complaint(counts.topics(), letters, min_usable=min_usable, final=final)
-    if told is not None:
-        raise DataError(told)
+    message = complaint(counts.topics(), letters, min_usable=min_usable, final=final)
+    if message is not None:
+        raise DataError(message)
 
 
 def sentence(topic: str, found: TopicRows, letters: str | None) -> str:
@@ -148,6 +148,6 @@ def sentence(topic: str, found: TopicRows, letters: str | None) -> str:
     others = len(found.complaints) - 1
     more = f" (and {others} other complaint{'s' if others > 1 else ''})" if others > 0 else ""
     place = f" Dead letters: {letters}" if letters else ""
-    told = found.commonest
-    end = "" if told.endswith("?") and not more else "."
-    return f"{topic}: {found.unusable:,} of {found.rows:,} rows unusable: {told}{more}{end}{place}"
+    message = found.commonest
+    end = "" if message.endswith("?") and not more else "."
+    return f"{topic}: {found.unusable:,} of {found.rows:,} rows unusable: {message}{more}{end}{place}"

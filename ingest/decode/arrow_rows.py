@@ -118,8 +118,8 @@ def conform(
         elif name in optional:
             arrays.append(pa.nulls(batch.num_rows, kind))
         else:
-            told = complaints.missing_column(name, batch.schema.names if seen is None else seen())
-            raise UnusableError(Reason.MISSING_COLUMN, told, batch.num_rows)
+            message = complaints.missing_column(name, batch.schema.names if seen is None else seen())
+            raise UnusableError(Reason.MISSING_COLUMN, message, batch.num_rows)
     cast, rows, bad = _cast_rows(pa.RecordBatch.from_arrays(arrays, list(columns)), schema)
     if odd:
         known = {item.row for item in bad}
@@ -147,8 +147,8 @@ def _check_family(array: pa.Array, name: str, dtype: str) -> None:
         return
     found, wanted = _family(plain), _family(dtypes.arrow_type(dtype))
     if {found, wanted} != {"number", "bool"} and found not in (wanted, "null", "list of null"):
-        told = complaints.wrong_type(name, dtype, complaints.arrow_words(plain))
-        raise UnusableError(Reason.WRONG_TYPE, told, len(array))
+        message = complaints.wrong_type(name, dtype, complaints.arrow_words(plain))
+        raise UnusableError(Reason.WRONG_TYPE, message, len(array))
 
 
 def _as_bool(array: pa.Array, name: str) -> tuple[pa.Array, list[Bad]]:

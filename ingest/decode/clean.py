@@ -116,8 +116,8 @@ class Cleaner:
                 reject(infinite, Reason.WRONG_TYPE, f"column `{name}` is not a finite number")
             if name == self._label and dtype != "bool":
                 for row in np.flatnonzero(_not_binary(array) & good).tolist():
-                    told = complaints.wrong_label(name, array[row].as_py())
-                    bad[row] = Bad(row, Reason.BAD_LABEL, told)
+                    message = complaints.wrong_label(name, array[row].as_py())
+                    bad[row] = Bad(row, Reason.BAD_LABEL, message)
                     good[row] = False
             if name == self._time:
                 array, likely = event_times.milliseconds(array, self._unit)

@@ -14,7 +14,7 @@ from livectr.ingest.limits import LIMITS, RecordLimits
 
 @dataclass(frozen=True)
 class Decoding:
-    """How the records of topics are decoded; see `ingest.decode.clean.Cleaner`.
+    """Options of decoding the records of topics; see `ingest.decode.clean.Cleaner`.
 
     Args:
         columns: topic → columns in use, the only ones that are decoded; None: every declared column.

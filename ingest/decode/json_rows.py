@@ -271,8 +271,8 @@ class JsonRows:
             event = json.loads(text.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError) as error:
             # Without the place in the text, so that equal mistakes give equal sentences.
-            told = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-            return Reason.BAD_JSON, f"not JSON: {told}", False
+            message = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            return Reason.BAD_JSON, f"not JSON: {message}", False
         for path, dtype in self._leaves.items():
             value: Any = event
             for depth, name in enumerate(path):
@@ -280,8 +280,8 @@ class JsonRows:
                     break
                 if not isinstance(value, dict):
                     parent = ".".join(path[:depth])
-                    told = complaints.wrong_type(parent, "an object", complaints.words_of(value))
-                    return Reason.WRONG_TYPE, told, True
+                    message = complaints.wrong_type(parent, "an object", complaints.words_of(value))
+                    return Reason.WRONG_TYPE, message, True
                 value = value.get(name)
             if _is_swapped(value, dtype):
                 swapped.add(path)

@@ -325,11 +325,11 @@ def recent(item: Expr, n: int, within: str | int, where: Expr | None = None) -> 
     The result has type list<int64>. Repeated keys are kept, and clicks after the event are never seen.
 
     Args:
-        item    column of the click stream: int64, int32 or string
-        n       greatest length, 1 to 100000
-        within  longest time before the event, such as "14d"
-        where   condition on the click's columns, such as visits of a minimum length (DICM §7.2); labels do
-                not depend on it
+        item: column of the click stream: int64, int32 or string.
+        n: greatest length, 1 to 100000.
+        within: longest time before the event, such as "14d".
+        where: condition on the click's columns, such as visits of a minimum length (DICM §7.2); labels do not
+            depend on it.
 
     Example: `recent(clicks.image_id, n=50, within="14d", where=clicks.dwell_ms >= 2000)`.
     """

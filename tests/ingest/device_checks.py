@@ -1,6 +1,6 @@
-"""What must hold on every device: bodies of tests for the emulated one (tests/ingest) and a GPU (tests/gpu).
+"""Bodies of tests that run on every device: the emulated device (tests/ingest) and a GPU (tests/gpu).
 
-The host extractor is the reference here; it is held to NumPy's operators in test_operators.py.
+The host extractor is the reference here; test_operators.py compares it with NumPy.
 """
 
 from __future__ import annotations

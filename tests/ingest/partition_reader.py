@@ -1,4 +1,4 @@
-"""One partition that is fed piece by piece."""
+"""Reader of a partition that is fed piece by piece."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the source tests share: a small stream, and reading a source to its end."""
+"""Helpers of the source tests: a small stream, and reading a source to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What every operator means, in NumPy and plain Python: one node at a time, nothing shared, nothing fused."""
+"""Reference of every operator in NumPy and plain Python: one node at a time, nothing shared, nothing
+fused."""
 
 from __future__ import annotations
 

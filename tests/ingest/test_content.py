@@ -33,7 +33,7 @@ def store_at(path: Path, **more: int) -> ContentStore:
 
 
 def whole(store: ContentStore) -> dict[int, list[float]]:
-    """What `chunks` gives, which must have each id once."""
+    """Rows of `chunks`, which must have each id once."""
     found: dict[int, list[float]] = {}
     for ids, features in store.chunks(rows=5):
         assert len(ids) == len(features) <= 5

@@ -45,7 +45,7 @@ def open_ranks(pipe: Pipeline, url: str, world: int, state: SourceState | None =
 
 
 def take_settled(sources: list[ExampleSource], limit: int = LAST) -> list[Expected]:
-    """What a trainer may take now: examples before the frontier of every rank, at most `limit`."""
+    """Pop the examples that a trainer may take: before the frontier of every rank, at most `limit`."""
     frontier = min(source.frontier for source in sources)
     offers = []
     for rank, source in enumerate(sources):

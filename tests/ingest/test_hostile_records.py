@@ -101,7 +101,7 @@ def list_of_nulls(n: int) -> pa.Array:
 
 
 def views(text: str, n: int) -> pa.Array:
-    """One text, seen n times."""
+    """Array of n views of the same text."""
     view = struct.pack("<i4sii", len(text), text[:4].encode(), 0, 0)
     buffers = [None, pa.py_buffer(view * n), pa.py_buffer(text.encode())]
     return pa.Array.from_buffers(pa.string_view(), n, buffers)

@@ -1,4 +1,4 @@
-"""One partition, from chunks to examples: any chunking, any interleaving, a restart after any chunk."""
+"""Partition, from chunks to examples: any chunking, any interleaving, a restart after any chunk."""
 
 import numpy as np
 import pytest

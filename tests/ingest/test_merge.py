@@ -56,7 +56,7 @@ class Reader:
         self.marks += events.mark.tolist()
 
     def restart(self) -> None:
-        """What is not released is read again."""
+        """Restart: records that are not released are read again."""
         positions = self.merge.positions()
         self.merge = Merge(self.streams, json.loads(json.dumps(self.merge.state())))
         assert self.merge.positions() == positions

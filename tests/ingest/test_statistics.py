@@ -141,7 +141,7 @@ def of(values: Any, node: Expr) -> pa.RecordBatch:
 
 
 def test_equal_values_have_no_spread() -> None:
-    """Where a rounded mean would make 0.1 differ from 0.1, and noise out of it."""
+    """A rounded mean would make 0.1 differ from 0.1, and noise of the difference."""
     extractor = Extractor(plan_of(op.zscore(F64)))
     statistics = Statistics(extractor.plan)
     for rows in (4096, 777, 1):

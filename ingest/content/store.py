@@ -67,12 +67,14 @@ class ContentStore:
         width: numbers of a row.
         encoder: name of the encoder; rows of different encoders are not comparable.
         shards: number of shards of the store.
-        held: shards that this object reads and appends to.
+        own_shards: shards that this object reads and appends to.
     """
 
-    def __init__(self, root: Path, width: int, encoder: str, shards: int, held: Collection[int]) -> None:
+    def __init__(
+        self, root: Path, width: int, encoder: str, shards: int, own_shards: Collection[int]
+    ) -> None:
         self.root, self.width, self.encoder, self.shards = root, width, encoder, shards
-        self.held = tuple(sorted(set(held)))
+        self.own_shards = tuple(sorted(set(own_shards)))
         self._lock = threading.RLock()
         self._numbers = KeyNumbers()
         self._places = _Places()
@@ -105,10 +107,10 @@ class ContentStore:
         """
         root = Path(root)
         width, encoder, count = read_manifest(root)
-        held = range(count) if shards is None else shards
-        if wrong := sorted(shard for shard in held if not 0 <= shard < count):
+        own = range(count) if shards is None else shards
+        if wrong := sorted(shard for shard in own if not 0 <= shard < count):
             raise ConfigError(f"{root} has the shards 0 to {count - 1}, not {wrong[0]}")
-        return cls(root, width, encoder, count, held)
+        return cls(root, width, encoder, count, own)
 
     @classmethod
     def ensure(
@@ -118,7 +120,7 @@ class ContentStore:
         width: int,
         encoder: str,
         shards: int = SHARDS,
-        held: Collection[int] | None = None,
+        own_shards: Collection[int] | None = None,
     ) -> ContentStore:
         """Open a store, or create it when there is none; several processes may call this at once.
 
@@ -133,7 +135,7 @@ class ContentStore:
                 f"a content store has width {width} and {shards} shards; both must be at least 1"
             )
         create_manifest(root, {"width": width, "encoder": encoder, "shards": shards})
-        store = cls.open(root, held)
+        store = cls.open(root, own_shards)
         if (store.encoder, store.width) != (encoder, width):
             raise ConfigError(
                 f"{root} holds {store.width} numbers a row of encoder {store.encoder!r}, not {width} of "
@@ -147,7 +149,7 @@ class ContentStore:
         On return the rows are on disk. A crash may leave the rows of some shards only.
 
         Args:
-            ids: int64[n], of shards in `held`; of a repeated id the last row counts.
+            ids: int64[n], of shards in `own_shards`; of a repeated id the last row counts.
             features: f16|f32[n, width].
             digests: uint64[n], see `digest_of`; 0 without digest.
 
@@ -156,7 +158,7 @@ class ContentStore:
 
         Raises:
             ConfigError: rows have another width, numbers exceed float16, or the folder cannot be written.
-            ValueError: ids belong to shards not in `held`.
+            ValueError: ids belong to shards not in `own_shards`.
         """
         ids, rows = np.asarray(ids, np.int64), np.asarray(features)
         if rows.ndim != 2 or rows.shape[1] != self.width:
@@ -171,7 +173,7 @@ class ContentStore:
         values = _as_float16(ids, rows)
         keep = last_of_each(ids)
         shard = shard_of(ids[keep], self.shards)
-        self._check_held(shard)
+        self._check_owned(shard)
 
         def write(number: int) -> None:
             mine = keep[shard == number]
@@ -194,7 +196,7 @@ class ContentStore:
             Rows float16[n, width], 0 for unknown ids, and known bool[n].
 
         Raises:
-            ValueError: ids belong to shards not in `held`.
+            ValueError: ids belong to shards not in `own_shards`.
         """
         if out is None:
             out = np.empty((len(ids), self.width), np.float16)
@@ -223,7 +225,7 @@ class ContentStore:
         return out, known
 
     def verify(self) -> None:
-        """Check the checksums of all files of the shards in `held`, in parallel.
+        """Check the checksums of all files of the shards in `own_shards`, in parallel.
 
         Raises:
             ConfigError: a file has changed.
@@ -239,7 +241,7 @@ class ContentStore:
                 return
 
         with ThreadPoolExecutor(WRITERS) as pool:
-            list(pool.map(check, self.held))
+            list(pool.map(check, self.own_shards))
 
     def refresh(self) -> bool:
         """Load rows that other processes have appended; return true if there are any.
@@ -249,7 +251,7 @@ class ContentStore:
         """
         with self._lock:
             added = False
-            for shard in self.held:
+            for shard in self.own_shards:
                 while True:
                     seen = {c.name: handle for handle, c in self._chunks.items() if c.name.shard == shard}
                     names = list_chunks(self.root, shard)
@@ -267,12 +269,12 @@ class ContentStore:
 
     @property
     def ids(self) -> I64:
-        """All ids of the shards in `held`, int64[m], in arbitrary order."""
+        """All ids of the shards in `own_shards`, int64[m], in arbitrary order."""
         with self._lock:
             return self._places.ids[: len(self._numbers)].copy()
 
     def __len__(self) -> int:
-        """Number of ids in the shards of `held`."""
+        """Number of ids in the shards of `own_shards`."""
         return len(self._numbers)
 
     def chunks(self, rows: int = 8192) -> Iterator[tuple[I64, F16]]:
@@ -285,10 +287,10 @@ class ContentStore:
             (ids int64[k], features float16[k, width]) at a time.
         """
         with self._lock:
-            held = sorted(self._chunks.items(), key=lambda item: item[1].name)
+            chunks = sorted(self._chunks.items(), key=lambda item: item[1].name)
             used = len(self._numbers)
             at, place = self._places.chunk[:used].copy(), self._places.row[:used].copy()
-        for handle, chunk in held:
+        for handle, chunk in chunks:
             for start in range(0, len(chunk.ids), rows):
                 part = slice(start, start + rows)
                 with self._lock:
@@ -300,30 +302,30 @@ class ContentStore:
                     yield chunk.ids[part][newest], chunk.features[part][newest]
 
     def shard_of(self, ids: I64) -> I64:
-        """Shard of each id, int64[n], also of shards not in `held`."""
+        """Shard of each id, int64[n], also of shards not in `own_shards`."""
         return shard_of(ids, self.shards)
 
     @property
     def chunk_count(self) -> int:
-        """Number of feature files of the shards in `held`."""
+        """Number of feature files of the shards in `own_shards`."""
         return len(self._chunks)
 
     @property
     def bytes_on_disk(self) -> int:
-        """Bytes of the files of the shards in `held`."""
-        folders = (shard_folder(self.root, shard) for shard in self.held)
+        """Bytes of the files of the shards in `own_shards`."""
+        folders = (shard_folder(self.root, shard) for shard in self.own_shards)
         return sum(path.stat().st_size for folder in folders for path in folder.glob("*.npy"))
 
     def _find(self, ids: I64) -> npt.NDArray[np.uint32]:
         ids = np.ascontiguousarray(ids, np.int64)
         numbers = self._numbers.find(ids)
-        if len(self.held) < self.shards:
-            self._check_held(shard_of(ids[numbers == MISSING], self.shards))
+        if len(self.own_shards) < self.shards:
+            self._check_owned(shard_of(ids[numbers == MISSING], self.shards))
         return numbers
 
-    def _check_held(self, shard: I64) -> None:
-        if len(self.held) < self.shards and not np.isin(shard, self.held).all():
-            raise ValueError(f"ids of shards that are not held; held are {self.held} of {self.shards}")
+    def _check_owned(self, shard: I64) -> None:
+        if len(self.own_shards) < self.shards and not np.isin(shard, self.own_shards).all():
+            raise ValueError(f"ids of shards that are not owned; own are {self.own_shards} of {self.shards}")
 
     def _add(self, chunk: Chunk) -> None:
         """Index the rows of a chunk, except ids that a later chunk has."""

@@ -7,7 +7,7 @@ A letter is a JSON object:
     reason                            a `Reason`
     detail                            what exactly is wrong
     value, encoding                   the record, as "text" or "base64"; its first 64 KiB
-    value_bytes                       the length of the whole record
+    value_bytes                       the length of the full record
     rows                              count of rows it stands for: above 1 for an Arrow message, or a piece
                                       of a file, that cannot be used as a whole
 

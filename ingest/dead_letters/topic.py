@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from livectr.ingest.chunks import Position
 
 TOPIC = "livectr.dead_letters"
-LOOK_EVERY_S = 0.2
+POLL_S = 0.2
 REQUEST_S = 5.0
 """Time limit of a broker's answer; twice that for the letters of a segment."""
-LAST_WORDS_S = 5.0
+CLOSE_TIMEOUT_S = 5.0
 """Longest time that `close` waits for the broker; undelivered letters stay in the spool."""
 RETRY_S = (0.5, 10.0)
 """Shortest and longest pause after a failure (exponential back-off)."""
@@ -75,8 +75,8 @@ class TopicSink:
         self._spool.flush()
 
     def close(self) -> None:
-        """Wait a little for the broker to take what is left; the rest is told and stays in the spool."""
-        self._deadline = time.monotonic() + LAST_WORDS_S
+        """Deliver letters for up to CLOSE_TIMEOUT_S; undelivered letters stay in the spool, with a warning."""
+        self._deadline = time.monotonic() + CLOSE_TIMEOUT_S
         self._wake.set()
         self._thread.join()
         self._spool.close()
@@ -96,7 +96,7 @@ class TopicSink:
             if segment is None:
                 if self._closing:
                     break
-                self._wake.wait(LOOK_EVERY_S)
+                self._wake.wait(POLL_S)
                 continue
             try:
                 producer = producer or KafkaProducer(
@@ -104,7 +104,7 @@ class TopicSink:
                     bootstrap_timeout_ms=int(REQUEST_S * 1000),
                     client_id="livectr-dead-letters",
                     acks="all",
-                    enable_idempotence=False,  # letters have a key: a second one does no harm
+                    enable_idempotence=False,  # letters have a key: duplicates are harmless
                     request_timeout_ms=int(REQUEST_S * 1000),
                     delivery_timeout_ms=int(2 * REQUEST_S * 1000),
                     max_block_ms=int(REQUEST_S * 1000),
@@ -112,7 +112,7 @@ class TopicSink:
                     linger_ms=5,
                 )
                 self._send(producer, segment)
-            except Exception as error:  # also of the disk: the thread goes on, and says so
+            except Exception as error:  # also of the disk: the thread continues and logs it
                 self._missed(error)
                 if time.monotonic() >= self._deadline:
                     break
@@ -150,7 +150,7 @@ class TopicSink:
         for future in futures:
             while not future.is_done:
                 with suppress(KafkaTimeoutError):
-                    producer.flush(timeout=LOOK_EVERY_S)
+                    producer.flush(timeout=POLL_S)
                 if time.monotonic() >= self._deadline:
                     raise KafkaTimeoutError("no answer")
             if future.failed():
@@ -162,7 +162,7 @@ class TopicSink:
 
     def _pause(self, seconds: float) -> None:
         if self._closing:
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_S)
         else:
             self._wake.wait(seconds)
 

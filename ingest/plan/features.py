@@ -81,7 +81,7 @@ class Features:
     def merge(self, other: Features, fields: Sequence[int], dense: Sequence[int]) -> Features:
         """Merge features of the same rows side by side (FeatureBox §3, "merge features").
 
-        `observed` and `failed` are those of this batch.
+        `observed` and `failed` are taken from this batch.
 
         Args:
             other: features of the same rows.

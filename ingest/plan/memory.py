@@ -103,22 +103,22 @@ def memory_of(
     rows: int,
     sizes: Sizes,
     *,
-    held: Iterable[Expr] | None = None,
+    stored: Iterable[Expr] | None = None,
     computed: Iterable[Expr] | None = None,
 ) -> Memory:
-    """Memory of a device that holds the columns `held` and computes `computed` among them; by default the
+    """Memory of a device that holds the columns `stored` and computes `computed` among them; by default the
     whole plan."""
-    held = plan.nodes if held is None else tuple(held)
+    stored = plan.nodes if stored is None else tuple(stored)
     computed = plan.nodes if computed is None else tuple(computed)
     depth = len(plan.layers)
-    last = {id(node): node.layer for node in held}
+    last = {id(node): node.layer for node in stored}
     last |= {id(node): depth - 1 for node in plan.outputs if id(node) in last}
     for node in computed:
         for source in node.inputs:
             if source.op != "constant":
                 last[id(source)] = max(last[id(source)], node.layer)
     written, change = [0] * depth, [0] * (depth + 1)
-    for node in held:
+    for node in stored:
         size = result_bytes(node, rows, sizes)
         written[node.layer] += size
         change[node.layer] += size

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class LayerPlacement:
     """Nodes of a layer by device, each in plan order.
 
-    In layer 0 they are columns of the batch, held on the device (`gpu`) or read in host memory (`cpu`).
+    In layer 0 they are columns of the batch, stored on the device (`gpu`) or read in host memory (`cpu`).
 
     Args:
         gpu: nodes that the GPU computes.
@@ -96,12 +96,12 @@ class DevicePlacement:
     @cached_property
     def device_memory(self) -> Memory:
         """Estimated memory of the device; never more than the budget."""
-        return memory_of(self.plan, self.rows, self.sizes, held=self.device_nodes, computed=self.gpu)
+        return memory_of(self.plan, self.rows, self.sizes, stored=self.device_nodes, computed=self.gpu)
 
     @cached_property
     def host_memory(self) -> Memory:
         """Estimated host memory of the CPU's share."""
-        return memory_of(self.plan, self.rows, self.sizes, held=self.host_nodes, computed=self.host_nodes)
+        return memory_of(self.plan, self.rows, self.sizes, stored=self.host_nodes, computed=self.host_nodes)
 
     def device_of(self, node: Expr) -> str:
         """Device of a node: "GPU", "CPU", or "both"."""

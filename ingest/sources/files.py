@@ -24,7 +24,7 @@ from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from livectr.ingest.sources.part_file import SUFFIXES, Part, UnreadableError, column_names, open_part
 from livectr.kernels.errors import ConfigError, MismatchError
 
-_LOOK_EVERY_S = 0.05
+_POLL_S = 0.05
 _GUESSED_RECORD_BYTES = 256
 
 _log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class FileSource(BackgroundSource):
                 if log.ended:
                     del left[place]
             if not progress and left:
-                self._rest(_LOOK_EVERY_S)
+                self._rest(_POLL_S)
                 self._look()
 
     def _read(self, place: TopicPartition, log: _PartitionLog) -> Chunk | None:

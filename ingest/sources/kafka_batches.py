@@ -78,7 +78,7 @@ class ReadableBatch(DefaultRecordBatch):  # type: ignore[misc]
             left = left - count if len(records) == count else 0
 
     def _one_by_one(self, last: int) -> Iterator[DefaultRecord]:
-        """Records after offset `last`, up to the first record whose end is unknown."""
+        """Records after offset `last`, up to the first record without a known end."""
         while True:
             stop, offset = self._pos, last + 1
             try:

@@ -221,9 +221,9 @@ def test_shards(tmp_path: Path) -> None:
         mine = ids[shard % 2 == rank]
         assert sorted(part.ids.tolist()) == mine.tolist()
         assert part.read(mine)[1].all()
-        with pytest.raises(ValueError, match="not held"):
+        with pytest.raises(ValueError, match="not owned"):
             part.read(ids)
-        with pytest.raises(ValueError, match="not held"):
+        with pytest.raises(ValueError, match="not owned"):
             part.append(ids, rows_of(ids))
         part.append(mine[:3], rows_of(mine[:3], 5))
     assert store.refresh() and not store.refresh()

@@ -20,7 +20,7 @@ from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.limits import RecordLimits
 from livectr.kernels.errors import ConfigError
-from tests.ingest.test_decode import ARROW, STREAM, USED, Letters, arrow, decode, event
+from tests.ingest.decoding import ARROW, STREAM, USED, Letters, arrow, decode, event
 
 MIB = 1 << 20
 

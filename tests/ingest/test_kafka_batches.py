@@ -16,8 +16,8 @@ from livectr.ingest.limits import RecordLimits
 from livectr.ingest.sources.kafka_batches import ReadableBatch
 from livectr.ingest.sources.source import open_source
 from livectr.local.kafka import create_topics
+from tests.ingest.decoding import Letters
 from tests.ingest.reading import assign, event, rows, stream, to_end
-from tests.ingest.test_decode import Letters
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 LIMIT = 1 << 20

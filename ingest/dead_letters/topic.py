@@ -75,7 +75,7 @@ class TopicSink:
         self._spool.flush()
 
     def close(self) -> None:
-        """Deliver letters for up to CLOSE_TIMEOUT_S; undelivered letters stay in the spool, with a warning."""
+        """Deliver letters for up to CLOSE_TIMEOUT_S; the others stay in the spool, with a warning."""
         self._deadline = time.monotonic() + CLOSE_TIMEOUT_S
         self._wake.set()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""Random logs of impressions and clicks, and what must come out of them, row by row."""
+"""Random logs of impressions and clicks, and the expected examples, row by row."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -176,7 +176,7 @@ def expected_partition(logs: Logs, partition: int, *, correct_late: bool = False
 
 
 def expected(logs: Logs, *, correct_late: bool = False) -> list[Expected]:
-    """The one global sequence: by (order, partition), then as each partition gives them."""
+    """Expected global sequence: by (order, partition), then in each partition's order."""
     parts = [
         example
         for p in sorted(logs.impressions)

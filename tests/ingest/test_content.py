@@ -1,4 +1,4 @@
-"""The content store: rows by id in files, newest first, whoever writes and whoever reads."""
+"""Content store: rows by id in files, the newest row first, with several writers and readers."""
 
 import json
 import os
@@ -21,7 +21,7 @@ WIDTH = 6
 
 
 def rows_of(ids: np.ndarray, salt: int = 0) -> np.ndarray:
-    """Features that tell their id and who wrote them."""
+    """Features that encode their id and writer."""
     out = np.empty((len(ids), WIDTH), np.float16)
     out[:] = (np.asarray(ids, np.int64).view(np.uint64) % 1009)[:, None].astype(np.float16)
     out[:, 0] = salt
@@ -91,7 +91,7 @@ def test_the_newest_row_of_an_id_counts(tmp_path: Path) -> None:
 def test_like_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], n: int
 ) -> None:
-    """Whatever is appended in whatever portions, and merged on the way."""
+    """Appends of any size, with merges between them, equal a dictionary."""
     path = tmp_path_factory.mktemp("store")
     store, reader = store_at(path, shards=n), ContentStore.open(path)
     truth: dict[int, tuple[list[float], int]] = {}

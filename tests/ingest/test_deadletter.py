@@ -1,4 +1,4 @@
-"""Dead letters: each bad record keeps one letter, whatever crashes between."""
+"""Dead letters: each bad record keeps one letter, despite crashes at any point."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_resumed_run_writes_no_letter_twice(tmp_path: Path) -> None:
 
 
 def test_a_letter_about_an_example_is_written_once(tmp_path: Path) -> None:
-    """It has no offset that a checkpoint could tell from others."""
+    """Its place has no offset that a checkpoint could compare."""
     letters = DeadLetters(tmp_path)
     put(letters, EXAMPLE, 7)
     letters.close()

@@ -1,4 +1,4 @@
-"""Decoding: every good record comes out, every bad one is named, whatever stands beside it."""
+"""Decoding: every good record is decoded and every bad record named, whatever its neighbours."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ TEXTS = [
     cuts=st.lists(st.integers(1, 50), min_size=1, max_size=10),
 )
 def test_neighbours_never_matter(picks: list[int], cuts: list[int]) -> None:
-    """Cut into any blocks, a log gives the rows and letters that it gives record by record."""
+    """Cut into any blocks, a log gives the same rows and letters as record by record."""
     values = [TEXTS[pick] for pick in picks]
 
     def run(sizes: Callable[[int], int]) -> tuple[list[object], list[object]]:

@@ -1,4 +1,4 @@
-"""The example sequence is a function of the logs: of no chunking, timing, number of ranks or restart."""
+"""The example sequence depends on the logs alone: not on chunks, timing, number of ranks or restarts."""
 
 import itertools
 import json
@@ -99,7 +99,7 @@ def test_restarts_anywhere_with_any_number_of_ranks_change_nothing(
     seed: int,
     lives: list[tuple[int, int]],
 ) -> None:
-    """Each life takes a few examples, leaves a snapshot as bytes, and its successors read it."""
+    """Each run pops a few examples and saves its state as bytes, from which the next run starts."""
     logs = random_logs(seed)
     url = write_logs(tmp_path_factory.mktemp("logs"), logs, cuts=range(0, 100, 7))
     pipe = pipeline(correct_late=correct_late)
@@ -225,7 +225,7 @@ def test_changes_since_a_mark(tmp_path: Path) -> None:
 
 
 def test_finish_releases_what_waits(tmp_path: Path) -> None:
-    """A live log that falls silent: its pending impressions leave when the caller says so."""
+    """In a live log without new records, pending impressions leave when the caller calls `finish`."""
     logs = random_logs(5)
     source = ExampleSource(
         pipeline(),

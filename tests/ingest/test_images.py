@@ -1,4 +1,4 @@
-"""Pictures in the logs: those that decode go on, the others become letters."""
+"""Pictures in the logs: those that decode are kept, the others become letters."""
 
 import base64
 import io
@@ -97,7 +97,7 @@ def test_pixels_are_those_of_the_picture() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(64, 48), (48, 64), (33, 95), (300, 260), (7, 5)])
 def test_the_middle_of_the_resized_picture(width: int, height: int) -> None:
-    """Against an antialiased bilinear resize written out: a triangle as wide as the pixels are reduced."""
+    """Against a reference of antialiased bilinear resizing: a triangle filter as wide as the reduction."""
     image = noise(width, height)
     size, short_side = 24, 30
     pixels = decode(encoded(image), size=size, short_side=short_side)

@@ -35,7 +35,7 @@ def test_examples_depend_on_the_log_alone(
 
 
 def test_columns_of_the_released_are_forgotten() -> None:
-    """The memory of the join is the window's: nothing of a released impression stays."""
+    """The join's memory covers the window only: columns of released impressions are dropped."""
     rows = [
         {"request_id": f"r{i}", "user_id": 1, "ad_id": 2, "ts": i * 1000, "query": "", "price": 0.0}
         for i in range(50_000)

@@ -1,5 +1,4 @@
-"""Materialized features: what is materialized and merged by instance id equals what is computed, bit for
-bit."""
+"""Materialized features merged by instance id equal computed features, bit for bit."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ ROWS = 400
 
 
 def pipeline(*, correct_late: bool = False, window: str = "1m", fold: bool = True) -> Pipeline:
-    """Scalar and list fields, of impressions, of a look-up and of a history; two dense numbers are
-    materialized."""
+    """Scalar and list fields, of impressions, of a look-up and of a history; two dense numbers."""
     impressions = Stream(
         "impressions",
         key="user_id",
@@ -135,7 +133,7 @@ def features(track: ExampleFeatures, url: str, **options: object) -> list[Featur
 
 
 def assert_same(got: list[Features], want: list[Features]) -> None:
-    """Bit for bit."""
+    """Compare bit for bit."""
     assert len(got) == len(want) > 0
     for one, other in zip(got, want, strict=True):
         assert one.rows == other.rows
@@ -375,7 +373,7 @@ def test_little_is_kept_in_memory(url: str, store: Path) -> None:
 
 
 def _resize(store: Path, path: Path) -> None:
-    """Let the manifest know a file's size."""
+    """Write a file's new size into the manifest."""
     values = json.loads((store / MANIFEST).read_text())
     for file in values["files"]:
         if store / file["path"] == path:

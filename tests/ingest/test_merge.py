@@ -1,4 +1,4 @@
-"""The event-time merge against a sort, in any chunking and with a restart at any point."""
+"""Event-time merge against a sort, for any chunks and with a restart at any point."""
 
 import json
 
@@ -24,7 +24,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 6), st.booleans()),
 
 
 class Reader:
-    """Two logs, read piece by piece. Three records share a message; every fifth record was filtered out."""
+    """Reader of two logs. Three records share a message; every fifth record was filtered out."""
 
     def __init__(self, times: tuple[list[int], list[int]], streams: tuple[Stream, Stream] = (A, B)) -> None:
         self.times, self.streams = times, streams
@@ -121,7 +121,7 @@ def test_a_first_record_from_the_far_future_stalls_nothing() -> None:
 
 
 def test_records_have_their_right_place_when_they_come_within_the_disorder() -> None:
-    """In any order of arrival that max_disorder allows, the sequence is that of the sorted log."""
+    """For any order of arrival within max_disorder, the sequence is that of the sorted log."""
     rng = np.random.default_rng(1)
     for _ in range(20):
         logs = [np.sort(rng.integers(0, 3_000, 60)) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""A broker that is away is no silent log: nothing is released early, and the run goes on."""
+"""An unreachable broker is not an idle log: nothing is released early, and the run continues."""
 
 import time
 from collections.abc import Callable

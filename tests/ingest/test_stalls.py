@@ -1,4 +1,4 @@
-"""A topic partition that holds others back is seen: in metrics, and in a warning that names it."""
+"""A topic partition that blocks others is reported by metrics and by a warning with its name."""
 
 import json
 import logging
@@ -65,7 +65,7 @@ def test_a_record_from_the_future_is_held_and_said_and_given_up_when_the_log_goe
 def test_a_topic_that_gives_nothing_later_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clicks of partition 1 stand still, though they are not silent for long enough to be left out."""
+    """Clicks of partition 1 stop, but are not idle for long enough to be left out."""
     caplog.set_level(logging.WARNING, "livectr.ingest.join.stalls")
     log = logs(2)
     for number in (0, 1):

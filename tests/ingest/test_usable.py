@@ -1,4 +1,4 @@
-"""Rows that cannot be used: counted by topic, judged by their share, told with the commonest complaint."""
+"""Unusable rows: counted by topic, checked by their share, reported with the most frequent complaint."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_rows_are_counted_and_not_letters() -> None:
 
 
 def test_numbers_and_bools_convert_alike_in_json_and_arrow() -> None:
-    """By row: a mixed block is taken apart, and every value is that of its own text."""
+    """In a mixed block each value is converted by its own text."""
     cases = [
         (dict(n=True), 1, "n"), (dict(n=False), 0, "n"), (dict(x=True), 1.0, "x"), (dict(ok=1), True, "ok"),
         (dict(ok=0), False, "ok"), (dict(ok=1.0), True, "ok"), (dict(n=None), None, "n"), (dict(), 2, "n"),

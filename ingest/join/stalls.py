@@ -80,7 +80,7 @@ class StallWatch:
                 else:
                     stall.seconds += min(passed, 1.0)
                 metrics.held_back_seconds.labels(topic, str(number)).set(stall.seconds)
-                metrics.doubtful_events.labels(topic, str(number)).set(unconfirmed[index])
+                metrics.unconfirmed_events.labels(topic, str(number)).set(unconfirmed[index])
                 if stall.seconds >= WARN_AFTER_S and not stall.warned:
                     stall.warned = True
                     self._warn(place, stall, unconfirmed[index], waiting, partition.frontier)
@@ -88,7 +88,7 @@ class StallWatch:
             if self._stalls.pop(place).warned:
                 _log.warning("topic %s partition %d goes on", *place)
             metrics.held_back_seconds.labels(place[0], str(place[1])).set(0)
-            metrics.doubtful_events.labels(place[0], str(place[1])).set(0)
+            metrics.unconfirmed_events.labels(place[0], str(place[1])).set(0)
 
     def _warn(
         self, place: TopicPartition, stall: _Stall, unconfirmed: int, waiting: int, frontier: int

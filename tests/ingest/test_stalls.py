@@ -50,7 +50,7 @@ def test_a_record_from_the_future_is_held_and_said_and_given_up_when_the_log_goe
         dead_letters=letters,
     )
     poll_until(source, lambda: "topic clicks partition 0 has held others back" in caplog.text)
-    assert metric("livectr_doubtful_events", "clicks", 0) == 1
+    assert metric("livectr_unconfirmed_events", "clicks", 0) == 1
     assert metric("livectr_held_back_seconds", "clicks", 0) >= 5
     assert not letters.counts and len(caplog.records) == 1
     for file, rows, stop in zip(files, log, half, strict=True):
@@ -58,7 +58,7 @@ def test_a_record_from_the_future_is_held_and_said_and_given_up_when_the_log_goe
             more.writelines(json.dumps(row) + "\n" for row in rows[stop:])
     poll_until(source, lambda: "topic clicks partition 0 goes on" in caplog.text)
     assert letters.counts == {"bad_time": 1}
-    assert metric("livectr_doubtful_events", "clicks", 0) == 0
+    assert metric("livectr_unconfirmed_events", "clicks", 0) == 0
     source.close()
 
 

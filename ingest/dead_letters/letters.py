@@ -206,7 +206,7 @@ class DeadLetters:
             if self._places is not None:
                 self._places.append((place, reason.value, rows))
             if self._sink is not None:
-                with self._said():
+                with self._disk_errors():
                     self._sink.write(place, letter)
 
     def track_positions(self) -> None:
@@ -252,12 +252,12 @@ class DeadLetters:
         Raises:
             UserError: the disk cannot be written.
         """
-        with self._lock, self._said():
+        with self._lock, self._disk_errors():
             if self._sink is not None:
                 self._sink.flush()
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
+    def _disk_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

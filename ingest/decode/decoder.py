@@ -117,8 +117,8 @@ class Decoder:
         def decode(kind: int, first: int, stop: int) -> Decoded:
             some = where[first:stop], values[first:stop]
             if kind == _JSON:
-                whole = block if stop - first == len(values) else None
-                return self._json(partition, *some, whole)  # type: ignore[arg-type]
+                texts = block if stop - first == len(values) else None
+                return self._json(partition, *some, texts)  # type: ignore[arg-type]
             if kind == _ARROW:
                 return self._arrow(partition, *some, start)  # type: ignore[arg-type]
             if kind == _OVERSIZE:
@@ -212,10 +212,10 @@ class Decoder:
         complaints: dict[int, list[Bad]] = {}
         # A text is valid when any reader accepts it; the reader that fits the log is tried first next time.
         for number, reader in enumerate(list(self._readers)):
-            batch, taken, bad = reader.parse(
+            batch, parsed, bad = reader.parse(
                 block if number == 0 else Texts.of([texts[row] for row in left.tolist()])
             )
-            rows = left[taken]
+            rows = left[parsed]
             left = left[[item.row for item in bad]]
             for row, item in zip(left.tolist(), bad, strict=True):
                 complaints.setdefault(row, []).append(item)
@@ -230,8 +230,10 @@ class Decoder:
                 break
         for row in left.tolist():
             # Skip complaints of a reader that expects the other form of a JSON field's origin.
-            said = complaints[row]
-            item = next((item for item in said if not item.detail.startswith(self._about_origins)), said[0])
+            reasons = complaints[row]
+            item = next(
+                (item for item in reasons if not item.detail.startswith(self._about_origins)), reasons[0]
+            )
             self._pending.add(partition, int(offsets[row]), 0, item.reason, item.detail, values[row])
         return Decoded.merged(parts, self._cleaner.schema)
 

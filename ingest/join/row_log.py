@@ -97,10 +97,12 @@ class RowLog:
         absent = int(np.searchsorted(sorted_rows, 0))
         if absent + int((end - begin).sum()) != len(rows):
             raise KeyError("row number was never assigned, or its rows are dropped")
-        taken = [_nulls(self.schema, absent)] if absent or not len(rows) else []
+        gathered = [_nulls(self.schema, absent)] if absent or not len(rows) else []
         for i in np.flatnonzero(end > begin).tolist():
-            taken.append(_take(self._parts[i].batch, sorted_rows[begin[i] : end[i]] - self._parts[i].start))
-        joined = concat_rows(taken)
+            gathered.append(
+                _take(self._parts[i].batch, sorted_rows[begin[i] : end[i]] - self._parts[i].start)
+            )
+        joined = concat_rows(gathered)
         if np.all(order[1:] > order[:-1]):
             return joined
         back = np.empty_like(order)

@@ -159,7 +159,7 @@ class KafkaSource(BackgroundSource):
                 backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
                 continue
             for partition, records in polled.items():
-                self._take((partition.topic, partition.partition), records)
+                self._queue_records((partition.topic, partition.partition), records)
             for place in list(left):
                 at, end = self._progress(place)
                 if at >= end and self._until_end:
@@ -187,7 +187,7 @@ class KafkaSource(BackgroundSource):
         if not self._until_end:
             self._ends.update({(tp.topic, tp.partition): end for tp, end in ends.items()})
 
-    def _take(self, place: Place, records: Sequence[object]) -> None:
+    def _queue_records(self, place: Place, records: Sequence[object]) -> None:
         """Decode and queue consecutive messages of a partition, up to the end at which reading stops."""
         topic, partition = place
         offsets: list[int] = [record.offset for record in records]  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """From a cut to a batch that can be learned, extracted while the batch before it is learned.
 
-    begin(cut)    source.take ─► a worker thread: Track ─► features          the caller: the step before
+    begin(cut)    source.pop  ─► a worker thread: Track ─► features          the caller: the step before
     settle()      wait for them ─► what all ranks must know of every example ─► Batch
 
 One batch is in flight at most, so memory is bounded, and while nobody begins another one nothing more is

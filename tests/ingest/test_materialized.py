@@ -64,7 +64,7 @@ def pipeline(*, correct_late: bool = False, window: str = "1m", fold: bool = Tru
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(materialize, "GROUP_ROWS", 32)
     monkeypatch.setattr(materialize, "PART_ROWS", 4 * 32)
-    monkeypatch.setattr(materialize, "TAKE_ROWS", 50)
+    monkeypatch.setattr(materialize, "POP_ROWS", 50)
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def span_of(pipeline: Pipeline, source: str, *, divided: bool) -> Span:
             "no time column; name it in the Stream."
         )
     narrow = pipeline.select([pipeline.fields[0].name])
-    letters = DeadLetters(None)  # they are told of in training
+    letters = DeadLetters(None)  # training reports them
     log = ExampleSource(
         narrow, source, ReadOptions(until_end=True, full_tables=False), rank=0, world=1, dead_letters=letters
     )

@@ -20,7 +20,7 @@ from livectr.protos.store import Keyspace, encode_slots
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.version import VersionSnapshot
+from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 
 K = 16
 LAYOUT = RowLayout((Segment("rank.w", 1, AdaGrad()), Segment("rank.v", K, AdaGrad(), 0.01)))
@@ -37,7 +37,7 @@ def run(quick: bool = False) -> list[dict[str, object]]:
         url = server.url
         client = redis.Redis.from_url(url)
         segments = [(segment.name, segment.dim) for segment in LAYOUT.segments]
-        publisher = Publisher(RedisStore(url, "bench"), Control(), fingerprint="", segments=segments, seed=1)
+        publisher = Publisher(RedisStore(url, "bench"), Control(), PublishedModel("", segments, seed=1))
         publisher.start(None)
         first = _timed(lambda: _publish(publisher, table))
         later, peer = [], []

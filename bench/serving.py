@@ -33,7 +33,7 @@ from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore, Values
-from livectr.trainer.publish.version import Push, VersionSnapshot
+from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
 
 RANK_CANDIDATES = 400
 PRERANK_CANDIDATES = 4_000
@@ -172,9 +172,7 @@ def push(
     publisher = Publisher(
         store,
         Control(),
-        fingerprint=pipeline.fingerprint,
-        segments=[(s.name, s.dim) for s in step.layout.segments],
-        seed=1,
+        PublishedModel(pipeline.fingerprint, [(s.name, s.dim) for s in step.layout.segments], seed=1),
     )
     publisher.start(None)
     publisher.begin(

@@ -28,7 +28,8 @@ ORDER = {
     "ingest": "limits metrics language operators plan pipeline chunks addresses hints extract dead_letters "
     "decode sources join materialized common_features content",
     "trainer": "telemetry step_settings warm_parts options configs process groups feature_parts comm "
-    "placement content tables des checkpoint publish stream quality commits run",
+    "counts placement content tables des checkpoint publish stream quality progress stages commits parts "
+    "build state report run",
     "serving": "client errors deadlines limits options metrics version request score server workers app",
 }
 """Rooms and files of a folder; each imports from itself and from those to its left."""

@@ -1,17 +1,14 @@
-"""What a training run is asked to do, and what it reports."""
+"""Settings of a training run."""
 
-import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from livectr.ingest.content.folders import content_folders
 from livectr.ingest.dead_letters.usable import MIN_USABLE
 from livectr.ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
 from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.disk import writing
 from livectr.trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_field_exchange
 from livectr.trainer.warm_parts import parse_warm_parts
 
@@ -20,44 +17,55 @@ from livectr.trainer.warm_parts import parse_warm_parts
 class TrainOptions:
     """Settings of one training run, the same on every rank.
 
-    source: kafka://HOST:PORT[,…] or file:DIR.
-    until_end: end at what is the log's end when it starts. until_idle_s: end when nothing came for that long.
-    idle_partition_s: a partition that is silent for that long does not hold the others back.
-    batch_size: examples of a step over all ranks. batch_interval_ms: event time that a batch may not cross,
-        so that a slow stream is trained without waiting for full batches.
-    checkpoint: directory; None: nothing is kept. checkpoint_interval_s: at least this long between
-        checkpoints (0: with each publish, as long as they take a tenth of the time at most).
-    warm_start: another run's checkpoint directory, with parts of whose model a new run begins; a run that is
-        resumed does not look at it. warm_parts: "network,embeddings", or partial, full, none
-        (trainer.checkpoint.warm_start).
-    publish: redis:// URL; None: nothing is published. publish_interval_s: between commits. min_examples: a
-        model that has learned fewer is not published (those of the run it starts warm from count).
+    Args:
+        source: kafka://HOST:PORT[,…] or file:DIR.
+        until_end: end where the log ended when the run started.
+        until_idle_s: end when nothing came for so long.
+        idle_partition_s: silence after which a partition does not hold the others back.
+        batch_size: B, examples of a step over all ranks.
+        batch_interval_ms: event time that a batch may not cross. A slow stream is then trained without
+            waiting for full batches.
+        checkpoint: folder; None: nothing is kept.
+        checkpoint_interval_s: least time between checkpoints; 0: one with each publish, as long as they take
+            a tenth of the time at most.
+        warm_start: another run's checkpoint, whose model a new run begins with; a resumed run ignores it.
+        warm_parts: parts of that model: "network,embeddings", or partial, full, none
+            (trainer.checkpoint.warm_start).
+        publish: redis:// URL; None: nothing is published.
+        publish_interval_s: least time between commits.
+        min_examples: least examples of a model that is published; those of the warm start count.
         take_over: replace the version of another run, pipeline or newer checkpoint
-        (trainer.publish.succession).
-    metrics_window_s: event time over which the quality gauges slide.
-    predictions: file for the log of test-then-train predictions. report: file for the report (JSON).
-    dead_letters: directory or URL for records that cannot be used; None: the source's own place.
-    dead_letter_spool_bytes: of letters that may wait for their topic, in a folder beside the checkpoint.
-    max_record_bytes, max_record_depth, max_message_rows, max_unpacked_bytes: see ingest.limits.RecordLimits.
-    min_usable: least share of a topic's rows that must be usable, judged from 10,000 rows on; 0: not judged.
-    materialized: folder of materialized features, which are read and not computed; None: all are computed.
-    placement: which rank holds which field: "mod" deals them in turn (DES §5), "balanced" goes by measured
-        keys and bytes. rank_memory: bytes of tables that a rank may hold, to which "balanced" keeps; None: no
-        limit.
-    dram_bytes: memory for the rows of a rank's embedding tables; the rest is kept in `spill`, a folder on an
-        SSD. None: all rows are in memory. Both or neither.
-    device: where features are extracted and tables are trained. gpu_budget: bytes of GPU memory that features
-        may take; None: all. gpu_rows: most rows of a rank's tables on the GPU, the others are in host memory;
-        0: all are there; None: see trainer.tables.gpu_tables.FREE_SHARE.
-    common_features: compute, send and pool what a batch's examples of one user have in common once.
-    aggregate, travel, wire, precision: how a step is run; see trainer.des.step.StepSettings. travel may name
-        fields, "user=rows,ad=vectors".
-    content: folders of features of the pipeline's content, "images=DIR,texts=DIR2" (ingest.content.store).
-    Of one
-        with a topic the default is a folder beside the checkpoint, or a temporary one.
-    metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none. metrics_listen: its address.
-    threads: CPU threads of this process; None: the cores shared by the ranks of this machine.
-    max_steps: end after so many steps; None: no limit.
+            (trainer.publish.succession).
+        metrics_window_s: sliding window of the quality gauges, in event time.
+        predictions: file for the log of test-then-train predictions.
+        report: file for the report (JSON).
+        dead_letters: folder or URL for records that cannot be used; None: beside the source.
+        dead_letter_spool_bytes: most bytes of letters that wait for their topic, beside the checkpoint.
+        max_record_bytes, max_record_depth, max_message_rows, max_unpacked_bytes: see
+            ingest.limits.RecordLimits.
+        min_usable: least share of usable rows of a topic, judged from 10,000 rows on; 0: not judged.
+        materialized: folder of materialized features, which are read; None: all features are computed.
+        placement: of fields on ranks: "mod" is round-robin (DES §5), "balanced" uses measured keys and bytes.
+        rank_memory: most bytes of tables on a rank with "balanced"; None: no limit.
+        dram_bytes: memory for the embedding rows of a rank; None: all rows are in memory.
+        spill: folder on an SSD for the other rows. Both or neither of the two.
+        device: computes features and trains tables.
+        gpu_budget: most bytes of GPU memory for features; None: all.
+        gpu_rows: most rows of a rank's tables on the GPU, the others are in host memory; 0: all are there;
+            None: see trainer.tables.gpu_tables.FREE_SHARE.
+        common_features: compute, send and pool the common features of a user's examples once a batch.
+        aggregate, field_exchange, wire, precision: execution of a step (trainer.step_settings.StepSettings).
+            field_exchange may name fields: "user=rows,ad=vectors".
+        content: folders with the features of the pipeline's content, "images=DIR,texts=DIR2"
+            (ingest.content.store). The default for content with a topic is a folder beside the checkpoint, or
+            a temporary one.
+        metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none.
+        metrics_listen: its address.
+        threads: CPU threads of this process; None: an equal share of this machine's cores for each rank.
+        max_steps: end after so many steps; None: no limit.
+
+    Raises:
+        ConfigError: a value cannot work, or two do not go together.
     """
 
     source: str
@@ -138,24 +146,24 @@ class TrainOptions:
 
     @property
     def step_settings(self) -> StepSettings:
-        """How steps are run. Raises ConfigError for a travel that there is not."""
+        """Execution of steps. Raises ConfigError for an unknown field exchange."""
         return StepSettings(self.aggregate, parse_field_exchange(self.field_exchange), self.precision)
 
     @property
     def limits(self) -> RecordLimits:
-        """Limits of a record. Raises ConfigError for ones that cannot work."""
+        """Limits of a record. Raises ConfigError for values that cannot work."""
         return RecordLimits(
             self.max_record_bytes, self.max_record_depth, self.max_message_rows, self.max_unpacked_bytes
         )
 
     @property
     def content_folders(self) -> dict[str, Path]:
-        """Content → folder of its features. Raises ConfigError for a text that does not say so."""
+        """Content → folder of its features. Raises ConfigError for a text that is no list of name=folder."""
         return content_folders(self.content)
 
     @property
     def logged(self) -> bool:
-        """Whether predictions are kept on disk: where somebody wants them, or the run is bounded."""
+        """Tell if predictions are kept on disk: they are asked for, or the run is bounded."""
         bounded = self.until_end or self.until_idle_s is not None or self.max_steps is not None
         return bounded or self.predictions is not None or self.report is not None
 
@@ -167,7 +175,11 @@ class TrainOptions:
         return Path(self.checkpoint) / "predictions" if self.checkpoint is not None else None
 
     def check_files(self) -> None:
-        """Raises ConfigError for a report or prediction file that cannot be written: now, not at the end."""
+        """Make the folders of the report and of the predictions, before hours of training.
+
+        Raises:
+            ConfigError: a file cannot be written.
+        """
         for name in ("report", "predictions"):
             path = getattr(self, name)
             if path is None:
@@ -189,78 +201,9 @@ class TrainOptions:
         return max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 
-QUALITY = (
-    "auc", "gauc", "logloss", "calibration", "users_left_out",
-    "cold_examples", "cold_auc", "cold_gauc", "cold_users_left_out",
-)  # fmt: skip
-"""The fields of a report that are those of trainer.quality.metrics.Quality."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a run did; quality is test-then-train: every example was scored before it was learned.
-
-    Counts are those of the whole run, earlier processes of a resumed one included: what a killed process did
-    after its last checkpoint is done and counted again. bytes_read, late_events, examples_per_second,
-    seconds, rows and hints are this process's. Quality of a role that was not measured is None.
-    dead_letters: rows that could not be used (an Arrow message counts its rows); rows: by topic what came and
-    what of it could not be used, with the commonest complaint; hints: what looks like a mistake in the data.
-    """
-
-    examples_trained: int
-    steps: int
-    seconds: float
-    examples_per_second: float
-    world: int
-    events: int
-    dead_letters: int
-    published_versions: int
-    published_rows: int
-    precision: str = "fp32"
-    """Arithmetic of the networks' products, as measured (models.precision.arithmetic_name), of all ranks."""
-    auc: float | None = None
-    gauc: float | None = None
-    logloss: float | None = None
-    calibration: float | None = None
-    users_left_out: int | None = None
-    cold_examples: int | None = None
-    cold_auc: float | None = None
-    cold_gauc: float | None = None
-    cold_users_left_out: int | None = None
-    last_20_percent: dict[str, float | None] = field(default_factory=dict)
-    prerank: dict[str, Any] = field(default_factory=dict)
-    shadows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Name → what `prerank` has, of each shadow model."""
-    stream: dict[str, Any] = field(default_factory=dict)
-    """Counters of the source, summed over ranks."""
-    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    hints: list[str] = field(default_factory=list)
-    table_rows: dict[str, int] = field(default_factory=dict)
-    field_keys: dict[str, int] = field(default_factory=dict)
-    """Keys of each field that were learned (of common features once a group), in earlier processes too."""
-
-    def write(self, path: Path) -> None:
-        """Write it as JSON."""
-        with writing("the report", path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(asdict(self), indent=2) + "\n")
-
-
 def check_placement(placement: str, rank_memory: int | None) -> None:
-    """Raises ConfigError for settings of a placement that do not go together."""
+    """Raise ConfigError for settings of a placement that do not go together."""
     if placement not in ("mod", "balanced"):
         raise ConfigError(f"placement is {placement!r}; it must be mod or balanced")
     if rank_memory is not None and placement == "mod":
         raise ConfigError("rank_memory is kept to by placement balanced alone; set that, or no rank_memory")
-
-
-def summed(counters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counters of all ranks added up, nested ones too."""
-    total: dict[str, Any] = {}
-    for counter in counters:
-        for name, value in counter.items():
-            if isinstance(value, dict):
-                total[name] = summed([total.get(name, {}), value])
-            else:
-                total[name] = total.get(name, 0) + value
-    return total

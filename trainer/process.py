@@ -1,4 +1,4 @@
-"""A process's surroundings: signals that end it, its Prometheus endpoint, how it shares cores."""
+"""Process: signals that end it, its Prometheus endpoint, its share of the cores."""
 
 import os
 import signal
@@ -13,17 +13,21 @@ from livectr.kernels.errors import ConfigError
 
 
 def share_cores() -> None:
-    """OpenMP threads that wait for work sleep. Takes effect before torch is first imported only.
+    """Let OpenMP threads sleep while they wait for work. Call it before torch is first imported.
 
-    By default they spin for milliseconds, on the cores that the tables' threads and the readers need. Where
-    OMP_WAIT_POLICY is set, that holds.
+    By default they spin for milliseconds, on the cores that the tables' threads and the readers need. An
+    OMP_WAIT_POLICY in the environment has precedence.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """SIGTERM and SIGINT set a flag while this is open; a second SIGINT interrupts. Main thread only."""
+    """Let SIGTERM and SIGINT set a flag while this is open; a second SIGINT interrupts. Main thread only.
+
+    Yields:
+        Function that tells if a signal has come.
+    """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked.is_set
@@ -46,7 +50,11 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def metrics_server(port: int, address: str) -> Iterator[None]:
-    """Answer Prometheus at `port` of `address`. Raises ConfigError when it is taken."""
+    """Answer Prometheus at `port` of `address` while this is open.
+
+    Raises:
+        ConfigError: the port is taken, or the address is none of this machine's.
+    """
     try:
         server, thread = prometheus_client.start_http_server(port, address)
     except OSError as error:

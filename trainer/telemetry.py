@@ -1,5 +1,4 @@
-"""The trainer's Prometheus metrics (`trainer.quality.metrics` holds the quality measures that some of them
-show)."""
+"""Prometheus metrics of the trainer. `trainer.quality.metrics` computes the quality in some of them."""
 
 from prometheus_client import Counter, Gauge, Histogram
 

@@ -28,9 +28,9 @@ from livectr.serving.score.scorer import (
     sequence_fields,
     value_layout,
 )
-from livectr.serving.version.content import Source
-from livectr.serving.version.near_cache import Batch, List, NearCache
-from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.serving.version.content import RawFeatures
+from livectr.serving.version.near_cache import Batch, NearCache, RaggedVectors
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
 
 I64 = npt.NDArray[np.int64]
@@ -117,12 +117,12 @@ class _Scorer:
         return self._model.logits(vectors.pooled, found.dense, lists, content)
 
     @torch.inference_mode()
-    def _embedded(self, name: str, offsets: npt.NDArray[np.int32], ids: I64) -> List:
+    def _embedded(self, name: str, offsets: npt.NDArray[np.int32], ids: I64) -> RaggedVectors:
         """Vectors of the content of a field's ids."""
         unique, place = np.unique(ids, return_inverse=True)
         rows, known = self._contents[name].read(unique)
         vectors = self._networks[name](torch.from_numpy(rows), torch.from_numpy(known)).numpy()
-        return List(vectors[place], offsets.astype(np.int64))
+        return RaggedVectors(vectors[place], offsets.astype(np.int64))
 
 
 class _Values:
@@ -143,7 +143,7 @@ class _Values:
         self._table.erase(keys)
 
 
-def _contents(pipeline: Pipeline, root: Path, folders: Mapping[str, Path]) -> dict[str, Source]:
+def _contents(pipeline: Pipeline, root: Path, folders: Mapping[str, Path]) -> dict[str, RawFeatures]:
     """The content that the ranking model looks at, with the folder of its features."""
     if unknown := sorted(folders.keys() - pipeline.content.keys()):
         raise ConfigError(
@@ -157,7 +157,7 @@ def _contents(pipeline: Pipeline, root: Path, folders: Mapping[str, Path]) -> di
         own = root / FOLDER / name
         folder = folders.get(name, own if own.is_dir() else None)
         fields = [field for field in content.fields if field in wanted]
-        found[name] = Source(name, cast(SubModel, content.model), fields, folder)
+        found[name] = RawFeatures(name, cast(SubModel, content.model), fields, folder)
     return found
 
 

@@ -22,7 +22,8 @@ from livectr.kernels.errors import ConfigError
 from livectr.library.tables import check_columns, to_pipeline, to_table
 from livectr.simulator.sinks import open_sink
 from livectr.trainer.checkpoint.manifest import MANIFEST
-from livectr.trainer.options import Report, TrainOptions
+from livectr.trainer.options import TrainOptions
+from livectr.trainer.report import Report
 from livectr.trainer.run import train as run
 
 FILE_ROWS = 200_000

@@ -23,8 +23,8 @@ from livectr.kernels.table.rows import row_layout
 from livectr.kernels.table.table import DynamicTable
 from livectr.models.base import Gathered, Ragged, role_slices, row_segments
 from livectr.protos.store import CONTENT
-from livectr.trainer.checkpoint.checkpoint import Restored
 from livectr.trainer.checkpoint.manifest import Manifest
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.configs import model_configs
 
 F32 = npt.NDArray[np.float32]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from livectr.analysis.paired_auc import Difference, paired_auc, paired_gauc
 from livectr.cli import main
-from livectr.trainer.options import Report
 from livectr.trainer.quality.metrics import auc, gauc, gauc_error, logloss
 from livectr.trainer.quality.predictions import PredictionLog, records
+from livectr.trainer.report import Report
 
 F32 = NDArray[np.float32]
 

@@ -16,8 +16,8 @@ import redis
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_rows
-from livectr.trainer.checkpoint.checkpoint import Restored
 from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.step import DesStep
 
 PIPELINE = Path(__file__).with_name("wide_pipeline.py")

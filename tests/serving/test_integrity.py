@@ -27,9 +27,10 @@ from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient
 from livectr.serving.options import ServeOptions
 from livectr.trainer.comm.control import Control
+from livectr.trainer.publish.garbage import collect_garbage
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.version import VersionSnapshot
+from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.publish.watch import PublishedWatch
 from tests.serving.display_world import NOW_MS, World
 from tests.serving.display_world import publication as display_publication
@@ -151,9 +152,7 @@ def test_the_trainer_mends_it_by_itself(redis_url: str, client: redis.Redis, ser
     publisher = Publisher(
         store,
         Control(),
-        fingerprint=pipeline.fingerprint,
-        segments=SEGMENTS,
-        seed=1,
+        PublishedModel(pipeline.fingerprint, SEGMENTS, seed=1),
         lookout=PublishedWatch(store, every_s=0.3),
     )
     stop = threading.Event()
@@ -210,7 +209,7 @@ def test_another_pipeline_sweeps_ours_away(redis_url: str, client: redis.Redis, 
         other = Publication(redis_url, "someone else's", SEGMENTS)
         other.publish(rows(500), dense(500))
         assert other.last is not None
-        other.store.sweep(other.last)
+        collect_garbage(other.store, other.last)
         wait_for(lambda: running.marked > 20)
         wait_for(lambda: trouble("rows") == 1)
     assert not list(client.scan_iter("livectr:*:1-0:whole"))

@@ -19,8 +19,10 @@ from livectr.serving import metrics
 from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient
 from livectr.serving.score.scorer import RankScorer
+from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
+from livectr.trainer.parts import Parts
 from livectr.trainer.run import Training
 from tests.trainer.ad_logs import ADS, START_MS, TOO_MANY_TAGS, ad_pipeline, write_files
 
@@ -30,7 +32,7 @@ CONTEXT = {"user_id": 7, "ts": NOW_MS}
 
 
 @contextmanager
-def trained(source: str, redis_url: str, steps: int | None = None) -> Iterator[Training]:
+def trained(source: str, redis_url: str, steps: int | None = None) -> Iterator[Parts]:
     options = TrainOptions(
         source,
         until_end=True,
@@ -41,9 +43,9 @@ def trained(source: str, redis_url: str, steps: int | None = None) -> Iterator[T
         take_over=True,
     )
     with connect() as collectives, ExitStack() as resources:
-        training = Training(ad_pipeline(), options, collectives, lambda: False, resources)
-        training.run()
-        yield training
+        parts = build(ad_pipeline(), options, collectives, resources)
+        Training(parts).run()
+        yield parts
 
 
 def columns(ads: list[int], tags: list[int]) -> pa.RecordBatch:
@@ -63,11 +65,11 @@ def columns(ads: list[int], tags: list[int]) -> pa.RecordBatch:
 
 
 @torch.no_grad()
-def logits(training: Training, role: str, batch: pa.RecordBatch) -> np.ndarray:
+def logits(parts: Parts, role: str, batch: pa.RecordBatch) -> np.ndarray:
     """Logits of the trained model, with the statistics after its last step."""
-    features = training.extract(batch, training.feed.statistics)
+    features = parts.extraction.extract(batch, parts.feed.statistics)
     assert np.abs(features.dense[:, 1:]).min(axis=0).max() > 0, "the statistics must matter"
-    step = training.step
+    step = parts.step
     (values,) = step.front.infer(features.offsets, features.keys, features.rows)
     part = torch.from_numpy(values)[..., step.slices[role]]
     out: np.ndarray = step.models[role](part, torch.from_numpy(features.dense)).numpy()
@@ -77,16 +79,16 @@ def logits(training: Training, role: str, batch: pa.RecordBatch) -> np.ndarray:
 def test_served_probabilities_are_the_trained_models(
     tmp_path: Path, redis_url: str, serve: Callable[..., App]
 ) -> None:
-    with trained(write_files(tmp_path, 1_500), redis_url) as training:
+    with trained(write_files(tmp_path, 1_500), redis_url) as parts:
         ads = [*range(ADS), 777]  # 777: in no table
         batch = columns(ads, [1, 2])
         with RankClient(serve("rank", PIPELINE).server.address) as client:
             response = client.rank({**CONTEXT, "tags": [1, 2]}, {"ad_id": ads})
-            pctr = 1 / (1 + np.exp(-logits(training, "rank", batch).astype(np.float64)))
+            pctr = 1 / (1 + np.exp(-logits(parts, "rank", batch).astype(np.float64)))
             np.testing.assert_allclose(response.pctr, pctr[list(response.index)], atol=1e-6)
         with PreRankClient(serve("prerank", PIPELINE).server.address) as client:
             chosen = client.prerank(CONTEXT, ads, len(ads))
-            want = logits(training, "prerank", batch)
+            want = logits(parts, "prerank", batch)
             np.testing.assert_allclose(chosen.score, want[list(chosen.index)], atol=1e-5)
             assert chosen.unknown == 1
 
@@ -101,12 +103,12 @@ def test_each_version_brings_its_statistics(
     with trained(source, redis_url, steps=3):
         app = serve("rank", PIPELINE)
         before = app.follower.current
-    with trained(source, redis_url) as training, RankClient(app.server.address) as client:
+    with trained(source, redis_url) as parts, RankClient(app.server.address) as client:
         assert before is not None
         app.follower.wait_newer(before.number, None)
         response = client.rank({**CONTEXT, "tags": []}, {"ad_id": ads})
         assert response.version > before.number
-        pctr = 1 / (1 + np.exp(-logits(training, "rank", columns(ads, [])).astype(np.float64)))
+        pctr = 1 / (1 + np.exp(-logits(parts, "rank", columns(ads, [])).astype(np.float64)))
         np.testing.assert_allclose(response.pctr, pctr[list(response.index)], atol=1e-6)
         first, second = before.scorer, app.follower.current.scorer  # type: ignore[union-attr]
         assert isinstance(first, RankScorer) and isinstance(second, RankScorer)
@@ -119,9 +121,9 @@ def names(op: str) -> list[str]:
 
 
 def test_a_version_without_them_is_another_pipelines(tmp_path: Path, redis_url: str) -> None:
-    with trained(write_files(tmp_path, 200), redis_url) as training:
-        dense = training.step.weights()
-        state = training.feed.statistics.state()
+    with trained(write_files(tmp_path, 200), redis_url) as parts:
+        dense = parts.step.weights()
+        state = parts.feed.statistics.state()
     complete = {**dense, **{FEATURES + name: torch.from_numpy(array.copy()) for name, array in state.items()}}
     assert RankScorer(PIPELINE, complete).statistics.arrays[0].tolist() == next(iter(state.values())).tolist()
     with pytest.raises(MismatchError, match="another pipeline"):

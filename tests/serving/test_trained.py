@@ -15,6 +15,7 @@ import pytest
 from livectr.kernels.table.layout import Values
 from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient
+from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import Training
@@ -62,10 +63,10 @@ def test_what_was_trained_is_served(
         take_over=True,
     )
     with connect() as collectives, ExitStack() as resources:
-        training = Training(served, options, collectives, lambda: False, resources)
-        report = training.run()
+        parts = build(served, options, collectives, resources)
+        report = Training(parts).run()
         assert report.examples_trained == 2_000
-        trained = World(training.step)
+        trained = World(parts.step)
         now_ms = NOW_MS + 3_000_000
         rank, prerank = serve("rank", served), serve("prerank", served)
         assert rank.follower.current.number == report.published_versions  # type: ignore[union-attr]

@@ -17,6 +17,7 @@ from livectr.models.embedding import EmbeddingModel
 from livectr.protos.store import decode_vectors
 from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient
+from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.run import Training
@@ -56,15 +57,15 @@ def test_what_was_trained_is_served(tmp_path: Path, redis_url: str, serve: Calla
         content=f"images={tmp_path / 'images'}",
     )
     with connect() as collectives, ExitStack() as resources:
-        training = Training(pipeline, options, collectives, lambda: False, resources)
-        assert training.run().examples_trained == 600
+        parts = build(pipeline, options, collectives, resources)
+        assert Training(parts).run().examples_trained == 600
         store = make_store(tmp_path / "same")
-        trained = World(store, training.step)
+        trained = World(store, parts.step)
         rank, prerank = serve("rank", pipeline), serve("prerank", pipeline)
         manifest = rank.follower.current.manifest  # type: ignore[union-attr]
 
         # the shadow model is not in the version
-        assert "ids" in training.step.models and training.step.layout.dim > manifest.dim
+        assert "ids" in parts.step.models and parts.step.layout.dim > manifest.dim
         assert manifest.segments == SEGMENTS
         client = redis.Redis.from_url(redis_url)
         dense: dict[str, torch.Tensor] = {}

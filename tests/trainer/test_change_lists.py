@@ -19,14 +19,15 @@ from livectr.kernels.table.table import DynamicTable
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_rows
 from livectr.trainer import commits
-from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.trainer.build import build
 from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.collectives import connect
-from livectr.trainer.commits import Committer
+from livectr.trainer.commits import CommitState, Committer
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish import outcome, snapshot
 from livectr.trainer.publish.snapshot import Boundary, Snapshotter
-from livectr.trainer.publish.version import VersionSnapshot
+from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.run import Training, TrainOptions
 from livectr.trainer.tables import tiered_table, tiers
 from livectr.trainer.tables.tiers import Tiers
@@ -71,29 +72,30 @@ def test_lists_are_bounded(
             publish_interval_s=1e-6, checkpoint=str(tmp_path / "checkpoint"),
             checkpoint_interval_s=0.0 if trouble == "Redis is away" else 3600.0,
         )  # fmt: skip
-        training = Training(ad_pipeline(), options, collectives, lambda: False, resources)
-        commit, tables = Committer.commit, training.step.tables
+        parts = build(ad_pipeline(), options, collectives, resources)
+        commit, tables = Committer.commit, parts.step.tables
         first: list[str] = []
 
-        def watched(self: Committer, *, checkpoint: bool) -> bool:
-            began = commit(self, checkpoint=checkpoint)
+        def watched(self: Committer, state: CommitState) -> bool:
+            began = commit(self, state)
             longest.append(max(table.listed for table in tables.values()))
-            if training.steps == 40 and trouble != "the next checkpoint is far off":
-                first.append(training.publisher.last.ns if training.publisher.last else "")
+            if state.steps == 40 and trouble != "the next checkpoint is far off":
+                assert parts.publisher is not None
+                first.append(parts.publisher.last.ns if parts.publisher.last else "")
                 proxy.go_away()
-            if training.steps == 150:
+            if state.steps == 150:
                 proxy.away = False
             return began
 
         monkeypatch.setattr(Committer, "commit", watched)
-        report = training.run()
+        report = Training(parts).run()
         assert report.examples_trained == IMPRESSIONS
         # a generation's changes come on top before it is closed
         assert max(longest) <= max(LISTED, *(len(table) for table in tables.values())) + 16 * 10
         manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
-        assert manifest.step == training.steps and manifest.ns not in first
+        assert manifest.step == parts.progress.steps and manifest.ns not in first
         held = newest_manifest(tmp_path / "checkpoint")
-        assert held is not None and held.step == training.steps
+        assert held is not None and held.step == parts.progress.steps
         restored = DesStep(ad_pipeline(), seed=1)
         Restored(tmp_path / "checkpoint", held).load_tables(restored.tables)
         for name, table in tables.items():
@@ -122,8 +124,8 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
     keys = np.random.default_rng(1).permutation(rows).astype(np.int64)
     for start_at in range(0, rows, 5_000):
         table.find_or_insert(keys[start_at : start_at + 5_000])
-        store.settle()
-    assert table.above < rows / 4
+        store.evict()
+    assert table.dram_rows < rows / 4
     step = SimpleNamespace(tables={"ad": table}, layout=layout, tiers=store)
     taker = Snapshotter(*cast("tuple[Any, ...]", (None, step, None, None, None, None, None)))
     tracemalloc.start()
@@ -137,7 +139,7 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
     client = redis.Redis.from_url(redis_url)
     client.flushall()
     trainer = Trainer(redis_url)
-    trainer.publisher._constant |= {"dim": 16, "segments": (("rank.v", 16),)}
+    trainer.publisher._model = PublishedModel("f", (("rank.v", 16),), seed=1)
     done = trainer.publish(VersionSnapshot(1, {}, {"ad": rows}, b"", spool=spool))
     assert done is not None and done.rows == rows
     served, status = decode_rows(client.mget(Keyspace().rows(done.manifest.ns, "ad", keys)), 1, 16)

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from livectr.kernels.errors import CheckpointError, MismatchError, UserError
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
-from livectr.trainer.checkpoint.checkpoint import Checkpointer, CheckpointState, Restored
+from livectr.trainer.checkpoint.checkpoint import Checkpointer
+from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.tiers import SLACK, Tiers
 
@@ -167,7 +169,7 @@ def test_tables_larger_than_memory_are_written_and_read_in_parts(
     for n in range(20):
         for one in (run, whole):
             one.train(40)
-        tiers[0].settle()
+        tiers[0].evict()
         if n % 5 == 4:
             sizes = [f.bytes for f in run.commit().files if f.kind == "tables"]
             whole.commit()
@@ -178,7 +180,7 @@ def test_tables_larger_than_memory_are_written_and_read_in_parts(
     again = tables(tiers[1]) if tiered else restored_tables(restored)
     if tiered:
         restored.load_tables(again)
-        assert 0 < sum(table.above for table in tiers[1].tables.values()) <= tiers[1].budget_rows
+        assert 0 < sum(table.dram_rows for table in tiers[1].tables.values()) <= tiers[1].budget_rows
     assert content(again) == content(run.tables) == content(whole.tables)
     for spill in tiers:
         spill.close()

@@ -18,10 +18,11 @@ from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.plan.features import Features
-from livectr.trainer.checkpoint.checkpoint import Restored
 from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.control import Control
-from livectr.trainer.des.step import DesStep, PreparedBatch
+from livectr.trainer.des.batch import PreparedBatch
+from livectr.trainer.des.step import DesStep
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.stream.batcher import Batcher, Cut, Flags
@@ -78,14 +79,14 @@ def next_cut(batcher: Batcher) -> Cut | None:
 def test_a_batch_is_extracted_while_its_caller_goes_on(tmp_path: Path) -> None:
     extract = SlowExtractor()
     with opened(write_files(tmp_path, 300), extract) as (feed, source, batcher):
-        assert feed.settle() is None and feed.in_flight == 0
-        feed.begin(next_cut(batcher))  # type: ignore[arg-type]
+        assert feed(None) is None and feed.in_flight == 0
+        assert feed(next_cut(batcher)) is None
         assert feed.in_flight == 1  # and this thread is not held up
         next_cut(batcher)
         assert len(source.orders(300)[0]) + BATCH <= 300, "nothing more is taken"
         before = feed.statistics
         threading.Timer(0.2, extract.go.set).start()
-        batch = feed.settle()
+        batch = feed(None)
         assert batch is not None and len(batch) == batch.features.rows == BATCH and feed.in_flight == 0
         assert extract.begun == [BATCH]
         assert feed.statistics is not before and before.arrays[0][0] == 0, "a snapshot stays what it was"
@@ -96,9 +97,9 @@ def test_an_extractor_that_fails_fails_the_run(tmp_path: Path) -> None:
         raise MemoryError("no more")
 
     with opened(write_files(tmp_path, 100), broken) as (feed, _, batcher):
-        feed.begin(next_cut(batcher))  # type: ignore[arg-type]
+        assert feed(next_cut(batcher)) is None
         with pytest.raises(MemoryError, match="no more"):
-            feed.settle()
+            feed(None)
 
 
 def test_features_know_the_batches_before_and_no_other(
@@ -106,13 +107,13 @@ def test_features_know_the_batches_before_and_no_other(
 ) -> None:
     """Recomputed from the log in plain Python, batch after batch, with the batches pipelined."""
     seen: list[np.ndarray] = []
-    take = DesStep.take
+    prepare = DesStep.prepare
 
     def noting(self: DesStep, features: Features, label: np.ndarray) -> PreparedBatch:
         seen.append(features.dense[:, 1:])
-        return take(self, features, label)
+        return prepare(self, features, label)
 
-    monkeypatch.setattr(DesStep, "take", noting)
+    monkeypatch.setattr(DesStep, "prepare", noting)
     source = write_files(tmp_path / "logs", IMPRESSIONS)
     options = dict(until_end=True, batch_size=BATCH, predictions=str(tmp_path / "predictions"))
     train(ad_pipeline(), TrainOptions(source, **options))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ import pytest
 import redis
 import torch
 
-import livectr.trainer.run
+import livectr.trainer.build
 from livectr.ingest.language.policies import TablePolicy
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.device import EmulatedDevice
@@ -67,7 +67,7 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
         made.append(GpuTables(RUN_BUDGET, EmulatedDevice))
         return made[-1]
 
-    monkeypatch.setattr(livectr.trainer.run, "gpu_tables", emulated)
+    monkeypatch.setattr(livectr.trainer.build, "gpu_tables", emulated)
     client = redis.Redis.from_url(redis_url)
     client.flushall()
     cached = TrainOptions(source, checkpoint=str(tmp_path / "gpu"), publish=redis_url, **common)  # type: ignore[arg-type]

@@ -12,8 +12,10 @@ import redis
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_rows
 from livectr.trainer.comm.control import Control
+from livectr.trainer.publish.garbage import collect_garbage
 from livectr.trainer.publish.publisher import Publisher, Push
 from livectr.trainer.publish.redis_store import FencedError, LostError, RedisStore
+from livectr.trainer.publish.version import PublishedModel
 from livectr.trainer.publish.watch import PublishedWatch
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import start as start_process
@@ -29,7 +31,7 @@ class Watching(Trainer):
         self.store = RedisStore(url, "livectr")
         lookout = PublishedWatch(self.store, every_s=0.02, evicted_again_s=0.0)
         self.publisher = Publisher(
-            self.store, Control(), fingerprint="f", segments=(("rank.v", DIM),), seed=1, lookout=lookout
+            self.store, Control(), PublishedModel("f", (("rank.v", DIM),), seed=1), lookout=lookout
         )
         self.publisher.start(None)
 
@@ -174,15 +176,15 @@ def test_a_redis_emptied_between_two_ranks_is_not_sealed(redis_url: str, client:
         store.close()
 
 
-def test_a_sweep_takes_the_sentinels_first(client: redis.Redis, trainer: Watching) -> None:
-    """A reader in the middle of a sweep must not take a removed row for one that never was."""
+def test_a_garbage_collection_takes_the_sentinels_first(client: redis.Redis, trainer: Watching) -> None:
+    """A reader in the middle of a collection must not take a removed row for one that never was."""
     old = trainer.publisher.last
     client.unlink("{livectr}:manifest")
     trainer.idle_until_lost()
     done = trainer.publish(snapshot(2, KEYS))
     assert done is not None
     sentinels = trainer.store.space.sentinels(old.ns, range(16))
-    rows, held = trainer.store.space.rows(old.ns, "ad", KEYS), trainer.store._unlink
+    rows, held = trainer.store.space.rows(old.ns, "ad", KEYS), trainer.store.unlink
     seen = []
 
     def unlink(names: list[bytes]) -> int:
@@ -190,8 +192,8 @@ def test_a_sweep_takes_the_sentinels_first(client: redis.Redis, trainer: Watchin
             seen.append(client.exists(*sentinels))
         return held(names)
 
-    trainer.store._unlink = unlink  # type: ignore[method-assign]
-    trainer.store.sweep(done.manifest)
+    trainer.store.unlink = unlink  # type: ignore[method-assign]
+    collect_garbage(trainer.store, done.manifest)
     assert seen and not any(seen) and not client.exists(*rows)
     assert_whole(client, trainer, 2)
 

@@ -14,7 +14,8 @@ from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.trainer import telemetry
-from livectr.trainer.checkpoint.checkpoint import Checkpointer, CheckpointState
+from livectr.trainer.checkpoint.checkpoint import Checkpointer
+from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.policies import LOOKS, SLICE, Policies
 

@@ -19,7 +19,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import FencedError, LostError, RedisStore, Values
 from livectr.trainer.publish.succession import Cursor
-from livectr.trainer.publish.version import Published, Push, VersionSnapshot
+from livectr.trainer.publish.version import Published, PublishedModel, Push, VersionSnapshot
 
 DIM = 3
 
@@ -44,9 +44,7 @@ class Trainer:
         self.publisher = Publisher(
             self.store,
             Control(),
-            fingerprint="f",
-            segments=(("rank.v", DIM),),
-            seed=1,
+            PublishedModel("f", (("rank.v", DIM),), seed=1),
             **options,
         )
         self.publisher.start(cursor, take_over=take_over)
@@ -222,7 +220,7 @@ def test_a_restart_publishes_all_under_a_fresh_ns_otherwise(
         first.store.write_rows(2, cursor.ns, "ad", keys[:5], rows_at(99, keys[:5]))
     old = first.publisher.last
     none = fault == "no checkpoint"
-    second = start(trainers, redis_url, None if none else cursor, take_over=none, sweep_after_s=0)
+    second = start(trainers, redis_url, None if none else cursor, take_over=none, collect_after_s=0)
     assert second.publisher.full
     second.publish(snapshot(3, keys))
     manifest = second.publisher.last
@@ -230,7 +228,7 @@ def test_a_restart_publishes_all_under_a_fresh_ns_otherwise(
     assert manifest.version == begun + 1 and manifest.ns != old.ns
     assert manifest.changed_since(old.version, old.ns) is None
     assert (read(client, second, keys, manifest.version, manifest.ns)[0] == rows_at(3, keys)).all()
-    second.publisher._tidy.sweeper.join()
+    second.publisher._garbage.thread.join()
     assert not any(client.mget(second.store.space.rows(old.ns, "ad", keys)))
     assert not second.store.pushing()
 

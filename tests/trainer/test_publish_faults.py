@@ -20,11 +20,12 @@ import redis
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import RowStatus
 from livectr.trainer.comm.control import Control
-from livectr.trainer.publish import outcome
+from livectr.trainer.publish import garbage, outcome
 from livectr.trainer.publish.fence import BEGIN, FLIP
 from livectr.trainer.publish.publisher import Publisher
-from livectr.trainer.publish.redis_store import ERASE_ROWS, WRITE_ROWS, WRITE_VALUES, RedisStore, Values
-from livectr.trainer.publish.version import Push, VersionSnapshot
+from livectr.trainer.publish.redis_store import RedisStore, Values
+from livectr.trainer.publish.row_scripts import ERASE_ROWS, WRITE_ROWS, WRITE_VALUES
+from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
 from tests.trainer.redis_proxy import Fault, Proxy
 from tests.trainer.test_publish import DIM, Trainer, read, rows_at, snapshot
 
@@ -198,17 +199,17 @@ def test_every_exception_at_every_step(
     trainer.publisher.close()
 
 
-def test_every_exception_of_a_sweep_is_survived(
+def test_every_exception_of_a_garbage_collection_is_survived(
     client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, kind in exceptions().items():
         client.flushall()
-        trainer = Trainer(redis_url, sweep_after_s=0)
-        raising = Raising(trainer.store.sweep, kind("12182 127.0.0.1:7001"), after=False)
+        trainer = Trainer(redis_url, collect_after_s=0)
+        raising = Raising(garbage.collect_garbage, kind("12182 127.0.0.1:7001"), after=False)
         with monkeypatch.context() as patch:
-            patch.setattr(trainer.store, "sweep", raising)
+            patch.setattr(garbage, "collect_garbage", raising)
             trainer.publish(part(trainer, 1))
-            trainer.publisher._tidy.sweeper.join()
+            trainer.publisher._garbage.thread.join()
             assert raising.raised, name
         trainer.publish(part(trainer, 2))
         assert_served(client, trainer, 2)
@@ -283,7 +284,7 @@ def test_a_rank_whose_push_fails_repeats_it_in_the_epoch_that_rank_0_takes(
     def rank(number: int) -> None:
         control = Threads(number, barrier, slots)
         store = RedisStore(redis_url, "livectr")
-        publisher = Publisher(store, control, fingerprint="f", segments=(("rank.v", DIM),), seed=1)
+        publisher = Publisher(store, control, PublishedModel("f", (("rank.v", DIM),), seed=1))
         try:
             publisher.start(None)
             for step in (1, 2, 3):

@@ -19,8 +19,8 @@ from livectr.ingest.join.state import SourceState
 from livectr.kernels.table.table import DynamicTable
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_rows
-from livectr.trainer.checkpoint.checkpoint import Restored
 from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.measured import row_bytes
 from livectr.trainer.quality.predictions import read_predictions

@@ -17,7 +17,7 @@ def test_a_thread_that_dies_ends_the_run(
 ) -> None:
     client = redis.Redis.from_url(redis_url)
     client.flushall()
-    monkeypatch.setattr(GarbageCollector, "_sweep", lambda *_: {}["no such key"])
+    monkeypatch.setattr(GarbageCollector, "_collect", lambda *_: {}["no such key"])
     source = write_files(tmp_path, 500)
     options = TrainOptions(
         source,
@@ -27,6 +27,6 @@ def test_a_thread_that_dies_ends_the_run(
         min_examples=0,
         until_idle_s=600,
     )
-    with pytest.raises(InternalError, match="thread 'sweep' ended by KeyError"):
+    with pytest.raises(InternalError, match="thread 'garbage' ended by KeyError"):
         train(ad_pipeline(), options)
     assert VersionManifest.from_json(client.get("{livectr}:manifest")).step > 0

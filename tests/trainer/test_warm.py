@@ -14,8 +14,8 @@ from livectr.ingest.language.policies import TablePolicy
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError
 from livectr.models import LR, DeepFM, adagrad
-from livectr.trainer.checkpoint.checkpoint import Restored
 from livectr.trainer.checkpoint.manifest import MANIFEST, newest_manifest
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.des.step import BIASES_TRAINED_KEY
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import TrainOptions, train

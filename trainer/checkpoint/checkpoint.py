@@ -2,27 +2,24 @@
 
     DIR/LOCK                          held by the running trainer
     DIR/gen-00000007/MANIFEST.json    names every file of the generation with size and SHA-256
-    DIR/gen-00000007/rank-0/tables-0.safetensors  rows changed since the generation before, or all; in parts,
-                                                  so that tables may be larger than memory
-                                                  (trainer.tables.tiers) and the keys that were erased since
-    DIR/gen-00000007/rank-0/policies.safetensors  what table policies know besides, where there are any
-    DIR/gen-00000007/rank-0/dense.safetensors     dense weights and their Adam state
-    DIR/gen-00000007/rank-0/source.safetensors    positions, joins, histories: JSON and Arrow
-    DIR/gen-00000007/rank-0/statistics.safetensors    running statistics of features; of rank 0 only
-    DIR/gen-00000007/rank-0/items.safetensors         how often each item was learned (trainer.quality.seen);
-    likewise
+    DIR/gen-00000007/rank-0/
+        tables-0.safetensors          rows changed and keys erased since the generation before, or all rows;
+                                      in parts, as tables may be larger than memory (trainer.tables.tiers)
+        policies.safetensors          state of table policies, if there are any
+        dense.safetensors             dense weights and their Adam state
+        source.safetensors            positions, joins, histories: JSON and Arrow
+        statistics.safetensors        running statistics of features; rank 0 only
+        items.safetensors             examples of each item (trainer.quality.seen); rank 0 only
 
-A generation exists once its manifest does. It may name table files of earlier generations (a base and the
-deltas after it). Two generations are kept; when the newest is torn, restore takes the one before.
+A generation exists once its manifest does. It may name table files of earlier generations: a base and the
+deltas after it. Two generations are kept. If the newest is torn, restore reads the generation before.
 
-The commit of `Checkpointer.commit`, in the steps of trainer.commits:
+`Checkpointer.commit` does these steps of trainer.commits:
 
     2  every rank writes and syncs its files;
     3  rank 0 gathers their names, sizes and digests;
-    4  rank 0 renames the manifest into place: the one moment at which the generation begins to exist;
-       what no kept generation names is removed afterwards.
-
-(Step 1 waits for the publish before, step 5 publishes: trainer.commits.)
+    4  rank 0 renames the manifest into place: at this moment the generation begins to exist. Files that no
+       kept generation names are removed afterwards.
 """
 
 import fcntl
@@ -31,19 +28,19 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 import safetensors.torch
-import torch
 
 from livectr.kernels.errors import DiskFullError, UserError
 from livectr.kernels.process.disk import writing
+from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,
     FileEntry,
@@ -53,78 +50,28 @@ from livectr.trainer.checkpoint.manifest import (
     newest_whole,
     number,
 )
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.control import Control
-from livectr.trainer.options import summed
-from livectr.trainer.placement.placement import owners_by_key
+from livectr.trainer.counts import summed
 
 LOG = logging.getLogger(__name__)
 KEPT_GENERATIONS = 2
 PART_BYTES = 128 << 20
-"""Of a part of the tables: a part is in memory a few times while it is written."""
+"""Size of a part of the tables; memory holds a few copies of a part while it is written."""
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 U32 = npt.NDArray[np.uint32]
 
 
-class Table(Protocol):
-    """What a checkpoint asks of a table (kernels.table.table.DynamicTable)."""
-
-    tracks: bool
-
-    def __len__(self) -> int: ...
-
-    def chunks(self, since: int = 0) -> Iterator[tuple[I64, F32]]: ...
-
-    def assign(self, keys: I64, rows: F32) -> object: ...
-
-    def erased(self, since: int) -> I64: ...
-
-    def erase(self, keys: I64) -> object: ...
-
-    def usage(self, keys: I64) -> tuple[U32, U32]: ...
-
-    def set_usage(self, keys: I64, stamps: U32, counts: U32) -> object: ...
-
-
-@dataclass(frozen=True)
-class CheckpointState:
-    """What a rank puts into a generation; numbers that describe the run are rank 0's."""
-
-    step: int
-    examples: int
-    predictions: int
-    cursor: dict[str, Any] | None
-    tables: Mapping[str, Table]
-    marks: Mapping[str, int]
-    """Per table, the mark at this step boundary: where the next delta begins."""
-    dense: Mapping[str, torch.Tensor]
-    source: Mapping[str, bytes]
-    statistics: Mapping[str, npt.NDArray[Any]]
-    """Name → state (ingest.extract.statistics): the same on every rank, so rank 0 writes it."""
-    items: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """State of trainer.quality.seen.ItemCounts; rank 0 writes it. Empty: nothing is counted."""
-    policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """State of this rank's table policies (trainer.tables.policies)."""
-    row: tuple[str, ...] = ()
-    """What a table row holds (kernels.table.layout.RowLayout.describe)."""
-    tracked: Collection[str] = ()
-    """Tables whose rows' use is kept with them, since policies look at it."""
-    field_keys: Mapping[str, int] = field(default_factory=dict)
-    """Of this rank's examples; the manifest has the sum over ranks."""
-    counts: Mapping[str, Any] = field(default_factory=dict)
-    """Of what this rank did so far, nested; the manifest has the sum over ranks."""
-    predictions_sha256: str = ""
-    """Of the prediction log up to here; rank 0's. Empty: it is not kept."""
-
-
 class Checkpointer:
-    """One rank's view of a checkpoint directory; `commit` and `restore` are collective.
+    """Checkpoint directory of one rank; the constructor, `commit` and `restore` are collective.
 
     Args:
+        root: the directory.
         identity: JSON-able description of the pipeline; a checkpoint of another identity is refused.
-        predictions: of the prediction log, which may lie elsewhere: what is wrong with its first so many
-            records, by their SHA-256 ("": nothing). Rank 0 asks.
+        predictions: check of the prediction log, which may lie elsewhere. It takes a number of records and
+            their SHA-256, and returns a complaint or "". Rank 0 calls it.
 
     Raises:
         UserError: another trainer is running on this directory, or it cannot be written.
@@ -160,13 +107,23 @@ class Checkpointer:
             _remove_unfinished(root)
         self._next = 1 + int(control.broadcast_json(max(found, default=0)))
 
-    def commit(self, commit: CheckpointState) -> Manifest:
-        """Write the next generation."""
+    def commit(self, content: CheckpointState) -> Manifest:
+        """Write the next generation (steps 2 to 4). Collective.
+
+        Args:
+            content: of this rank.
+
+        Returns:
+            The manifest, the same on every rank.
+
+        Raises:
+            DiskFullError: nothing is left of the generation.
+        """
         generation, self._next = self._next, self._next + 1
         # 2 every rank writes and syncs its files
         try:
             with writing("the checkpoint", self.root):
-                mine = self._write_rank(generation, commit)
+                mine = self._write_rank(generation, content)
         except DiskFullError:
             # A part of a generation would take the space that the next start needs.
             shutil.rmtree(self._folder(generation), ignore_errors=True)
@@ -174,25 +131,25 @@ class Checkpointer:
         # 3 rank 0 gathers their names, sizes and digests
         own = {
             "files": [asdict(f) for f in mine],
-            "table_rows": {name: len(table) for name, table in commit.tables.items()},
-            "field_keys": dict(commit.field_keys),
-            "counts": dict(commit.counts),
+            "table_rows": {name: len(table) for name, table in content.tables.items()},
+            "field_keys": dict(content.field_keys),
+            "counts": dict(content.counts),
         }
         parts = self.control.gather_json(own)
         manifest = Manifest(
             generation=generation,
             world=self.control.world,
-            step=commit.step,
-            examples=commit.examples,
-            predictions=commit.predictions,
+            step=content.step,
+            examples=content.examples,
+            predictions=content.predictions,
             identity=self.identity,
-            cursor=commit.cursor,
+            cursor=content.cursor,
             files=tuple(FileEntry(**f) for part in parts for f in part["files"]),
-            row=commit.row,
+            row=content.row,
             table_rows=summed([part["table_rows"] for part in parts]),
             field_keys=summed([part["field_keys"] for part in parts]),
             counts=summed([part["counts"] for part in parts]),
-            predictions_sha256=commit.predictions_sha256,
+            predictions_sha256=content.predictions_sha256,
         )
         # 4 rank 0 renames the manifest into place
         if self.control.rank == 0:
@@ -203,14 +160,14 @@ class Checkpointer:
                 (directory / (MANIFEST + ".new")).replace(directory / MANIFEST)
                 _sync_directory(directory)
                 _sync_directory(self.root)
-        self._marks = dict(commit.marks)
+        self._marks = dict(content.marks)
         self._kept = [*self._kept, manifest][-KEPT_GENERATIONS:]
         if self.control.rank == 0:
             self._collect()
         return manifest
 
-    def restore(self) -> "Restored | None":
-        """The newest whole generation, or None in an empty directory.
+    def restore(self) -> Restored | None:
+        """Find the newest whole generation; None in an empty directory. Collective.
 
         Raises:
             CheckpointError: generations exist, but none is whole.
@@ -229,12 +186,12 @@ class Checkpointer:
         return Restored(self.root, manifest)
 
     def begin_anew(self) -> None:
-        """Let the next generation hold all rows: what changed since this one's is not known any more."""
+        """Let the next generation hold all rows, since changes are no longer known."""
         self._chain = []
 
     @property
     def oldest(self) -> int:
-        """Examples of the oldest generation that is kept: a restart goes on from at least as many."""
+        """Examples of the oldest kept generation: a restart goes on from at least as many."""
         return self._kept[0].examples if self._kept else 0
 
     def close(self) -> None:
@@ -243,42 +200,42 @@ class Checkpointer:
             self._lock = None
 
     def _folder(self, generation: int) -> Path:
-        """The place of this rank's files of a generation."""
+        """Folder of this rank's files of a generation."""
         return folder_of(self.root, generation) / f"rank-{self.control.rank}"
 
-    def _write_rank(self, generation: int, commit: CheckpointState) -> list[FileEntry]:
-        """This rank's files of a generation, older ones of its table chain included."""
+    def _write_rank(self, generation: int, content: CheckpointState) -> list[FileEntry]:
+        """Write this rank's files; returns them with the older files of its table chain."""
         folder = self._folder(generation)
         folder.mkdir(parents=True, exist_ok=True)
         fresh = not self._chain or sum(f.rows for f in self._chain) > 2 * self._base_rows
-        parts = list(self._write_tables(folder, commit, None if fresh else self._marks))
+        parts = list(self._write_tables(folder, content, None if fresh else self._marks))
         if fresh:
             self._base_rows = sum(f.rows for f in parts)
         self._chain = parts if fresh else [*self._chain, *parts]
-        dense = {name: tensor.contiguous() for name, tensor in commit.dense.items()}
-        source = {name: np.frombuffer(part, np.uint8) for name, part in commit.source.items()}
+        dense = {name: tensor.contiguous() for name, tensor in content.dense.items()}
+        source = {name: np.frombuffer(part, np.uint8) for name, part in content.source.items()}
         written = [
             self._entry(folder / "dense.safetensors", "dense", safetensors.torch.save(dense)),
             self._entry(folder / "source.safetensors", "source", safetensors.numpy.save(source)),
         ]
-        if commit.policies:
-            policies = safetensors.numpy.save(dict(commit.policies))
+        if content.policies:
+            policies = safetensors.numpy.save(dict(content.policies))
             written.append(self._entry(folder / "policies.safetensors", "policies", policies))
         if self.control.rank == 0:
-            kept = safetensors.numpy.save(dict(commit.statistics))
+            kept = safetensors.numpy.save(dict(content.statistics))
             written.append(self._entry(folder / "statistics.safetensors", "statistics", kept))
-            if commit.items:
-                items = safetensors.numpy.save(dict(commit.items))
+            if content.items:
+                items = safetensors.numpy.save(dict(content.items))
                 written.append(self._entry(folder / "items.safetensors", "items", items))
         _sync_directory(folder)
         return [*self._chain, *written]
 
     def _write_tables(
-        self, folder: Path, commit: CheckpointState, marks: Mapping[str, int] | None
+        self, folder: Path, content: CheckpointState, marks: Mapping[str, int] | None
     ) -> Iterator[FileEntry]:
-        """Rows changed since the marks, or all (None), in parts of about PART_BYTES; at least one part.
+        """Write rows changed since the marks, or all (None), in parts of about PART_BYTES; at least one part.
 
-        What was erased since the marks is in the first part that names the table.
+        Keys that were erased since the marks are in the first part that names their table.
         """
         number = size = 0
         held: dict[str, list[npt.NDArray[Any]]] = {}
@@ -294,12 +251,12 @@ class Checkpointer:
             path = folder / f"tables-{number}.safetensors"
             return self._entry(path, "tables", safetensors.numpy.save(tensors), rows)
 
-        for name, table in commit.tables.items():
+        for name, table in content.tables.items():
             if marks and len(erased := table.erased(marks[name])):
                 size += hold(name, erased=erased)
             for keys, rows in table.chunks(marks[name] if marks else 0):
                 size += hold(name, keys=keys, rows=rows)
-                if name in commit.tracked:
+                if name in content.tracked:
                     stamps, counts = table.usage(keys)
                     size += hold(name, stamps=stamps, counts=counts)
                 if size >= PART_BYTES:
@@ -314,7 +271,7 @@ class Checkpointer:
         return FileEntry(str(path.relative_to(self.root)), kind, len(data), digest, rows)
 
     def _collect(self) -> None:
-        """Remove what no kept generation names; manifests go first, so that none names a missing file."""
+        """Remove files that no kept generation names; manifests first, so that none names a missing file."""
         kept = {m.generation for m in self._kept}
         named = {self.root / f.path for m in self._kept for f in m.files}
         old = [d for d in self.root.glob("gen-*") if number(d) < self._next and number(d) not in kept]
@@ -330,75 +287,8 @@ class Checkpointer:
                 directory.rmdir()
 
 
-@dataclass(frozen=True)
-class Restored:
-    """A verified generation, read part by part; any number of ranks may read it."""
-
-    root: Path
-    manifest: Manifest
-
-    def load_tables(
-        self, tables: Mapping[str, Table], split: Collection[str] = (), *, rank: int = 0, world: int = 1
-    ) -> None:
-        """Fill empty tables, whichever rank wrote them: each base first, then its deltas in order.
-
-        Those in `split` get the keys that are this rank's (trainer.placement.placement.owners_by_key).
-        """
-        for entry in self._files("tables"):
-            with safetensors.safe_open(str(self.root / entry.path), framework="numpy") as file:
-                held = set(file.keys())
-                for name, table in tables.items():
-                    if f"{name}/erased" in held:
-                        table.erase(file.get_tensor(f"{name}/erased"))
-                    if f"{name}/keys" not in held:
-                        continue
-                    tracked = table.tracks and f"{name}/stamps" in held
-                    names = ("keys", "rows", "stamps", "counts") if tracked else ("keys", "rows")
-                    columns = [file.get_tensor(f"{name}/{column}") for column in names]
-                    if name in split:
-                        own = owners_by_key(columns[0], world) == rank
-                        columns = [column[own] for column in columns]
-                    keys, rows, *usage = columns
-                    table.assign(keys, rows)
-                    if usage:
-                        table.set_usage(keys, *usage)
-
-    def dense(self) -> dict[str, torch.Tensor]:
-        """Dense weights and optimiser state of all ranks together; their names differ."""
-        merged: dict[str, torch.Tensor] = {}
-        for entry in self._files("dense"):
-            merged.update(safetensors.torch.load((self.root / entry.path).read_bytes()))
-        return merged
-
-    def sources(self) -> list[dict[str, bytes]]:
-        """The source state of each rank that wrote it."""
-        read = [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("source")]
-        return [{name: part.tobytes() for name, part in tensors.items()} for tensors in read]
-
-    def policies(self) -> list[dict[str, npt.NDArray[Any]]]:
-        """State of the table policies of each rank that had some, in the order of the ranks."""
-        return [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("policies")]
-
-    def statistics(self) -> dict[str, npt.NDArray[Any]]:
-        """Name → state of the running statistics."""
-        return self._arrays("statistics")
-
-    def items(self) -> dict[str, npt.NDArray[Any]]:
-        """State of trainer.quality.seen.ItemCounts; {} where nothing was counted."""
-        return self._arrays("items")
-
-    def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
-        found: dict[str, npt.NDArray[Any]] = {}
-        for entry in self._files(kind):
-            found.update(safetensors.numpy.load((self.root / entry.path).read_bytes()))
-        return found
-
-    def _files(self, kind: str) -> Iterator[FileEntry]:
-        return (entry for entry in self.manifest.files if entry.kind == kind)
-
-
 def _remove_unfinished(root: Path) -> None:
-    """Remove what a process that died left unfinished: it is newer than every manifest, so none names it."""
+    """Remove folders that a killed process left unfinished: they are newer than every manifest."""
     newest = max((number(path.parent) for path in root.glob(f"gen-*/{MANIFEST}")), default=0)
     for folder in root.glob("gen-*"):
         if number(folder) > newest:

@@ -1,4 +1,4 @@
-"""The manifest of a generation: what makes it exist, and what it belongs to."""
+"""Manifest of a generation: its rename makes the generation exist; it names the pipeline and the files."""
 
 import hashlib
 import json
@@ -19,40 +19,50 @@ MANIFEST = "MANIFEST.json"
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file of a generation: path relative to the checkpoint, what it holds, how to know it is whole."""
+    """File of a generation.
+
+    Attributes:
+        path: relative to the checkpoint.
+        kind: tables, policies, dense, source, statistics or items.
+        rows: rows, and keys that were erased.
+    """
 
     path: str
     kind: str
-    """tables, policies, dense, source, statistics or items."""
     bytes: int
     sha256: str
     rows: int = 0
-    """Rows, and keys that were erased."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """One generation. `identity` describes the pipeline, `cursor` the version that Redis holds with it."""
+    """Description of a generation.
+
+    Attributes:
+        predictions: records of the prediction log at this step.
+        identity: description of the pipeline.
+        cursor: version that Redis holds with this generation (trainer.publish.succession.Cursor).
+        row: layout of a table row (kernels.table.layout.RowLayout.describe).
+        table_rows: table → rows on all ranks.
+        field_keys: field → keys that were learned (of common features once a group). With the rows,
+            `trainer.placement.balance` places by them.
+        counts: nested counters of the run, over all ranks: events by topic, dead letters, versions.
+        predictions_sha256: of the prediction log up to this generation; empty: it is not kept.
+    """
 
     generation: int
     world: int
     step: int
     examples: int
     predictions: int
-    """Records of the prediction log at this step."""
     identity: dict[str, Any]
     cursor: dict[str, Any] | None
     files: tuple[FileEntry, ...]
     row: tuple[str, ...]
-    """What a table row holds (kernels.table.layout.RowLayout.describe)."""
     table_rows: dict[str, int]
     field_keys: dict[str, int]
-    """Keys of each field that were learned so far (of common features once a group); what
-    `trainer.placement.balance` places by, with the rows."""
     counts: dict[str, Any]
-    """What the run did so far, over all ranks: events by topic, dead letters, versions."""
     predictions_sha256: str
-    """Of the prediction log as far as it belongs to this generation; empty: it is not kept."""
 
     def to_json(self) -> bytes:
         body = json.dumps(asdict(self), sort_keys=True)
@@ -60,7 +70,7 @@ class Manifest:
 
     @staticmethod
     def from_json(text: bytes) -> "Manifest":
-        """The inverse of `to_json`. Raises CheckpointError when it is torn."""
+        """Parse a manifest. Raises CheckpointError if it is torn."""
         try:
             outer = json.loads(text)
             body = outer["body"]
@@ -76,7 +86,7 @@ class Manifest:
 
 
 def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
-    """What a checkpoint belongs to, part by part, so that a mismatch can be named."""
+    """Describe a checkpoint's pipeline part by part, so that an error can name the part that differs."""
     return {
         "fields": [[spec.name, spec.table] for spec in pipeline.fields],
         "dense": list(pipeline.plan.dense_names),
@@ -103,7 +113,7 @@ def check_identity(root: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any
 
 
 def _values(theirs: object, ours: object, limit: int = 40) -> str:
-    """The values that differ, where they are short enough to be read."""
+    """Text of two values that differ, if they are short enough to be read."""
     texts = [json.dumps(value) for value in (theirs, ours)]
     return f" ({texts[0]} there, {texts[1]} here)" if max(map(len, texts)) <= limit else ""
 
@@ -130,10 +140,15 @@ def number(directory: Path) -> int:
 def newest_whole(
     root: Path, control: Control, help: str, *, predictions: Callable[[int, str], str] | None = None
 ) -> Manifest | None:
-    """The manifest of the newest whole generation, or None where there is none. Collective.
+    """Find the newest whole generation; None if there is no generation. Collective.
 
-    predictions: what is wrong with the first so many records of the prediction log, by their SHA-256.
-    Raises CheckpointError when generations exist, but none is whole; `help` says what to do then.
+    Args:
+        help: advice in the error, for the user.
+        predictions: check of the prediction log by its number of records and their SHA-256; returns a
+            complaint or "".
+
+    Raises:
+        CheckpointError: generations exist, but none is whole.
     """
     numbers = [number(path.parent) for path in root.glob(f"gen-*/{MANIFEST}")]
     generations = control.broadcast_json(sorted(numbers, reverse=True))
@@ -152,7 +167,7 @@ def newest_whole(
 def _verified(
     root: Path, generation: int, control: Control, predictions: Callable[[int, str], str] | None
 ) -> tuple[Manifest | None, str]:
-    """The generation's manifest if all that it names is whole, else why not; the ranks share the hashing."""
+    """Verify all files of a generation, which the ranks share: (manifest, "") or (None, reason)."""
     reason = ""
     manifest = None
     try:
@@ -171,7 +186,7 @@ def _verified(
 
 
 def newest_manifest(root: Path) -> Manifest | None:
-    """The newest manifest of a checkpoint that can be read, for `livectr inspect`; None if there is none."""
+    """Newest manifest that can be read, for `livectr inspect`; None if there is none."""
     paths: Sequence[Path] = sorted(root.glob(f"gen-*/{MANIFEST}"), reverse=True)
     for path in paths:
         try:

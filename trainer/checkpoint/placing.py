@@ -1,4 +1,4 @@
-"""The placement that a run begins with where it is to be balanced: by what its checkpoint measured."""
+"""Balanced placement of a run that goes on from a checkpoint, by the keys and rows that this has measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.table.rows import row_layout
 from livectr.models.base import row_segments
-from livectr.trainer.checkpoint.checkpoint import Restored
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.configs import model_configs
 from livectr.trainer.placement.balance import balance, loads
 from livectr.trainer.placement.measured import row_bytes, stats_of
@@ -19,10 +19,17 @@ LOG = logging.getLogger(__name__)
 def measured_placement(
     pipeline: Pipeline, rank: int, world: int, restored: Restored | None, *, rank_bytes: int | None
 ) -> FieldPlacement | None:
-    """`balance` of the keys and rows of a checkpoint, the same on every rank; None: nothing is measured yet,
-    so that fields are dealt in turn. Rank 0 logs which.
+    """Balance the keys and rows that a checkpoint has measured; the same on every rank.
 
-    Raises ConfigError when the ranks cannot hold the tables.
+    Args:
+        restored: the checkpoint; None in a first run.
+        rank_bytes: most bytes of tables on a rank; None: no limit.
+
+    Returns:
+        The placement; None if nothing is measured yet, so that tables are assigned round-robin.
+
+    Raises:
+        ConfigError: the ranks cannot hold the tables.
     """
     say = logging.INFO if rank == 0 else logging.DEBUG
     keys = restored.manifest.field_keys if restored is not None else {}

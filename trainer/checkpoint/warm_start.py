@@ -1,17 +1,17 @@
 """Warm start: a new run begins with parts of the model that another run has learned.
 
 DICM's partial warm-up (Ge et al. 2018, §7.2): parts of a model converge at different speed. Embeddings of ids
-overfit soon, and what looks at images needs long; so the best start (Table 5) takes all but the embeddings
-from the day before.
+overfit soon, and networks on images need long. So the best start (Table 5) takes all but the embeddings from
+the day before.
 
-    network      weights of all models and of the sub-models of content; running statistics of features, since
-                 these weights were learned on features that were made with them
+    network      weights of all models and of the sub-models of content; running statistics, since these
+                 weights were learned on features that depend on them
     content      weights of the sub-models of content alone
-    embeddings   rows of the tables with their optimisers' state, what policies know of them, and the
+    embeddings   rows of the tables with their optimisers' state, the state of their policies, and the
                  statistics, since learned bins are keys
 
 The paper initialises parameters and says nothing of optimisers. A row's state (sums of squares, numbers of
-updates) comes with the row, or an old row would learn as fast as a new one. The networks' Adam moments start
+updates) comes with the row, or an old row would learn as fast as a new row. The networks' Adam moments start
 at zero and schedules at their beginning, as in any new run. The first batch does not move trained biases
 (trainer.des.step). Positions in the log, joins, histories and counters are the new run's own.
 """
@@ -26,8 +26,8 @@ import torch
 
 from livectr.ingest.extract.statistics import Statistics
 from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError
-from livectr.trainer.checkpoint.checkpoint import Restored
 from livectr.trainer.checkpoint.manifest import newest_whole
+from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.control import Control
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
@@ -36,12 +36,17 @@ from livectr.trainer.warm_parts import parse_warm_parts
 
 LOG = logging.getLogger(__name__)
 NAMED = 5
-"""So many parameters are named in an error."""
+"""Parameters that an error names at most."""
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A generation of another run, and the parts of it (trainer.warm_parts) to start from."""
+    """Generation of another run to start from.
+
+    Attributes:
+        restored: the generation.
+        parts: names of the parts that are loaded (trainer.warm_parts).
+    """
 
     restored: Restored
     parts: frozenset[str]
@@ -49,8 +54,13 @@ class WarmStart:
 
     @staticmethod
     def of(options: TrainOptions, control: Control, *, resumed: bool) -> "WarmStart | None":
-        """The newest whole generation of `warm_start`, which is only read: its run may be going on. None
-        where there is nothing to take, or this run goes on from a checkpoint of its own. Collective.
+        """Find the newest whole generation of `warm_start`; only read it, as its run may go on. Collective.
+
+        Args:
+            resumed: this run goes on from a checkpoint of its own.
+
+        Returns:
+            None if the run has no warm start, or is resumed.
 
         Raises:
             ConfigError: there is no generation.
@@ -71,21 +81,29 @@ class WarmStart:
 
     @property
     def examples(self) -> int:
-        """Examples that the other run had learned; 0 where neither its networks nor its rows are taken."""
+        """Examples that the other run had learned; 0 if neither its networks nor its rows are loaded."""
         return 0 if self.parts.isdisjoint(("network", "embeddings")) else self.restored.manifest.examples
 
     def statistics(self, fresh: Statistics) -> Statistics:
-        """The running statistics to start with. Raises MismatchError when the other run had others."""
+        """Running statistics to start with.
+
+        Args:
+            fresh: statistics of a new run.
+
+        Raises:
+            MismatchError: the other run has statistics of other features.
+        """
         if self.parts.isdisjoint(("network", "embeddings")):
             return fresh
         with self._reading():
             return fresh.load(self.restored.statistics())
 
     def load(self, step: DesStep, policies: Policies) -> None:
-        """Puts the parts into a step that has learned nothing. Collective.
+        """Load the parts into a step that has learned nothing. Collective.
 
-        Raises MismatchError, on every rank alike, for a parameter or a table that the other run's model does
-        not have or has of another shape.
+        Raises:
+            MismatchError: the other run's model lacks a parameter or a table, or has it in another shape; on
+                every rank alike.
         """
         with self._reading():
             if "content" in self.parts:
@@ -101,7 +119,7 @@ class WarmStart:
         LOG.info("starts with %s of %s after step %d", parts, self.restored.root, at)
 
     def _weights(self, step: DesStep) -> Mapping[str, torch.Tensor]:
-        """The other run's weights that are asked for, once every rank has found its own among them."""
+        """Weights of the other run, after every rank has found its own among them. Collective."""
         theirs = {n: t for n, t in self.restored.dense().items() if not n.startswith(("adam.", "des."))}
         ours = step.dense.weights(shared=True)
         if "network" not in self.parts:
@@ -137,7 +155,7 @@ class WarmStart:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """A run that goes on removes old generations."""
+        """Explain a missing file: a running trainer removes old generations."""
         try:
             yield
         except FileNotFoundError:

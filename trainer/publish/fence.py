@@ -1,16 +1,16 @@
-"""The scripts that say which trainer may write, and which version is served.
+"""Fencing in Redis: Lua scripts that decide which trainer may write and which version is served.
 
-    {ns}:epoch      the number of the trainer that may write; the same in every bucket
-    {ns}:owner      a word of the process that took that number
-    {ns}:highest    the highest version number that was ever begun: no number is used for two versions
-    {ns}:pushing    the version that is being pushed; its flip removes the mark
+    {ns}:epoch      number of the trainer that may write; the same in every bucket
+    {ns}:owner      random word of the process that took that number
+    {ns}:highest    highest version number that was ever begun: no number is used for two versions
+    {ns}:pushing    version that is being pushed; its flip removes the mark
 
-A command whose answer was lost may have been carried out, or may be carried out later, when a connection
-that stalled is read at last. So a trainer that does not know how a publish went takes a new epoch (RENEW):
-from then on nothing that it has sent before can take effect, and what Redis holds is the outcome.
+A command whose answer was lost may have been carried out. It may also be carried out later, when a connection
+that stalled is read at last. So a trainer that does not know the outcome of a publish takes a new epoch
+(RENEW). From then on no earlier command can take effect, and the contents of Redis are the outcome.
 
-Each script answers 'OK', 'FENCED' (another trainer may write) or 'LOST' (what was published is gone), but for
-TAKE and RENEW, which give numbers.
+The scripts answer 'OK', 'FENCED' (another trainer may write) or 'LOST' (the published version is gone); TAKE
+and RENEW answer with numbers.
 """
 
 FENCE = """

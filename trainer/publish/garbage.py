@@ -1,4 +1,4 @@
-"""Removal of what versions leave in Redis: blobs of old and failed ones, and earlier name spaces."""
+"""Garbage collection in Redis: blobs of old and failed versions, and rows of earlier name spaces."""
 
 from __future__ import annotations
 
@@ -6,37 +6,46 @@ import logging
 from threading import Event, Thread
 
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import KEPT_VERSIONS
+from livectr.protos.store import BUCKETS, KEPT_VERSIONS
 from livectr.trainer.publish.redis_store import STORE_ERRORS, RedisStore
 from livectr.trainer.publish.version import blobs_of
 
 LOG = logging.getLogger(__name__)
-SWEEP_DEADLINE_S = 5.0
-"""A process that ends waits so long for a sweep."""
+COLLECT_DEADLINE_S = 5.0
+"""A process that ends waits so long for a collection."""
 
 
 class GarbageCollector:
-    """Rank 0's; sweeps in a thread, `after_s` seconds after a flip, for requests that began under it."""
+    """Removes keys from a thread. Rank 0 only.
+
+    Args:
+        after_s: seconds between a flip and the collection, for requests that began under the version before.
+        closing: the process ends.
+    """
 
     def __init__(self, store: RedisStore, after_s: float, closing: Event) -> None:
         self._store, self._after_s, self._closing = store, after_s, closing
         self._recent: list[VersionManifest] = []
         self._failed: list[VersionManifest] = []
-        self.sweeper: Thread | None = None
+        self.thread: Thread | None = None
 
     def flipped(self, manifest: VersionManifest, *, full: bool) -> None:
-        """A version is served: what came before a process's first or a complete one is swept away."""
+        """Note a version that is served; older keys are removed after a process's first or a complete one."""
         self._recent.append(manifest)
         if full or len(self._recent) == 1:
-            self.sweeper = Thread(target=self._sweep, args=(manifest,), name="sweep")
-            self.sweeper.start()
+            self.thread = Thread(target=self._collect, args=(manifest,), name="garbage")
+            self.thread.start()
 
     def failed(self, manifest: VersionManifest) -> None:
-        """A version never was served."""
+        """Note a version that was never served."""
         self._failed.append(manifest)
 
     def drop_blobs(self) -> None:
-        """Remove blobs that nobody reads any more. Raises STORE_ERRORS."""
+        """Remove blobs of versions that are not kept.
+
+        Raises:
+            STORE_ERRORS: Redis did not confirm it.
+        """
         old, self._failed = self._failed, []
         while len(self._recent) > KEPT_VERSIONS:
             old.append(self._recent.pop(0))
@@ -44,19 +53,48 @@ class GarbageCollector:
             self._store.drop(blobs_of(manifest))
 
     def close(self) -> None:
-        """Wait for a sweep, but not for long."""
-        if self.sweeper is None:
+        """Wait for a collection, but not for long."""
+        if self.thread is None:
             return
-        self.sweeper.join(SWEEP_DEADLINE_S)
-        while self.sweeper.is_alive():
+        self.thread.join(COLLECT_DEADLINE_S)
+        while self.thread.is_alive():
             self._store.interrupt()
-            self.sweeper.join(0.2)
+            self.thread.join(0.2)
 
-    def _sweep(self, manifest: VersionManifest) -> None:
+    def _collect(self, manifest: VersionManifest) -> None:
         if self._closing.wait(self._after_s):
             return
         try:
-            removed = self._store.sweep(manifest)
+            removed = collect_garbage(self._store, manifest)
             LOG.info("removed %d keys of earlier name spaces and versions", removed)
         except STORE_ERRORS as error:
             LOG.warning("keys of earlier name spaces stay until the next start: %s", error)
+
+
+def collect_garbage(store: RedisStore, manifest: VersionManifest) -> int:
+    """Remove rows of name spaces before the manifest's, and blobs older than its kept versions.
+
+    Returns:
+        Number of keys that were removed.
+    """
+    removed, begun = 0, set[bytes]()
+    for names in store.scan(store.space.bucketed_pattern):
+        old = [n for n in names if _is_before(n.split(b":", 3)[2], manifest.ns)]
+        for ns in {n.split(b":", 3)[2] for n in old} - begun:
+            # first of all: from here on a reader of that name space knows that rows are missing
+            removed += store.unlink(store.space.sentinels(ns.decode(), range(BUCKETS)))
+            begun.add(ns)
+        removed += store.unlink(old)
+    oldest = manifest.version - KEPT_VERSIONS
+    for names in store.scan(store.space.blob_pattern):
+        removed += store.unlink([n for n in names if int(n.split(b":", 3)[2]) <= oldest])
+    return removed
+
+
+def _is_before(part: bytes, ns: str) -> bool:
+    """Tell if a name's third part is an ns before `ns`; look-up rows, histories and fences have no ns."""
+    epoch, _, number = part.decode(errors="replace").partition("-")
+    if not (epoch.isdigit() and number.isdigit()):
+        return False
+    mine = ns.split("-")
+    return (int(epoch), int(number)) < (int(mine[0]), int(mine[1]))

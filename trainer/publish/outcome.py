@@ -1,4 +1,4 @@
-"""Reading back how a publish went whose outcome is not known."""
+"""Outcome of a failed publish, read back from Redis."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ SAY_AGAIN_S = 30.0
 
 
 def outcome_of(store: RedisStore, pending: Pending, before: bytes, closing: Event) -> Push:
-    """FLIPPED, FAILED, LOST or FENCED, however long Redis is away; UNKNOWN once the process is closing.
+    """Ask Redis, however long it is away, for the outcome of a version that was under way.
 
-    A new epoch fences out all that this trainer has sent, so that what Redis holds then is the outcome.
+    A new epoch fences out all earlier commands of this trainer, so that Redis holds the outcome.
 
     Args:
-        before: the manifest of the version before.
+        before: text of the manifest before.
+        closing: the process ends.
+
+    Returns:
+        FLIPPED, FAILED, LOST or FENCED; UNKNOWN once the process is closing.
     """
     say_at = time.monotonic()
     while not closing.is_set():

@@ -2,33 +2,34 @@
 
 The steps after a commit's checkpoint (trainer.commits numbers them 1 to 6):
 
-    5  every rank copies what changed since the last version and pushes it to Redis from a thread;
-    6  when every rank's push has arrived, rank 0 flips the manifest: the one moment at which the version
-       begins to be served.
+    5  every rank copies its changes since the last version and pushes them to Redis from a thread;
+    6  when every rank's push has arrived, rank 0 flips the manifest: at this moment the version begins to be
+       served.
 
-Ranks learn of each other's pushes from the flags that ride on the batcher's header (`Push`), so training
-never waits. One version is under way at a time; while it is, commits publish nothing and changes add up.
+Ranks learn of each other's pushes from flags in the batcher's header (`Push`), so training never waits. At
+most one version is under way. Meanwhile commits publish nothing, and changes add up.
 
-A complete publish goes under a fresh ns: at the start, unless the checkpoint's cursor is exactly what Redis
-holds, and whenever Redis is found emptied.
+A complete version is written under a fresh name space `ns`: at the start, unless Redis holds exactly the
+checkpoint's cursor, and whenever Redis is found emptied.
 
-When a push or a flip fails, its outcome is UNKNOWN: Redis may have done what it did not confirm, or do it
-later. Rank 0 finds out, however long Redis is away: it takes a new epoch, which fences out everything that
-was sent before (trainer.publish.fence), and then reads the manifest. Until then nothing is begun. If the
-version was
-flipped, it counts; if not, the next commit repeats it under the same number, which no reader has seen; if
-Redis was emptied, the number is skipped, since a reader may have seen it.
+The outcome of a push or a flip that fails is UNKNOWN: Redis may have carried out a command that it did not
+confirm, or carry it out later. Rank 0 finds out, however long Redis is away. It takes a new epoch, which
+fences out all earlier commands (trainer.publish.fence), and then reads the manifest. Until then nothing is
+begun.
+
+    flipped         the version counts
+    not flipped     the next commit repeats it under the same number, which no reader has seen
+    Redis emptied   the number is skipped, since a reader may have seen it
 """
 
 import logging
 import secrets
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import asdict
 from itertools import chain
 from threading import Event
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,156 +37,126 @@ import numpy.typing as npt
 from livectr.kernels.errors import ConnectError, MismatchError
 from livectr.protos.evictions import Evictions
 from livectr.protos.manifest import Freshness, VersionManifest
-from livectr.protos.store import decode_erased, encode_changed, encode_vectors
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.precompute import StoppedError
-from livectr.trainer.options import summed
+from livectr.trainer.counts import summed
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.outcome import outcome_of
 from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, LostError, RedisStore, name_space
-from livectr.trainer.publish.succession import LOST_NUMBERS, Cursor, refusal
-from livectr.trainer.publish.version import Pending, Published, Push, VersionSnapshot, earlier_blobs
+from livectr.trainer.publish.share import Share
+from livectr.trainer.publish.succession import Cursor
+from livectr.trainer.publish.takeover import Claim, claim_namespace
+from livectr.trainer.publish.version import (
+    Pending,
+    Published,
+    PublishedModel,
+    Push,
+    VersionSnapshot,
+    earlier_blobs,
+)
 from livectr.trainer.publish.watch import PublishedWatch
 
 LOG = logging.getLogger(__name__)
-SWEEP_AFTER_S = 5.0
-"""Rows of the ns before stay this long after the flip, for requests that began under it."""
+COLLECT_AFTER_S = 5.0
+"""Time after a flip in which rows of the name space before stay, for requests that began under it."""
 PUSH_ERRORS: tuple[type[BaseException], ...] = (*STORE_ERRORS, LostError)
 I64 = npt.NDArray[np.int64]
 
 
 class Publisher:
-    """One rank's part of publishing; `start`, `begin` and `observe` run alike on every rank.
+    """Publishes versions of one rank; `start`, `begin` and `observe` run alike on every rank.
 
     Args:
-        fingerprint, segments, seed: go into every manifest (protos.manifest.VersionManifest).
+        model: named in every manifest.
         min_examples: nothing is published before the model has learned so many.
+        collect_after_s: time between a flip and the removal of what came before it.
+        lookout: rank 0's check that Redis still holds the version.
 
     Attributes:
-        least_examples: what the model must have learned to be published: min_examples, and what the version
-            had that an earlier process of this run has published.
+        full: the next version must hold everything.
+        last: manifest of the version that is served; None before the first.
+        state: state of this rank's push.
+        least_examples: examples that the model must have learned to be published: min_examples, and the
+            examples of the version that an earlier process of this run has published.
     """
 
     def __init__(
         self,
         store: RedisStore,
         control: Control,
+        model: PublishedModel,
         *,
-        fingerprint: str,
-        segments: Sequence[tuple[str, int]],
-        seed: int,
         min_examples: int = 0,
-        sweep_after_s: float = SWEEP_AFTER_S,
+        collect_after_s: float = COLLECT_AFTER_S,
         lookout: PublishedWatch | None = None,
     ) -> None:
-        self.store = store
-        self.control = control
+        self.store, self.control = store, control
         self.full = True
-        """Whether the next version must hold everything."""
         self.last: VersionManifest | None = None
         self.state = Push.IDLE
         self.least_examples = min_examples
-        self._constant: dict[str, Any] = {
-            "fingerprint": fingerprint,
-            "dim": sum(dim for _, dim in segments),
-            "segments": tuple(segments),
-            "seed": seed,
-            "run": "",
-        }
-        self._number = 0
-        self._ns = ""
-        self._version = 0
-        self._before = b""
+        self._model, self._run_id = model, ""
+        self._number = self._version = 0
+        self._ns, self._before = "", b""
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="publish")
         self._job: Future[None] | None = None
         self._pending: Pending | None = None
-        self._unpublished = Freshness()
-        self._since_begin = Freshness()
+        self._unpublished, self._since_begin = Freshness(), Freshness()
         self._closing = Event()
-        self._tidy = GarbageCollector(store, sweep_after_s, self._closing)
+        self._garbage = GarbageCollector(store, collect_after_s, self._closing)
         self._lookout = (lookout or PublishedWatch(store)) if control.rank == 0 else None
 
     def start(self, cursor: Cursor | None, *, learned: int = 0, take_over: bool = False) -> None:
         """Fence out every earlier trainer; go on with deltas if Redis holds exactly `cursor`. Collective.
 
         Args:
-            cursor: of the checkpoint that this run goes on from. learned: examples in it.
+            cursor: of the checkpoint that this run goes on from.
+            learned: examples of that checkpoint.
             take_over: replace another run's version, or a newer one.
 
         Raises:
             MismatchError: this run may not take over (trainer.publish.succession); nothing has been touched.
             ConnectError: Redis does not answer.
         """
-        told: dict[str, Any] = {}
+        claim = Claim()
         if self.control.rank == 0:
+            assert self._lookout is not None
             try:
-                told = self._take_over(cursor, learned, take_over)
+                claim = claim_namespace(
+                    self.store,
+                    self._lookout,
+                    cursor,
+                    learned=learned,
+                    fingerprint=self._model.fingerprint,
+                    take_over=take_over,
+                )
             except STORE_ERRORS as error:
                 raise ConnectError(
                     f"Redis at {self.store.url} cannot be used ({error or type(error).__name__}); "
                     "mend it or change --publish"
                 ) from None
-        told = self.control.broadcast_json(told)
-        if told["refused"]:
-            raise MismatchError(told["refused"])
-        self.store.epoch = told["epoch"]
-        self._version, self._constant["run"] = told["version"], told["run"]
-        self.least_examples = max(self.least_examples, told["least"])
-        self._before = told["manifest"].encode()
+        claim = Claim(**self.control.broadcast_json(asdict(claim)))
+        if claim.refused:
+            raise MismatchError(claim.refused)
+        self.store.epoch = claim.epoch
+        self._version, self._run_id = claim.version, claim.run
+        self.least_examples = max(self.least_examples, claim.least_examples)
+        self._before = claim.manifest.encode()
         if self._before:
             self.last = VersionManifest.from_json(self._before)
             self._ns = self.last.ns
             self.full = False
         self._watch()
 
-    def _take_over(self, cursor: Cursor | None, learned: int, take_over: bool) -> dict[str, Any]:
-        """Look at what Redis holds, then claim the next epoch: from then on nobody else writes."""
-        where = f"namespace {self.store.space.namespace!r} in Redis at {self.store.url}"
-        fingerprint = self._constant["fingerprint"]
-        while True:
-            text = self.store.manifest_text()
-            try:
-                held = self.store.manifest_of(text)
-            except MismatchError:
-                if not take_over:
-                    raise
-                held = None
-            why = refusal(held, cursor, learned=learned, fingerprint=fingerprint, where=where)
-            if why is not None and not take_over:
-                return {"refused": why}
-            used = [(held.version, held.epoch)] if held is not None else []
-            if cursor is not None:
-                skipped = LOST_NUMBERS if self.store.highest() is None and cursor.version else 0
-                used.append((cursor.version + skipped, cursor.epoch + skipped))
-            versions, epochs = zip((0, 0), *used, strict=True)
-            highest = self.store.take(text, epoch=max(epochs), version=max(versions))
-            if highest is not None:
-                break
-        if why is not None:
-            LOG.warning("taken over as asked, although %s", why)
-        same = cursor is not None and cursor.is_at(held) and not self.store.pushing()
-        assert self._lookout is not None
-        self._lookout.start()
-        if held is not None and same:
-            same = self.store.is_whole(held) and not self._lookout.evictions.lost_since(held.evictions)
-        return {
-            "refused": "",
-            "epoch": self.store.epoch,
-            "version": highest,
-            "run": cursor.run if cursor is not None and cursor.run else uuid.uuid4().hex,
-            "least": held.examples if held is not None and why is None else 0,
-            "manifest": text.decode() if same and text else "",
-        }
-
     @property
     def busy(self) -> bool:
-        """Whether a version is under way; the same on every rank after `observe`."""
+        """Tell if a version is under way; the same on every rank after `observe`."""
         return self._pending is not None
 
     @property
     def flag(self) -> Push:
-        """What the batcher's header tells the other ranks; LOST too while nothing is under way."""
+        """State of the push for the batcher's header; LOST also while nothing is under way."""
         lost = self._lookout is not None and self._lookout.lost and not self.full
         return Push.LOST if lost and self.state is Push.IDLE else self.state
 
@@ -194,27 +165,32 @@ class Publisher:
         self._since_begin = self._since_begin.plus(times_ms)
 
     def cursor(self, step: int, *, begins: bool = True) -> Cursor:
-        """What Redis will hold when the version that is about to begin at `step` has been flipped; where none
-        begins, the numbers that are used."""
-        run = self._constant["run"]
+        """Cursor of a checkpoint at `step`: the version that is about to begin, or the numbers that are used.
+
+        Args:
+            begins: a version begins at this step boundary.
+        """
+        run = self._run_id
         if not begins:
             return Cursor(self._version + self.busy, self.store.epoch, "", step, run)
         return Cursor(self._version + 1, self.store.epoch, self._next_ns(), step, run)
 
     def begin(self, snapshot: VersionSnapshot, *, learned: int = 0, committed: int = 0) -> None:
-        """5: push this rank's share of the next version in the background. Collective; not while busy.
+        """Step 5: push this rank's share of the next version in the background. Collective; not while busy.
 
-        learned, committed: examples of the model, and of the oldest checkpoint that is kept.
+        Args:
+            learned: examples of the model.
+            committed: examples of the oldest kept checkpoint.
         """
         version, blob = self._version + 1, self.store.space.blob
-        told = {
+        own = {
             "epoch": self.store.epoch,
             "rows": dict(snapshot.table_rows),
             "written": snapshot.written,
-            "content": {name: sweep.blobs for name, sweep in snapshot.content.items()},
+            "content": {name: precompute.blobs for name, precompute in snapshot.content.items()},
             "whole": secrets.token_hex(8),
         }
-        shares = self.control.gather_json(told)
+        shares = self.control.gather_json(own)
         self.store.epoch = shares[0]["epoch"]  # rank 0 takes a new one when a publish fails
         ns = self._next_ns()
         tables = summed([share["rows"] for share in shares])
@@ -252,19 +228,29 @@ class Publisher:
             committed=committed,
             whole=whole,
             evictions=evictions,
-            **self._constant,
+            fingerprint=self._model.fingerprint,
+            dim=self._model.dim,
+            segments=tuple(self._model.segments),
+            seed=self._model.seed,
+            run=self._run_id,
         )
         rows = sum(share["written"] for share in shares)
         self._pending = Pending(manifest, manifest.to_json(), rows, self.full)
-        full = self.full
-        own = {name: names[self.control.rank] for name, names in content.items()}
-        self._run(lambda: self._push(snapshot, manifest, own, full), then=Push.PUSHED)
+        blobs = {name: names[self.control.rank] for name, names in content.items()}
+        share = Share(self.control.rank, snapshot, manifest, blobs, self.full)
+        self._run(lambda: self._push(share), then=Push.PUSHED)
 
     def observe(self, flags: Sequence[int]) -> Published | None:
-        """Go on as far as every rank's flags of one header allow; returns a version that has just begun.
+        """Step 6: go on as far as the flags of one header allow. Alike on every rank.
+
+        Args:
+            flags: state of every rank's push.
+
+        Returns:
+            A version that was just flipped, else None.
 
         Raises:
-            FencedError: another trainer has taken over (on every rank).
+            FencedError: another trainer has taken over; on every rank.
         """
         if self._pending is None:
             if Push.LOST in flags:
@@ -299,13 +285,13 @@ class Publisher:
         return None
 
     def _seal_and_flip(self, pending: Pending, before: bytes) -> None:
-        """The background part of step 6."""
+        """Seal a complete version and flip, in the background (step 6)."""
         if pending.full:
             self.store.seal(pending.manifest)
         self.store.flip(pending.text, pending.manifest.version, before)
 
     def _lost(self) -> None:
-        """Redis does not hold the last version any more: publish everything, under a fresh ns."""
+        """Publish everything anew: Redis does not hold the last version any more."""
         self.begin_anew()
         telemetry.VERSIONS_LOST.inc()
 
@@ -328,59 +314,21 @@ class Publisher:
             self.store.interrupt()
             wait([self._job], timeout=0.2)
         self._pool.shutdown(wait=True)
-        self._tidy.close()
+        self._garbage.close()
         self.store.close()
 
     def _next_ns(self) -> str:
         return name_space(self.store.epoch, self._number) if self.full else self._ns
 
-    def _push(
-        self,
-        snapshot: VersionSnapshot,
-        manifest: VersionManifest,
-        content: Mapping[str, list[str]],
-        full: bool,
-    ) -> None:
-        """The background part of step 5, on this rank's share; content: its blobs of content vectors."""
-        if full:
-            self.store.claim(manifest.epoch)
-            self.store.open(self.control.rank, manifest)
-        self.store.begin(manifest.version)
-        rank = self.control.rank
-        if rank == 0:
-            self._tidy.drop_blobs()
-        self._remove_erased(manifest)
-        for table, keys in snapshot.erased.items():
-            self.store.erase_rows(manifest.version, manifest.ns, table, keys, manifest.dim)
-        written: dict[str, list[I64]] = {}
-        for table, keys, rows in snapshot.chunks():
-            self.store.write_rows(manifest.version, manifest.ns, table, keys, rows)
-            if not full:  # nobody asks what changed in the first version of a name space
-                written.setdefault(table, []).append(keys)
-        for values in snapshot.values:
-            self.store.write_values(values)
-        self.store.write_blob(manifest.dense[rank], snapshot.dense)
-        told = {table: np.concatenate(keys) for table, keys in written.items()}
-        self.store.write_blob(manifest.changed[rank], encode_changed(told, snapshot.erased))
-        if manifest.item_vectors is not None and snapshot.items is not None:
-            self.store.write_blob(manifest.item_vectors, encode_vectors(*snapshot.items))
-        for name, sweep in snapshot.content.items():
-            for blob, part in zip(content[name], sweep.run(self._closing.is_set), strict=True):
-                self.store.write_blob(blob, encode_vectors(*part))
-
-    def _remove_erased(self, manifest: VersionManifest) -> None:
-        """Remove from Redis what the version two before erased: its blobs, read back, say what that is."""
-        version = manifest.version - 2
-        names = manifest.earlier.get(version, ())[self.control.rank :: self.control.world]
-        for blob in (self.store.blob(name) for name in names):
-            erased = decode_erased(blob) if blob is not None else {}
-            if any(map(len, erased.values())):
-                self.store.raise_floor(version)
-            for table, keys in erased.items():
-                self.store.remove_erased(version, manifest.ns, table, keys)
+    def _push(self, share: Share) -> None:
+        """Push this rank's share in the background (step 5)."""
+        share.open(self.store)
+        if self.control.rank == 0:
+            self._garbage.drop_blobs()
+        share.write(self.store, stopped=self._closing.is_set)
 
     def _run(self, job: Callable[[], None], then: Push) -> None:
-        """Run a job in the thread; `state` says how it went."""
+        """Run a job in the thread; afterwards `state` is `then`, or the failure."""
 
         def run() -> None:
             try:
@@ -401,12 +349,12 @@ class Publisher:
         self._job = self._pool.submit(run)
 
     def _find_out(self, pending: Pending) -> None:
-        """Rank 0 asks until it knows how a publish went that failed somewhere; `state` says it."""
+        """Ask Redis for the outcome of a failed publish until it answers; `state` is the outcome. Rank 0."""
         self.state = outcome_of(self.store, pending, self._before, self._closing)
 
     def _repeat(self, pending: Pending, *, lost: bool) -> None:
-        """A version that was not flipped: the next one has its number, unless readers may have seen it."""
-        self._tidy.failed(pending.manifest)
+        """Give up a version; the next has its number, unless readers may have seen it."""
+        self._garbage.failed(pending.manifest)
         if lost:
             LOG.warning("Redis at %s was emptied: the next version is complete", self.store.url)
             self._lost()
@@ -426,7 +374,7 @@ class Publisher:
         if self.control.rank == 0:
             telemetry.PUBLISHED_VERSION.set(manifest.version)
             telemetry.PUBLISHED_ROWS.inc(pending.rows)
-            self._tidy.flipped(manifest, full=pending.full)
+            self._garbage.flipped(manifest, full=pending.full)
         self.full, self.last = False, manifest
         self._watch()
         return Published(manifest, pending.rows)

@@ -1,13 +1,13 @@
 """Fenced writes of the published layout (protos.store) to Redis.
 
-Everything that a trainer writes runs inside a script that first looks at the epoch of its bucket: a trainer
-that was replaced finds a higher one and is refused (`FencedError`), and one whose Redis was emptied finds
-none and knows that what it wrote before is gone (`LostError`). Writes are idempotent for a version, so that
-a push which failed halfway is repeated under the same number, once `renew` has made sure that nothing of the
-first one can still come (trainer.publish.fence).
+Every write runs inside a script that first compares the epoch of its bucket with the trainer's. A trainer
+that was replaced finds a higher epoch and is refused (`FencedError`). A trainer whose Redis was emptied finds
+none: its earlier writes are gone (`LostError`). Writes are idempotent for a version. So a push that failed
+halfway is repeated under the same number, once `renew` has fenced out the rest of the first push
+(trainer.publish.fence).
 
-Rows live under a name space `ns` = "<epoch>-<n>", the n-th complete publish of a trainer; later versions
-write only what changed into it.
+Rows live under a name space `ns` = "<epoch>-<n>" of the n-th complete publish of a trainer. Later versions
+write their changes into it.
 """
 
 import uuid
@@ -27,7 +27,6 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.redis_errors import OUTCOMES, is_forbidden
 from livectr.protos.store import (
     BUCKETS,
-    KEPT_VERSIONS,
     VALUES,
     Keyspace,
     by_bucket,
@@ -36,18 +35,26 @@ from livectr.protos.store import (
     slot_bytes,
     without_password,
 )
-from livectr.trainer.publish.fence import BEGIN, CLAIM, FENCE, FLIP, OPEN, RENEW, SEAL, TAKE
+from livectr.trainer.publish.fence import BEGIN, CLAIM, FLIP, OPEN, RENEW, SEAL, TAKE
+from livectr.trainer.publish.row_scripts import (
+    ERASE_ROWS,
+    RAISE_FLOOR,
+    REMOVE_ERASED,
+    UNLINK,
+    WRITE_ROWS,
+    WRITE_VALUES,
+)
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
 CHUNK_ROWS = 1000
-"""Rows of one script call: long enough to amortise it, short enough not to hold up readers (≈ 1 ms)."""
+"""Rows of a script call: enough to amortise it, few enough not to hold up readers (≈ 1 ms)."""
 CHUNKS_IN_FLIGHT = 16
 PART_ROWS = 1 << 17
 """Rows whose names and slots are in memory as bytes objects at once."""
 STORE_ERRORS: tuple[type[BaseException], ...] = (*OUTCOMES, OSError)
-"""All that redis-py raises: after one of them nobody knows whether a command was carried out."""
+"""Errors of redis-py; after each of them it is unknown if a command was carried out."""
 
 
 class FencedError(UserError):
@@ -58,91 +65,15 @@ class LostError(InternalError):
     """Redis no longer holds what was published: it was emptied, or another run's version stands there."""
 
 
-WRITE_ROWS = (
-    FENCE
-    + """
--- ARGV: epoch, version (8 bytes), slot bytes, one new slot per key. Keeps the newest slot of another version.
-local version, slot = string.sub(ARGV[2], 1, 7), tonumber(ARGV[3])  -- the 8th byte says whether it erases
-local old, writes = redis.call('MGET', unpack(KEYS, 2)), {}
-for i = 1, #KEYS - 1 do
-  local value, before = ARGV[3 + i], old[i]
-  if before then
-    local from = 0
-    if string.sub(before, 1, 7) == version then from = slot end
-    value = value .. string.sub(before, from + 1, from + slot)
-  end
-  writes[2 * i - 1], writes[2 * i] = KEYS[1 + i], value
-end
-redis.call('MSET', unpack(writes))
-return 'OK'
-"""
-)
-
-ERASE_ROWS = (
-    FENCE
-    + """
--- ARGV: epoch, version (8 bytes), slot bytes, an erased row's slot. A row that no version holds is removed.
-local version, slot, none = string.sub(ARGV[2], 1, 7), tonumber(ARGV[3]), ARGV[4]
-local old = redis.call('MGET', unpack(KEYS, 2))
-for i = 1, #KEYS - 1 do
-  local before = old[i]
-  if before then
-    local from = 0
-    if string.sub(before, 1, 7) == version then from = slot end
-    local kept = string.sub(before, from + 1, from + slot)
-    if kept == '' then
-      redis.call('UNLINK', KEYS[1 + i])
-    else
-      redis.call('SET', KEYS[1 + i], none .. kept)
-    end
-  end
-end
-return 'OK'
-"""
-)
-
-REMOVE_ERASED = (
-    FENCE
-    + """
--- ARGV: epoch, version. Removes the rows that are missing from that version on; a row that came back stays.
-for i = 2, #KEYS do
-  local head = redis.call('GETRANGE', KEYS[i], 0, 7)
-  if #head == 8 and string.byte(head, 8) >= 128 then
-    local at = 0
-    for byte = 7, 1, -1 do at = at * 256 + string.byte(head, byte) end
-    if at <= tonumber(ARGV[2]) then redis.call('UNLINK', KEYS[i]) end
-  end
-end
-return 'OK'
-"""
-)
-
-RAISE_FLOOR = (
-    FENCE
-    + """
-local floor = tonumber(redis.call('GET', KEYS[2]) or 0)
-if floor < tonumber(ARGV[2]) then redis.call('SET', KEYS[2], ARGV[2]) end
-return 'OK'
-"""
-)
-
-WRITE_VALUES = (
-    FENCE
-    + """
--- ARGV: epoch, one value per key
-local writes = {}
-for i = 1, #KEYS - 1 do writes[2 * i - 1], writes[2 * i] = KEYS[1 + i], ARGV[1 + i] end
-redis.call('MSET', unpack(writes))
-return 'OK'
-"""
-)
-
-UNLINK = FENCE + "redis.call('UNLINK', unpack(KEYS, 2)) return 'OK'"
-
-
 @dataclass(frozen=True)
 class Values:
-    """Unversioned values: keys i64[n], their Redis names, and the bytes to set (None: remove it)."""
+    """Unversioned values.
+
+    Attributes:
+        keys: int64[n], for the choice of buckets.
+        names: n names in Redis.
+        values: n texts to set; None removes a key.
+    """
 
     keys: I64
     names: list[bytes]
@@ -153,11 +84,15 @@ class Values:
 
 
 class RedisStore:
-    """One trainer process's connection to Redis.
+    """Connection of a trainer process to Redis.
+
+    Args:
+        url: redis://HOST:PORT.
+        namespace: prefix of all keys: letters, digits, - and _.
 
     Raises:
         ConnectError: Redis does not answer.
-        ConfigError: the URL is none.
+        ConfigError: the URL or the namespace cannot be used.
     """
 
     def __init__(self, url: str, namespace: str) -> None:
@@ -167,6 +102,9 @@ class RedisStore:
         self.space = Keyspace(namespace)
         self.epoch = 0
         self._owner = uuid.uuid4().hex
+        self._pushing, self._highest, self._owner_key = (
+            f"{{{namespace}}}:{name}" for name in ("pushing", "highest", "owner")
+        )
         try:
             self.client = redis.Redis.from_url(
                 url, socket_timeout=30, socket_connect_timeout=5, retry=Retry(NoBackoff(), 0)
@@ -183,7 +121,7 @@ class RedisStore:
     # ── reading ──
 
     def manifest_of(self, text: bytes | None) -> VersionManifest | None:
-        """The version of a manifest's text. Raises MismatchError when another program wrote it."""
+        """Parse a manifest's text. Raises MismatchError if another program wrote it."""
         if text is None:
             return None
         try:
@@ -195,16 +133,16 @@ class RedisStore:
             ) from None
 
     def manifest_text(self) -> bytes | None:
-        """The newest version's manifest as it stands in Redis."""
+        """Text of the manifest of the version that is served."""
         text = self.client.get(self.space.manifest)
         return text.encode() if isinstance(text, str) else text
 
     def pushing(self) -> bool:
-        """Whether a push began that never became a version: rows of it may lie about."""
+        """Tell if a push began that never became a version: rows of it may lie about."""
         return bool(self.client.exists(self._pushing))
 
     def highest(self) -> int | None:
-        """The highest version number that was ever begun; None when Redis has lost it, or never had one."""
+        """Highest version number that was ever begun; None if Redis has none, or lost it."""
         number = self.client.get(self._highest)
         return None if number is None else int(number)
 
@@ -213,9 +151,14 @@ class RedisStore:
     def take(self, seen: bytes | None, *, epoch: int = 0, version: int = 0) -> int | None:
         """Become the trainer of this namespace: every trainer of a lower epoch is fenced out from now on.
 
-        seen: the manifest that stands in Redis, as the caller has looked at it. epoch, version: numbers that
-        were used before, whatever Redis says. Returns the highest version number that was ever begun, or
-        None, with nothing done, when the manifest is another one by now.
+        A compare-and-swap: nothing is done if another manifest stands in Redis than the caller has seen.
+
+        Args:
+            seen: text of the manifest that the caller has seen.
+            epoch, version: highest numbers that were used before, whatever Redis says.
+
+        Returns:
+            The highest version number that was ever begun; None if nothing was done.
         """
         keys = [self.space.epoch, self._owner_key, self.space.manifest, self._highest]
         answer = self._script(TAKE)(keys=keys, args=[epoch, self._owner, seen or b"", version])
@@ -225,9 +168,13 @@ class RedisStore:
         return int(answer[1])
 
     def renew(self) -> bool:
-        """Take a new epoch, so that nothing of what this trainer has sent before can still take effect.
+        """Take a new epoch, so that no earlier command of this trainer can still take effect.
 
-        Returns whether Redis still held the fences. Raises FencedError when another trainer has taken over.
+        Returns:
+            True if Redis still held the fences.
+
+        Raises:
+            FencedError: another trainer has taken over.
         """
         keys = [self.space.epoch, self._owner_key]
         answer = self._script(RENEW)(keys=keys, args=[self.epoch, self._owner])
@@ -236,9 +183,13 @@ class RedisStore:
         return self.claim(answer[0]) and bool(answer[1])
 
     def claim(self, epoch: int) -> bool:
-        """Set the fence to `epoch` wherever it is lower or missing; returns whether it was nowhere missing.
+        """Set the fence of all buckets to `epoch`.
 
-        Raises FencedError where it is higher.
+        Returns:
+            True if no bucket had lost its fence.
+
+        Raises:
+            FencedError: a bucket has a higher epoch.
         """
         self.epoch = epoch
         whole = True
@@ -260,7 +211,7 @@ class RedisStore:
     def open(self, rank: int, manifest: VersionManifest) -> None:
         """Begin a rank's share of a complete publish: mark every bucket, before anything is written there.
 
-        Facts and histories that another pipeline wrote are not whole from here on.
+        Look-up rows and histories that another pipeline wrote are not whole from here on.
         """
         space, args = self.space, [manifest.whole, manifest.fingerprint]
         self._chunks(
@@ -290,14 +241,14 @@ class RedisStore:
         )
 
     def is_whole(self, manifest: VersionManifest) -> bool:
-        """Whether every bucket has its sentinels: of the manifest's rows, and of its pipeline's values."""
+        """Tell if every bucket has its sentinels: of the manifest's rows, and of its pipeline's values."""
         buckets = range(BUCKETS)
         names = [*self.space.sentinels(manifest.ns, buckets), *self.space.sentinels(VALUES, buckets)]
         wanted = [manifest.whole.encode()] * BUCKETS + [manifest.fingerprint.encode()] * BUCKETS
         return bool(manifest.whole) and self.client.mget(names) == wanted
 
     def evictions(self) -> Evictions:
-        """What Redis has evicted so far; an empty look where INFO is refused."""
+        """Evictions of Redis so far; an empty value if INFO is refused."""
         try:
             return Evictions.of(self.client.info())
         except redis.ResponseError as error:
@@ -306,7 +257,12 @@ class RedisStore:
             return Evictions()
 
     def write_rows(self, version: int, ns: str, table: str, keys: I64, rows: F32) -> None:
-        """Write slots of `version` for keys i64[n], rows f32[n, D]; the slot before stays readable."""
+        """Write slots of `version`; the slots before stay readable.
+
+        Args:
+            keys: int64[n].
+            rows: f32[n, D].
+        """
         head = [version.to_bytes(8, "little"), slot_bytes(rows.shape[1])]
         for start in range(0, len(keys), PART_ROWS):
             part = keys[start : start + PART_ROWS]
@@ -318,13 +274,13 @@ class RedisStore:
             )
 
     def erase_rows(self, version: int, ns: str, table: str, keys: I64, dim: int) -> None:
-        """Rows of keys i64[n] are missing from `version` on; the slot before stays readable."""
+        """Mark rows of keys int64[n] as missing from `version` on; the slots before stay readable."""
         names = self.space.rows(ns, table, keys)
         args = [version.to_bytes(8, "little"), slot_bytes(dim), erased_slot(version, dim)]
         self._chunks((ERASE_ROWS, bucket, [names[i] for i in at], args) for bucket, at in _chunked(keys))
 
     def remove_erased(self, version: int, ns: str, table: str, keys: I64) -> None:
-        """Remove rows of keys i64[n] that `version` or one before it erased, once the floor is there."""
+        """Remove rows of keys int64[n] that `version` or an earlier version erased, after `raise_floor`."""
         names = self.space.rows(ns, table, keys)
         self._chunks(
             (REMOVE_ERASED, bucket, [names[i] for i in at], [version]) for bucket, at in _chunked(keys)
@@ -336,7 +292,7 @@ class RedisStore:
         self._check(self._script(RAISE_FLOOR)(keys=keys, args=[self.epoch, version]))
 
     def blob(self, name: str) -> bytes | None:
-        """A blob that was written before; None if it is gone."""
+        """Read a blob; None if it is gone."""
         value = self.client.get(name)
         return value.encode() if isinstance(value, str) else value
 
@@ -355,14 +311,18 @@ class RedisStore:
             )
 
     def write_blob(self, name: str, value: bytes) -> None:
-        """Set a blob. Its name holds the epoch, so no other trainer writes the same one."""
+        """Set a blob. Its name holds the epoch, so no other trainer writes it."""
         self.client.set(name, value)
 
     def flip(self, manifest: bytes, version: int, before: bytes) -> None:
-        """Make `version` the one that is served, if `before` (b"": anything) is the one that is.
+        """Make `version` the served version by compare-and-swap of the manifest.
+
+        Args:
+            manifest: text of the version's manifest.
+            before: text of the manifest that must stand in Redis; b"": any.
 
         Raises:
-            FencedError, LostError: it did not take place.
+            FencedError, LostError: the version is not served.
         """
         answer = self._script(FLIP)(
             keys=[self.space.epoch, self.space.manifest, self._pushing],
@@ -370,22 +330,21 @@ class RedisStore:
         )
         self._check(answer)
 
-    # ── tidying ──
+    # ── removing ──
 
-    def sweep(self, manifest: VersionManifest) -> int:
-        """Remove rows of name spaces before the manifest's, and blobs older than its kept versions."""
-        removed, begun = 0, set[bytes]()
-        for names in self._scan(self.space.bucketed_pattern):
-            old = [n for n in names if _is_before(n.split(b":", 3)[2], manifest.ns)]
-            for ns in {n.split(b":", 3)[2] for n in old} - begun:
-                # first of all: from here on a reader of that name space knows that rows are missing
-                removed += self._unlink(self.space.sentinels(ns.decode(), range(BUCKETS)))
-                begun.add(ns)
-            removed += self._unlink(old)
-        oldest = manifest.version - KEPT_VERSIONS
-        for names in self._scan(self.space.blob_pattern):
-            removed += self._unlink([n for n in names if int(n.split(b":", 3)[2]) <= oldest])
-        return removed
+    def scan(self, pattern: str) -> Iterator[list[bytes]]:
+        """Names of keys that match a pattern, in parts."""
+        cursor = 0
+        while True:
+            cursor, names = self.client.scan(cursor, match=pattern, count=2000)
+            if names:
+                yield [name if isinstance(name, bytes) else name.encode() for name in names]
+            if cursor == 0:
+                return
+
+    def unlink(self, names: Sequence[bytes]) -> int:
+        """Remove keys; returns how many there were."""
+        return int(self.client.unlink(*names)) if names else 0
 
     def drop(self, names: Sequence[str]) -> None:
         """Remove blobs that nobody reads any more."""
@@ -398,30 +357,6 @@ class RedisStore:
 
     def close(self) -> None:
         self.client.close()
-
-    @property
-    def _pushing(self) -> str:
-        return f"{{{self.space.namespace}}}:pushing"
-
-    @property
-    def _highest(self) -> str:
-        return f"{{{self.space.namespace}}}:highest"
-
-    @property
-    def _owner_key(self) -> str:
-        return f"{{{self.space.namespace}}}:owner"
-
-    def _scan(self, pattern: str) -> Iterator[list[bytes]]:
-        cursor = 0
-        while True:
-            cursor, names = self.client.scan(cursor, match=pattern, count=2000)
-            if names:
-                yield [name if isinstance(name, bytes) else name.encode() for name in names]
-            if cursor == 0:
-                return
-
-    def _unlink(self, names: Sequence[bytes]) -> int:
-        return int(self.client.unlink(*names)) if names else 0
 
     def _chunks(self, calls: Iterator[tuple[str, int, list[bytes], list[Any]]]) -> None:
         """Run script calls, CHUNKS_IN_FLIGHT in one round trip."""
@@ -462,12 +397,3 @@ def _chunked(keys: I64) -> Iterator[tuple[int, I64]]:
 def name_space(epoch: int, number: int) -> str:
     """The ns of the number-th complete publish of a trainer."""
     return f"{epoch}-{number}"
-
-
-def _is_before(part: bytes, ns: str) -> bool:
-    """Whether a name's third part is an ns that came before `ns` (facts, histories and fences are no ns)."""
-    epoch, _, number = part.decode(errors="replace").partition("-")
-    if not (epoch.isdigit() and number.isdigit()):
-        return False
-    mine = ns.split("-")
-    return (int(epoch), int(number)) < (int(mine[0]), int(mine[1]))

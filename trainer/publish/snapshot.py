@@ -1,6 +1,6 @@
-"""What a version holds: copies, at a step boundary, of what this rank has to publish.
+"""Snapshot of a version: copies of this rank's rows, values and weights at a step boundary.
 
-Of models that are not served (`Pipeline.shadows`) a version has nothing: their values come last in a row.
+A version holds nothing of models that are not served (`Pipeline.shadows`); their values come last in a row.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
 LISTED_ROWS = 1_000_000
-"""Of a table, so many changes may be listed, however few rows it has."""
+"""Changes of a table that may be listed, however few rows it has."""
 SERVED = ("rank", "prerank")
 """The roles of models that are served; a row begins with their values."""
 
@@ -45,17 +45,21 @@ def served_segments(segments: Sequence[Segment]) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class Boundary:
-    """A step boundary: the marks after which later changes count."""
+    """Marks of a step boundary, which divide earlier changes from later ones.
+
+    Attributes:
+        tables: embedding table → mark.
+        histories: mark of the behavior histories.
+        lookup_rows: mark of the look-up rows; 0: every row counts as changed.
+    """
 
     tables: dict[str, int]
-    """Per embedding table."""
     histories: int
-    facts: int
-    """0: every look-up row counts as changed."""
+    lookup_rows: int
 
     @staticmethod
     def mark(step: DesStep, source: ExampleSource) -> "Boundary":
-        """Mark the present, once the host's tables have all of it."""
+        """Mark the present, after rows on the GPU were copied to the host's tables."""
         step.flush()
         tables = {name: table.mark() for name, table in step.tables.items()}
         mark = source.mark()
@@ -63,13 +67,19 @@ class Boundary:
 
 
 def overgrown(tables: Iterable[DynamicTable]) -> bool:
-    """Whether lists of changes name more rows than a table has: then all its rows are less."""
+    """Tell if the list of changes of some table names more rows than the table has."""
     return any(table.listed > max(LISTED_ROWS, len(table)) for table in tables)
 
 
 @dataclass(frozen=True)
 class Snapshotter:
-    """Takes a rank's share of versions."""
+    """Copies a rank's share of versions.
+
+    Args:
+        extract: the pipeline's plan, for the vectors of items.
+        statistics: running statistics at this step boundary.
+        space: names of keys in Redis.
+    """
 
     pipeline: Pipeline
     step: DesStep
@@ -80,7 +90,11 @@ class Snapshotter:
     space: Keyspace
 
     def take(self, steps: int, since: Boundary | None) -> VersionSnapshot:
-        """What changed after `since`, or everything (None), as it is after `steps` steps. Collective."""
+        """Copy changes after `since`, or everything (None). Collective.
+
+        Args:
+            steps: learned so far.
+        """
         self.step.flush()
         rows, spool = self._rows(since)
         erased = (
@@ -88,13 +102,13 @@ class Snapshotter:
             if since
             else {}
         )
-        facts, histories = (since.facts, since.histories) if since else (0, 0)
+        lookup_rows, histories = (since.lookup_rows, since.histories) if since else (0, 0)
         return VersionSnapshot(
             step=steps,
             rows=rows,
             table_rows={name: len(table) for name, table in self.step.tables.items()},
             dense=safetensors.torch.save({**self._weights(), **self._statistics()}),
-            values=[*self._facts(facts), *self._histories(histories)],
+            values=[*self._lookup_rows(lookup_rows), *self._histories(histories)],
             items=self._items(),
             erased={name: keys for name, keys in erased.items() if len(keys)},
             content=self._content(),
@@ -133,7 +147,7 @@ class Snapshotter:
         return content_of(self.pipeline.content, wanted)
 
     def _content(self) -> dict[str, ContentPrecompute]:
-        """What computes the vectors of the content whose features are on this rank."""
+        """Content → its precompute, over the ids whose features are on this rank."""
         ams = self.step.ams
         if ams is None:
             return {}
@@ -148,7 +162,7 @@ class Snapshotter:
         state = self.statistics.state()
         return {FEATURES + name: torch.from_numpy(array.copy()) for name, array in state.items()}
 
-    def _facts(self, since: int) -> Iterator[Values]:
+    def _lookup_rows(self, since: int) -> Iterator[Values]:
         """Changed look-up rows; every rank knows all of them and takes its share of the buckets."""
         for topic, table in self.source.tables.items():
             keys, rows = table.changed(since)
@@ -175,11 +189,11 @@ class Snapshotter:
             ids, rows = self.source.tables[self.pipeline.items.topic].rows()
             features = self.extract(self.pipeline.item_columns(rows), self.statistics)
             kept = np.flatnonzero(~features.failed)
-            if len(kept) < len(ids):  # servers tell whoever asks for one of the others
+            if len(kept) < len(ids):  # servers report the others as unknown
                 ids, features = ids[kept], features.take(kept)
             packed = safetensors.numpy.save(
                 {"ids": ids, "offsets": features.offsets, "keys": features.keys, "dense": features.dense}
             )
-        told = safetensors.numpy.load(self.control.broadcast_bytes(packed))
-        features = Features(len(told["ids"]), told["offsets"], told["keys"], told["dense"])
-        return told["ids"], item_vectors(self.step, features)
+        items = safetensors.numpy.load(self.control.broadcast_bytes(packed))
+        features = Features(len(items["ids"]), items["offsets"], items["keys"], items["dense"])
+        return items["ids"], item_vectors(self.step, features)

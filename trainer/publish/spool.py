@@ -1,4 +1,4 @@
-"""Rows of a version in a file: a copy of tables that are larger than memory, taken chunk by chunk.
+"""Spool file with the rows of a version: a copy, chunk by chunk, of tables that are larger than memory.
 
 A version is copied at a step boundary and pushed while training goes on. Where rows are kept on an SSD
 because memory is short (trainer.tables.tiers), the copy goes there too: memory holds one chunk of it at a
@@ -21,10 +21,13 @@ F32 = npt.NDArray[np.float32]
 
 
 class Spool:
-    """Chunks of rows in an unnamed file of `folder`; it is gone with the object.
+    """Chunks of rows in an unnamed file, which is gone with the object.
+
+    Args:
+        folder: of the file.
 
     Attributes:
-        rows: so many are in it.
+        rows: number of rows in the file.
 
     Raises:
         UserError: the folder cannot be written.
@@ -40,7 +43,7 @@ class Spool:
             raise self._trouble(error) from None
 
     def add(self, table: str, keys: I64, rows: F32) -> None:
-        """Append keys i64[n] and rows f32[n, D] of a table."""
+        """Append keys int64[n] and rows f32[n, D] of a table."""
         try:
             for part in (keys, rows):
                 self._file.write(np.ascontiguousarray(part).data)
@@ -50,7 +53,7 @@ class Spool:
         self.rows += len(keys)
 
     def __iter__(self) -> Iterator[tuple[str, I64, F32]]:
-        """What was added, in order. One reader at a time, and no `add` meanwhile."""
+        """Iterate over (table, keys, rows) in the order of `add`; one reader, and no `add` meanwhile."""
         self._file.seek(0)
         for table, count, dim in self._chunks:
             keys = np.frombuffer(self._file.read(8 * count), np.int64)

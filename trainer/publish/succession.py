@@ -1,12 +1,12 @@
-"""Which trainer may publish into a namespace that holds a version already: rules, without a connection.
+"""Succession: rules, without a connection, for a trainer whose namespace already holds a version.
 
-A trainer is the rightful successor of the one that published the version when it has the same pipeline, goes
-on from a checkpoint of the same run, and that checkpoint is not behind: it has learned at least what the
-older of the two generations had learned that the publisher kept. Everybody else has to say `--take-over`.
+A trainer may take over a version if it has the same pipeline and goes on from a checkpoint of the same run.
+The checkpoint must not be behind: it has learned at least the examples of the older of the two generations
+that the publisher kept. All other trainers need `--take-over`.
 
-Versions may be published between two checkpoints. A successor that goes on from the last checkpoint learns
-the same batches again, since these are a function of the logs, and publishes nothing before it has learned as
-much as the version that is served: what is served never goes back.
+Versions may be published between two checkpoints. A successor learns the same batches again from the last
+checkpoint on, since batches are a function of the logs. It publishes nothing before it has learned as much as
+the version that is served: the served version never goes back.
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,19 @@ from dataclasses import dataclass
 from livectr.protos.manifest import VersionManifest
 
 LOST_NUMBERS = 1_000_000
-"""Numbers to skip where Redis has lost its record of those that were used, and only a checkpoint knows some:
-so many versions are not published between two checkpoints."""
+"""Numbers to skip if Redis has lost its record of used numbers, and only a checkpoint knows some. No run
+publishes so many versions between two checkpoints."""
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where publishing stood at a checkpoint: the version that was begun at that step boundary.
+    """Point that publishing had reached at a checkpoint: the version that was begun at that step boundary.
 
-    ns: "" when none was begun there; then version and epoch are the highest numbers that were used.
-    run: one word for all processes of a run; version manifests have it too.
+    Attributes:
+        version, epoch: numbers of the version; the highest used ones if none was begun.
+        ns: name space of the version; "" if none was begun.
+        step: of the boundary.
+        run: identifier of all processes of a run; version manifests have it too.
     """
 
     version: int
@@ -33,19 +36,24 @@ class Cursor:
     run: str = ""
 
     def is_at(self, held: VersionManifest | None) -> bool:
-        """Whether Redis holds the very version that was begun at the checkpoint."""
+        """Tell if `held` is the very version that was begun at the checkpoint."""
         return held is not None and self == Cursor(held.version, held.epoch, held.ns, held.step, held.run)
 
 
 def refusal(
     held: VersionManifest | None, cursor: Cursor | None, *, learned: int, fingerprint: str, where: str
 ) -> str | None:
-    """Why a trainer may not take over without being told to, as a sentence; None: it may.
+    """Refuse a trainer that may not take over without `--take-over`.
 
     Args:
-        held: the version in Redis.
-        cursor: of the checkpoint that the trainer goes on from. learned: examples of it.
+        held: version in Redis.
+        cursor: of the checkpoint that the trainer goes on from.
+        learned: examples of that checkpoint.
+        fingerprint: of the trainer's pipeline.
         where: the namespace, in words.
+
+    Returns:
+        The reason as a sentence; None: the trainer may take over.
     """
     if held is None:
         return None

@@ -1,4 +1,4 @@
-"""A version on its way to Redis: a rank's share of it, the version under way, the version that is served."""
+"""Version on its way to Redis: a rank's snapshot, the version under way, the version that is served."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ F32 = npt.NDArray[np.float32]
 
 
 class Push(IntEnum):
-    """Where a rank's push stands; travels in the batcher's header."""
+    """State of a rank's push; part of the batcher's header."""
 
     IDLE = 0
     PUSHING = 1
@@ -37,17 +37,39 @@ class Push(IntEnum):
 
 
 @dataclass(frozen=True)
-class VersionSnapshot:
-    """A rank's share of a version: copies, taken at a step boundary.
+class PublishedModel:
+    """Model of all versions of a trainer; every manifest names it (protos.manifest.VersionManifest).
 
-    rows: table → (keys i64[m], serving values f32[m, D]) that changed, or all of them.
-    spool: the same in a file, where rows may be more than memory holds.
-    table_rows: rows of each of this rank's tables; a table may be on several.
-    dense: the rank's dense weights as safetensors.
-    values: look-up rows and histories.
-    items: (ids i64[n], vectors f32[n, dim]) of rank 0, or None.
-    erased: table → keys i64[m] that left it since the last version; of no concern to a complete one.
-    content: name → what computes the vectors of this rank's ids; of the same names on every rank.
+    Attributes:
+        fingerprint: of the pipeline.
+        segments: (name, dim) of the parts of a published row.
+        seed: of the run.
+    """
+
+    fingerprint: str
+    segments: Sequence[tuple[str, int]]
+    seed: int
+
+    @property
+    def dim(self) -> int:
+        """Values of a published row."""
+        return sum(dim for _, dim in self.segments)
+
+
+@dataclass(frozen=True)
+class VersionSnapshot:
+    """Copies of a rank's rows, values and weights at a step boundary.
+
+    Attributes:
+        step: of the boundary.
+        rows: table → (keys int64[m], serving values f32[m, D]) that changed, or all of them.
+        table_rows: table → rows on this rank; a table may be on several ranks.
+        dense: the rank's dense weights as safetensors.
+        values: look-up rows and histories.
+        items: (ids int64[n], vectors f32[n, dim]) of rank 0, or None.
+        erased: table → keys int64[m] that left it since the last version; a complete version ignores them.
+        content: name → precompute of the vectors of this rank's ids; the same names on every rank.
+        spool: rows in a file, if they may be more than memory holds.
     """
 
     step: int
@@ -66,7 +88,7 @@ class VersionSnapshot:
         return sum(len(keys) for keys, _ in self.rows.values()) + (self.spool.rows if self.spool else 0)
 
     def chunks(self) -> Iterator[tuple[str, I64, F32]]:
-        """Table, keys and values of its rows, wherever they are; a table may come in several parts."""
+        """Iterate over (table, keys, values) of all rows; a table may come in several parts."""
         for table, (keys, rows) in self.rows.items():
             yield table, keys, rows
         if self.spool is not None:
@@ -75,16 +97,25 @@ class VersionSnapshot:
 
 @dataclass(frozen=True)
 class Published:
-    """A version that is being served."""
+    """Version that is being served.
+
+    Attributes:
+        rows: table rows that all ranks have written.
+    """
 
     manifest: VersionManifest
     rows: int
-    """Table rows written by all ranks."""
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A version under way: its manifest and text, rows written by all ranks, whether it holds everything."""
+    """Version under way.
+
+    Attributes:
+        text: of the manifest.
+        rows: table rows that all ranks write.
+        full: the version holds everything.
+    """
 
     manifest: VersionManifest
     text: bytes
@@ -99,7 +130,7 @@ def blobs_of(manifest: VersionManifest) -> tuple[str, ...]:
 
 
 def earlier_blobs(last: VersionManifest | None) -> dict[int, tuple[str, ...]]:
-    """The changed-key blobs of the versions before the next one that stay readable."""
+    """Version → its changed-key blobs, of the versions that stay readable beside the next."""
     if last is None:
         return {}
     known = {**last.earlier, last.version: last.changed}

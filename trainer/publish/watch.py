@@ -1,9 +1,8 @@
-"""A thread that looks every few seconds whether Redis still holds the published version whole.
+"""Watch over the published version: a thread checks every few seconds that Redis still holds it whole.
 
-A push finds out by itself that Redis was emptied, but there may be nothing to push for hours, and a push
-that touches other buckets than those that were lost does not. So rank 0 looks: at the manifest, at the
-sentinels of all buckets and at the count of evictions. What is lost is published in full with the next
-commit.
+A push finds out by itself that Redis was emptied. But there may be nothing to push for hours, and a push may
+touch other buckets than the lost ones. So rank 0 checks the manifest, the sentinels of all buckets and the
+count of evictions. After a loss the next version is complete.
 """
 
 from __future__ import annotations
@@ -23,22 +22,26 @@ from livectr.trainer.publish.redis_store import RedisStore
 LOG = logging.getLogger(__name__)
 LOOK_S = 2.0
 EVICTED_AGAIN_S = 60.0
-"""Least time between complete publishes while Redis may evict: one that is too small evicts the next too."""
+"""Least time between complete publishes while Redis may evict: a Redis that is too small evicts again."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Watched:
-    """A version that Redis should hold, and its manifest as it stands there."""
+    """Version that Redis should hold, and the text of its manifest there."""
 
     manifest: VersionManifest
     text: bytes
 
 
 class PublishedWatch:
-    """Looks at one namespace from a thread. Rank 0 only.
+    """Checks one namespace from a thread. Rank 0 only.
+
+    Args:
+        every_s: time between two checks.
+        evicted_again_s: least time between two losses by eviction.
 
     Attributes:
-        evictions: the newest look at them.
+        evictions: newest count of them.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class PublishedWatch:
         self._thread = Thread(target=self._run, name="lookout", daemon=True)
 
     def start(self) -> None:
-        """Looks once at what Redis evicts, and goes on in the thread. Raises redis.RedisError."""
+        """Read the evictions once, then go on in the thread. Raises redis.RedisError."""
         self.evictions = self._store.evictions()
         if not self.evictions.run:
             LOG.warning("Redis at %s refuses INFO: evictions cannot be seen", self._store.url)
@@ -69,16 +72,20 @@ class PublishedWatch:
         self._thread.start()
 
     def watch(self, manifest: VersionManifest | None, text: bytes = b"") -> None:
-        """The version that Redis should hold from now on; None: one is under way, or there is none."""
+        """Set the version that Redis should hold; None: a version is under way, or there is none."""
         self._watched = _Watched(manifest, text) if manifest is not None else None
 
     @property
     def lost(self) -> bool:
-        """Whether the version that is watched is not known to be whole any more."""
+        """Tell if the version that is watched was found not to be whole."""
         return self._lost is not None and self._lost is self._watched
 
     def close(self, interrupt: Callable[[], None]) -> None:
-        """Ends the thread; `interrupt` breaks a question that has no answer yet."""
+        """End the thread.
+
+        Args:
+            interrupt: breaks a command that waits for its answer.
+        """
         self._stop.set()
         while self._thread.is_alive():
             self._thread.join(0.2)

@@ -1,7 +1,7 @@
-"""How good the predictions are: AUC, GAUC, log loss and calibration, exact and vectorised.
+"""Quality of predictions: AUC, GAUC, log loss and calibration, exact and vectorised.
 
-All take logits (not probabilities), so that confident predictions do not become ties by rounding. A measure
-that has no value (one class only, no example) is NaN.
+All functions take logits (not probabilities), so that confident predictions do not become ties by rounding. A
+measure without a value (one class only, no example) is NaN.
 
     AUC          P(logit⁺ > logit⁻) + ½ P(logit⁺ = logit⁻), from rank sums (Hanley & McNeil 1982)
     GAUC         Σ_u n_u AUC_u / Σ_u n_u over users with both classes, n_u impressions (DICM §7.1, eq. 8)
@@ -23,12 +23,11 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 LAST = 0.2
-"""The share of a run at its end, when the model has seen enough."""
+"""Share of a run at its end that is reported apart, as the model has learned enough by then."""
 
 
 def _stable_order(group: Ints) -> Ints:
-    """The order that sorts ids i64[n], equal ones as they came: by radix, 16 bits at a time of those that
-    differ."""
+    """Stable radix sort of ids int64[n], 16 bits at a time of the bits that differ; returns the order."""
     rest = (group - group.min()).view(np.uint64)  # exact: a difference that wraps is right without a sign
     order = np.arange(len(group))
     for shift in range(0, int(rest.max()).bit_length(), 16):
@@ -40,9 +39,12 @@ def _stable_order(group: Ints) -> Ints:
 def _areas(
     group: Ints | None, logit: Floats, positive: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], Ints]:
-    """AUC and size of every group, in the order of the group ids; NaN for a group of one class.
+    """Compute AUC (NaN for one class) and size of every group, in the order of the group ids.
 
-    Logits rise within a group; group None: all are one.
+    Args:
+        group: int64[n], non-decreasing; None: a single group.
+        logit: float[n], non-decreasing within a group.
+        positive: bool[n].
     """
     if len(logit) == 0:
         return np.empty(0), np.empty(0, np.int64)
@@ -63,7 +65,7 @@ def _areas(
 
 
 def _auc_and_gauc(user: Ints | None, logit: Floats, label: Floats) -> tuple[float, float, int]:
-    """(AUC, GAUC, users left out), of one sort of the logits; without users AUC alone."""
+    """Compute (AUC, GAUC, users left out) with one sort of the logits; without users AUC alone."""
     if len(logit) == 0:
         return float("nan"), float("nan"), 0
     order = np.argsort(logit)
@@ -85,16 +87,24 @@ def auc(logit: Floats, label: Floats) -> float:
 
 
 def gauc(user: Ints, logit: Floats, label: Floats) -> tuple[float, int]:
-    """(AUC by user, weighted by impressions; number of users left out because they have one class only)."""
+    """AUC by user, weighted by impressions, and the number of users left out as they have one class only."""
     return _auc_and_gauc(user, logit, label)[1:]
 
 
 def gauc_error(user: Ints, logit: Floats, label: Floats, minus: Floats | None = None) -> float:
-    """Standard error over users of the GAUC of `logit`, or of by how much it exceeds that of `minus`.
+    """Standard error over users of a GAUC, or of the difference of two GAUCs.
 
     √(Σ_u n_u² (d_u − d)²) / Σ_u n_u, with d_u the user's AUC (or difference of AUCs) and d their mean by n_u:
-    the linearised variance of a ratio of sums over users that are drawn independently. NaN of fewer than two
-    users.
+    the linearised variance of a ratio of sums over users that are drawn independently.
+
+    Args:
+        user: int64[n].
+        logit: float[n].
+        label: float[n] in {0, 1}.
+        minus: float[n], logits whose GAUC is subtracted.
+
+    Returns:
+        The standard error; NaN for fewer than two users.
     """
     if len(logit) == 0:
         return float("nan")
@@ -133,7 +143,7 @@ def calibration(logit: Floats, label: Floats) -> float:
 
 @dataclass(frozen=True)
 class Quality:
-    """The measures over a set of examples; cold_…: over those of cold items alone (trainer.quality.seen)."""
+    """Measures over a set of examples; cold_…: over examples of cold items (trainer.quality.seen)."""
 
     examples: int
     auc: float
@@ -147,12 +157,19 @@ class Quality:
     cold_users_left_out: int
 
     def as_dict(self) -> dict[str, float | None]:
-        """JSON-able: NaN, which JSON lacks, becomes None."""
+        """Fields as JSON values: NaN, which JSON lacks, becomes None."""
         return {k: None if v != v else v for k, v in asdict(self).items()}
 
 
 def quality(user: Ints, logit: Floats, label: Floats, cold: Bools) -> Quality:
-    """Every measure of user ids i64[n], logits f32[n], labels f32[n] and whether items are cold, bool[n]."""
+    """Compute every measure.
+
+    Args:
+        user: int64[n].
+        logit: float[n].
+        label: float[n] in {0, 1}.
+        cold: bool[n], the item was cold.
+    """
     return Quality(
         len(logit),
         *_auc_and_gauc(user, logit, label),
@@ -166,7 +183,7 @@ def quality(user: Ints, logit: Floats, label: Floats, cold: Bools) -> Quality:
 def run_report(
     user: Ints, logit: Floats, label: Floats, cold: Bools, *, last: float = LAST
 ) -> dict[str, Quality]:
-    """Test-then-train quality of a run in training order: over "all" of it and over its "last" share."""
+    """Quality of a run in training order, over "all" of it and over its "last" share."""
     end = slice(int(len(logit) * (1 - last)), None)
     return {
         "all": quality(user, logit, label, cold),
@@ -175,12 +192,12 @@ def run_report(
 
 
 class SlidingWindow:
-    """The newest `window_ms` of event time, at most `capacity` examples: memory is bounded, allocated once.
-
-    When more than `capacity` examples fall into the window, the last ones added are kept.
+    """Ring buffer of the examples in the newest `window_ms` of event time; memory is allocated once.
 
     Args:
-        roles: the models whose logits are added.
+        window_ms: event time of the window.
+        roles: models whose logits are added.
+        capacity: most examples; if more fall into the window, the last ones added are kept.
     """
 
     def __init__(self, window_ms: int, roles: Iterable[str], capacity: int = 200_000) -> None:
@@ -200,7 +217,7 @@ class SlidingWindow:
     def add(
         self, time_ms: Ints, user: Ints, logits: Mapping[str, Floats], label: Floats, cold: Bools
     ) -> None:
-        """Adds examples of one batch; event times need not be in order."""
+        """Add the B examples of a batch; event times need not be in order."""
         if len(time_ms) == 0:
             return
         keep = slice(max(0, len(time_ms) - self._capacity), None)
@@ -215,7 +232,7 @@ class SlidingWindow:
         self._newest_ms = max(self._newest_ms, int(time_ms.max()))
 
     def quality(self) -> dict[str, Quality]:
-        """Role → the measures over what is in the window."""
+        """Role → measures over the window."""
         held = np.flatnonzero(self._rows["time_ms"][: self._added] > self._newest_ms - self.window_ms)
         user, label, cold = (self._rows[name][held] for name in ("user", "label", "cold"))
         return {role: quality(user, logit[held], label, cold) for role, logit in self._logits.items()}

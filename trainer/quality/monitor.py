@@ -1,4 +1,4 @@
-"""What can be seen of a run while it trains: gauges for Prometheus, and one line for a person."""
+"""Monitor of a run while it trains: gauges for Prometheus, and a status line for a person."""
 
 import logging
 import sys
@@ -19,7 +19,7 @@ from livectr.trainer.quality.metrics import Quality, SlidingWindow
 LOG = logging.getLogger(__name__)
 GAUGES_EVERY_S = 5.0
 GAUGES_PAUSE = 30.0
-"""Seconds without new gauges for each second that they took: about 3 % of the time goes into them at most."""
+"""Seconds without new gauges for each second that they took: they take about 3 % of the time at most."""
 LOG_EVERY_S = 10.0
 
 I64 = npt.NDArray[np.int64]
@@ -27,12 +27,12 @@ F32 = npt.NDArray[np.float32]
 
 
 class Monitor:
-    """Watches one rank's run; a context manager, since a live line holds the terminal.
+    """Monitor of one rank; a context manager, since a live line holds the terminal.
 
     Args:
-        tables: this rank's tables by name.
-        roles: the models whose quality is watched (none on ranks other than 0).
-        window_ms: event time over which it is watched.
+        tables: name → this rank's table.
+        roles: models whose quality is measured (none on ranks other than 0).
+        window_ms: sliding window of the quality, in event time.
     """
 
     def __init__(self, tables: Mapping[str, Sized], roles: Iterable[str], window_ms: int) -> None:
@@ -50,7 +50,14 @@ class Monitor:
     def add(
         self, time_ms: I64, user: I64, logits: Mapping[str, F32], label: F32, cold: npt.NDArray[np.bool_]
     ) -> None:
-        """Take in predictions of a batch of B examples that were learned; cold: whether their items were."""
+        """Add the predictions of a batch.
+
+        Args:
+            time_ms, user: int64[B].
+            logits: role → f32[B].
+            label: f32[B] in {0, 1}.
+            cold: bool[B], the item was cold.
+        """
         self.window.add(time_ms, user, logits, label, cold)
         telemetry.EXAMPLES.inc(len(label))
 
@@ -71,9 +78,12 @@ class Monitor:
             telemetry.USERS_LEFT_OUT.set(quality.users_left_out)
 
     def show(self, examples: int, version: VersionManifest | None, unusable: str = "") -> None:
-        """Tell how far the run is, if it is time to; called at every step.
+        """Update gauges and status line, if it is time to. Called at every step.
 
-        unusable: the rows that cannot be used, in words.
+        Args:
+            examples: learned so far.
+            version: that is served.
+            unusable: text about unusable rows.
         """
         now = time.monotonic()
         if now >= self._next_gauges:

@@ -1,13 +1,14 @@
-"""The log of test-then-train predictions: every example as it was scored before it was learned.
+"""Prediction log: every example as it was scored before it was learned (test-then-train).
 
-A line of JSON that names the columns, then packed records in training order, written by rank 0. A checkpoint
-names its length and the SHA-256 of so much of it, and a resumed run cuts it back to that: what is scored
-again is logged once. The file is not buffered: a full disk is found by the batch that does not fit.
+Rank 0 writes a line of JSON that names the columns, then packed records in training order. A checkpoint names
+the length of the log and the SHA-256 up to it. A resumed run truncates the log to that length, so that an
+example that is scored again is logged once. The file is not buffered: the batch that does not fit finds the
+full disk.
 
     instance, user, item   int64    keys of the join, of the user and of the item (0 without an items table)
     time_ms                int64    event time of the impression
-    seen                   uint32   examples of that item that the run had learned before
-    (trainer.quality.seen) label                  uint8    1: clicked
+    seen                   uint32   examples of the item that were learned before (trainer.quality.seen)
+    label                  uint8    1: clicked
     <role>                 float32  logit of each model: rank, prerank, shadows
 """
 
@@ -51,7 +52,7 @@ F32 = npt.NDArray[np.float32]
 
 
 def layout(roles: Iterable[str]) -> np.dtype[np.void]:
-    """Columns of a record. Raises ConfigError when a role's name is that of another column."""
+    """Columns of a record. Raises ConfigError for a role with the name of another column."""
     roles = list(roles)
     for role in roles:
         if role in COLUMNS:
@@ -60,14 +61,14 @@ def layout(roles: Iterable[str]) -> np.dtype[np.void]:
 
 
 def roles_of(held: Records) -> tuple[str, ...]:
-    """The models whose logits the records hold."""
+    """Models whose logits the records hold."""
     return tuple(name for name in held.dtype.names or () if name not in COLUMNS)
 
 
 def records(
     *, instance: I64, user: I64, item: I64, time_ms: I64, seen: U32, logits: Mapping[str, F32], label: F32
 ) -> Records:
-    """Predictions of a batch as records[B], from columns of B values."""
+    """Pack columns of B values into records[B]."""
     packed = np.empty(len(instance), layout(logits))
     columns = dict(instance=instance, user=user, item=item, time_ms=time_ms, seen=seen, label=label)
     for name, values in (columns | dict(logits)).items():
@@ -76,7 +77,7 @@ def records(
 
 
 def read_predictions(path: Path) -> Records:
-    """A prediction log, in training order. Raises ConfigError for a file that is none."""
+    """Read a prediction log, in training order. Raises ConfigError for another file."""
     try:
         with path.open("rb") as file:
             columns, start = _header(file)
@@ -86,14 +87,19 @@ def read_predictions(path: Path) -> Records:
         ) from None
     if columns is None:
         raise ConfigError(f"{path} is no log of livectr train --predictions.")
-    # A run that is under way may have written a part of its last record.
+    # A running trainer may have written a part of its last record.
     count = (path.stat().st_size - start) // columns.itemsize
     return np.fromfile(path, columns, count, offset=start)
 
 
 def wrong_predictions(path: Path, length: int, sha256: str) -> str:
-    """What is wrong with the first `length` records of a log by their SHA-256; "" where they are as they were
-    written. A log that was removed, or that holds less, passes: `PredictionLog.truncate` warns."""
+    """Check the first `length` records of a log by their SHA-256.
+
+    A log that was removed or that is shorter passes: `PredictionLog.truncate` warns of it.
+
+    Returns:
+        A complaint; "" if the records are as they were written.
+    """
     try:
         with path.open("rb") as file:
             columns, start = _header(file)
@@ -111,11 +117,11 @@ def wrong_predictions(path: Path, length: int, sha256: str) -> str:
 
 
 class PredictionLog:
-    """An append-only file of records.
+    """Append-only file of records.
 
     Args:
-        path: the file; None: a temporary one that goes with the log.
-        roles: the models that are logged. A log of others holds nothing of use: it begins anew.
+        path: the file; None: a temporary file that goes with the log.
+        roles: models that are logged. A log of other models is useless and begins anew.
 
     Raises:
         ConfigError: the file is no prediction log, so that it is not written over.
@@ -167,7 +173,7 @@ class PredictionLog:
 
     @property
     def sha256(self) -> str:
-        """Of the header and all records; of a temporary log, which no checkpoint names, the empty text."""
+        """Digest of the header and all records; "" for a temporary log, which no checkpoint names."""
         if self._path is None:
             return ""
         if self._digest is None:
@@ -228,7 +234,7 @@ def _hashed(file: BinaryIO, size: int) -> "hashlib._Hash":
 
 
 def _header(file: BinaryIO) -> tuple[np.dtype[np.void] | None, int]:
-    """(the columns that the file's first line names, its length in bytes); (None, 0): it has no such line."""
+    """Parse the file's first line: (columns, its length in bytes), or (None, 0) if it is no header."""
     line = file.readline(LONGEST_HEADER)
     try:
         told = json.loads(line)

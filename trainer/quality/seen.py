@@ -1,7 +1,7 @@
-"""How many examples of its item a run had learned before an example: which items are *cold*.
+"""Counts of the examples of each item that a run has learned; an item with few of them is *cold*.
 
-A function of the log alone: counted in the global training order, also within a batch, and kept in the
-checkpoint, so that a resumed run goes on counting. Rank 0 counts, since it scores what it tells of.
+The counts are a function of the log alone. They follow the global training order, also within a batch, and a
+checkpoint keeps them, so that a resumed run goes on counting. Rank 0 counts, as it measures the quality.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ I64 = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
 
 COLD = 20
-"""An item is cold before it has so many examples. At a click rate of 5 % that is one click: until then the
-embedding of its id knows next to nothing of it. (The paper of DICM gives no number.)"""
+"""Examples up to which an item is cold. At a click rate of 5 % they have one click: until then the embedding
+of the id has learned next to nothing. (The paper of DICM gives no number.)"""
 NOT_COUNTED = 2**32 - 1
-"""Instead of a count, where a pipeline has no items table: nothing is cold."""
+"""Count of every item if the pipeline has no items table: nothing is cold."""
 FRESH = 1 << 15
-"""So many new items are kept apart, so that a batch with new ones does not move all the others."""
+"""New items that are kept apart, so that a batch with new items does not move all others."""
 
 
 def is_cold(seen: U32) -> npt.NDArray[np.bool_]:
-    """Whether the examples' items were cold."""
+    """Tell which examples' items were cold, bool[B], by their counts uint32[B]."""
     return seen < COLD
 
 
 class ItemCounts:
-    """Item → examples so far, 16 bytes an item: two sorted arrays of keys, the second short."""
+    """Item → examples so far, 16 bytes an item, as two sorted arrays: all older items, and the newest."""
 
     def __init__(self) -> None:
         self._known = [_none(), _none()]
@@ -40,7 +40,11 @@ class ItemCounts:
         return len(self._known[0]) + len(self._fresh[0])
 
     def seen(self, item: I64) -> U32:
-        """uint32[B]: examples of each one's item before it, in this order; then they are counted."""
+        """Look up and count the items int64[B] of a batch.
+
+        Returns:
+            uint32[B], examples of the same item before each example, in this order.
+        """
         keys, inverse, times = np.unique(item, return_inverse=True, return_counts=True)
         before = np.zeros(len(keys), np.int64)
         new = np.ones(len(keys), np.bool_)
@@ -52,19 +56,19 @@ class ItemCounts:
             counts[at[hit]] += times[hit]
             new &= ~hit
         self._add(keys[new], times[new])
-        # the number of each example among those of its item in the batch
+        # the number of each example among the batch's examples of its item
         order = np.argsort(inverse, kind="stable")
         number = np.empty(len(item), np.int64)
         number[order] = np.arange(len(item)) - np.repeat(np.cumsum(times) - times, times)
         return np.asarray(np.minimum(before[inverse] + number, NOT_COUNTED - 1), np.uint32)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """items: int64[n], rising; counts: int64[n]."""
+        """State for a checkpoint: items int64[n], rising, and counts int64[n]."""
         self._merge()
         return {"items": self._known[0], "counts": self._known[1]}
 
     def load(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
+        """Go on from a `state`."""
         self._known = [state["items"].copy(), state["counts"].copy()]
         self._fresh = [_none(), _none()]
 

@@ -1,12 +1,12 @@
-"""Which examples make the next global batch: the same for any number of ranks and any timing.
+"""Merge of all ranks' examples into global batches: the same for any number of ranks and any timing.
 
-Examples carry an `order` (an event time), and every partition emits them in rising order. The one global
-sequence is that of (order, partition, number inside the partition). A batch is the next `batch_size` of it
-that cannot be disturbed any more: their order lies before the frontier, which is the least order that a
-later example of any partition can have. So a batch is a function of the logs alone.
+Every partition emits its examples in rising `order` (an event time). The global sequence is sorted by (order,
+partition, number inside the partition). A watermark, the frontier, is the least order that a later example of
+any partition can have. A batch is the next `batch_size` examples of the sequence below the frontier, so it is
+a function of the logs alone.
 
-`cut` is the policy, a pure function; `Batcher` runs it on every rank over two small all-gathers: a header,
-and the orders of what is ready.
+`cut` is the policy, a pure function. `Batcher` runs it on every rank over two small all-gathers: a header,
+and the orders of the examples that are ready.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,17 @@ from livectr.trainer.comm.control import Control
 
 I64 = npt.NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
-"""The frontier of a rank whose partitions will give nothing more for now."""
+"""Frontier of a rank whose partitions give nothing more for now."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The next batch: how many of its first ready examples each rank takes.
+    """The next batch, as prefixes of the ranks' ready examples.
 
-    counts: int64[N].
-    sequence: int64[B]; sequence[i] is the row, in rank-major order, of the batch's i-th example in the global
-        sequence.
+    Attributes:
+        counts: int64[N], length of each rank's prefix.
+        sequence: int64[B]; sequence[i] is the row, in rank-major order, of the batch's i-th example in the
+            global sequence.
     """
 
     counts: I64
@@ -45,17 +46,16 @@ def cut(
     batch_size: int,
     interval_ms: int | None,
 ) -> Cut | None:
-    """The next batch, or None while it is not settled.
+    """Choose the examples of the next batch; None if there are too few below the frontier.
 
     Args:
-        orders: per rank, order of its first min(batch_size, ready) examples, non-decreasing.
-        partitions: per rank, the partition of each of them.
+        orders: int64[≤ B] per rank, non-decreasing: orders of its first ready examples.
+        partitions: int64[≤ B] per rank: their partitions.
         frontier: every example that is not ready yet has order ≥ frontier, on every rank.
-        ended: no example will come any more, so that a partial batch is as full as it gets.
+        ended: no more examples will come, so that the last batch may be smaller.
         batch_size: B, over all ranks.
-        interval_ms: width of an event-time tick; a batch does not cross from one tick into the next, and a
-            tick that is complete is cut even if it does not fill a batch. None: only full batches, until
-            everything has ended.
+        interval_ms: width of an event-time tick. A batch does not cross from one tick into the next, and a
+            complete tick is cut even if it does not fill a batch. None: only full batches until the end.
     """
     order = np.concatenate(orders)
     settled = np.ones(len(order), bool) if ended else order < frontier
@@ -78,7 +78,7 @@ def cut(
 
 
 class Ready(Protocol):
-    """What the batcher asks of an example source."""
+    """Example source, as the batcher reads it."""
 
     @property
     def frontier(self) -> int: ...
@@ -93,41 +93,50 @@ class Ready(Protocol):
 
 @dataclass(frozen=True)
 class Flags:
-    """What a rank tells the others with its header, besides its examples."""
+    """A rank's state in its header, besides its examples.
+
+    Attributes:
+        stop: the process was asked to end.
+        quiet: nothing has come for so long that the rank would end.
+        due: commit that is due by this rank's clock (trainer.commits.Due); rank 0's counts.
+        publish: state of the rank's push (trainer.publish.version.Push).
+        rows: rows that the rank has read.
+        unusable: rows of these that cannot be used.
+        suspect: too many of the rank's rows cannot be used (trainer.stream.data_watch).
+    """
 
     stop: bool = False
-    """It was asked to end."""
     quiet: bool = False
-    """Nothing has come for so long that it would end."""
     due: int = 0
-    """What it thinks should be committed now (trainer.commits.Due); rank 0's word counts."""
     publish: int = 0
-    """State of its push (trainer.publish.publisher.Push)."""
     rows: int = 0
-    """Rows it has read."""
     unusable: int = 0
-    """Rows of these that cannot be used."""
     suspect: bool = False
-    """Too many of its rows cannot be used (trainer.stream.data_watch)."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What all ranks know after one exchange; every rank holds the same."""
+    """Result of one exchange, the same on every rank.
+
+    Attributes:
+        flags: of each rank.
+        cut: the next batch; None if there is none yet.
+        ended: every source has ended and nothing is left to train.
+        moved: some rank's source moved since the round before.
+    """
 
     flags: tuple[Flags, ...]
     cut: Cut | None
     ended: bool
-    """Every source has ended and nothing is left to train."""
     moved: bool
-    """Some rank's source moved since the round before."""
 
 
 class Batcher:
-    """Cuts the global batches of one rank's source together with the other ranks.
+    """First stage of a batch: cuts it from this rank's source together with the other ranks.
 
     Args:
-        wait_s: how long a rank that has nothing to offer waits for events before it exchanges again.
+        batch_size, interval_ms: see `cut`.
+        wait_s: time that a rank with nothing to offer waits for events before it exchanges again.
     """
 
     def __init__(
@@ -147,7 +156,11 @@ class Batcher:
         self._wait = False
 
     def round(self, flags: Flags) -> Round:
-        """Fetch what is needed, exchange headers, cut. Collective."""
+        """Poll the source, exchange headers, cut. Collective.
+
+        Args:
+            flags: this rank's.
+        """
         moved = self._fetch()
         order, partition = self.source.orders(self.batch_size)
         frontier, ended = self.source.frontier, self.source.ended
@@ -176,9 +189,12 @@ class Batcher:
         )
 
     def _fetch(self) -> bool:
-        """Poll unless a whole batch is settled on this rank: then more events would only pile up in memory.
+        """Poll unless this rank has a whole batch below its frontier: more events would only fill memory.
 
         The rank that holds the common frontier back always polls, so no two ranks wait for each other.
+
+        Returns:
+            True if the source moved.
         """
         order, _ = self.source.orders(self.batch_size)
         settled = int(np.searchsorted(order, self.source.frontier))

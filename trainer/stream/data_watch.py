@@ -1,7 +1,7 @@
-"""Judges the log while it is learned: ends a run whose rows are mostly unusable, warns of what looks wrong.
+"""Data quality of the log while it is learned: end a run whose rows are mostly unusable, warn of mistakes.
 
-Rows are counted by every rank (`ingest.dead_letters.usable`) and judged together: a rank that finds its own
-share low says so in its header, then all ranks gather their counts and come to the same decision.
+Every rank counts its rows (`ingest.dead_letters.usable`). A rank whose share of usable rows is low sets a
+flag in its header. Then all ranks gather their counts and decide alike.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import DataError
 from livectr.trainer.comm.control import Control
-from livectr.trainer.options import summed
+from livectr.trainer.counts import summed
 from livectr.trainer.stream.batcher import Flags
 
 LOG = logging.getLogger(__name__)
@@ -27,10 +27,11 @@ LOOK_EVERY_S = 5.0
 
 
 class DataWatch:
-    """Watches what one rank reads.
+    """Watches the rows that one rank reads.
 
-    min_usable: see `ingest.dead_letters.usable.complaint`. resumed: the run goes on from a checkpoint; then
-    few rows that are all unusable say nothing about the log.
+    Args:
+        min_usable: least share of usable rows (`ingest.dead_letters.usable.complaint`).
+        resumed: the run goes on from a checkpoint; then a few unusable rows say nothing about the log.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class DataWatch:
         self._before = asdict(source.stats)
         self._next_rows = 0.0
         self._next_look = time.monotonic() + LOOK_EVERY_S
-        self._told: dict[str, str] = {}
+        self._hints: dict[str, str] = {}
         self._totals = (0, 0)
 
     @property
@@ -58,17 +59,24 @@ class DataWatch:
 
     @property
     def suspect(self) -> bool:
-        """Whether too few of this rank's rows are usable, by what is new since the ranks last agreed."""
+        """Tell if too few of this rank's rows are usable. False until enough rows are new to be judged."""
         rows, unusable = self.totals
         if not unusable or rows < self._next_rows:
             return False
         topics = self._letters.rows.topics().values()
-        return any(one.rows - one.unusable < self._min_usable * one.rows for one in topics)
+        return any(topic.rows - topic.unusable < self._min_usable * topic.rows for topic in topics)
 
     def check(self, flags: Sequence[Flags]) -> None:
-        """Look at what all ranks say. Collective. Raises DataError on every rank alike."""
-        self._totals = sum(one.rows for one in flags), sum(one.unusable for one in flags)
-        if any(one.suspect for one in flags):
+        """Judge the rows if some rank asks for it. Collective.
+
+        Args:
+            flags: of all ranks.
+
+        Raises:
+            DataError: too few rows are usable; on every rank alike.
+        """
+        self._totals = sum(rank.rows for rank in flags), sum(rank.unusable for rank in flags)
+        if any(rank.suspect for rank in flags):
             self._judge(final=False)
             self._next_rows = 1.1 * self.totals[0] + 100
         if self._control.rank == 0 and time.monotonic() >= self._next_look:
@@ -76,31 +84,38 @@ class DataWatch:
             self._warn(self._counts(), final=False)
 
     def finish(self) -> dict[str, TopicRows]:
-        """Judge all that was read; returns the rows of all ranks, by topic. Collective. Raises DataError."""
+        """Judge all rows at the end. Collective.
+
+        Returns:
+            Topic → rows of all ranks.
+
+        Raises:
+            DataError: too few rows are usable; on every rank alike.
+        """
         return self._judge(final=not self._resumed)
 
     def hints(self) -> list[str]:
-        """Everything strange in what all ranks read (see `ingest.hints`), each warned of once. Collective."""
+        """Likely mistakes in the data of all ranks (`ingest.hints`); each is warned of once. Collective."""
         self._warn(summed(self._control.gather_json(self._counts())), final=True)
-        return list(self._told.values())
+        return list(self._hints.values())
 
     def line(self) -> str:
-        """The rows of all ranks that cannot be used, and the commonest complaint on this one; else ""."""
+        """Text with the unusable rows of all ranks and this rank's commonest complaint; "" without any."""
         rows, unusable = self._totals
         if not unusable:
             return ""
-        told = self._letters.rows.commonest
-        return f"{unusable:,} of {rows:,} rows unusable" + (f": {told}" if told else "")
+        commonest = self._letters.rows.commonest
+        return f"{unusable:,} of {rows:,} rows unusable" + (f": {commonest}" if commonest else "")
 
     def _judge(self, *, final: bool) -> dict[str, TopicRows]:
         topics = merged(self._control.gather_json(self._letters.rows.as_json()))
-        told = complaint(topics, self._letters.place, min_usable=self._min_usable, final=final)
-        if told is not None:
-            raise DataError(told, everywhere=True)
+        message = complaint(topics, self._letters.place, min_usable=self._min_usable, final=final)
+        if message is not None:
+            raise DataError(message, everywhere=True)
         return topics
 
     def _counts(self) -> dict[str, Any]:
-        """What this rank counted since it started."""
+        """Counters of this rank since the process started."""
         stream = asdict(self._source.stats)
         late = stream["unmatched_clicks"] - self._before["unmatched_clicks"]
         again = {
@@ -109,7 +124,7 @@ class DataWatch:
         return {**stream, "unmatched_clicks": late, "duplicates": again}
 
     def _warn(self, counts: dict[str, Any], *, final: bool) -> None:
-        for kind, told in hints(self._pipeline, counts, final=final, fresh=not self._resumed):
-            if kind not in self._told and self._control.rank == 0:
-                LOG.warning("%s", told)
-            self._told[kind] = told
+        for kind, hint in hints(self._pipeline, counts, final=final, fresh=not self._resumed):
+            if kind not in self._hints and self._control.rank == 0:
+                LOG.warning("%s", hint)
+            self._hints[kind] = hint

@@ -1,14 +1,13 @@
-"""From a cut to a batch that can be learned, extracted while the batch before it is learned.
+"""Extraction: from a cut to a batch that can be learned, while the batch before it is learned.
 
-    begin(cut)    source.pop  ─► a worker thread: Track ─► features          the caller: the step before
-    settle()      wait for them ─► what all ranks must know of every example ─► Batch
+    feed(cut)     settle the batch before: wait for its features ─► all-gather of its examples' ids ─► Batch
+                  begin the next: source.take ─► a worker thread ─► features      the caller: the step before
 
-One batch is in flight at most, so memory is bounded, and while nobody begins another one nothing more is
-taken from the source. Collectives and the source stay in the caller's thread. A commit settles and learns
-what is in flight first: then the source's position is that of what was learned.
+One batch is in flight at most, so memory is bounded, and without a cut nothing more is taken from the source.
+Collectives and the source stay in the caller's thread.
 
-`settle` also moves the running statistics on: by the whole batch, in the global sequence, so that they are
-the same on every rank and for any number of ranks. A batch is extracted with the statistics after the one
+Settling a batch also moves the running statistics on: by the whole batch, in the global sequence. So they are
+the same on every rank and for any number of ranks. A batch is extracted with the statistics after the batch
 before.
 
 An example that could not be extracted goes to the dead letters, and its batch goes on without it.
@@ -40,10 +39,14 @@ F32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Batch:
-    """This rank's b rows of a global batch of B, and who the B examples are.
+    """This rank's b rows of a global batch, and the ids of all B examples.
 
-    label: f32[b]. sequence: int64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the
-    global sequence. instance, user, time_ms, item: int64[B], in that sequence.
+    Attributes:
+        features: of the own b rows.
+        label: f32[b], of the own rows.
+        sequence: int64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the global
+            sequence.
+        instance, user, time_ms, item: int64[B], in the global sequence.
     """
 
     features: Features | CommonFeatures
@@ -60,7 +63,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class _Flight:
-    """A batch whose features are under way."""
+    """Batch whose features a thread computes."""
 
     cut: Cut
     own: Examples
@@ -68,14 +71,17 @@ class _Flight:
 
 
 class Feed:
-    """Makes batches of one rank's source; `begin` and `settle` run alike on every rank.
+    """Stage that turns cuts of one rank's source into batches.
 
-    extract: features of examples (ingest.materialized.features.Track, ingest.common_features), called by one
-    thread in training order.
+    Args:
+        extract: features of examples (ingest.materialized.features, ingest.common_features); one thread calls
+            it in training order.
 
     Attributes:
-        statistics: of the plan, after the batches that were settled
+        statistics: of the plan, after the batches that were settled.
     """
+
+    depth = 1
 
     def __init__(
         self,
@@ -99,14 +105,20 @@ class Feed:
         """Batches that were begun and not settled: 0 or 1."""
         return int(self._flight is not None)
 
-    def begin(self, cut: Cut) -> None:
-        """Take a batch and start to extract it; nothing else may be in flight."""
-        assert self._flight is None, "settle the batch before first"
+    def __call__(self, cut: Cut | None) -> Batch | None:
+        """Return the batch in flight (or None), and begin the next if there is a cut. Collective."""
+        batch = self._settle()
+        if cut is not None:
+            self._begin(cut)
+        return batch
+
+    def _begin(self, cut: Cut) -> None:
+        """Take a batch and start to extract it."""
         own = self._source.pop(int(cut.counts[self._control.rank]))
         self._flight = _Flight(cut, own, self._worker.submit(self._features, own, self.statistics))
 
-    def settle(self) -> Batch | None:
-        """The batch in flight, when its features are there; None if there is none. Collective."""
+    def _settle(self) -> Batch | None:
+        """Wait for the features of the batch in flight; None if there is none. Collective."""
         if self._flight is None:
             return None
         flight, self._flight = self._flight, None
@@ -150,7 +162,7 @@ class Feed:
 
 
 def _words(own: Examples, features: Features | CommonFeatures) -> I64:
-    """What all ranks learn of own examples, int64[b, 5 + S]: instance, user, event time, item, whether it
-    failed, and what the S statistics observe."""
+    """Columns of own examples that all ranks get, int64[b, 5 + S]: instance, user, event time, item, 1 if the
+    extraction failed, and the observations of S statistics."""
     columns = [own.instance, own.user, own.time_ms, own.item, features.failed.astype(np.int64)]
     return np.stack([*columns, *features.observed], axis=1)

@@ -1,0 +1,375 @@
+"""Assembly of one rank of a training run: every part from the options and the pipeline; nothing moves yet.
+
+    options, pipeline ─► Redis, tiers ─► features ─► checkpoint ─► step, policies ─► source ─► feed
+                                                          └─► load ─► publisher ─► stages, commits
+
+The loop that moves them is trainer.run.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from livectr.ingest.common_features import sharing
+from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
+from livectr.ingest.extract.device_extractor import compiler
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
+from livectr.ingest.join.state import SourceState
+from livectr.ingest.materialized.features import ExampleFeatures
+from livectr.ingest.pipeline import Pipeline
+from livectr.trainer.checkpoint.checkpoint import Checkpointer
+from livectr.trainer.checkpoint.manifest import identity_of
+from livectr.trainer.checkpoint.placing import measured_placement
+from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.checkpoint.warm_start import WarmStart
+from livectr.trainer.comm.collectives import Collectives
+from livectr.trainer.comm.control import Control
+from livectr.trainer.commits import Committer
+from livectr.trainer.content.contents import Contents
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.options import TrainOptions
+from livectr.trainer.parts import Extraction, Parts
+from livectr.trainer.placement.placement import FieldPlacement
+from livectr.trainer.process import metrics_server
+from livectr.trainer.progress import Progress
+from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.snapshot import Boundary, served_segments
+from livectr.trainer.publish.version import PublishedModel
+from livectr.trainer.quality.monitor import Monitor
+from livectr.trainer.quality.predictions import PredictionLog, wrong_predictions
+from livectr.trainer.quality.seen import ItemCounts
+from livectr.trainer.stages import BatchPipeline, ExchangeStage, FetchStage, LearnStage, ReportStage
+from livectr.trainer.stream.batcher import Batcher
+from livectr.trainer.stream.data_watch import DataWatch
+from livectr.trainer.stream.feed import Feed
+from livectr.trainer.tables.gpu_tables import gpu_tables
+from livectr.trainer.tables.policies import Policies
+from livectr.trainer.tables.rank_tables import only_tier
+from livectr.trainer.tables.tiers import Tiers
+
+LOG = logging.getLogger(__name__)
+
+
+def build(pipeline: Pipeline, options: TrainOptions, collectives: Collectives, resources: ExitStack) -> Parts:
+    """Make all parts of this rank's run, and restore them from its checkpoint. Collective.
+
+    Args:
+        resources: closes the parts when the run ends.
+
+    Raises:
+        UserError: an option cannot be used; no state was touched.
+        CheckpointError: no generation of the checkpoint is whole.
+    """
+    rank, control = collectives.rank, Control(collectives.rank, collectives.world)
+    make = Builder(pipeline, options, collectives, control, resources)
+    make.metrics()
+    store, tiers, extraction = make.store(), make.tiers(), make.extraction()
+    checkpoint = make.checkpoint()
+    restored = checkpoint.restore() if checkpoint is not None else None
+    warm = WarmStart.of(options, control, resumed=restored is not None)
+    placement = make.placement(restored)
+    contents = make.contents()
+    step = make.step(tiers, placement, contents)
+    policies = make.policies(step)
+    state, statistics = make.stream_state(restored, warm)
+    letters = make.dead_letters()
+    source = make.source(extraction, letters, state)
+    watch = make.watch(source, letters, resumed=restored is not None)
+    make.start(contents, letters)
+    feed = make.closed(
+        Feed(source, extraction.features, control, statistics=statistics, dead_letters=letters)
+    )
+    log, items = make.log(step), make.items()
+    progress = Progress(pipeline, rank, restored.manifest if restored is not None else None)
+    if restored is not None:
+        load(restored, step, policies, items)
+        LOG.info("resumed after step %d, %d examples", progress.steps, progress.examples)
+    if log is not None:
+        log.truncate(restored.manifest.predictions if restored is not None else 0)
+    if warm is not None:
+        warm.load(step, policies)
+    publisher = None
+    if store is not None:
+        publisher = make.publisher(store, step, progress, warmed=warm.examples if warm is not None else 0)
+    batcher = Batcher(source, control, batch_size=options.batch_size, interval_ms=options.batch_interval_ms)
+    monitor = make.monitor(step)
+    stages = BatchPipeline(
+        cut=batcher,
+        extract=feed,
+        exchange=ExchangeStage(step),
+        fetch=FetchStage(depth=int(tiers is not None)),
+        learn=LearnStage(step, policies),
+        report=ReportStage(rank, progress, monitor, log, items, publisher),
+    )
+    return Parts(
+        pipeline=pipeline,
+        options=options,
+        control=control,
+        contents=contents,
+        dead_letters=letters,
+        source=source,
+        watch=watch,
+        extraction=extraction,
+        feed=feed,
+        step=step,
+        policies=policies,
+        log=log,
+        items=items,
+        monitor=monitor,
+        checkpoint=checkpoint,
+        publisher=publisher,
+        progress=progress,
+        stages=stages,
+        commits=make.commits(step, source, checkpoint, publisher),
+    )
+
+
+def load(restored: Restored, step: DesStep, policies: Policies, items: ItemCounts | None) -> None:
+    """Fill tables, networks, policies and counts of items from a checkpoint. Collective."""
+    restored.load_tables(step.tables, step.placement.split, rank=step.rank, world=step.placement.world)
+    step.drop()
+    policies.load(restored.policies())
+    step.load_dense(restored.dense())
+    if items is not None:
+        items.load(restored.items())
+
+
+class Closable(Protocol):
+    """Part that has to be closed."""
+
+    def close(self) -> None: ...
+
+
+T = TypeVar("T", bound=Closable)
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Makes parts of a run one by one. `build` knows their order, in which they are also checked."""
+
+    pipeline: Pipeline
+    options: TrainOptions
+    collectives: Collectives
+    control: Control
+    resources: ExitStack
+
+    def closed(self, part: T) -> T:
+        """Close the part with the run."""
+        self.resources.callback(part.close)
+        return part
+
+    @property
+    def root(self) -> Path | None:
+        """Folder of the checkpoint."""
+        return Path(self.options.checkpoint) if self.options.checkpoint is not None else None
+
+    def metrics(self) -> None:
+        """Serve this rank's metrics, if they have a port."""
+        options = self.options
+        if options.metrics_port:
+            server = metrics_server(options.metrics_port + self.control.rank, options.metrics_listen)
+            self.resources.enter_context(server)
+
+    def store(self) -> RedisStore | None:
+        if self.options.publish is None:
+            return None
+        return self.closed(RedisStore(self.options.publish, self.options.namespace))
+
+    def tiers(self) -> Tiers | None:
+        options = self.options
+        if options.spill is None or options.dram_bytes is None:
+            return None
+        return self.closed(Tiers(Path(options.spill), options.dram_bytes, self.control.rank))
+
+    def extraction(self) -> Extraction:
+        pipeline, options = self.pipeline, self.options
+        compile_plan = compiler(options.device, budget_bytes=options.gpu_budget, rows=options.batch_size)
+        extract = compile_plan(pipeline.plan)
+        examples = self.closed(ExampleFeatures.open(pipeline, options.materialized, compile_plan))
+        shared = sharing(pipeline, examples, extract, compile_plan)
+        return Extraction(extract, examples, shared if options.common_features else examples.features)
+
+    def checkpoint(self) -> Checkpointer | None:
+        if self.root is None:
+            return None
+        path = self.options.prediction_file if self.options.logged else None
+        check = partial(wrong_predictions, path) if path is not None else None
+        identity = identity_of(self.pipeline, self.options.seed)
+        return self.closed(Checkpointer(self.root, self.control, identity, predictions=check))
+
+    def placement(self, restored: Restored | None) -> FieldPlacement | None:
+        """Placement by measured loads; None: round-robin."""
+        if self.options.placement != "balanced":
+            return None
+        return measured_placement(
+            self.pipeline,
+            self.control.rank,
+            self.control.world,
+            restored,
+            rank_bytes=self.options.rank_memory,
+        )
+
+    def contents(self) -> Contents:
+        return self.closed(
+            Contents(
+                self.pipeline.content,
+                self.options.content_folders,
+                checkpoint=self.root,
+                rank=self.control.rank,
+                world=self.control.world,
+            )
+        )
+
+    def step(self, tiers: Tiers | None, placement: FieldPlacement | None, contents: Contents) -> DesStep:
+        options = self.options
+        step = DesStep(
+            self.pipeline,
+            seed=options.seed,
+            collectives=self.collectives,
+            settings=options.step_settings,
+            tier=only_tier(tiers, gpu_tables(options)),
+            placement=placement,
+            content=contents.stores,
+        )
+        LOG.info("networks multiply in %s", step.precision)
+        if options.precision != step.precision == "fp32":
+            LOG.warning(
+                "precision is %s, but this CPU has no products of bf16 (AMX or AVX512-BF16): "
+                "networks multiply in fp32, no faster than with precision fp32",
+                options.precision,
+            )
+        return step
+
+    def policies(self, step: DesStep) -> Policies:
+        return Policies(
+            step.tables,
+            self.pipeline.table_policies,
+            timed=self.pipeline.log.impressions.time is not None,
+            erase=step.erase,
+            rank=self.control.rank,
+            parts=dict.fromkeys(step.placement.split, self.control.world),
+        )
+
+    def stream_state(
+        self, restored: Restored | None, warm: WarmStart | None
+    ) -> tuple[SourceState | None, Statistics]:
+        """State of the source (None: from the log's start) and of the running statistics."""
+        statistics = Statistics(self.pipeline.plan)
+        if restored is not None:
+            state = SourceState.merge(SourceState.from_parts(parts) for parts in restored.sources())
+            return state, statistics.load(restored.statistics())
+        return None, warm.statistics(statistics) if warm is not None else statistics
+
+    def dead_letters(self) -> DeadLetters:
+        letters = DeadLetters.for_source(
+            self.options.source,
+            self.options.dead_letters,
+            writer=self.control.rank,
+            writers=self.control.world,
+            spool=self.root / SPOOL if self.root is not None else None,
+            spool_bytes=self.options.dead_letter_spool_bytes,
+        )
+        self.closed(letters)
+        if self.root is not None:
+            letters.track_positions()
+        return letters
+
+    def source(
+        self, extraction: Extraction, letters: DeadLetters, state: SourceState | None
+    ) -> ExampleSource:
+        options = self.options
+        return self.closed(
+            ExampleSource(
+                extraction.examples.pipeline,
+                options.source,
+                ReadOptions(
+                    until_end=options.until_end,
+                    until_idle_s=options.until_idle_s,
+                    idle_partition_s=options.idle_partition_s,
+                    full_tables=options.publish is not None,
+                    limits=options.limits,
+                    min_usable=options.min_usable,
+                ),
+                rank=self.control.rank,
+                world=self.control.world,
+                dead_letters=letters,
+                state=state,
+            )
+        )
+
+    def watch(self, source: ExampleSource, letters: DeadLetters, *, resumed: bool) -> DataWatch:
+        return DataWatch(
+            source.pipeline,
+            source,
+            letters,
+            self.control,
+            min_usable=self.options.min_usable,
+            resumed=resumed,
+        )
+
+    def start(self, contents: Contents, letters: DeadLetters) -> None:
+        """Begin to encode content that arrives; rank 0 writes the letters of rows that all ranks read."""
+        contents.start(
+            self.options.source,
+            until_end=self.options.until_end,
+            letters=letters if self.control.rank == 0 else DeadLetters(None),
+            own_letters=letters,
+            limits=self.options.limits,
+        )
+
+    def log(self, step: DesStep) -> PredictionLog | None:
+        if self.control.rank != 0 or not self.options.logged:
+            return None
+        return self.resources.enter_context(PredictionLog(self.options.prediction_file, step.models))
+
+    def items(self) -> ItemCounts | None:
+        return ItemCounts() if self.control.rank == 0 and self.pipeline.items is not None else None
+
+    def publisher(self, store: RedisStore, step: DesStep, progress: Progress, *, warmed: int) -> Publisher:
+        """Publisher that has taken over its namespace. Collective.
+
+        Args:
+            warmed: examples of the run whose parts this run began with.
+        """
+        publisher = Publisher(
+            store,
+            self.control,
+            PublishedModel(
+                self.pipeline.fingerprint, served_segments(step.layout.segments), self.options.seed
+            ),
+            min_examples=max(0, self.options.min_examples - warmed),
+        )
+        self.closed(publisher)
+        publisher.start(progress.cursor, learned=progress.examples, take_over=self.options.take_over)
+        if progress.earlier and publisher.last is not None:  # flipped after that checkpoint
+            progress.earlier["published"]["versions"] += 1
+        return publisher
+
+    def monitor(self, step: DesStep) -> Monitor:
+        """Gauges, and on rank 0 the quality of all models."""
+        roles = step.models if self.control.rank == 0 else ()
+        return Monitor(step.tables, roles, int(self.options.metrics_window_s * 1000))
+
+    def commits(
+        self,
+        step: DesStep,
+        source: ExampleSource,
+        checkpoint: Checkpointer | None,
+        publisher: Publisher | None,
+    ) -> Committer:
+        wanted = checkpoint is not None or publisher is not None
+        return Committer(
+            self.control,
+            checkpoint,
+            publisher,
+            Boundary.mark(step, source) if wanted else Boundary({}, 0, 0),
+            publish_interval_s=self.options.publish_interval_s,
+            checkpoint_interval_s=self.options.checkpoint_interval_s,
+        )

@@ -1,0 +1,75 @@
+"""Content of a generation: what each rank hands to a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+I64 = npt.NDArray[np.int64]
+F32 = npt.NDArray[np.float32]
+U32 = npt.NDArray[np.uint32]
+
+
+class Table(Protocol):
+    """Table, as a checkpoint reads and fills it (kernels.table.table.DynamicTable)."""
+
+    tracks: bool
+
+    def __len__(self) -> int: ...
+
+    def chunks(self, since: int = 0) -> Iterator[tuple[I64, F32]]: ...
+
+    def assign(self, keys: I64, rows: F32) -> object: ...
+
+    def erased(self, since: int) -> I64: ...
+
+    def erase(self, keys: I64) -> object: ...
+
+    def usage(self, keys: I64) -> tuple[U32, U32]: ...
+
+    def set_usage(self, keys: I64, stamps: U32, counts: U32) -> object: ...
+
+
+@dataclass(frozen=True)
+class CheckpointState:
+    """Content of a generation on one rank; numbers that describe the run are rank 0's.
+
+    Attributes:
+        step, examples: learned by all ranks.
+        predictions: records of the prediction log.
+        cursor: point that publishing has reached (trainer.publish.succession.Cursor).
+        tables: name → this rank's table.
+        marks: name → mark at this step boundary, where the next delta begins.
+        dense: dense weights and their Adam state.
+        source: name → bytes of the source's state.
+        statistics: name → state (ingest.extract.statistics); the same on every rank, so rank 0 writes it.
+        items: state of trainer.quality.seen.ItemCounts, which rank 0 writes; empty: nothing is counted.
+        policies: state of this rank's table policies (trainer.tables.policies).
+        row: layout of a table row (kernels.table.layout.RowLayout.describe).
+        tracked: tables whose policies need the use of their rows, which is kept with them.
+        field_keys: field → keys of this rank's examples; the manifest has the sum over ranks.
+        counts: nested counters of this rank; the manifest has the sum over ranks.
+        predictions_sha256: of the prediction log up to here, on rank 0; empty: it is not kept.
+    """
+
+    step: int
+    examples: int
+    predictions: int
+    cursor: dict[str, Any] | None
+    tables: Mapping[str, Table]
+    marks: Mapping[str, int]
+    dense: Mapping[str, torch.Tensor]
+    source: Mapping[str, bytes]
+    statistics: Mapping[str, npt.NDArray[Any]]
+    items: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    row: tuple[str, ...] = ()
+    tracked: Collection[str] = ()
+    field_keys: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, Any] = field(default_factory=dict)
+    predictions_sha256: str = ""

@@ -1,0 +1,87 @@
+"""A generation of a checkpoint that is read again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import safetensors.numpy
+import safetensors.torch
+import torch
+
+from livectr.trainer.checkpoint.content import Table
+from livectr.trainer.checkpoint.manifest import FileEntry, Manifest
+from livectr.trainer.placement.placement import owners_by_key
+
+
+@dataclass(frozen=True)
+class Restored:
+    """Verified generation, read part by part; any number of ranks may read it."""
+
+    root: Path
+    manifest: Manifest
+
+    def load_tables(
+        self, tables: Mapping[str, Table], split: Collection[str] = (), *, rank: int = 0, world: int = 1
+    ) -> None:
+        """Fill empty tables, whichever rank wrote them: each base first, then its deltas in order.
+
+        Args:
+            tables: name → table.
+            split: tables that get this rank's keys only (trainer.placement.placement.owners_by_key).
+            rank, world: of the reader.
+        """
+        for entry in self._files("tables"):
+            with safetensors.safe_open(str(self.root / entry.path), framework="numpy") as file:
+                held = set(file.keys())
+                for name, table in tables.items():
+                    if f"{name}/erased" in held:
+                        table.erase(file.get_tensor(f"{name}/erased"))
+                    if f"{name}/keys" not in held:
+                        continue
+                    tracked = table.tracks and f"{name}/stamps" in held
+                    names = ("keys", "rows", "stamps", "counts") if tracked else ("keys", "rows")
+                    columns = [file.get_tensor(f"{name}/{column}") for column in names]
+                    if name in split:
+                        own = owners_by_key(columns[0], world) == rank
+                        columns = [column[own] for column in columns]
+                    keys, rows, *usage = columns
+                    table.assign(keys, rows)
+                    if usage:
+                        table.set_usage(keys, *usage)
+
+    def dense(self) -> dict[str, torch.Tensor]:
+        """Dense weights and optimiser state of all ranks together; their names differ."""
+        merged: dict[str, torch.Tensor] = {}
+        for entry in self._files("dense"):
+            merged.update(safetensors.torch.load((self.root / entry.path).read_bytes()))
+        return merged
+
+    def sources(self) -> list[dict[str, bytes]]:
+        """State of the source of each rank that wrote it."""
+        read = [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("source")]
+        return [{name: part.tobytes() for name, part in tensors.items()} for tensors in read]
+
+    def policies(self) -> list[dict[str, npt.NDArray[Any]]]:
+        """State of the table policies of each rank that had any, in the order of the ranks."""
+        return [safetensors.numpy.load((self.root / f.path).read_bytes()) for f in self._files("policies")]
+
+    def statistics(self) -> dict[str, npt.NDArray[Any]]:
+        """Name → state of the running statistics."""
+        return self._arrays("statistics")
+
+    def items(self) -> dict[str, npt.NDArray[Any]]:
+        """State of trainer.quality.seen.ItemCounts; {} where nothing was counted."""
+        return self._arrays("items")
+
+    def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
+        found: dict[str, npt.NDArray[Any]] = {}
+        for entry in self._files(kind):
+            found.update(safetensors.numpy.load((self.root / entry.path).read_bytes()))
+        return found
+
+    def _files(self, kind: str) -> Iterator[FileEntry]:
+        return (entry for entry in self.manifest.files if entry.kind == kind)

@@ -1,0 +1,77 @@
+"""Parts of one rank of a training run, as trainer.build assembles them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from livectr.ingest.common_features import CommonFeatures
+from livectr.ingest.dead_letters.letters import DeadLetters
+from livectr.ingest.extract.extractor import Extract
+from livectr.ingest.extract.statistics import Statistics
+from livectr.ingest.join.example_columns import Examples
+from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.materialized.features import ExampleFeatures
+from livectr.ingest.pipeline import Pipeline
+from livectr.ingest.plan.features import Features
+from livectr.trainer.checkpoint.checkpoint import Checkpointer
+from livectr.trainer.comm.control import Control
+from livectr.trainer.commits import Committer
+from livectr.trainer.content.contents import Contents
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.options import TrainOptions
+from livectr.trainer.progress import Progress
+from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.quality.monitor import Monitor
+from livectr.trainer.quality.predictions import PredictionLog
+from livectr.trainer.quality.seen import ItemCounts
+from livectr.trainer.stages import BatchPipeline
+from livectr.trainer.stream.data_watch import DataWatch
+from livectr.trainer.stream.feed import Feed
+from livectr.trainer.tables.policies import Policies
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """Features of a run.
+
+    Attributes:
+        extract: the pipeline's whole plan.
+        examples: reads materialized features and computes the others.
+        features: features of a batch's examples, common ones shared if the options say so.
+    """
+
+    extract: Extract
+    examples: ExampleFeatures
+    features: Callable[[Examples, Statistics], Features | CommonFeatures]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts of one rank's run, in the order in which an example meets them.
+
+    Attributes:
+        log: predictions; of rank 0, if they are kept.
+        items: examples of each item; of rank 0, if the pipeline has items.
+        checkpoint, publisher: None if the run has no place for them.
+    """
+
+    pipeline: Pipeline
+    options: TrainOptions
+    control: Control
+    contents: Contents
+    dead_letters: DeadLetters
+    source: ExampleSource
+    watch: DataWatch
+    extraction: Extraction
+    feed: Feed
+    step: DesStep
+    policies: Policies
+    log: PredictionLog | None
+    items: ItemCounts | None
+    monitor: Monitor
+    checkpoint: Checkpointer | None
+    publisher: Publisher | None
+    progress: Progress
+    stages: BatchPipeline
+    commits: Committer

@@ -1,0 +1,58 @@
+"""Progress of a run: steps, examples and keys that were learned, by earlier processes of the run too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from livectr.ingest.common_features import Common
+from livectr.ingest.pipeline import Pipeline
+from livectr.trainer.checkpoint.manifest import Manifest
+from livectr.trainer.placement.measured import field_keys
+from livectr.trainer.publish.succession import Cursor
+from livectr.trainer.stream.feed import Batch
+
+
+class Progress:
+    """Counters of one rank, which go on from those of a checkpoint.
+
+    Args:
+        manifest: of the checkpoint; None in a new run.
+
+    Attributes:
+        steps, examples: learned by all ranks.
+        field_keys: int64[F], keys of each field in this rank's examples. Rank 0 has those of earlier
+            processes too.
+        earlier: nested counts of earlier processes; rank 0 alone has them.
+        cursor: the point that an earlier process had reached in publishing.
+        examples_before: examples that earlier processes have learned.
+        resumed: the run goes on from a checkpoint.
+    """
+
+    def __init__(self, pipeline: Pipeline, rank: int, manifest: Manifest | None) -> None:
+        self.fields = tuple(field.name for field in pipeline.fields)
+        self.field_keys = np.zeros(len(self.fields), np.int64)
+        self.steps = self.examples = 0
+        self.earlier: dict[str, Any] = {}
+        self.cursor: Cursor | None = None
+        self._common = Common.of(pipeline)
+        if manifest is not None:
+            self.steps, self.examples = manifest.step, manifest.examples
+            if manifest.cursor is not None:
+                self.cursor = Cursor(**manifest.cursor)
+            if rank == 0:
+                self.field_keys[:] = [manifest.field_keys[name] for name in self.fields]
+                self.earlier = manifest.counts
+        self.resumed = manifest is not None
+        self.examples_before = self.examples
+
+    def add(self, batch: Batch) -> None:
+        """Count a batch that was learned."""
+        self.steps += 1
+        self.examples += len(batch)
+        self.field_keys += field_keys(batch.features, self._common, len(self.field_keys))
+
+    def keys_by_field(self) -> dict[str, int]:
+        """Field → keys of this rank's examples."""
+        return dict(zip(self.fields, self.field_keys.tolist(), strict=True))

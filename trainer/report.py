@@ -1,0 +1,134 @@
+"""Report of a training run: counts, speed and test-then-train quality, as JSON."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from livectr.ingest.dead_letters.usable import TopicRows
+from livectr.ingest.join.stats import OF_PROCESS
+from livectr.kernels.process.disk import writing
+from livectr.trainer.counts import summed
+from livectr.trainer.parts import Parts
+
+QUALITY = (
+    "auc", "gauc", "logloss", "calibration", "users_left_out",
+    "cold_examples", "cold_auc", "cold_gauc", "cold_users_left_out",
+)  # fmt: skip
+"""Fields that a report has in common with trainer.quality.metrics.Quality."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Counts, speed and quality of a run. Quality is test-then-train: an example is scored, then learned.
+
+    Counts cover the whole run, earlier processes of a resumed run included. A killed process's work after its
+    last checkpoint is done and counted again. bytes_read, late_events, examples_per_second, seconds, rows and
+    hints are this process's. Quality of a role that was not measured is None.
+
+    Attributes:
+        dead_letters: rows that could not be used; an Arrow message counts its rows.
+        precision: arithmetic of the networks' products on all ranks, as measured
+            (models.precision.arithmetic_name).
+        prerank: measures of the pre-rank model.
+        shadows: name of a shadow model → its measures.
+        stream: counters of the source, summed over ranks.
+        rows: topic → rows that came, unusable rows, and the commonest complaint.
+        hints: likely mistakes in the data.
+        field_keys: field → keys that were learned (of common features once a group).
+    """
+
+    examples_trained: int
+    steps: int
+    seconds: float
+    examples_per_second: float
+    world: int
+    events: int
+    dead_letters: int
+    published_versions: int
+    published_rows: int
+    precision: str = "fp32"
+    auc: float | None = None
+    gauc: float | None = None
+    logloss: float | None = None
+    calibration: float | None = None
+    users_left_out: int | None = None
+    cold_examples: int | None = None
+    cold_auc: float | None = None
+    cold_gauc: float | None = None
+    cold_users_left_out: int | None = None
+    last_20_percent: dict[str, float | None] = field(default_factory=dict)
+    prerank: dict[str, Any] = field(default_factory=dict)
+    shadows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    stream: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    hints: list[str] = field(default_factory=list)
+    table_rows: dict[str, int] = field(default_factory=dict)
+    field_keys: dict[str, int] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        """Write the report as JSON."""
+        with writing("the report", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+
+def report_of(parts: Parts, rows: dict[str, TopicRows], seconds: float) -> Report:
+    """Gather the report of a run; ranks other than 0 know no quality. Collective.
+
+    Args:
+        rows: rows of every topic, over all ranks.
+        seconds: time that the run took.
+    """
+    progress, step = parts.progress, parts.step
+    stats = asdict(parts.source.stats)
+    own = {
+        "stream": {**stats, "bytes_read": stats["bytes_read"] | parts.extraction.examples.bytes_read},
+        "counts": summed(
+            [
+                progress.earlier,
+                {**{name: stats[name] for name in OF_PROCESS}, "dead_letters": parts.dead_letters.counts},
+                parts.commits.counts,
+            ]
+        ),
+        "precision": step.precision,
+        "tables": {name: len(table) for name, table in step.tables.items()},
+        "field_keys": progress.keys_by_field(),
+    }
+    shares = parts.control.gather_json(own)
+    counts = summed([share["counts"] for share in shares])
+    stream = summed([share["stream"] for share in shares]) | {name: counts[name] for name in OF_PROCESS}
+    roles = _quality(parts)
+    rank: dict[str, Any] = roles.get("rank", {})
+    return Report(
+        examples_trained=progress.examples,
+        steps=progress.steps,
+        seconds=seconds,
+        examples_per_second=(progress.examples - progress.examples_before) / max(seconds, 1e-9),
+        world=parts.control.world,
+        events=sum(stream.get("events", {}).values()),
+        dead_letters=sum(counts["dead_letters"].values()),
+        published_versions=counts["published"]["versions"],
+        published_rows=counts["published"]["rows"],
+        precision=", ".join(sorted({share["precision"] for share in shares})),
+        **{name: rank[name] for name in QUALITY if name in rank},
+        last_20_percent=rank.get("last_20_percent", {}),
+        prerank=roles.get("prerank", {}),
+        shadows={role: measures for role, measures in roles.items() if role in parts.pipeline.shadows},
+        stream=stream,
+        rows={topic: counted.as_json() for topic, counted in rows.items()},
+        hints=parts.watch.hints(),
+        table_rows=summed([share["tables"] for share in shares]),
+        field_keys=summed([share["field_keys"] for share in shares]),
+    )
+
+
+def _quality(parts: Parts) -> dict[str, dict[str, Any]]:
+    """Role → its measures over the run and over the last fifth of it; empty without a prediction log."""
+    if parts.log is None:
+        return {}
+    found = {role: parts.log.report(role) for role in parts.step.models}
+    return {
+        role: {**measures["all"].as_dict(), "last_20_percent": measures["last"].as_dict()}
+        for role, measures in found.items()
+    }

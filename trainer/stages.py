@@ -1,0 +1,194 @@
+"""Stages of a batch on its way through a rank, in one pipeline.
+
+    Flags ─► cut ─► Cut ─► extract ─► Batch ─► exchange ─► fetch ─► Exchanged ─► learn ─► Learned ─► report
+    depth     0              1                    0        0 or 1                  0                   0
+
+A stage's depth is the number of batches that it holds between two calls. The extraction holds one: a thread
+computes its features while the batch before is learned. With tables on SSD, the fetch holds one: a thread
+reads its rows while the batch before is learned (trainer.tables.tiers). All else runs in the caller's thread,
+so that collectives keep their order on every rank.
+
+Every call of `BatchPipeline.advance` moves each batch one stage on, as a shift register does. A commit drains
+the pipeline first: then the source's position is that of what was learned. Only the push of a version goes on
+beside the steps (trainer.publish.publisher), of one version at most.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.trainer import telemetry
+from livectr.trainer.des.batch import PreparedBatch
+from livectr.trainer.des.result import StepResult
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.progress import Progress
+from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.quality.monitor import Monitor
+from livectr.trainer.quality.predictions import PredictionLog, records
+from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts, is_cold
+from livectr.trainer.stream.batcher import Batcher, Cut
+from livectr.trainer.stream.feed import Batch, Feed
+from livectr.trainer.tables.policies import Policies
+
+F32 = npt.NDArray[np.float32]
+
+
+class Stage(Protocol):
+    """Part of a batch's way; a call takes the batch of the stage before, or None if there is no batch.
+
+    Attributes:
+        depth: most batches that it holds between two calls.
+        in_flight: batches that it holds.
+    """
+
+    @property
+    def depth(self) -> int: ...
+
+    @property
+    def in_flight(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """Batch whose keys are at the ranks of their tables, and what this rank does with it."""
+
+    batch: Batch
+    prepared: PreparedBatch
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Batch with the scores that it got before it was learned."""
+
+    batch: Batch
+    result: StepResult
+
+
+class ExchangeStage:
+    """All-to-all of a batch's keys; starts to read its rows that are not in memory. Collective."""
+
+    depth = in_flight = 0
+
+    def __init__(self, step: DesStep) -> None:
+        self._step = step
+
+    def __call__(self, batch: Batch | None) -> Exchanged | None:
+        if batch is None:
+            return None
+        return Exchanged(batch, self._step.prepare(batch.features, batch.label))
+
+
+class FetchStage:
+    """Delay line of a batch whose rows a thread reads from SSD.
+
+    Args:
+        depth: 1 with tables on SSD, else 0: the batch goes on at once.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self._held: Exchanged | None = None
+
+    @property
+    def in_flight(self) -> int:
+        return int(self._held is not None)
+
+    def __call__(self, batch: Exchanged | None) -> Exchanged | None:
+        if not self.depth:
+            return batch
+        ready, self._held = self._held, batch
+        return ready
+
+
+class LearnStage:
+    """Step of Algorithm 1 between the table policies: admission before it, expiry after it. Collective."""
+
+    depth = in_flight = 0
+
+    def __init__(self, step: DesStep, policies: Policies) -> None:
+        self._step, self._policies = step, policies
+
+    def __call__(self, ready: Exchanged | None) -> Learned | None:
+        if ready is None:
+            return None
+        self._policies.before(ready.batch.time_ms)
+        result = self._step.learn(ready.prepared)
+        self._policies.after()
+        return Learned(ready.batch, result)
+
+
+@dataclass
+class ReportStage:
+    """Counts a learned batch; rank 0 also logs its predictions and measures their quality.
+
+    Args:
+        rank: this one; on others than 0 there is no log and there are no items.
+        log: predictions, if they are kept.
+        items: examples of each item, if the pipeline has items.
+        publisher: learns the event times of the next version.
+    """
+
+    rank: int
+    progress: Progress
+    monitor: Monitor
+    log: PredictionLog | None
+    items: ItemCounts | None
+    publisher: Publisher | None
+    depth = in_flight = 0
+
+    def __call__(self, learned: Learned | None) -> None:
+        if learned is None:
+            return
+        batch, result = learned.batch, learned.result
+        self.progress.add(batch)
+        if self.rank != 0:
+            return
+        logits: Mapping[str, F32] = {role: z[batch.sequence] for role, z in result.logits.items()}
+        label = result.label[batch.sequence]
+        seen = np.full(len(batch), NOT_COUNTED, np.uint32)
+        if self.items is not None:
+            seen = self.items.seen(batch.item)
+        if self.log is not None:
+            named = dict(instance=batch.instance, user=batch.user, item=batch.item, time_ms=batch.time_ms)
+            self.log.append(records(**named, seen=seen, logits=logits, label=label))
+        self.monitor.add(batch.time_ms, batch.user, logits, label, is_cold(seen))
+        if self.publisher is not None:
+            self.publisher.trained(batch.time_ms)
+
+
+@dataclass(frozen=True)
+class BatchPipeline:
+    """Stages of one rank, in order. `cut` answers flags with the next cut; the others follow on `advance`."""
+
+    cut: Batcher
+    extract: Feed
+    exchange: ExchangeStage
+    fetch: FetchStage
+    learn: LearnStage
+    report: ReportStage
+
+    @property
+    def in_flight(self) -> int:
+        """Batches that were cut and not learned; the same on every rank."""
+        stages: tuple[Stage, ...] = (self.extract, self.exchange, self.fetch, self.learn)
+        return sum(stage.in_flight for stage in stages)
+
+    def advance(self, cut: Cut | None) -> None:
+        """Move every batch one stage on, and let a new one in if there is a cut. Collective."""
+        batch = self.extract(cut)
+        started = time.perf_counter()
+        learned = self.learn(self.fetch(self.exchange(batch)))
+        if learned is not None:
+            telemetry.STEP_SECONDS.observe(time.perf_counter() - started)
+            self.report(learned)
+
+    def drain(self) -> None:
+        """Learn all batches that are in flight. Collective."""
+        while self.in_flight:
+            self.advance(None)

@@ -14,7 +14,7 @@ from bench.features import display_ads
 from livectr.ingest.chunks import Chunk, Position
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
-from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.label_join import used_columns
 from livectr.ingest.join.lookup import Lookups
 from livectr.ingest.join.partition import Partition, ReadyQueue
@@ -95,7 +95,7 @@ def read(pipeline: Pipeline, root: Path, *, features: bool) -> tuple[int, float]
     extract = Extractor(pipeline.plan)
     start = time.perf_counter()
     source = ExampleSource(
-        pipeline, f"file:{root}", rank=0, world=1, until_end=True, dead_letters=DeadLetters(None)
+        pipeline, f"file:{root}", ReadOptions(until_end=True), rank=0, world=1, dead_letters=DeadLetters(None)
     )
     ended, examples = False, 0
     while not ended:
@@ -104,7 +104,7 @@ def read(pipeline: Pipeline, root: Path, *, features: bool) -> tuple[int, float]
         while len(found := source.orders(BATCH)[0]) == BATCH or (ended and len(found)):
             if not ended and found[-1] >= frontier:
                 break
-            batch = source.take(len(found))
+            batch = source.pop(len(found))
             examples += len(batch)
             if features:
                 extract(batch.columns)
@@ -135,7 +135,7 @@ def join_in_memory(
     partitions = [Partition(pipeline, number, None) for number in range(PARTITIONS)]
 
     def look_up(ready: ReadyQueue) -> None:
-        for part in ready.take(len(ready)):
+        for part in ready.pop(len(ready)):
             for topic, table in lookups.tables.items():
                 table.take(part.rows.column(lookup_column(topic)).to_numpy())
 

@@ -1,4 +1,4 @@
-"""Addresses of logs (kafka://… and file:…), and connections for the administration of Kafka brokers."""
+"""Addresses of logs (kafka://… and file:…) and admin connections to Kafka brokers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from livectr.kernels.errors import ConfigError, ConnectError
 
 
 def kafka_servers(url: str) -> list[str]:
-    """`kafka://host:port,host:port` → ["host:port", …]; ConfigError when it is not of that form."""
+    """Split `kafka://host:port,host:port` into ["host:port", …].
+
+    Raises:
+        ConfigError: the address has another form.
+    """
     scheme, _, rest = url.partition("://")
     servers = [server.strip() for server in rest.rstrip("/").split(",")]
     for server in servers:
@@ -25,7 +29,11 @@ def kafka_servers(url: str) -> list[str]:
 
 
 def log_folder(url: str) -> Path:
-    """`file:DIR` or `file:///DIR` → DIR; ConfigError when it is not of that form."""
+    """Folder DIR of `file:DIR` or `file:///DIR`.
+
+    Raises:
+        ConfigError: the address has another form.
+    """
     scheme, _, rest = url.partition(":")
     if scheme != "file" or not rest.strip("/"):
         raise ConfigError(f"log folder {url!r} is not file:DIR")
@@ -33,15 +41,19 @@ def log_folder(url: str) -> Path:
 
 
 def no_answer(url: str) -> ConnectError:
-    """The error for brokers that do not answer."""
+    """Create the error for brokers that do not answer."""
     return ConnectError(f"no Kafka broker answers at {url}; start one or correct the address")
 
 
 def connect_admin(url: str, timeout_s: float = 5.0) -> KafkaAdminClient:
-    """An admin client of the brokers in `url` (a context manager); ConnectError when none answers."""
+    """Connect an admin client, a context manager, to the brokers of a URL.
+
+    Raises:
+        ConnectError: no broker answers.
+    """
     servers = kafka_servers(url)
     try:
-        with _said_once():
+        with _quiet_client():
             return KafkaAdminClient(
                 bootstrap_servers=servers,
                 bootstrap_timeout_ms=int(timeout_s * 1000),
@@ -52,8 +64,9 @@ def connect_admin(url: str, timeout_s: float = 5.0) -> KafkaAdminClient:
 
 
 @contextmanager
-def _said_once() -> Iterator[None]:
-    """The client logs each failed attempt to connect; ConnectError says the same in one sentence."""
+def _quiet_client() -> Iterator[None]:
+    """Silence the Kafka client, which logs each failed attempt; ConnectError says the same in one
+    sentence."""
     logger = logging.getLogger("kafka")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Records between a source and the join: chunks of decoded records, each with its position in the log."""
+"""Chunks of decoded records between a source and the join, each record with its position in the log."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, order=True, slots=True)
 class Position:
-    """The next record to read; positions of one partition compare as their records follow each other.
+    """Position of the next record to read; positions of a partition compare in log order.
 
-    offset: Kafka message offset; in files, the running record number of the partition.
-    index: record inside an Arrow IPC message; 0 for one-event messages and files.
+    Args:
+        offset: Kafka message offset; in files, the running record number of the partition.
+        index: record inside an Arrow IPC message; 0 for one-event messages and files.
     """
 
     offset: int
@@ -28,9 +29,9 @@ BEGINNING = Position(0, 0)
 
 
 class UnreadableMessage(bytes):
-    """Stands for `rows` messages that the broker holds and that cannot be unpacked; `detail` says why.
+    """Placeholder for `rows` messages of the broker that cannot be decompressed; `detail` is the reason.
 
-    Its bytes begin as an Arrow message does, so that nobody has to look for it among JSON records.
+    Its bytes begin as an Arrow message does, so that it is not looked for among JSON records.
     """
 
     detail: str
@@ -46,12 +47,16 @@ class UnreadableMessage(bytes):
 class Chunk:
     """Decoded records of one topic partition, in log order.
 
-    batch: n rows, the columns of the declaration that are in use; nulls filled, JSON fields taken out,
-        rows that `where` rejects removed.
-    offset: int64[n], index: int32[n]: position of each row; positions rise strictly.
-    read_ms: wall clock when the records were read.
-    next: position after the last record READ, whether or not it survived; n may be 0.
-    deleted: bool[n] for a table whose log holds deletes, else None: such a row has its key and nulls.
+    Args:
+        topic: of the records.
+        partition: of the records.
+        batch: n rows with the columns in use; nulls are filled, JSON fields extracted, and rows that `where`
+            rejects are removed.
+        offset: int64[n], offset of each row.
+        index: int32[n], index within the Arrow message. Positions (offset, index) increase strictly.
+        read_ms: wall clock in ms when the records were read.
+        next: position after the last record READ, whether or not it survived; n may be 0.
+        deleted: bool[n] for a table whose log holds deletes, else None. A deleted row has its key and nulls.
     """
 
     topic: str

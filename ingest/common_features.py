@@ -1,14 +1,15 @@
-"""The common-feature technique (DICM §7.2; Gai et al. 2017): the examples of a batch that come from one user
-share what is known of the user, once in memory, on the wire and in compute.
+"""Common-feature technique (DICM §7.2; Gai et al. 2017): examples of one user share the user's features.
+
+The shared features exist once per batch in memory, on the wire and in compute:
 
     user's columns ─► group ─► a row of each group ─► common features: G rows ┐
-    all columns    ──────────────────────────────────► the others:     B rows ┴─► CommonFeatures
+    all columns    ──────────────────────────────────► own features:   B rows ┴─► CommonFeatures
 
-A feature is common when it depends on nothing but the user: on the key column of the impressions, look-ups
-by that column, and histories. Rows of one user make a group where their histories are equal, too: these grow
-between the user's impressions. Within one batch a user's look-up rows are equal, as all are read at once.
+A feature is common when it depends on nothing but the user: on the key column of the impressions, look-ups by
+that column, and histories. Rows of a user form a group where their histories are equal, too: histories grow
+between the user's impressions. Within a batch a user's look-up rows are equal, because all are read at once.
 
-The groups are a function of the batch's content alone: a run that is repeated, or resumed, makes the same.
+The groups depend on the batch's content alone: a run that is repeated or resumed makes the same groups.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pyarrow as pa
 
 from livectr.ingest.extract.extractor import Extract, Extractor, bind_columns
 from livectr.ingest.extract.statistics import Statistics, name_of
-from livectr.ingest.join.examples import Examples
+from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.language.expr import Expr, RecentRef, is_vector, width_of
 from livectr.ingest.language.streams import roots_of
 from livectr.ingest.materialized.features import ExampleFeatures
@@ -36,13 +37,13 @@ I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 
 WORTHWHILE = 0.5
-"""Groups for each row above which rows are not grouped: what is saved would be less than what it costs."""
+"""Groups per row above which rows are not grouped, because grouping would cost more than it saves."""
 
 
 @dataclass(frozen=True)
 class Common:
-    """Which features of a pipeline are common: numbers, ascending, among its sparse fields, and among its
-    dense numbers."""
+    """Numbers of a pipeline's common features: among its sparse fields and among its dense numbers,
+    ascending."""
 
     fields: tuple[int, ...] = ()
     dense: tuple[int, ...] = ()
@@ -52,7 +53,7 @@ class Common:
 
     @staticmethod
     def of(pipeline: Pipeline) -> Common:
-        """Those of a whole pipeline."""
+        """Find the common features of a pipeline."""
         plan = pipeline.plan
         dense: list[int] = []
         place = 0
@@ -70,7 +71,7 @@ def _is_common(pipeline: Pipeline, node: Expr) -> bool:
 
 
 def _is_users(pipeline: Pipeline, root: Expr) -> bool:
-    """Whether a root column depends on the user alone."""
+    """Return true if a root column depends on the user alone."""
     log = pipeline.log
     by_user = {lookup.table.topic for lookup in log.lookups if lookup.on == log.impressions.key}
     ref = root.ref
@@ -83,8 +84,12 @@ def _is_users(pipeline: Pipeline, root: Expr) -> bool:
 class CommonFeatures:
     """Features of B rows in G groups.
 
-    common: of the groups, G rows with the common fields and dense numbers. own: the other ones, B rows.
-    index: int32[B], group of each row; every group has a row. observed, failed: of the rows, as in Features.
+    Args:
+        common: G rows, the common fields and dense numbers of each group.
+        own: B rows, the other fields and dense numbers.
+        index: int32[B], group of each row; every group has a row.
+        observed: int64[S, B], as in Features.
+        failed: bool[B], as in Features.
     """
 
     common: Features
@@ -98,16 +103,16 @@ class CommonFeatures:
 
     @property
     def rows(self) -> int:
-        """B."""
+        """Number of rows B."""
         return len(self.index)
 
     @property
     def groups(self) -> int:
-        """G."""
+        """Number of groups G."""
         return self.common.rows
 
     def take(self, rows: I64) -> CommonFeatures:
-        """The given rows, in the given order, and their groups."""
+        """Gather rows in the given order, with their groups."""
         used, index = np.unique(self.index[rows], return_inverse=True)
         return CommonFeatures(
             self.common.take(used),
@@ -119,8 +124,8 @@ class CommonFeatures:
 
     @staticmethod
     def of(features: Features, common: Common) -> CommonFeatures | Features:
-        """Features that were made row by row, grouped by their common ones; the same where that is
-        not worthwhile."""
+        """Group the rows of features by their common features; return them unchanged when that is not
+        worthwhile."""
         rows, numbers = features.rows, features.dense[:, list(common.dense)]
         if not common or not rows:
             return features
@@ -140,24 +145,27 @@ class CommonFeatures:
         )
 
     def plain(self, common: Common) -> Features:
-        """The same, with common features written out for each row."""
+        """Copy the common features to each row."""
         fields = self.common.fields + self.own.fields
         dense = self.common.dense.shape[1] + self.own.dense.shape[1]
         order = [_merged(common.fields, fields), _merged(common.dense, dense)]
-        whole = self.common.take(self.index).merge(self.own, *order)
-        return Features(self.rows, whole.offsets, whole.keys, whole.dense, self.observed, self.failed)
+        merged = self.common.take(self.index).merge(self.own, *order)
+        return Features(self.rows, merged.offsets, merged.keys, merged.dense, self.observed, self.failed)
 
 
 def _merged(common: tuple[int, ...], count: int) -> list[int]:
-    """For each of `count` features its number among the common ones and then the others."""
+    """For each of `count` features its number among the common features and then the others."""
     others = [i for i in range(count) if i not in common]
     return np.argsort([*common, *others]).tolist()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class _Sides:
-    """Extractors of the common features and of the others. observed: for each statistic of the whole plan,
-    its number among the others' and among the common ones' (None where it is not)."""
+    """Extractors of the common features and of the others.
+
+    observed: for each statistic of the full plan, its number among the others' and among the common features'
+    statistics, or None.
+    """
 
     common: Extract
     own: Extract
@@ -165,34 +173,42 @@ class _Sides:
 
 
 def sharing(
-    pipeline: Pipeline, track: ExampleFeatures, whole: Extract, extractor: Callable[[FeaturePlan], Extract]
+    pipeline: Pipeline, track: ExampleFeatures, full: Extract, extractor: Callable[[FeaturePlan], Extract]
 ) -> Callable[[Examples, Statistics | None], Features | CommonFeatures]:
-    """What `track.features` gives, with common features shared. Where all are computed, each is so once a
-    group; where some are read, what was read is grouped.
+    """Extraction of examples with shared common features, with the results of `track.features`.
 
-    whole: extracts the pipeline's whole plan. extractor: makes what extracts another one.
+    Computed features are computed once a group; features that are read are grouped afterwards.
+
+    Args:
+        pipeline: whose features are extracted.
+        track: materialized features, if any.
+        full: extractor of the pipeline's full plan.
+        extractor: makes the extractor of a part of the plan.
     """
     if track.materialized is None:
-        return CommonExtractor(pipeline, whole, extractor).features
+        return CommonExtractor(pipeline, full, extractor).features
     common = Common.of(pipeline)
     return lambda examples, statistics: CommonFeatures.of(track.features(examples, statistics), common)
 
 
 class CommonExtractor:
-    """Extracts a pipeline's features, the common ones once a group. Safe to call from several threads.
+    """Extracts a pipeline's features, with common features once a group; thread-safe.
 
-    whole: of the whole plan; used for batches with few examples a user, and where nothing is common. The
-    other extractors are compiled, by `extractor`, for the first batch that can use them.
+    Args:
+        pipeline: whose features are extracted.
+        full: extractor of the full plan, for batches with few examples a user and pipelines without common
+            features.
+        extractor: makes the other extractors, for the first batch that can use them.
     """
 
     def __init__(
         self,
         pipeline: Pipeline,
-        whole: Extract,
+        full: Extract,
         extractor: Callable[[FeaturePlan], Extract] = Extractor,
     ) -> None:
         self._plan = plan = pipeline.plan
-        self._whole, self._compile = whole, extractor
+        self._full, self._compile = full, extractor
         self._common = {
             name for name, node in (*plan.sparse.items(), *plan.dense.items()) if _is_common(pipeline, node)
         }
@@ -204,11 +220,11 @@ class CommonExtractor:
 
     @property
     def groups(self) -> bool:
-        """Whether some feature is common."""
+        """True when some feature is common."""
         return bool(self._common)
 
     def features(self, examples: Examples, statistics: Statistics | None = None) -> Features | CommonFeatures:
-        """Features of examples, as by ingest.materialized.features.ExampleFeatures."""
+        """Features of examples, as `ingest.materialized.features.ExampleFeatures`."""
         return self(examples.columns, examples.user, statistics)
 
     def __call__(
@@ -216,10 +232,10 @@ class CommonExtractor:
     ) -> Features | CommonFeatures:
         """Features of a batch of the plan's root columns. user: int64[B], key of each row's user."""
         if not self.groups or not batch.num_rows:
-            return self._whole(batch, statistics)
+            return self._full(batch, statistics)
         index, first = self.group(batch, user)
         if len(first) > WORTHWHILE * len(index):
-            return self._whole(batch, statistics)
+            return self._full(batch, statistics)
         sides = self._sides
         states = [
             None if statistics is None else statistics.of(side.plan) for side in (sides.common, sides.own)
@@ -254,13 +270,15 @@ class CommonExtractor:
 
 
 def _tells_apart(root: Expr) -> bool:
-    """Whether a user's root may differ between rows of one user key: histories, and the key column itself,
-    of which the key is but a hash, and 0 where it is null."""
+    """Return true if a root may differ between rows of one user key.
+
+    These are histories, and the key column itself: the key is its hash, and 0 for null.
+    """
     return isinstance(root.ref, RecentRef) or not root.ref.table
 
 
 def _bytes_of(column: pa.Array) -> list[Bytes]:
-    """A column of integers, strings or lists of integers, and what is null in it."""
+    """Bytes of a column of integers, strings or lists of integers, and of its null mask."""
     found = []
     if column.null_count:
         found.append(Bytes(column.is_null().to_numpy(zero_copy_only=False)))

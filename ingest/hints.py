@@ -1,6 +1,6 @@
-"""Hints: likely mistakes in the data that may be right, said once as a warning and in the report.
+"""Hints: probable mistakes in usable data, reported once as a warning and in the run's report.
 
-Rows that cannot be used are another matter (`ingest.dead_letters.usable`): these here were read, and learned.
+Unusable rows are another matter (`ingest.dead_letters.usable`): the rows here were read and learned.
 """
 
 from __future__ import annotations
@@ -11,22 +11,28 @@ from typing import Any
 from livectr.ingest.pipeline import Pipeline
 
 RUNNING_ROWS, END_ROWS = 10_000, 100
-"""Rows from which a share is told: while more are read, and at the end."""
+"""Fewest rows for a hint: while more rows are read, and at the end."""
 LEAST_FOUND = 0.5
-"""Share of look-ups below which the ids of log and table seem not to agree."""
+"""Share of look-ups with a row below which the ids of log and table seem not to agree."""
 MOST_UNMATCHED = 0.5
 """Share of clicks without an impression above which their join columns seem not to agree."""
 MOST_DUPLICATES = 0.2
-"""Share of impressions with a known key above which the key seems to name something else."""
+"""Share of impressions with a repeated key above which the key seems not to identify an impression."""
 
 
 def hints(
     pipeline: Pipeline, counts: Mapping[str, Any], *, final: bool, fresh: bool = True
 ) -> Iterator[tuple[str, str]]:
-    """(kind, sentence) of everything that is strange.
+    """Find probable mistakes.
 
-    counts: of this process; the names of `ingest.join.stats.SourceStats`. final: nothing more is read.
-    fresh: reading began with the log.
+    Args:
+        pipeline: that is trained.
+        counts: counters of this process, by the names of `ingest.join.stats.SourceStats`.
+        final: no more records are read.
+        fresh: reading began at the start of the log.
+
+    Returns:
+        (kind, sentence) of each hint.
     """
     log = pipeline.log
     shown, clicks = log.impressions, log.clicks

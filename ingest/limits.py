@@ -1,4 +1,5 @@
-"""Bounds on records, on features of a request, and on letters. The command line reads it: import little."""
+"""Limits of records, of features of a request, and of dead letters. The command line imports it: import
+little."""
 
 from __future__ import annotations
 
@@ -7,17 +8,23 @@ from dataclasses import dataclass
 from livectr.kernels.errors import ConfigError
 
 MOST_DEPTH = 256
-"""Python's JSON reader, which names the mistakes, calls itself for each level and stops at 1,000 calls."""
+"""Greatest depth: Python's JSON reader, which explains mistakes, recurses for each level, up to 1,000
+calls."""
 
 
 @dataclass(frozen=True)
 class RecordLimits:
     """Limits of one record or message.
 
-    record_bytes: longest JSON record or line. depth: most JSON objects and lists within each other, in
-    columns that are not in use too. message_rows: most rows of an Arrow message. unpacked_bytes: most bytes
-    of an Arrow message, or of a Kafka batch, once it is decompressed and its dictionaries are replaced by
-    values. Raises ConfigError for a limit that cannot work.
+    Args:
+        record_bytes: longest JSON record or line.
+        depth: deepest nesting of JSON objects and lists, also in columns that are not in use.
+        message_rows: most rows of an Arrow message.
+        unpacked_bytes: greatest size of an Arrow message, or of a Kafka batch, after decompression and with
+            dictionaries replaced by values.
+
+    Raises:
+        ConfigError: a limit is out of range.
     """
 
     record_bytes: int = 1 << 20
@@ -35,11 +42,12 @@ class RecordLimits:
 
 @dataclass(frozen=True)
 class FeatureLimits:
-    """Limits of what one call extracts.
+    """Limits of one extraction call.
 
-    values      of lists, over all rows, in the fields that are not shared
-    pool_bytes  of the strings and lists between features, of one block of rows and kind
-    read        bytes of strings and values of lists that all rows together read of what is shared
+    Args:
+        values: total list values over all rows, in fields that are not common to rows.
+        pool_bytes: bytes of strings and lists between features, for one block of rows and one kind.
+        read: bytes of strings and values of lists that all rows together read from common columns.
     """
 
     values: int = 2**62
@@ -48,6 +56,6 @@ class FeatureLimits:
 
 
 LIMITS = RecordLimits()
-"""The limits where no setting says otherwise; a record beyond one is a dead letter."""
+"""Default limits; a record beyond one becomes a dead letter."""
 SPOOL_BYTES = 1 << 30
-"""Dead letters that may wait for their topic."""
+"""Default for the bytes of dead letters that may wait for their topic."""

@@ -1,6 +1,6 @@
 """Prometheus metrics of `ingest`.
 
-Sources count `events` and `dead_letters` and set `consumer_lag`; the stream machinery the rest.
+Sources count `events` and `dead_letters` and set `consumer_lag`; the join sets the others.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ late_events = Counter(
     "Records that came with a time more than max_ahead in their log's past",
     ["topic"],
 )
-doubtful_events = Gauge(
-    "livectr_doubtful_events",
-    "Records that wait until others confirm the time of the first of them",
+unconfirmed_events = Gauge(
+    "livectr_unconfirmed_events",
+    "Records whose event time the log has not confirmed yet, and the records behind them",
     ["topic", "partition"],
 )
 held_back_seconds = Gauge(

@@ -1,4 +1,5 @@
-"""The declaration that ties logs, features and models together: what a user's pipeline file makes."""
+"""Pipeline: the declaration that connects logs, features and models; the content of a user's pipeline
+file."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from livectr.kernels.table.layout import Values
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """A sparse field that shares the embedding table of the field named `table`."""
+    """Sparse field that shares the embedding table of the field named `table`."""
 
     expr: Expr
     table: str
@@ -34,7 +35,7 @@ class Field:
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """A sparse field: its name, its embedding table and its number in field order."""
+    """Name of a sparse field, its embedding table, and its number in field order."""
 
     name: str
     table: str
@@ -43,25 +44,29 @@ class FieldSpec:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Pipeline:
-    """Logs → features → models, checked as a whole when it is built.
+    """Declaration of logs, features and models, checked as a whole when it is built.
 
-    log       labelled impressions with their look-ups
-    sparse    field name → expression, or Field to share another field's embedding table; the order is the
-              field order
-    dense     name → scalar number expression
-    rank      configuration of the ranking model (a dataclass of `models`)
-    prerank   configuration of the two-tower pre-rank model, or None
-    shadows   name → model that is trained and scored beside the others, on rows of its own, to be compared
-              with them; it is never served
-    content   name → images or texts whose features a sub-model embeds
-    items     the look-up table of what is ranked (the ads); needed by pre-rank
-    policies  which rows embedding tables take in and let go: one TablePolicy for all of them, or one by the
-              name of the table; None: all stay
-    row_values  how tables store their values: "fp32", or in half of the memory "fp16" or "bf16"; optimisers'
-              state is fp32, and updates are rounded at random, so that small ones are not lost
-    settings  settings that the pipeline file fixes; checked by the command line's configuration
+    Args:
+        log: labelled impressions with their look-ups.
+        sparse: field name → expression, or Field to share another field's embedding table; in field order.
+        dense: name → expression of a number, or of a vector of fixed width.
+        rank: configuration of the ranking model (a dataclass of `models`).
+        prerank: configuration of the two-tower pre-rank model, or None.
+        shadows: name → model that is trained and scored for comparison, with its own rows, and never served.
+        content: name → images or texts whose features a sub-model embeds.
+        items: look-up table of the ranked items (the ads); pre-rank needs it.
+        policies: admission, expiry and eviction of rows: a TablePolicy for all embedding tables, or table →
+            TablePolicy; None keeps all rows.
+        row_values: type in which tables store values: "fp32", or half the memory with "fp16" or "bf16". The
+            optimizer's state is fp32, and updates are rounded stochastically, so that small updates are not
+            lost.
+        settings: settings that the pipeline file fixes; checked by the command line's configuration.
 
-    Raises ConfigError, one sentence, for what cannot work.
+    Raises:
+        ConfigError: the parts do not fit together.
+
+    Example:
+        pipeline = Pipeline(log, sparse={"user": log.user_id, "ad": log.ad_id}, rank=LR())
     """
 
     log: View
@@ -107,10 +112,11 @@ class Pipeline:
         check_contents(self.content, self.plan.sparse)
         self._check_models()
 
-    # What it computes
+    # Features
 
     @cached_property
     def plan(self) -> FeaturePlan:
+        """Feature plan of all fields and dense numbers."""
         exprs = {
             name: entry.expr if isinstance(entry, Field) else entry for name, entry in self.sparse.items()
         }
@@ -118,13 +124,14 @@ class Pipeline:
 
     @cached_property
     def fields(self) -> tuple[FieldSpec, ...]:
+        """Sparse fields in field order."""
         return tuple(
             FieldSpec(name, table, index) for index, (name, table) in enumerate(self._tables.items())
         )
 
     @cached_property
     def table_policies(self) -> dict[str, TablePolicy]:
-        """Embedding table → its policy, of the tables that have one."""
+        """Embedding table → policy, for the tables that have one."""
         return by_table(self.policies, self._tables.values(), timed=self.log.impressions.time is not None)
 
     @property
@@ -135,7 +142,7 @@ class Pipeline:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of everything that a checkpoint or a published model depends on."""
+        """SHA-256 of all that checkpoints and published models depend on."""
         parts = (
             self.plan.fingerprint,
             self.fields,
@@ -152,10 +159,12 @@ class Pipeline:
         return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
 
     def select(self, names: Collection[str]) -> Pipeline:
-        """This pipeline with a plan of the named features only: a source that is opened with it reads and
-        joins just the columns that they need. Fields, models and fingerprint are those of the whole, and
-        histories are kept for every recent() root, so that a checkpoint and a published version do not depend
-        on where features come from."""
+        """Copy of this pipeline whose plan has the named features only.
+
+        A source opened with it reads and joins just the columns they need. Fields, models and fingerprint
+        stay those of the full pipeline, and histories are kept for every recent() root. So a checkpoint and a
+        published version do not depend on where features come from.
+        """
         sparse = {name: node for name, node in self.plan.sparse.items() if name in names}
         dense = {name: node for name, node in self.plan.dense.items() if name in names}
         part = object.__new__(Pipeline)
@@ -166,32 +175,31 @@ class Pipeline:
         return part
 
     def computed(self, materialized: Collection[str]) -> Pipeline:
-        """This pipeline with a plan of all features but the materialized ones, which are read (see
-        `select`)."""
+        """Copy of this pipeline whose plan lacks the materialized features, which are read (see `select`)."""
         return self.select(
             [name for name in (*self.plan.sparse, *self.plan.dense) if name not in materialized]
         )
 
-    # What it reads
+    # Inputs
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        """The event streams: impressions first."""
+        """Event streams, impressions first."""
         return (self.log.impressions,) if self.log.clicks is None else (self.log.impressions, self.log.clicks)
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The look-up tables."""
+        """Look-up tables."""
         return tuple(lookup.table for lookup in self.log.lookups)
 
     @cached_property
     def request_roots(self) -> tuple[Expr, ...]:
-        """Columns of the impression stream that features need: what a serving request carries."""
+        """Columns of the impression stream that features read: a serving request carries them."""
         return tuple(root for root in self.plan.roots if _is_column(root) and not root.params[0].table)
 
     @cached_property
     def lookup_roots(self) -> dict[str, tuple[Expr, ...]]:
-        """Table topic → its columns that features need."""
+        """Table topic → its columns that features read."""
         roots = [root for root in self.plan.roots if _is_column(root) and root.params[0].table]
         return {
             lookup.table.topic: tuple(root for root in roots if root.ref.source == lookup.table.topic)
@@ -200,12 +208,12 @@ class Pipeline:
 
     @property
     def joined(self) -> tuple[Lookup, ...]:
-        """The look-ups of which features need a column."""
+        """Look-ups of which features read a column."""
         return tuple(lookup for lookup in self.log.lookups if self.lookup_roots[lookup.table.topic])
 
     @property
     def narrow_tables(self) -> tuple[Table, ...]:
-        """The look-up tables that features need, with no other columns than those."""
+        """Look-up tables that features read, with only the columns they read."""
         return tuple(
             Table(
                 lookup.table.topic,
@@ -223,7 +231,7 @@ class Pipeline:
         """The recent() roots."""
         return tuple(root for root in self.plan.roots if isinstance(root.ref, RecentRef))
 
-    # What depends on the item alone
+    # Features of the item alone
 
     @property
     def _item_lookup(self) -> Lookup | None:
@@ -233,13 +241,13 @@ class Pipeline:
 
     @property
     def item_column(self) -> str | None:
-        """The impressions' column that names the item: what looks the items table up; None without one."""
+        """Impression column that identifies the item, the key into the items table; None without one."""
         lookup = self._item_lookup
         return None if lookup is None else lookup.on
 
     @cached_property
     def item_roots(self) -> tuple[Expr, ...]:
-        """Roots known from the items table alone: its columns, and the impression column that looks it up."""
+        """Roots known from the items table alone: its columns, and the impression column with its key."""
         lookup = self._item_lookup
         if lookup is None:
             return ()
@@ -258,8 +266,7 @@ class Pipeline:
         )
 
     def item_columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of the items table (plain column names) → a batch of all plan roots, whose other roots are
-        null."""
+        """Batch of all plan roots for rows of the items table (plain column names); other roots are null."""
         lookup = self._item_lookup
         if lookup is None:
             raise ConfigError("this pipeline has no items table")
@@ -305,7 +312,8 @@ class Pipeline:
             raise ConfigError(f"{root} is the label; it cannot be a feature")
 
     def _check_towers(self) -> None:
-        """A two-tower model's features exist, and its item side needs nothing but the item."""
+        """Check that the two-tower model's features exist, and that its item tower needs nothing but the
+        item."""
         if self.prerank is None:
             return
         if self.items is None:
@@ -326,12 +334,13 @@ class Pipeline:
                     )
 
     def _check_models(self) -> None:
-        """The features that a model names exist (`models.ModelConfig.check`, which is not imported here)."""
+        """Check that the features named by models exist (`models.ModelConfig.check`, which is not imported
+        here)."""
         roles = {"rank": self.rank, "prerank": self.prerank}
         for name in self.shadows:
             if name in roles or not name.isidentifier():
                 raise ConfigError(f"Pipeline: a shadow cannot be named {name!r}; take another word")
-        content = {name for one in self.content.values() for name in one.fields}
+        content = {name for content in self.content.values() for name in content.fields}
         for role, model in (roles | dict(self.shadows)).items():
             check = getattr(model, "check", None)
             if not callable(check):
@@ -358,9 +367,10 @@ def _is_column(root: Expr) -> bool:
 
 
 def load_pipeline(path: str | Path) -> Pipeline:
-    """Runs a user's pipeline file and returns its module variable `pipeline`.
+    """Run a user's pipeline file, which may import modules in its folder, and return its variable `pipeline`.
 
-    The file may import modules beside it. Whatever it raises becomes a ConfigError "file:line: message".
+    Raises:
+        ConfigError: the file does not exist, raises, or has no such variable; with "file:line: message".
     """
     file = Path(path)
     if not file.is_file():
@@ -384,6 +394,6 @@ def _located(file: Path, error: BaseException) -> str:
     lines = [
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)
     ]
-    told = isinstance(error, UserError | ValueError)  # these say by themselves what is wrong
-    message = str(error) if told else f"{type(error).__name__}: {error}"
+    is_sentence = isinstance(error, UserError | ValueError)  # their messages are sentences for users
+    message = str(error) if is_sentence else f"{type(error).__name__}: {error}"
     return f"{file}:{lines[-1]}: {message}" if lines else f"{file}: {message}"

@@ -19,7 +19,7 @@ from livectr.ingest.common_features import sharing
 from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
 from livectr.ingest.extract.device_extractor import compiler
 from livectr.ingest.extract.statistics import Statistics
-from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
@@ -278,7 +278,7 @@ class Builder:
         )
         self.closed(letters)
         if self.root is not None:
-            letters.count_by_place()
+            letters.track_positions()
         return letters
 
     def source(
@@ -289,16 +289,18 @@ class Builder:
             ExampleSource(
                 extraction.examples.pipeline,
                 options.source,
+                ReadOptions(
+                    until_end=options.until_end,
+                    until_idle_s=options.until_idle_s,
+                    idle_partition_s=options.idle_partition_s,
+                    full_tables=options.publish is not None,
+                    limits=options.limits,
+                    min_usable=options.min_usable,
+                ),
                 rank=self.control.rank,
                 world=self.control.world,
-                until_end=options.until_end,
-                until_idle_s=options.until_idle_s,
-                idle_partition_s=options.idle_partition_s,
                 dead_letters=letters,
                 state=state,
-                facts=options.publish is not None,
-                limits=options.limits,
-                min_usable=options.min_usable,
             )
         )
 

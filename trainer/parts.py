@@ -9,7 +9,8 @@ from livectr.ingest.common_features import CommonFeatures
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extract
 from livectr.ingest.extract.statistics import Statistics
-from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.join.example_columns import Examples
+from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features

@@ -34,7 +34,7 @@ def checkpoint_state(parts: Parts, boundary: Boundary) -> CheckpointState:
     """Content of a generation; dead letters and predictions until here are on disk afterwards."""
     parts.dead_letters.flush()
     progress, log, source = parts.progress, parts.log, parts.source
-    letters = parts.dead_letters.settled(source.positions())
+    letters = parts.dead_letters.counts_before(source.positions())
     own = {**source.counted(), "dead_letters": letters}
     cursor = replace(progress.cursor, ns="") if progress.cursor is not None else None
     return CheckpointState(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline
@@ -50,13 +50,15 @@ def span_of(pipeline: Pipeline, source: str, *, divided: bool) -> Span:
         )
     narrow = pipeline.select([pipeline.fields[0].name])
     letters = DeadLetters(None)  # training reports them
-    log = ExampleSource(narrow, source, rank=0, world=1, until_end=True, dead_letters=letters, facts=False)
+    log = ExampleSource(
+        narrow, source, ReadOptions(until_end=True, full_tables=False), rank=0, world=1, dead_letters=letters
+    )
     first, last, examples = 2**63 - 1, -(2**63), 0
     try:
         while not log.ended or len(log.orders(1)[0]):
             log.poll(0.1)
             while ready := len(log.orders(AT_ONCE)[0]):
-                times = log.take(ready).time_ms
+                times = log.pop(ready).time_ms
                 first, last = min(first, int(times.min())), max(last, int(times.max()))
                 examples += ready
     finally:

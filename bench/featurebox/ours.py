@@ -18,7 +18,8 @@ import numpy as np
 from bench.featurebox.pipeline import display_ads
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
-from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.join.example_columns import Examples
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 
@@ -29,7 +30,12 @@ WAIT_S = 0.1
 def examples(pipeline: Pipeline, folder: str, limit: int | None = None) -> Iterator[Examples]:
     """Batches of a stored log, looked up; all, or the first `limit` rows."""
     source = ExampleSource(
-        pipeline, f"file:{folder}", rank=0, world=1, until_end=True, dead_letters=DeadLetters(None)
+        pipeline,
+        f"file:{folder}",
+        ReadOptions(until_end=True),
+        rank=0,
+        world=1,
+        dead_letters=DeadLetters(None),
     )
     given = 0
     try:
@@ -40,7 +46,7 @@ def examples(pipeline: Pipeline, folder: str, limit: int | None = None) -> Itera
                 continue
             if ready == 0:
                 return
-            taken = source.take(min(ready, BATCH if limit is None else limit - given))
+            taken = source.pop(min(ready, BATCH if limit is None else limit - given))
             given += len(taken)
             yield taken
     finally:

@@ -1,6 +1,6 @@
-"""Pictures into a content store: decode, encode in batches, append; what is there already is left alone.
+"""Encoding of pictures into a content store: decode, encode in batches, append; stored pictures are skipped.
 
-values ─► digest: stored? ─► decode (threads) ─► encode (batches) ─► rows that wait ─► ContentStore.append
+values ─► digest: stored? ─► decode (threads) ─► encode (batches) ─► waiting rows ─► ContentStore.append
              └ skipped           └ bad, with the reason
 """
 
@@ -24,15 +24,16 @@ U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
 
 BATCH = 64
-"""Pictures that are encoded at a time."""
+"""Pictures that are encoded together."""
 WAITING_ROWS = 4096
 WAITING_S = 15.0
-"""Rows are written when they are so many, or have waited so long: what an interruption may cost."""
+"""Waiting rows are written when there are WAITING_ROWS, or after this time: the greatest loss at an
+interruption."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of n pictures: bad holds (place among them, reason)."""
+    """Counts of n pictures; bad: (index, reason) of each bad picture."""
 
     encoded: int
     skipped: int
@@ -40,10 +41,15 @@ class Outcome:
 
 
 class PictureWriter:
-    """Encodes pictures into a store; for one thread, and `close` writes what waits.
+    """Encodes pictures into a store; for one thread.
 
-    encode: uint8[b, 3, size, size] → f32[b, store.width]. size, short_side: see
-    `ingest.decode.images.decode`.
+    Args:
+        store: receives the features.
+        encode: uint8[b, 3, size, size] → f32[b, store.width].
+        size: see `ingest.decode.images.decode`.
+        short_side: see `ingest.decode.images.decode`.
+        batch: pictures that are encoded together.
+        threads: that decode; None: one for each core.
     """
 
     def __init__(
@@ -63,19 +69,23 @@ class PictureWriter:
         self._since = 0.0
 
     def write(self, ids: I64, values: Sequence[bytes]) -> Outcome:
-        """Encode pictures `values` of ids int64[n]; of an id that is there twice, the last one.
+        """Encode pictures; of a repeated id the last picture counts.
 
         A picture whose bytes the store has under its id is skipped. An id whose picture does not decode keeps
         the features that it has, if any.
+
+        Args:
+            ids: int64[n].
+            values: n encoded images.
         """
         digests = list(self._pool.map(digest_of, values))
         stored, known = self.store.digests(ids)
-        last = {one: place for place, one in enumerate(ids.tolist())}
+        last = {key: place for place, key in enumerate(ids.tolist())}
         todo = []
-        for place, one in enumerate(ids.tolist()):
-            there = self._waiting[one][0] if one in self._waiting else int(stored[place])
-            same = (one in self._waiting or known[place]) and there == digests[place]
-            if not same and last[one] == place:
+        for place, key in enumerate(ids.tolist()):
+            digest = self._waiting[key][0] if key in self._waiting else int(stored[place])
+            same = (key in self._waiting or known[place]) and digest == digests[place]
+            if not same and last[key] == place:
                 todo.append(place)
         bad: list[tuple[int, str]] = []
         parts = [todo[start : start + self._batch] for start in range(0, len(todo), self._batch)]
@@ -85,8 +95,9 @@ class PictureWriter:
             decoded = [future.result() for future in ahead]
             following = parts[number + 1] if number + 1 < len(parts) else []
             ahead = [self._pool.submit(self._decoded, values[place]) for place in following]
-            bad += [(place, one) for place, one in zip(part, decoded, strict=True) if isinstance(one, str)]
-            good = [(p, one) for p, one in zip(part, decoded, strict=True) if not isinstance(one, str)]
+            results = list(zip(part, decoded, strict=True))
+            bad += [(place, reason) for place, reason in results if isinstance(reason, str)]
+            good = [(place, pixels) for place, pixels in results if not isinstance(pixels, str)]
             if good:
                 features = self._encode(np.stack([pixels for _, pixels in good]))
                 self._wait(
@@ -95,7 +106,7 @@ class PictureWriter:
         return Outcome(len(todo) - len(bad), len(values) - len(todo), tuple(bad))
 
     def flush(self) -> None:
-        """Write the rows that wait; when it returns they are on disk."""
+        """Write the waiting rows; on return they are on disk."""
         if self._waiting:
             waiting, self._waiting = self._waiting, {}
             ids = np.array(list(waiting), np.int64)
@@ -103,7 +114,7 @@ class PictureWriter:
             self.store.append(ids, np.stack([features for _, features in waiting.values()]), digests)
 
     def close(self) -> None:
-        """Write what waits and end the threads."""
+        """Write the waiting rows and end the threads."""
         try:
             self.flush()
         finally:
@@ -112,8 +123,8 @@ class PictureWriter:
     def _wait(self, ids: list[int], digests: list[int], features: F32) -> None:
         if not self._waiting:
             self._since = time.monotonic()
-        for one, digest, row in zip(ids, digests, features, strict=True):
-            self._waiting[one] = digest, row
+        for key, digest, row in zip(ids, digests, features, strict=True):
+            self._waiting[key] = digest, row
         if len(self._waiting) >= WAITING_ROWS or time.monotonic() - self._since > WAITING_S:
             self.flush()
 

@@ -1,15 +1,15 @@
-"""The files of a content store: chunks of rows, each made real by the rename of its ids.
+"""Files of a content store: chunks of rows, each committed by the rename of its ids.
 
     DIR/store.json                             {"width": …, "encoder": …, "shards": …}
-    DIR/shard-003/LOCK                         held while a process appends to the shard
+    DIR/shard-003/LOCK                         locked while a process appends to the shard
     DIR/shard-003/000001.features.npy          float16[n, width], memory-mapped by readers
-    DIR/shard-003/000001.digests.npy           uint64[n], of what the rows were made from
-    DIR/shard-003/000001.sha256                of these three files, as `sha256sum --check` reads it
-    DIR/shard-003/000001.ids.npy               int64[n], different from each other; renamed last
-    DIR/shard-003/000001-000004.ids.npy        what four chunks were merged into
+    DIR/shard-003/000001.digests.npy           uint64[n], digests of the encoded pictures or texts
+    DIR/shard-003/000001.sha256                checksums of these three files, for `sha256sum --check`
+    DIR/shard-003/000001.ids.npy               int64[n], all different; renamed last
+    DIR/shard-003/000001-000004.ids.npy        four merged chunks
 
-Chunks are numbered in the order of their writing; a row is replaced by one of the same id in a later chunk.
-Every file is synced before the ids name it, so that a chunk is whole or not there.
+Chunks are numbered in the order of writing; a row replaces the row of the same id in an earlier chunk. Every
+file is synced before the rename of the ids, so that a chunk is complete or absent.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ U64 = npt.NDArray[np.uint64]
 F16 = npt.NDArray[np.float16]
 
 FAN_IN = 4
-"""So many newest chunks of a shard are merged when they are about alike in size."""
+"""Newest chunks of a shard that are merged when they have similar sizes."""
 MERGED_BYTES = 1 << 30
-"""The most features of a merged chunk."""
+"""Greatest size of the features of a merged chunk."""
 
 KINDS = ("features", "digests", "ids")
-"""The columns of a chunk, in the order of their writing."""
+"""Columns of a chunk, in the order of writing."""
 
 _IDS = re.compile(r"(\d{6,})(?:-(\d{6,}))?\.ids\.npy")
 
 
 @dataclass(frozen=True, order=True)
 class ChunkName:
-    """The chunks `first` … `last` of a shard as one; equal for a chunk as it was appended."""
+    """Name of the chunk that holds the chunks `first` … `last` of a shard; equal numbers for an appended
+    chunk."""
 
     shard: int
     first: int
@@ -59,19 +60,21 @@ class ChunkName:
         return f"shard-{self.shard:03d}/{numbers}"
 
     def path(self, root: Path, kind: str) -> Path:
+        """File of a column."""
         return root / f"{self}.{kind}.npy"
 
     def sums(self, root: Path) -> Path:
+        """File of the checksums."""
         return root / f"{self}.sha256"
 
     def covers(self, other: ChunkName) -> bool:
-        """Whether `other` was merged into this one."""
+        """Return true if `other` was merged into this chunk."""
         return self != other and self.first <= other.first and other.last <= self.last
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """n rows: ids int64[n], digests uint64[n]; features float16[n, width], memory-mapped."""
+    """Chunk of n rows: ids int64[n], digests uint64[n], features float16[n, width], memory-mapped."""
 
     name: ChunkName
     ids: I64
@@ -80,13 +83,14 @@ class Chunk:
 
 
 def shard_folder(root: Path, shard: int) -> Path:
+    """Folder of a shard."""
     return root / f"shard-{shard:03d}"
 
 
 def list_chunks(root: Path, shard: int) -> list[ChunkName]:
-    """Chunks in the order in which they were written, without those that a merged one covers."""
+    """Chunks in the order of writing, without chunks that a merged chunk covers."""
     found, before = _listed(root, shard), None
-    while found != before:  # a listing may miss what is renamed meanwhile
+    while found != before:  # a listing may miss files that are renamed meanwhile
         found, before = _listed(root, shard), found
     return [name for name in found if not any(other.covers(name) for other in found)]
 
@@ -95,15 +99,19 @@ def _listed(root: Path, shard: int) -> list[ChunkName]:
     try:
         entries = [path.name for path in shard_folder(root, shard).iterdir()]
     except FileNotFoundError:
-        return []  # nothing was appended to it
+        return []  # no row was appended to it
     found = (match for entry in entries if (match := _IDS.fullmatch(entry)))
     names = (ChunkName(shard, int(match[1]), int(match[2] or match[1])) for match in found)
     return sorted(names, key=lambda name: (name.last, name.first))
 
 
 def open_chunk(root: Path, name: ChunkName, width: int) -> Chunk:
-    """Raises ConfigError when a file is missing or torn; FileNotFoundError when the chunk has just been
-    merged into another one."""
+    """Open a chunk.
+
+    Raises:
+        ConfigError: a file is missing or truncated.
+        FileNotFoundError: the chunk was merged into another meanwhile.
+    """
     ids = _load(root, name, "ids", np.dtype(np.int64), (-1,))
     digests = _load(root, name, "digests", np.dtype(np.uint64), (len(ids),))
     features = _load(root, name, "features", np.dtype(np.float16), (len(ids), width))
@@ -111,8 +119,12 @@ def open_chunk(root: Path, name: ChunkName, width: int) -> Chunk:
 
 
 def verify_chunk(root: Path, name: ChunkName) -> None:
-    """Raises ConfigError when a file of a chunk is not what was written; FileNotFoundError when the chunk has
-    just been merged into another one. A chunk without digests, of an earlier program, passes."""
+    """Compare a chunk's files with their checksums. A chunk of an earlier version without checksums passes.
+
+    Raises:
+        ConfigError: a file has changed.
+        FileNotFoundError: the chunk was merged into another meanwhile.
+    """
     try:
         lines = name.sums(root).read_text().splitlines()
     except FileNotFoundError:
@@ -121,7 +133,7 @@ def verify_chunk(root: Path, name: ChunkName) -> None:
         return
     except UnicodeDecodeError:
         raise _torn(name.sums(root), "is damaged") from None
-    told = {file: digest for digest, _, file in (line.partition("  ") for line in lines)}
+    expected = {file: digest for digest, _, file in (line.partition("  ") for line in lines)}
     for kind in KINDS:
         path = name.path(root, kind)
         try:
@@ -131,13 +143,15 @@ def verify_chunk(root: Path, name: ChunkName) -> None:
             if not name.path(root, "ids").exists():
                 raise
             raise _torn(path, "is missing") from None
-        if told.get(path.name) != found:
+        if expected.get(path.name) != found:
             raise _torn(path, "is not what was written")
 
 
 def append_chunk(root: Path, shard: int, ids: I64, features: F16, digests: U64) -> None:
-    """Write rows as a shard's newest chunk, which is there once this returns, and not at all when the process
-    dies before; call it within `shard_lock`. What a process left behind that died while it wrote goes."""
+    """Append rows as a shard's newest chunk, atomically; called within `shard_lock`.
+
+    Files that a killed writer left behind are removed.
+    """
     for scratch in shard_folder(root, shard).glob(".*.npy.*"):
         scratch.unlink()
     names = list_chunks(root, shard)
@@ -169,15 +183,17 @@ def _write(root: Path, name: ChunkName, ids: I64, features: Sequence[F16], diges
 
 
 def _merge(root: Path, names: list[ChunkName], width: int) -> None:
-    """Make one chunk of a shard's newest FAN_IN, as long as those are about alike in size: n appends leave
-    about FAN_IN · log n chunks, and write each row about log n times."""
+    """Merge a shard's newest FAN_IN chunks while they have similar sizes.
+
+    As in an LSM tree, n appends leave about FAN_IN · log n chunks and write each row about log n times.
+    """
     while len(names) >= FAN_IN:
         opened = [open_chunk(root, name, width) for name in names[-FAN_IN:]]
         sizes = [len(chunk.ids) for chunk in opened]
         if max(sizes) > FAN_IN * sizes[-1] or sum(sizes) * 2 * width > MERGED_BYTES:
             return
         for old in names[-FAN_IN:]:
-            verify_chunk(root, old)  # a copy would get a digest of its own
+            verify_chunk(root, old)  # a merged copy of damaged rows would get a valid checksum
         keep = last_of_each(np.concatenate([chunk.ids for chunk in opened]))
         starts = np.cumsum([0, *sizes])
         rows = [keep[(keep >= a) & (keep < b)] - a for a, b in itertools.pairwise(starts)]
@@ -196,20 +212,20 @@ def _merge(root: Path, names: list[ChunkName], width: int) -> None:
 
 
 def last_of_each(ids: I64) -> I64:
-    """Where each different id is for the last time, in rising order."""
+    """Last position of each different id, ascending."""
     _, last = np.unique(ids[::-1], return_index=True)
     return np.sort(len(ids) - 1 - last)
 
 
 def _remove(root: Path, name: ChunkName) -> None:
-    """Remove a chunk, its ids first. Processes that have it mapped keep what they see."""
+    """Remove a chunk, its ids first. Processes that have it memory-mapped keep its data."""
     for kind in reversed(KINDS):
         name.path(root, kind).unlink(missing_ok=True)
     name.sums(root).unlink(missing_ok=True)
 
 
 class _Summed:
-    """A file to write to, and the SHA-256 of what was written."""
+    """File writer that computes the SHA-256 of the data."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self.sha256 = file, hashlib.sha256()
@@ -220,12 +236,12 @@ class _Summed:
 
 
 def _scratch(path: Path) -> Path:
-    """The name of a file until all files of its chunk are written."""
+    """Temporary name of a file until all files of its chunk are written."""
     return path.with_name(f".{path.name}.{os.getpid()}")
 
 
 def _save(path: Path, pieces: Sequence[npt.NDArray[Any]]) -> str:
-    """Write a .npy file of rows in pieces under its scratch name and sync it; its SHA-256."""
+    """Write and sync a .npy file of rows in pieces, under its temporary name; return its SHA-256."""
     rows, first = sum(map(len, pieces)), pieces[0]
     header = {"descr": first.dtype.str, "fortran_order": False, "shape": (rows, *first.shape[1:])}
     with _writable(path), _scratch(path).open("wb") as file:
@@ -240,7 +256,7 @@ def _save(path: Path, pieces: Sequence[npt.NDArray[Any]]) -> str:
 
 @contextmanager
 def _writable(path: Path) -> Iterator[None]:
-    """Raises ConfigError where the block cannot write `path`."""
+    """Convert an OSError of the block to a ConfigError about `path`."""
     try:
         yield
     except OSError as error:
@@ -250,7 +266,7 @@ def _writable(path: Path) -> Iterator[None]:
 
 @contextmanager
 def shard_lock(root: Path, shard: int) -> Iterator[None]:
-    """One process (or thread) at a time writes to a shard; others wait."""
+    """Exclusive lock for appending to a shard, between processes and threads."""
     folder = shard_folder(root, shard)
     try:
         folder.mkdir(exist_ok=True)
@@ -289,7 +305,7 @@ def _torn(path: Path, what: str) -> ConfigError:
 
 
 def _sync(folder: Path) -> None:
-    """Make renames in a folder last."""
+    """Sync a folder, so that renames survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

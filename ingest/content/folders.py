@@ -1,4 +1,4 @@
-"""Where the features of contents are, as settings say it; light, since the command line reads settings."""
+"""Folders of content features, from settings. The command line reads settings, so this imports little."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from livectr.kernels.errors import ConfigError
 
 
 def content_folders(text: str | None) -> dict[str, Path]:
-    """Content → folder of its features, of "images=DIR,texts=DIR2". Raises ConfigError."""
+    """Parse "images=DIR,texts=DIR2" to content → folder of its features.
+
+    Raises:
+        ConfigError: the text has another form.
+    """
     folders: dict[str, Path] = {}
     for part in text.split(",") if text else ():
         name, _, folder = (word.strip() for word in part.partition("="))

@@ -1,17 +1,15 @@
-"""Content: raw features of pictures or texts by id, kept once and read by whoever embeds them (DICM §4).
+"""Content store: raw features of pictures or texts by id, encoded once and read many times (DICM §4).
 
-A content store holds a row of `width` float16 numbers for each 64-bit id (4096 numbers of a picture, made by
-a fixed encoder). Rows lie in shards by id, so that ranks hold a share each; features are memory-mapped, and
-what stays in memory is an index of about 60 bytes an id. `ingest.content.files` says what is on disk.
+A store holds a row of `width` float16 numbers for each 64-bit id, such as 4096 numbers of a picture from a
+fixed encoder. Rows lie in shards by id, so that each rank can own a share. Features are memory-mapped; an
+index of about 60 bytes per id is in memory. `ingest.content.files` describes the files.
 
-One process may append while others read: they see new rows after `refresh`.
+A process may append while others read: they see new rows after `refresh`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import threading
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +29,7 @@ from livectr.ingest.content.files import (
     shard_lock,
     verify_chunk,
 )
+from livectr.ingest.content.manifest import create_manifest, read_manifest
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.keys.keys import MISSING, KeyNumbers
 from livectr.kernels.runtime.gather import gather_rows
@@ -43,17 +42,16 @@ Bools = npt.NDArray[np.bool_]
 
 SHARDS = 16
 WRITERS = 16  # threads
-MANIFEST = "store.json"
 GREATEST = float(np.finfo(np.float16).max)
 
 
 def digest_of(value: bytes) -> int:
-    """The 64-bit digest of what a row is made from: an equal one need not be encoded again."""
+    """64-bit digest of a picture or text: with an equal digest it need not be encoded again."""
     return int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
 
 
 def shard_of(ids: I64, shards: int) -> I64:
-    """The shard of each id, int64[n]: its mixed bits (MurmurHash3's fmix64) modulo `shards`."""
+    """Shard of each id, int64[n]: its mixed bits (MurmurHash3's fmix64) modulo `shards`."""
     mixed = np.asarray(ids, np.int64).view(np.uint64).copy()
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         mixed ^= mixed >> np.uint64(33)
@@ -63,17 +61,20 @@ def shard_of(ids: I64, shards: int) -> I64:
 
 
 class ContentStore:
-    """Features by id in a folder; made by `create`, `open` or `ensure`. Safe to use from several threads.
+    """Features by id in a folder; created by `create`, `open` or `ensure`. Thread-safe.
 
     Attributes:
-        width: numbers of a row
-        encoder: the name of what made the rows; rows of another encoder mean something else
-        shards: shards of the whole store; `held` are those that this object reads and appends to
+        width: numbers of a row.
+        encoder: name of the encoder; rows of different encoders are not comparable.
+        shards: number of shards of the store.
+        own_shards: shards that this object reads and appends to.
     """
 
-    def __init__(self, root: Path, width: int, encoder: str, shards: int, held: Collection[int]) -> None:
+    def __init__(
+        self, root: Path, width: int, encoder: str, shards: int, own_shards: Collection[int]
+    ) -> None:
         self.root, self.width, self.encoder, self.shards = root, width, encoder, shards
-        self.held = tuple(sorted(set(held)))
+        self.own_shards = tuple(sorted(set(own_shards)))
         self._lock = threading.RLock()
         self._numbers = KeyNumbers()
         self._places = _Places()
@@ -83,28 +84,33 @@ class ContentStore:
 
     @classmethod
     def create(cls, root: Path | str, *, width: int, encoder: str, shards: int = SHARDS) -> ContentStore:
-        """An empty store in a folder that holds none. Raises ConfigError when there is one."""
+        """Create an empty store.
+
+        Raises:
+            ConfigError: the folder holds a store already.
+        """
         if width < 1 or shards < 1:
             raise ConfigError(
                 f"a content store has width {width} and {shards} shards; both must be at least 1"
             )
         root = Path(root)
-        if not _create(root, {"width": width, "encoder": encoder, "shards": shards}):
+        if not create_manifest(root, {"width": width, "encoder": encoder, "shards": shards}):
             raise ConfigError(f"{root} holds a content store; open it, or name another folder")
         return cls(root, width, encoder, shards, range(shards))
 
     @classmethod
     def open(cls, root: Path | str, shards: Collection[int] | None = None) -> ContentStore:
-        """The store in a folder, all of it or some shards.
+        """Open a store, all of it or some shards.
 
-        Raises ConfigError when there is none, when one of its files is torn, or for a shard that it has not.
+        Raises:
+            ConfigError: there is no store, a file is truncated, or a shard does not exist.
         """
         root = Path(root)
-        width, encoder, count = _read_manifest(root)
-        held = range(count) if shards is None else shards
-        if wrong := sorted(shard for shard in held if not 0 <= shard < count):
+        width, encoder, count = read_manifest(root)
+        own = range(count) if shards is None else shards
+        if wrong := sorted(shard for shard in own if not 0 <= shard < count):
             raise ConfigError(f"{root} has the shards 0 to {count - 1}, not {wrong[0]}")
-        return cls(root, width, encoder, count, held)
+        return cls(root, width, encoder, count, own)
 
     @classmethod
     def ensure(
@@ -114,20 +120,22 @@ class ContentStore:
         width: int,
         encoder: str,
         shards: int = SHARDS,
-        held: Collection[int] | None = None,
+        own_shards: Collection[int] | None = None,
     ) -> ContentStore:
-        """The store in a folder, made when there is none; several processes may ask at once.
+        """Open a store, or create it when there is none; several processes may call this at once.
 
-        A store that exists keeps its number of shards. Raises ConfigError when its rows are another
-        encoder's or of another width.
+        An existing store keeps its number of shards.
+
+        Raises:
+            ConfigError: its rows have another encoder or width.
         """
         root = Path(root)
         if width < 1 or shards < 1:
             raise ConfigError(
                 f"a content store has width {width} and {shards} shards; both must be at least 1"
             )
-        _create(root, {"width": width, "encoder": encoder, "shards": shards})
-        store = cls.open(root, held)
+        create_manifest(root, {"width": width, "encoder": encoder, "shards": shards})
+        store = cls.open(root, own_shards)
         if (store.encoder, store.width) != (encoder, width):
             raise ConfigError(
                 f"{root} holds {store.width} numbers a row of encoder {store.encoder!r}, not {width} of "
@@ -136,13 +144,21 @@ class ContentStore:
         return store
 
     def append(self, ids: I64, features: F16 | F32, digests: U64 | None = None) -> int:
-        """Write rows, which replace those of the same ids; returns how many rows were written.
+        """Write rows, replacing rows of the same ids.
 
-        ids int64[n]: of shards that are held; the last row of an id that is there twice counts.
-        features f16|f32[n, width]; digests uint64[n], 0 where there is none (see `digest_of`).
-        When it returns the rows are on disk; of rows in several shards, a crash may leave some shards' rows.
-        Raises ConfigError for rows of another width, for numbers that float16 cannot hold, and for a folder
-        that cannot be written; ValueError for ids of shards that are not held.
+        On return the rows are on disk. A crash may leave the rows of some shards only.
+
+        Args:
+            ids: int64[n], of shards in `own_shards`; of a repeated id the last row counts.
+            features: f16|f32[n, width].
+            digests: uint64[n], see `digest_of`; 0 without digest.
+
+        Returns:
+            Number of rows written.
+
+        Raises:
+            ConfigError: rows have another width, numbers exceed float16, or the folder cannot be written.
+            ValueError: ids belong to shards not in `own_shards`.
         """
         ids, rows = np.asarray(ids, np.int64), np.asarray(features)
         if rows.ndim != 2 or rows.shape[1] != self.width:
@@ -157,22 +173,31 @@ class ContentStore:
         values = _as_float16(ids, rows)
         keep = last_of_each(ids)
         shard = shard_of(ids[keep], self.shards)
-        self._check_held(shard)
+        self._check_owned(shard)
 
         def write(number: int) -> None:
             mine = keep[shard == number]
             with shard_lock(self.root, number):
                 append_chunk(self.root, number, ids[mine], values[mine], marks[mine])
 
-        with ThreadPoolExecutor(WRITERS) as pool:  # they wait for the disk's syncs: together, not in turn
+        with ThreadPoolExecutor(WRITERS) as pool:  # in parallel, because writers wait for the disk's syncs
             list(pool.map(write, np.unique(shard).tolist()))
         self.refresh()
         return len(keep)
 
     def read(self, ids: I64, out: F16 | None = None) -> tuple[F16, Bools]:
-        """Rows float16[n, width] of ids int64[n], which may repeat, and known bool[n]: an unknown id's row is
-        0. out: where to write the rows: fresh memory costs as much time as reading. Raises ValueError for
-        ids of shards that are not held."""
+        """Read rows by id.
+
+        Args:
+            ids: int64[n], may repeat.
+            out: float16[n, width] to fill; allocating fresh memory takes as long as reading.
+
+        Returns:
+            Rows float16[n, width], 0 for unknown ids, and known bool[n].
+
+        Raises:
+            ValueError: ids belong to shards not in `own_shards`.
+        """
         if out is None:
             out = np.empty((len(ids), self.width), np.float16)
         with self._lock:
@@ -182,7 +207,7 @@ class ContentStore:
             if not len(self._numbers):
                 out[:] = 0
                 return out, known
-            # Handles rise and are never used again, so that few of them are in use.
+            # Handles increase and are not reused, so few of them are in use.
             handles = np.array(sorted(self._chunks), np.int32)
             source = np.searchsorted(handles, self._places.chunk[at]).astype(np.int32)
             source[~known] = -1
@@ -191,7 +216,7 @@ class ContentStore:
         return out, known
 
     def digests(self, ids: I64) -> tuple[U64, Bools]:
-        """The digests uint64[n] that rows of ids int64[n] were written with, and known bool[n]."""
+        """Digests uint64[n] of the rows of ids int64[n], and known bool[n]."""
         with self._lock:
             numbers = self._find(ids)
             known = numbers != MISSING
@@ -200,8 +225,11 @@ class ContentStore:
         return out, known
 
     def verify(self) -> None:
-        """Hash all files of the held shards, several at a time. Raises ConfigError for one that is not what
-        was written."""
+        """Check the checksums of all files of the shards in `own_shards`, in parallel.
+
+        Raises:
+            ConfigError: a file has changed.
+        """
 
         def check(shard: int) -> None:
             while True:
@@ -213,14 +241,17 @@ class ContentStore:
                 return
 
         with ThreadPoolExecutor(WRITERS) as pool:
-            list(pool.map(check, self.held))
+            list(pool.map(check, self.own_shards))
 
     def refresh(self) -> bool:
-        """See what other processes have appended; whether that is anything. Raises ConfigError for torn
-        files."""
+        """Load rows that other processes have appended; return true if there are any.
+
+        Raises:
+            ConfigError: a file is truncated.
+        """
         with self._lock:
             added = False
-            for shard in self.held:
+            for shard in self.own_shards:
                 while True:
                     seen = {c.name: handle for handle, c in self._chunks.items() if c.name.shard == shard}
                     names = list_chunks(self.root, shard)
@@ -238,24 +269,28 @@ class ContentStore:
 
     @property
     def ids(self) -> I64:
-        """All ids of the held shards, int64[m], in no order that means anything."""
+        """All ids of the shards in `own_shards`, int64[m], in arbitrary order."""
         with self._lock:
             return self._places.ids[: len(self._numbers)].copy()
 
     def __len__(self) -> int:
-        """Ids of the held shards."""
+        """Number of ids in the shards of `own_shards`."""
         return len(self._numbers)
 
     def chunks(self, rows: int = 8192) -> Iterator[tuple[I64, F16]]:
-        """Every id once, with its newest row: (ids int64[k], features float16[k, width]), k ≤ rows.
+        """Iterate over every id with its newest row, file by file, as of the first call.
 
-        Goes through the files in order; gives the rows that the store had at the first of them.
+        Args:
+            rows: greatest k.
+
+        Returns:
+            (ids int64[k], features float16[k, width]) at a time.
         """
         with self._lock:
-            held = sorted(self._chunks.items(), key=lambda item: item[1].name)
+            chunks = sorted(self._chunks.items(), key=lambda item: item[1].name)
             used = len(self._numbers)
             at, place = self._places.chunk[:used].copy(), self._places.row[:used].copy()
-        for handle, chunk in held:
+        for handle, chunk in chunks:
             for start in range(0, len(chunk.ids), rows):
                 part = slice(start, start + rows)
                 with self._lock:
@@ -267,33 +302,33 @@ class ContentStore:
                     yield chunk.ids[part][newest], chunk.features[part][newest]
 
     def shard_of(self, ids: I64) -> I64:
-        """The shard of each id, int64[n], whether it is held or not."""
+        """Shard of each id, int64[n], also of shards not in `own_shards`."""
         return shard_of(ids, self.shards)
 
     @property
     def chunk_count(self) -> int:
-        """Files of features of the held shards."""
+        """Number of feature files of the shards in `own_shards`."""
         return len(self._chunks)
 
     @property
     def bytes_on_disk(self) -> int:
-        """Of the files of the held shards."""
-        folders = (shard_folder(self.root, shard) for shard in self.held)
+        """Bytes of the files of the shards in `own_shards`."""
+        folders = (shard_folder(self.root, shard) for shard in self.own_shards)
         return sum(path.stat().st_size for folder in folders for path in folder.glob("*.npy"))
 
     def _find(self, ids: I64) -> npt.NDArray[np.uint32]:
         ids = np.ascontiguousarray(ids, np.int64)
         numbers = self._numbers.find(ids)
-        if len(self.held) < self.shards:
-            self._check_held(shard_of(ids[numbers == MISSING], self.shards))
+        if len(self.own_shards) < self.shards:
+            self._check_owned(shard_of(ids[numbers == MISSING], self.shards))
         return numbers
 
-    def _check_held(self, shard: I64) -> None:
-        if len(self.held) < self.shards and not np.isin(shard, self.held).all():
-            raise ValueError(f"ids of shards that are not held; held are {self.held} of {self.shards}")
+    def _check_owned(self, shard: I64) -> None:
+        if len(self.own_shards) < self.shards and not np.isin(shard, self.own_shards).all():
+            raise ValueError(f"ids of shards that are not owned; own are {self.own_shards} of {self.shards}")
 
     def _add(self, chunk: Chunk) -> None:
-        """Rows of a chunk become those that `read` gives, where no later chunk has the id."""
+        """Index the rows of a chunk, except ids that a later chunk has."""
         handle, self._handles = self._handles, self._handles + 1
         self._chunks[handle] = chunk
         before = len(self._numbers)
@@ -308,9 +343,9 @@ class ContentStore:
 
 
 class _Places:
-    """Where each numbered id's newest row is; arrays that grow by doubling.
+    """Index: location of each numbered id's newest row; arrays that grow by doubling.
 
-    ids i64, chunk i32: its handle, row i32: in the chunk, last i32: the chunk's last number, digest u64.
+    ids i64; chunk i32, its handle; row i32 in the chunk; last i32, the chunk's last number; digest u64.
     """
 
     def __init__(self) -> None:
@@ -331,7 +366,11 @@ class _Places:
 
 
 def _as_float16(ids: I64, rows: npt.NDArray[Any]) -> F16:
-    """Rows as float16[n, width]. Raises ConfigError that names the first row that does not fit."""
+    """Convert rows to float16[n, width].
+
+    Raises:
+        ConfigError: a row does not fit; the message names the first.
+    """
     with np.errstate(over="ignore"):
         values = np.asarray(rows, np.float16)
     if len(bad := np.flatnonzero(~np.isfinite(values).all(1))):
@@ -340,39 +379,3 @@ def _as_float16(ids: I64, rows: npt.NDArray[Any]) -> F16:
         what = f"reach {most:g}, more than float16's {GREATEST:g}" if np.isfinite(most) else "are not finite"
         raise ConfigError(f"features of id {int(ids[bad[0]])} {what}; scale or repair what the encoder gives")
     return values
-
-
-def _create(root: Path, manifest: dict[str, Any]) -> bool:
-    """Write the manifest unless there is one: whether this process did."""
-    scratch = root / f".{MANIFEST}.{os.getpid()}.{threading.get_ident()}"
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(json.dumps(manifest) + "\n")
-        try:
-            (root / MANIFEST).hardlink_to(scratch)  # fails where a rename would replace
-        except FileExistsError:
-            return False
-        finally:
-            scratch.unlink()
-    except OSError as error:
-        raise ConfigError(f"{root} cannot be written ({error.strerror}); name another folder") from error
-    return True
-
-
-def _read_manifest(root: Path) -> tuple[int, str, int]:
-    """(width, encoder, shards)"""
-    try:
-        values = json.loads((root / MANIFEST).read_text())
-        width, encoder, shards = values["width"], values["encoder"], values["shards"]
-        if not (isinstance(width, int) and width > 0 and isinstance(shards, int) and shards > 0):
-            raise ValueError
-    except FileNotFoundError:
-        raise ConfigError(
-            f"{root} has no {MANIFEST}, so it is no content store; `livectr images encode … --out {root}` "
-            "makes one"
-        ) from None
-    except (ValueError, KeyError, TypeError):
-        raise ConfigError(
-            f"{root / MANIFEST} must name width, encoder and shards; delete {root} and encode again"
-        ) from None
-    return width, str(encoder), shards

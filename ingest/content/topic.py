@@ -1,6 +1,6 @@
-"""Pictures as they come: the topic of a `Content`, read again by every process as look-up tables are.
+"""Topic of new pictures of a `Content`, read by every process from its beginning, as look-up tables are.
 
-Pictures are bytes here; who encodes them decodes them, once, and on the rank that they belong to.
+Pictures are bytes here. They are decoded once, by the encoder, on the rank that owns their id.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from livectr.ingest.sources.source import open_source
 from livectr.kernels.errors import ConfigError
 
 MAX_PICTURE_BYTES = 32 << 20
-"""A longer record of a picture is a dead letter."""
+"""Longer records of pictures become dead letters."""
 QUEUE_BYTES = 16 << 20
-"""Pictures that may wait to be encoded; reading rests while there are more."""
+"""Bytes of pictures that may wait to be encoded; with more, reading pauses."""
 
 I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One record of the topic. digest: of its bytes, as a ContentStore keeps it."""
+    """Record of the topic. digest: of its bytes, as stored in the ContentStore."""
 
     id: int
     value: bytes
@@ -42,17 +42,23 @@ class Picture:
 
 
 class ContentTopic:
-    """Reads the pictures of a content's topic from its beginning, and goes on with those that come later.
+    """Reads the pictures of a content's topic from its beginning, and follows it.
+
+    Records without a picture (null), and deletes, are ignored: stored features stay.
 
     Args:
-        wanted: ids int64[n] → bool[n]: whose pictures are returned; the others are read, but not looked at.
-        until_end: end at the end that the topic has at the start; else follow it.
-        letters: for records that hold no picture (bad JSON, no id); every rank reads them all, so only one of
-            them should keep letters. own_letters: for `refuse`. limits: of its records; a picture may have
-            MAX_PICTURE_BYTES at least.
+        content: with a topic of pictures.
+        url: `kafka://…` or `file:…`.
+        wanted: ids int64[n] → bool[n], ids whose pictures are returned; others are skipped.
+        until_end: stop at the end that the topic has at the start; else follow it.
+        letters: receives records that hold no picture (bad JSON, no id). Every rank reads them all, so only
+            one rank should keep them.
+        own_letters: receives pictures passed to `refuse`.
+        limits: of records; a picture may have at least MAX_PICTURE_BYTES.
 
-    Records without a picture (null), and deletes, say nothing: features that were made stay.
-    Raises ConfigError, ConnectError.
+    Raises:
+        ConfigError: the content has no topic, or the topic does not exist.
+        ConnectError: the brokers cannot be reached.
     """
 
     def __init__(
@@ -72,7 +78,7 @@ class ContentTopic:
         self.topic, self._key, self._column = table.topic, table.key, column
         self.until_end = until_end
         self._wanted, self._own_letters = wanted, own_letters
-        # As plain bytes: the decoder would look at every picture, on every rank.
+        # As plain bytes: with type "image" the decoder would check every picture, on every rank.
         plain = Table(
             table.topic, key=table.key, columns={table.key: table.columns[table.key], column: "binary"}
         )
@@ -96,28 +102,28 @@ class ContentTopic:
             raise
 
     def poll(self, max_wait_s: float) -> list[Picture]:
-        """The wanted pictures among what has been read, in the order of their partition; waits up to
-        `max_wait_s` for some."""
+        """Return wanted pictures that were read, in order of their partition, waiting up to `max_wait_s`
+        seconds."""
         return [picture for chunk in self._source.poll(max_wait_s) for picture in self._pictures(chunk)]
 
     @property
     def at_end(self) -> bool:
-        """Whether `poll` has returned everything that is there so far."""
+        """True when `poll` has returned all pictures up to the end."""
         return all(self._source.at_end(*place) for place in self._places)
 
     @property
     def behind(self) -> int:
-        """About how many records of the topic `poll` has not returned yet."""
+        """Approximate count of records of the topic that `poll` has not returned."""
         return sum(self._source.lag().values())
 
     def refuse(self, picture: Picture, why: str) -> None:
-        """A picture that cannot be encoded becomes a dead letter."""
-        place = picture.partition, picture.offset, picture.index
+        """Write a dead letter for a picture that cannot be encoded."""
+        place = self.topic, picture.partition, picture.offset, picture.index
         detail = f"column {self._column} of {self._key} {picture.id}: {why}"
-        self._own_letters.write(self.topic, *place, Reason.BAD_IMAGE, detail, picture.value)
+        self._own_letters.write(place, Reason.BAD_IMAGE, detail, picture.value)
 
     def close(self) -> None:
-        """Stop reading; calling it twice is fine."""
+        """Stop reading; a second call does nothing."""
         self._source.close()
 
     def _pictures(self, chunk: Chunk) -> Iterator[Picture]:

@@ -1,1 +1,1 @@
-"""Records that cannot be used: counted, explained, kept, and sent to a topic."""
+"""Dead letters: records that cannot be used are counted, explained, kept and sent to a topic."""

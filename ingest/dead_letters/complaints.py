@@ -1,4 +1,4 @@
-"""Sentences about records that do not fit their declaration: each says what is wrong and what to change.
+"""Sentences about records that do not fit their declaration: the mistake, and what to change.
 
 Equal mistakes give equal sentences, so that they can be counted (see `ingest.dead_letters.usable`).
 """
@@ -27,33 +27,34 @@ _DECLARE = {
 
 
 def missing_column(name: str, seen: Iterable[str]) -> str:
-    """About a declared column that records lack; seen: the columns that they have."""
+    """Sentence about a declared column that records lack; seen: the columns that they have."""
     return _missing(name, tuple(sorted(seen)))
 
 
 @lru_cache(maxsize=256)
 def _missing(name: str, seen: tuple[str, ...]) -> str:
-    told = f"column `{name}` is not in the log"
+    message = f"column `{name}` is not in the log"
     by_lower = {other.lower(): other for other in seen}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)
     if close:
-        return f"{told}; did you mean `{by_lower[close[0]]}`?"
+        return f"{message}; did you mean `{by_lower[close[0]]}`?"
     if not seen:
-        return f"{told}; it has no columns"
+        return f"{message}; it has no columns"
     more = f" and {len(seen) - _MOST_NAMES} more" if len(seen) > _MOST_NAMES else ""
-    return f"{told}; its columns are {', '.join(seen[:_MOST_NAMES])}{more}"
+    return f"{message}; its columns are {', '.join(seen[:_MOST_NAMES])}{more}"
 
 
 def wrong_type(name: str, dtype: str, found: str) -> str:
-    """About a column of another type than declared; found: in words (see `words_of`, `arrow_words`)."""
-    told = f"column `{name}` is {found} in the log, the pipeline says {dtype}"
+    """Sentence about a column of another type than declared; found: its type in words (`words_of`,
+    `arrow_words`)."""
+    message = f"column `{name}` is {found} in the log, the pipeline says {dtype}"
     if found in _DECLARE:
-        return f"{told}; declare {_DECLARE[found]}, or write {dtype} to the log"
-    return f"{told}; write {dtype} to the log"
+        return f"{message}; declare {_DECLARE[found]}, or write {dtype} to the log"
+    return f"{message}; write {dtype} to the log"
 
 
 def words_of(value: Any) -> str:
-    """The type of a JSON value, in words."""
+    """Type of a JSON value, in words."""
     words: dict[type, str] = {
         str: "text",
         bool: "true or false",
@@ -67,7 +68,7 @@ def words_of(value: Any) -> str:
 
 
 def arrow_words(kind: pa.DataType) -> str:
-    """An Arrow type, in words."""
+    """Arrow type, in words."""
     types = pa.types
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return "text"
@@ -81,14 +82,14 @@ def arrow_words(kind: pa.DataType) -> str:
 
 
 def not_a_bool(name: str, value: Any) -> str:
-    """About a number other than 0 and 1 in a bool column."""
+    """Sentence about a number other than 0 and 1 in a bool column."""
     return (
         f"column `{name}` is {value}, the pipeline says bool; write true, false, 0 or 1, or declare a number"
     )
 
 
 def wrong_label(name: str, value: Any) -> str:
-    """About a label that is neither 0 nor 1."""
+    """Sentence about a label that is neither 0 nor 1."""
     return f"label `{name}` is {value}; write 1 for a click and 0 for none (or true and false)"
 
 
@@ -96,8 +97,10 @@ _UNITS = {"s": "seconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
 def wrong_unit(name: str, unit: str) -> str:
-    """About an event time that as milliseconds lies outside 1990 to 2100, but in `unit` ("s", "us", "ns")
-    within 2000 to 2100."""
+    """Sentence about an event time in the wrong unit.
+
+    As milliseconds it lies outside 1990 to 2100, in `unit` ("s", "us", "ns") within 2000 to 2100.
+    """
     change = "multiply it by 1000" if unit == "s" else f"divide it by {1000 if unit == 'us' else 1_000_000}"
     return (
         f"time `{name}` is in {_UNITS[unit]}, the pipeline says milliseconds; {change}, or declare "
@@ -106,16 +109,16 @@ def wrong_unit(name: str, unit: str) -> str:
 
 
 def out_of_range(name: str, dtype: str) -> str:
-    """About a whole number that the declared type cannot hold."""
+    """Sentence about a whole number that the declared type cannot hold."""
     wider = "int64" if dtype == "int32" else "string"
     return f"column `{name}` has whole numbers that {dtype} cannot hold; declare {wider}"
 
 
 def of_value(name: str, dtype: str, value: Any) -> str:
-    """About a JSON value that does not fit a column."""
+    """Sentence about a JSON value that does not fit a column."""
     item = dtypes.element(dtype)
     if isinstance(value, list) and dtypes.is_list(dtype):
-        odd = next((one for one in value if type(one) not in (type(None), *_fitting(item))), None)
+        odd = next((v for v in value if type(v) not in (type(None), *_fitting(item))), None)
         found = f"a list with {words_of(odd)}" if odd is not None else "a list with a number out of range"
         return wrong_type(name, dtype, found)
     if type(value) is int and item in ("int32", "int64") and not dtypes.is_list(dtype):

@@ -1,23 +1,23 @@
-"""Records that cannot be used: counted, kept with position and reason, and the stream goes on.
+"""Dead letters: records that cannot be used are counted and kept with position and reason.
 
 A letter is a JSON object:
 
     topic, partition, offset, index   position of the record; index counts inside an Arrow message. An example
                                       is made of several records: offset -1, its instance as index
-    reason                            one of `Reason`
+    reason                            a `Reason`
     detail                            what exactly is wrong
     value, encoding                   the record, as "text" or "base64"; its first 64 KiB
-    value_bytes                       the length of the whole record
-    rows                              how many rows it stands for: above 1 for an Arrow message, or a piece
+    value_bytes                       the length of the full record
+    rows                              count of rows it stands for: above 1 for an Arrow message, or a piece
                                       of a file, that cannot be used as a whole
 
-A letter is written when its record is read, which may be before the checkpoint that covers it. After a crash
-such records are read again; so a file is asked first which letters it has, and in Kafka a letter's message
-key is its position and the topic is compacted: each bad record keeps one letter.
+A letter is written when its record is read, perhaps before the checkpoint that covers the record. After a
+crash the record is read again. So a file sink first reads which letters it has; in Kafka the message key is
+the position and the topic is compacted. Each bad record keeps one letter.
 
-`flush` puts letters on a disk, never into a broker: those of a topic wait in a spool
-(ingest.dead_letters.spool) for a
-thread that sends them (ingest.dead_letters.topic). A spool that is full holds the sources back.
+`flush` puts letters on a disk, never into a broker: letters of a topic wait in a spool
+(ingest.dead_letters.spool) for the thread that sends them (ingest.dead_letters.topic). A full spool pauses
+the sources.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from livectr.ingest import metrics
 from livectr.ingest.addresses import log_folder
@@ -49,14 +49,14 @@ __all__ = ["TOPIC", "DeadLetters", "Reason"]
 
 MAX_VALUE_BYTES = 64 << 10
 EXAMPLE = -1
-"""The offset of a letter about an example."""
+"""Offset of a letter about an example."""
 
 SPOOL = "dead_letters"
 """Folder of the spool, beside the generations of a checkpoint."""
 
 
 class Reason(StrEnum):
-    """Why a record cannot be used; a closed set, because it labels a metric."""
+    """Reason why a record cannot be used; a closed set, because it labels a metric."""
 
     BAD_JSON = "bad_json"
     BAD_ARROW = "bad_arrow"
@@ -76,23 +76,33 @@ class Reason(StrEnum):
     JOIN_FULL = "join_full"
 
 
+RecordPlace: TypeAlias = tuple[str, int, int, int]
+"""Place of a record: topic, partition, offset, index; of an example: topic, partition, EXAMPLE, instance."""
+
+
 class _Sink(Protocol):
     @property
     def full(self) -> bool: ...
     def resume(self, positions: Mapping[tuple[str, int], Position]) -> None: ...
-    def write(self, place: tuple[str, int, int, int], letter: dict[str, Any]) -> None: ...
+    def write(self, place: RecordPlace, letter: dict[str, Any]) -> None: ...
     def flush(self) -> None: ...
     def close(self) -> None: ...
 
 
 class DeadLetters:
-    """Where bad records go; safe to use from several threads.
+    """Writer of dead letters; thread-safe.
 
-    target: `kafka://HOST:PORT` (topic `livectr.dead_letters`), a folder, or None to count only.
-    writer: number of the process among the `writers` that share the folder (the rank).
-    spool: folder in which letters wait for a topic; None: a temporary one, which stays when letters are left
-        in it. spool_bytes: the sources rest while more bytes wait.
-    Raises ConnectError when the broker does not answer, ConfigError for a folder that cannot be written.
+    Args:
+        target: `kafka://HOST:PORT` (topic `livectr.dead_letters`), a folder, or None to count only.
+        writer: number of this process (the rank).
+        writers: number of processes that share the folder.
+        spool: folder in which letters wait for a topic; None: a temporary folder, which stays if letters are
+            left.
+        spool_bytes: size of the spool from which the sources pause.
+
+    Raises:
+        ConnectError: the broker does not answer.
+        ConfigError: the folder cannot be written.
     """
 
     def __init__(
@@ -107,8 +117,8 @@ class DeadLetters:
         self.target = target
         self.counts: Counter[str] = Counter()  # reason → rows of this process that cannot be used
         self.rows = RowCounts()
-        self._places: list[tuple[tuple[str, int, int, int], str, int]] | None = None
-        self._settled: Counter[str] = Counter()
+        self._places: list[tuple[RecordPlace, str, int]] | None = None
+        self._counted: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._sink: _Sink | None = None
         self._temporary: Path | None = None
@@ -122,51 +132,62 @@ class DeadLetters:
 
     @classmethod
     def for_source(cls, url: str, folder: str | Path | None = None, **options: Any) -> DeadLetters:
-        """The usual place: `folder` if given, else a topic of the broker or a folder beside the topics.
+        """Open the default target of a log: `folder` if given, else a topic of the broker or a folder beside
+        the topics.
 
-        options: writer, writers, spool, spool_bytes.
+        Args:
+            url: of the log.
+            folder: overrides the default target.
+            options: writer, writers, spool, spool_bytes.
         """
         if folder is None:
             if url.startswith("file:") and not log_folder(url).is_dir():  # letters alone are no log
                 raise ConfigError(
-                    f"there is no folder {log_folder(url)}; name the one that holds a folder per topic"
+                    f"there is no folder {log_folder(url)}; "
+                    "name the folder that holds a folder for each topic"
                 )
             folder = url if url.startswith("kafka:") else log_folder(url) / TOPIC
         return cls(folder, **options)
 
     @property
     def place(self) -> str | None:
-        """Path or URL of the letters for a person to read; None: they are only counted."""
+        """Path or URL of the letters for a person to read; None if they are only counted."""
         kafka = isinstance(self.target, str) and self.target.startswith("kafka:")
         if kafka:
             return f"topic {TOPIC} of {self.target}"
         return None if self.target is None else str(self.target)
 
     def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:
-        """Reading goes on from `positions`: letters at or after them, and those about examples, are not
-        written a second time."""
+        """Prepare for reading from `positions`: letters there and later, and those about examples, are not
+        written twice."""
         with self._lock:
             if self._sink is not None:
                 self._sink.resume(positions)
 
     def write(
         self,
-        topic: str,
-        partition: int,
-        offset: int,
-        index: int,
+        place: RecordPlace,
         reason: Reason,
         detail: str,
         value: bytes,
         *,
         rows: int = 1,
     ) -> None:
-        """Count and keep one bad record, which stands for `rows` rows."""
+        """Count and keep a bad record.
+
+        Args:
+            place: position of the record.
+            reason: kind of the mistake.
+            detail: sentence about the mistake.
+            value: bytes of the record.
+            rows: count of rows that the record stands for.
+        """
         head = value[:MAX_VALUE_BYTES]
         try:
             text, encoding = head.decode(), "text"
         except UnicodeDecodeError:
             text, encoding = base64.b64encode(head).decode(), "base64"
+        topic, partition, offset, index = place
         letter = {
             "topic": topic,
             "partition": partition,
@@ -183,61 +204,67 @@ class DeadLetters:
         with self._lock:
             self.counts[reason.value] += rows
             if self._places is not None:
-                self._places.append(((topic, partition, offset, index), reason.value, rows))
+                self._places.append((place, reason.value, rows))
             if self._sink is not None:
-                with self._said():
-                    self._sink.write((topic, partition, offset, index), letter)
+                with self._disk_errors():
+                    self._sink.write(place, letter)
 
-    def count_by_place(self) -> None:
-        """Let `settled` count from here on; it is to be called now and then, since places take memory."""
+    def track_positions(self) -> None:
+        """Start to keep positions for `counts_before`, which must be called regularly because positions take
+        memory."""
         self._places = []
 
-    def settled(self, positions: Mapping[tuple[str, int], Position]) -> dict[str, int]:
-        """Reason → rows in letters of this process that one going on from `positions` will not see again:
-        about examples, and about records before these places. Look-up tables are read again as a whole."""
+    def counts_before(self, positions: Mapping[tuple[str, int], Position]) -> dict[str, int]:
+        """Count this process's dead rows that a restart from `positions` will not read again.
+
+        These are examples, and records before the positions. Look-up tables are always read again.
+
+        Returns:
+            Reason → rows.
+        """
         with self._lock:
             ahead = []
             for place, reason, rows in self._places or ():
                 start = positions.get(place[:2])
                 if place[2] == EXAMPLE or (start and place[2:] < (start.offset, start.index)):
-                    self._settled[reason] += rows
+                    self._counted[reason] += rows
                 elif start:
                     ahead.append((place, reason, rows))
             self._places = ahead
-            return dict(self._settled)
+            return dict(self._counted)
 
     def __len__(self) -> int:
         """Rows of this process that cannot be used."""
         return self.counts.total()
 
     def __bool__(self) -> bool:
-        return True  # also while there are none
+        return True  # also without letters
 
     @property
     def full(self) -> bool:
-        """True while so many letters wait for their topic that no more records should be read."""
+        """True while the spool is full and sources should pause."""
         sink = self._sink
         return sink is not None and sink.full
 
     def flush(self) -> None:
-        """Put every letter on the disk, before a checkpoint says that its record is done with.
+        """Sync every letter to disk, before a checkpoint moves past their records.
 
-        Raises UserError for a disk that does not take them.
+        Raises:
+            UserError: the disk cannot be written.
         """
-        with self._lock, self._said():
+        with self._lock, self._disk_errors():
             if self._sink is not None:
                 self._sink.flush()
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
+    def _disk_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise UserError(f"a dead letter cannot be kept: {error}; make room on that disk") from error
 
     def close(self) -> None:
-        """Flush and close; calling it twice is fine. Letters that their topic has not taken stay in the
-        spool."""
+        """Flush and close; a second call does nothing. Undelivered letters stay in the spool."""
         with self._lock:
             if self._sink is not None:
                 sink, self._sink = self._sink, None
@@ -248,7 +275,7 @@ class DeadLetters:
 
 
 class _FileSink:
-    """JSON lines in FOLDER/<writer>-letters.jsonl, a layout that a file source can read."""
+    """Sink that writes JSON lines to FOLDER/<writer>-letters.jsonl, a layout that a file source can read."""
 
     def __init__(self, folder: Path, writer: int) -> None:
         self._folder = folder
@@ -257,8 +284,8 @@ class _FileSink:
             self._file = (folder / f"{writer:05d}-letters.jsonl").open("a+b")
         except OSError as error:
             raise ConfigError(f"dead letters cannot be written to {folder}: {error.strerror}") from error
-        self._known: set[tuple[str, int, int, int]] = set()
-        # A crash may have torn the last line; the next letter starts on its own.
+        self._known: set[RecordPlace] = set()
+        # A crash may have cut the last line; the next letter starts a new line.
         if self._file.tell() > 0:
             self._file.seek(-1, 2)
             if self._file.read(1) != b"\n":
@@ -279,7 +306,7 @@ class _FileSink:
                     if again or place[2] == EXAMPLE:
                         self._known.add(place)
 
-    def write(self, place: tuple[str, int, int, int], letter: dict[str, Any]) -> None:
+    def write(self, place: RecordPlace, letter: dict[str, Any]) -> None:
         if place in self._known:
             self._known.discard(place)
         else:

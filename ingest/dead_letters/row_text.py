@@ -1,4 +1,4 @@
-"""Rows of Arrow batches as text, for the letters about them."""
+"""Rows of Arrow batches as text, for dead letters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def row_text(batch: pa.RecordBatch, row: int) -> bytes:
-    """A row as a JSON object; values that JSON has not as text, bytes in base64."""
+    """Encode a row as a JSON object; values without a JSON type become text, bytes become base64."""
     values = {name: _python(batch.column(i)[row]) for i, name in enumerate(batch.schema.names)}
     return json.dumps(values, default=_text, ensure_ascii=False).encode("utf-8", "replace")
 

@@ -1,11 +1,12 @@
-"""A bounded queue of lines on disk: what is written survives the process until somebody has taken it.
+"""Spool: a bounded queue of lines on disk, which survives the process until the lines are delivered.
 
     append ─► active segment ─► flush: fsync        FOLDER/<writer>-<number>.jsonl
-                   │ rolled when it is full, or when the reader has nothing else
+                   │ closed when it is full, or when the reader has no other segment
     next  ◄── closed segments, oldest first ─► done: the file is removed
 
-A process that starts takes over what earlier ones have left, also those of other writers: after an elastic
-resume there are fewer. Lines of a segment that was being taken when the process died are given once more.
+A starting process takes over segments of earlier processes, also of other writers, because after an elastic
+resume there may be fewer ranks. Lines of a segment that was being delivered when the process died are
+delivered again.
 """
 
 from __future__ import annotations
@@ -22,11 +23,16 @@ SEGMENT_BYTES = 4 << 20
 
 
 class Spool:
-    """Lines that wait; safe to use from several threads.
+    """Queue of lines on disk; thread-safe.
 
-    writer, writers: number of this process, and of the processes that share the folder.
-    most_bytes: `full` is true from there on; who appends all the same is not refused.
-    Raises ConfigError for a folder that cannot be written.
+    Args:
+        folder: of the segment files.
+        writer: number of this process.
+        writers: number of processes that share the folder.
+        most_bytes: size from which `full` is true; further lines are still accepted.
+
+    Raises:
+        ConfigError: the folder cannot be written.
     """
 
     def __init__(self, folder: Path, *, writer: int = 0, writers: int = 1, most_bytes: int) -> None:
@@ -37,9 +43,9 @@ class Spool:
         self._active: IO[bytes] | None = None
         self._active_lines = self._active_bytes = 0
         self.letters = 0
-        """Lines that wait."""
+        """Count of waiting lines."""
         self.bytes = 0
-        """Bytes that wait."""
+        """Bytes of waiting lines."""
         self._dirty = False
         self._number = 0
         try:
@@ -67,20 +73,20 @@ class Spool:
                 self._roll()
 
     def flush(self) -> None:
-        """Put all lines so far on the disk; they survive a kill and a power cut from here on."""
+        """Sync all lines to disk; after it they survive a kill and a power cut."""
         with self._lock:
             if self._active is not None and self._dirty:
                 self._sync(self._active)
 
     def next(self) -> Path | None:
-        """The oldest segment, for `done` when its lines have been taken; None when nothing waits."""
+        """The oldest segment, to be passed to `done` after delivery; None when no line waits."""
         with self._lock:
             if not self._closed and self._active is not None:
                 self._roll()
             return self._closed[0][0] if self._closed else None
 
     def done(self, segment: Path) -> None:
-        """Remove the segment that `next` gave."""
+        """Remove the segment that `next` returned."""
         with self._lock:
             segment.unlink(missing_ok=True)
             _, lines, size = self._closed.popleft()
@@ -89,11 +95,11 @@ class Spool:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for more."""
+        """True when the spool has reached its size limit."""
         return self.bytes >= self._most_bytes
 
     def close(self) -> None:
-        """Put all lines on the disk; calling it twice is fine."""
+        """Sync all lines to disk; a second call does nothing."""
         with self._lock:
             if self._active is not None:
                 self._roll()
@@ -125,7 +131,7 @@ class Spool:
         self._dirty = False
 
     def _sync_folder(self) -> None:
-        """Make the names of new files survive a power cut."""
+        """Sync the folder, so that names of new files survive a power cut."""
         descriptor = os.open(self.folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)

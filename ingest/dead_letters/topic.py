@@ -1,7 +1,7 @@
-"""Dead letters on their way to a topic: a thread drains the spool, however long the broker is away.
+"""Delivery of dead letters to a topic: a thread drains the spool, however long the broker is away.
 
-A letter's message key is the position of its record, and the topic is compacted. Segments whose
-acknowledgement was lost are sent again: a letter comes at least once, and compaction leaves one.
+A letter's message key is the position of its record, and the topic is compacted. Segments without
+acknowledgement are sent again: delivery is at least once, and compaction keeps one letter for each record.
 """
 
 from __future__ import annotations
@@ -27,21 +27,27 @@ if TYPE_CHECKING:
     from livectr.ingest.chunks import Position
 
 TOPIC = "livectr.dead_letters"
-LOOK_EVERY_S = 0.2
+POLL_S = 0.2
 REQUEST_S = 5.0
-"""So long the broker may take to answer; twice that for the letters of a segment."""
-LAST_WORDS_S = 5.0
-"""So long `close` waits for the broker; what is left stays in the spool."""
+"""Time limit of a broker's answer; twice that for the letters of a segment."""
+CLOSE_TIMEOUT_S = 5.0
+"""Longest time that `close` waits for the broker; undelivered letters stay in the spool."""
 RETRY_S = (0.5, 10.0)
-"""First and longest pause after a failure."""
+"""Shortest and longest pause after a failure (exponential back-off)."""
 
 _log = logging.getLogger(__name__)
 
 
 class TopicSink:
-    """Letters as messages of a compacted topic, by way of a spool.
+    """Sink that sends letters to a compacted topic through a spool.
 
-    Raises ConnectError when no broker answers at the start, ConfigError when the topic cannot be made.
+    Args:
+        url: `kafka://HOST:PORT`.
+        spool: holds the letters until the broker has them.
+
+    Raises:
+        ConnectError: no broker answers at the start.
+        ConfigError: the topic cannot be created.
     """
 
     def __init__(self, url: str, spool: Spool) -> None:
@@ -59,7 +65,7 @@ class TopicSink:
         return self._spool.full
 
     def resume(self, positions: Mapping[tuple[str, int], Position]) -> None:
-        """Nothing to do: compaction drops what is written twice."""
+        """Do nothing: compaction removes letters that are written twice."""
 
     def write(self, place: tuple[str, int, int, int], letter: dict[str, Any]) -> None:
         self._spool.append(json.dumps(letter, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
@@ -69,8 +75,8 @@ class TopicSink:
         self._spool.flush()
 
     def close(self) -> None:
-        """Wait a little for the broker to take what is left; the rest is told and stays in the spool."""
-        self._deadline = time.monotonic() + LAST_WORDS_S
+        """Deliver letters for up to CLOSE_TIMEOUT_S; the others stay in the spool, with a warning."""
+        self._deadline = time.monotonic() + CLOSE_TIMEOUT_S
         self._wake.set()
         self._thread.join()
         self._spool.close()
@@ -90,7 +96,7 @@ class TopicSink:
             if segment is None:
                 if self._closing:
                     break
-                self._wake.wait(LOOK_EVERY_S)
+                self._wake.wait(POLL_S)
                 continue
             try:
                 producer = producer or KafkaProducer(
@@ -98,7 +104,7 @@ class TopicSink:
                     bootstrap_timeout_ms=int(REQUEST_S * 1000),
                     client_id="livectr-dead-letters",
                     acks="all",
-                    enable_idempotence=False,  # letters have a key: a second one does no harm
+                    enable_idempotence=False,  # letters have a key: duplicates are harmless
                     request_timeout_ms=int(REQUEST_S * 1000),
                     delivery_timeout_ms=int(2 * REQUEST_S * 1000),
                     max_block_ms=int(REQUEST_S * 1000),
@@ -106,7 +112,7 @@ class TopicSink:
                     linger_ms=5,
                 )
                 self._send(producer, segment)
-            except Exception as error:  # also of the disk: the thread goes on, and says so
+            except Exception as error:  # also of the disk: the thread continues and logs it
                 self._missed(error)
                 if time.monotonic() >= self._deadline:
                     break
@@ -124,7 +130,11 @@ class TopicSink:
                 producer.close(timeout=1)
 
     def _send(self, producer: KafkaProducer, segment: Path) -> None:
-        """Returns when the broker has every letter of a segment. Raises KafkaError."""
+        """Send a segment; return when the broker has acknowledged every letter.
+
+        Raises:
+            KafkaError: a letter was not delivered.
+        """
         futures = []
         with segment.open("rb") as lines:
             for line in lines:
@@ -140,7 +150,7 @@ class TopicSink:
         for future in futures:
             while not future.is_done:
                 with suppress(KafkaTimeoutError):
-                    producer.flush(timeout=LOOK_EVERY_S)
+                    producer.flush(timeout=POLL_S)
                 if time.monotonic() >= self._deadline:
                     raise KafkaTimeoutError("no answer")
             if future.failed():
@@ -152,7 +162,7 @@ class TopicSink:
 
     def _pause(self, seconds: float) -> None:
         if self._closing:
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_S)
         else:
             self._wake.wait(seconds)
 

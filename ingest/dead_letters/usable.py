@@ -1,8 +1,8 @@
-"""Rows that were read and rows that could not be used, by topic.
+"""Counts of rows that were read and that were unusable, by topic, and the check of their share.
 
-A record that cannot be used is a dead letter and the stream goes on. When most rows of a topic are, that is
-no bad record but a mistake in the pipeline or the producer, and the run ends with the commonest complaint.
-Rows are counted, not letters: a letter may stand for a whole Arrow message.
+An unusable record is a dead letter and the stream continues. When most rows of a topic are unusable, the
+mistake is in the pipeline or the producer, and the run ends with the most frequent complaint. Rows are
+counted, not letters: a letter may stand for a whole Arrow message.
 """
 
 from __future__ import annotations
@@ -16,17 +16,21 @@ from typing import Any
 from livectr.kernels.errors import DataError
 
 MIN_USABLE = 0.5
-"""The least share of a topic's rows that must be usable."""
-SETTLED_ROWS = 10_000
-"""Rows of a topic from which the share counts; with fewer only "none at all" is told, at the end."""
+"""Default for the least share of a topic's rows that must be usable."""
+JUDGED_ROWS = 10_000
+"""Rows of a topic from which the share is checked; with fewer, only a topic without usable rows fails, at the
+end."""
 _MOST_COMPLAINTS = 64
 OTHERS = "different reasons"
 
 
 @dataclass
 class TopicRows:
-    """Rows of one topic. complaints: detail of a dead letter → its rows; when there are too many different,
-    later ones count as OTHERS."""
+    """Row counts of one topic.
+
+    complaints: detail of a dead letter → its rows. Beyond a number of different details, more count as
+    OTHERS.
+    """
 
     rows: int = 0
     unusable: int = 0
@@ -34,36 +38,36 @@ class TopicRows:
 
     @property
     def commonest(self) -> str:
-        """The complaint about most rows (of equal ones the first in the alphabet)."""
-        ranked = sorted(self.complaints, key=lambda told: (-self.complaints[told], told))
+        """The complaint about most rows; of equal counts the alphabetically first."""
+        ranked = sorted(self.complaints, key=lambda message: (-self.complaints[message], message))
         if len(ranked) > 1 and ranked[0] == OTHERS:
             return f"{OTHERS}, such as: {ranked[1]}"
         return ranked[0] if ranked else ""
 
     def as_json(self) -> dict[str, Any]:
-        """For a report."""
+        """Entries for a report."""
         return {"rows": self.rows, "unusable": self.unusable, "commonest": self.commonest or None}
 
 
 class RowCounts:
-    """Counts of one process; safe to use from several threads."""
+    """Row counts of one process, by topic; thread-safe."""
 
     def __init__(self) -> None:
         self._topics: dict[str, TopicRows] = {}
         self._lock = threading.Lock()
 
     def add(self, topic: str, rows: int, complaints: Mapping[str, int]) -> None:
-        """Count rows that came, all of them, and the complaints about those that cannot be used."""
+        """Add rows that were read, and the complaints about those that are unusable."""
         with self._lock:
             found = self._topics.setdefault(topic, TopicRows())
             found.rows += rows
-            for told, count in complaints.items():
+            for message, count in complaints.items():
                 found.unusable += count
-                known = told in found.complaints or len(found.complaints) < _MOST_COMPLAINTS
-                found.complaints[told if known else OTHERS] += count
+                known = message in found.complaints or len(found.complaints) < _MOST_COMPLAINTS
+                found.complaints[message if known else OTHERS] += count
 
     def topics(self) -> dict[str, TopicRows]:
-        """A copy, by topic."""
+        """Copy of the counts, by topic."""
         with self._lock:
             return {
                 topic: TopicRows(found.rows, found.unusable, Counter(found.complaints))
@@ -72,14 +76,14 @@ class RowCounts:
 
     @property
     def totals(self) -> tuple[int, int]:
-        """(rows read, rows unusable) of all topics."""
+        """(rows read, rows unusable) over all topics."""
         with self._lock:
             found = self._topics.values()
-            return sum(one.rows for one in found), sum(one.unusable for one in found)
+            return sum(topic.rows for topic in found), sum(topic.unusable for topic in found)
 
     @property
     def commonest(self) -> str:
-        """The complaint about most rows of any topic; "" while there is none."""
+        """The complaint about most rows of all topics; "" without complaints."""
         complaints: Counter[str] = Counter()
         with self._lock:
             for found in self._topics.values():
@@ -87,7 +91,7 @@ class RowCounts:
         return TopicRows(complaints=complaints).commonest
 
     def as_json(self) -> dict[str, Any]:
-        """What `merged` takes."""
+        """Counts in the form that `merged` reads."""
         return {
             topic: [found.rows, found.unusable, dict(found.complaints)]
             for topic, found in self.topics().items()
@@ -95,7 +99,7 @@ class RowCounts:
 
 
 def merged(shares: Iterable[Mapping[str, Any]]) -> dict[str, TopicRows]:
-    """The counts of all ranks added up, by topic."""
+    """Sum of the counts of all ranks, by topic."""
     total: dict[str, TopicRows] = {}
     for share in shares:
         for topic, (rows, unusable, complaints) in share.items():
@@ -109,33 +113,41 @@ def merged(shares: Iterable[Mapping[str, Any]]) -> dict[str, TopicRows]:
 def complaint(
     topics: Mapping[str, TopicRows], letters: str | None, *, min_usable: float, final: bool
 ) -> str | None:
-    """The sentence about the first topic of which too few rows are usable, or None.
+    """Sentence about the first topic with too few usable rows, or None.
 
-    letters: where the dead letters are. min_usable: the least share, judged from SETTLED_ROWS on; 0: never.
-    final: nothing more is read, so that a topic of which no row at all was usable is told however few it has.
+    Args:
+        topics: topic → counts.
+        letters: place of the dead letters.
+        min_usable: least share of usable rows, checked from JUDGED_ROWS rows on; 0: never.
+        final: no more records are read, so that a topic without any usable row fails however few rows it has.
     """
     if min_usable <= 0:
         return None
     for topic, found in sorted(topics.items()):
         few = found.rows - found.unusable < min_usable * found.rows
         none = found.rows > 0 and found.unusable >= found.rows
-        if (few and found.rows >= SETTLED_ROWS) or (none and final):
+        if (few and found.rows >= JUDGED_ROWS) or (none and final):
             return sentence(topic, found, letters)
     return None
 
 
 def judge(counts: RowCounts, letters: str | None, *, final: bool, min_usable: float = MIN_USABLE) -> None:
-    """Raises DataError with the sentence of `complaint`, if there is one."""
-    told = complaint(counts.topics(), letters, min_usable=min_usable, final=final)
-    if told is not None:
-        raise DataError(told)
+    """Check the share of usable rows.
+
+    Raises:
+        DataError: with the sentence of `complaint`.
+    """
+    message = complaint(counts.topics(), letters, min_usable=min_usable, final=final)
+    if message is not None:
+        raise DataError(message)
 
 
 def sentence(topic: str, found: TopicRows, letters: str | None) -> str:
-    """How many rows of a topic are unusable, the commonest complaint, and where to look."""
+    """Sentence with the unusable rows of a topic, the most frequent complaint, and the place of the
+    letters."""
     others = len(found.complaints) - 1
     more = f" (and {others} other complaint{'s' if others > 1 else ''})" if others > 0 else ""
     place = f" Dead letters: {letters}" if letters else ""
-    told = found.commonest
-    end = "" if told.endswith("?") and not more else "."
-    return f"{topic}: {found.unusable:,} of {found.rows:,} rows unusable: {told}{more}{end}{place}"
+    message = found.commonest
+    end = "" if message.endswith("?") and not more else "."
+    return f"{topic}: {found.unusable:,} of {found.rows:,} rows unusable: {message}{more}{end}{place}"

@@ -1,1 +1,1 @@
-"""Messages and lines to Arrow batches with the declared columns."""
+"""Decoding: messages, lines and file batches become Arrow batches with the declared columns."""

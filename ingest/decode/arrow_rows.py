@@ -1,8 +1,8 @@
-"""Arrow batches of any producer → batches with the declared columns and types.
+"""Conversion of any producer's Arrow batches to the declared columns and types.
 
-Schemas are checked as a whole; a row whose numbers do not fit is found and named. Producers are not trusted:
-what comes in an Arrow message is validated, so that no offset points outside its buffer, and what it takes
-unpacked is known before it is unpacked.
+Schemas are checked as a whole; a row whose numbers do not fit is found and reported. Producers are not
+trusted: an Arrow message is validated so that no offset points outside its buffer, and its decompressed size
+is checked before decompression.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Rows = tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]
 
 
 class UnusableError(Exception):
-    """A whole Arrow message or batch cannot be used. rows: how many it has; 1 where that is not known."""
+    """Raised when a whole Arrow message or batch cannot be used. rows: its row count, or 1 if unknown."""
 
     def __init__(self, reason: Reason, detail: str, rows: int = 1) -> None:
         super().__init__(detail)
@@ -35,15 +35,17 @@ class UnusableError(Exception):
 
 
 def names_of(value: bytes) -> list[str]:
-    """Names of all columns of an Arrow IPC stream whose schema can be read."""
+    """Names of all columns of an Arrow IPC stream with a readable schema."""
     names: list[str] = pa.ipc.open_stream(value).schema.names
     return names
 
 
 def read_stream(value: bytes, names: Collection[str], limits: RecordLimits = LIMITS) -> pa.RecordBatch:
-    """The columns `names` of an Arrow IPC stream, checked for memory safety: producers are not trusted.
+    """Read the columns `names` of an Arrow IPC stream, with memory-safety checks because producers are not
+    trusted.
 
-    Raises UnusableError.
+    Raises:
+        UnusableError: the stream is damaged or exceeds a limit.
     """
     try:
         schema, rows, size = read_messages(value)
@@ -60,8 +62,8 @@ def read_stream(value: bytes, names: Collection[str], limits: RecordLimits = LIM
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-def as_one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of one or more batches of a schema; of a single one without a copy."""
+def concat_rows(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Concatenate batches of one schema; a single batch is returned without a copy."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
@@ -74,13 +76,24 @@ def conform(
     seen: Callable[[], Collection[str]] | None = None,
     units: Mapping[str, str] | None = None,
 ) -> _Rows:
-    """(columns in their declared types, rows int64[n], rows whose values do not fit).
+    """Cast a batch to the declared columns and types.
 
-    optional: columns that may be absent; they become null. unpacked_bytes: most bytes that the columns may
-    take as plain values (of dictionaries, views, lists); None: no limit. seen: gives the names of all columns
-    of the log, for the complaint; by default those of the batch. units: column → unit in which timestamps
-    become int64, by default milliseconds. Bool columns may hold the numbers 0 and 1, numeric columns bools.
-    Raises UnusableError for an absent column, a type that cannot become the declared one, or too many bytes.
+    Bool columns may hold the numbers 0 and 1, numeric columns may hold bools.
+
+    Args:
+        batch: rows as the producer wrote them.
+        columns: name → declared type.
+        optional: columns that may be absent; they become null.
+        unpacked_bytes: greatest size of the columns as plain values (of dictionaries, views, lists); None: no
+            limit.
+        seen: returns the names of all columns of the log, for error messages; by default those of the batch.
+        units: column → unit in which timestamps become int64; by default milliseconds.
+
+    Returns:
+        Batch of n rows, their row numbers int64[n], and the rows whose values do not fit.
+
+    Raises:
+        UnusableError: a column is absent, its type cannot become the declared type, or it has too many bytes.
     """
     schema = _schema(tuple(columns.items()))
     if batch.schema.equals(schema) and not any(kind.id in GROWING for kind in schema.types):
@@ -105,8 +118,8 @@ def conform(
         elif name in optional:
             arrays.append(pa.nulls(batch.num_rows, kind))
         else:
-            told = complaints.missing_column(name, batch.schema.names if seen is None else seen())
-            raise UnusableError(Reason.MISSING_COLUMN, told, batch.num_rows)
+            message = complaints.missing_column(name, batch.schema.names if seen is None else seen())
+            raise UnusableError(Reason.MISSING_COLUMN, message, batch.num_rows)
     cast, rows, bad = _cast_rows(pa.RecordBatch.from_arrays(arrays, list(columns)), schema)
     if odd:
         known = {item.row for item in bad}
@@ -128,18 +141,18 @@ def _check_bytes(size: int, most: int, rows: int = 1) -> None:
 
 
 def _check_family(array: pa.Array, name: str, dtype: str) -> None:
-    """Text is never read as numbers."""
+    """Check that a column's kind fits its type: text is never read as numbers."""
     plain = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     if pa.types.is_timestamp(plain) and dtype == "int64":
         return
     found, wanted = _family(plain), _family(dtypes.arrow_type(dtype))
     if {found, wanted} != {"number", "bool"} and found not in (wanted, "null", "list of null"):
-        told = complaints.wrong_type(name, dtype, complaints.arrow_words(plain))
-        raise UnusableError(Reason.WRONG_TYPE, told, len(array))
+        message = complaints.wrong_type(name, dtype, complaints.arrow_words(plain))
+        raise UnusableError(Reason.WRONG_TYPE, message, len(array))
 
 
 def _as_bool(array: pa.Array, name: str) -> tuple[pa.Array, list[Bad]]:
-    """(numbers 0 and 1 as bool, the rows with others, which become null)."""
+    """(numbers 0 and 1 as bool, the rows with other numbers, which become null)."""
     wrong = pc.fill_null(pc.and_(pc.not_equal(array, 0), pc.not_equal(array, 1)), False)
     rows = np.flatnonzero(np.asarray(wrong.to_numpy(zero_copy_only=False)))
     bad = [
@@ -149,7 +162,7 @@ def _as_bool(array: pa.Array, name: str) -> tuple[pa.Array, list[Bad]]:
 
 
 def _convertible(array: pa.Array, dtype: str, unit: str) -> pa.Array:
-    """Dictionaries replaced by values, times by int64 in `unit`, bools of a numeric column by 0 and 1."""
+    """Replace dictionaries by values, times by int64 in `unit`, bools of a numeric column by 0 and 1."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_timestamp(array.type) and dtype == "int64":
@@ -173,7 +186,7 @@ def _family(kind: pa.DataType) -> str:
 
 
 def _cast_rows(batch: pa.RecordBatch, schema: pa.Schema) -> _Rows:
-    """Casts without loss; rows whose values do not fit are found by halving."""
+    """Cast without loss; rows whose values do not fit are found by bisection."""
     if batch.schema.equals(schema):
         return batch, np.arange(batch.num_rows, dtype=np.int64), []
     try:

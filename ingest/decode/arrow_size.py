@@ -1,9 +1,9 @@
-"""Size of an Arrow IPC stream once it is unpacked, read from its metadata before memory is taken for it.
+"""Decompressed size of an Arrow IPC stream, read from its metadata before memory is allocated.
 
-A compressed buffer of 40 KB may hold 20 million rows. Each IPC message has a flatbuffer (Message.fbs) that
-pyarrow verifies and hides, with the number of rows and the place of each buffer; a compressed buffer begins
-with its uncompressed length (int64, -1: not compressed). Both are attacker-controlled and only bound what is
-taken; `validate(full=True)` of what was read is still needed.
+A compressed buffer of 40 KB may hold 20 million rows. Each IPC message has a flatbuffer (Message.fbs) with
+the number of rows and the place of each buffer; pyarrow verifies and hides it. A compressed buffer begins
+with its uncompressed length (int64; -1: not compressed). Both are controlled by the producer and only bound
+the allocation: `validate(full=True)` of the data is still needed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,19 @@ GROWING = {
     pa.lib.Type_DICTIONARY, pa.lib.Type_STRING_VIEW, pa.lib.Type_BINARY_VIEW,
     pa.lib.Type_LIST, pa.lib.Type_LARGE_LIST, pa.lib.Type_FIXED_SIZE_LIST,
 }  # fmt: skip
-"""Types whose arrays may take much more memory as plain values; others are what their buffers are."""
+"""Types whose arrays may take much more memory as plain values; other types take what their buffers take."""
 _BATCH_TYPES = ("record batch", "dictionary")
 
 
 def read_messages(value: bytes) -> tuple[pa.Schema, int, int]:
-    """(schema, rows, bytes) of a stream: rows of all record batches; bytes of all buffers, decompressed, also
-    of dictionaries. Raises pa.ArrowInvalid."""
+    """Read the metadata of a stream.
+
+    Returns:
+        Schema; rows of all record batches; decompressed bytes of all buffers, dictionaries included.
+
+    Raises:
+        pa.ArrowInvalid: the metadata is damaged.
+    """
     reader = pa.ipc.MessageReader.open_stream(value)
     schema, rows, size = None, 0, 0
     try:
@@ -49,8 +55,11 @@ def read_messages(value: bytes) -> tuple[pa.Schema, int, int]:
 
 
 def plain_bytes(array: pa.Array) -> int:
-    """Bytes that a validated array takes as plain values, about: an entry of a dictionary, or a text behind
-    many views, is copied for each row, and a list of nulls has no memory until it is given a type."""
+    """Approximate bytes of a validated array as plain values.
+
+    A dictionary entry, or a text behind many views, is copied for each row. A list of nulls has no memory
+    until it is cast to a type.
+    """
     kind = array.type
     if pa.types.is_dictionary(kind):
         rows = array.indices.drop_null().to_numpy()
@@ -61,8 +70,10 @@ def plain_bytes(array: pa.Array) -> int:
 
 
 def _item_bytes(array: pa.Array) -> npt.NDArray[np.int64]:
-    """int64[n]: of each value; numbers count as 8 bytes, which is the most that they become. At most 2³⁴
-    each, so that a sum over the rows of a message does not wrap around."""
+    """Bytes of each value, int64[n]; numbers count as 8 bytes, their greatest size.
+
+    Each is at most 2³⁴, so that a sum over the rows of a message does not overflow.
+    """
     kind, types = array.type, pa.types
     if types.is_fixed_size_binary(kind):
         return np.full(len(array), kind.byte_width, np.int64)
@@ -97,7 +108,7 @@ def _has_bytes(kind: pa.DataType) -> bool:
 
 
 def _batch_size(message: pa.ipc.Message) -> tuple[int, int]:
-    """(rows, bytes) of one record batch, or of one dictionary."""
+    """(rows, bytes) of a record batch or a dictionary."""
     flat = memoryview(message.metadata)
     at = _follow(flat, _field(flat, _follow(flat, 0), _HEADER))
     if message.type == "dictionary":
@@ -109,7 +120,7 @@ def _batch_size(message: pa.ipc.Message) -> tuple[int, int]:
         return _checked(rows), 0
     place = _follow(flat, place)
     count = struct.unpack_from("<I", flat, place)[0]
-    # A Buffer is a struct of two int64: offset in the body and length.
+    # A Buffer is a struct of two int64: offset in the body, and length.
     buffers = np.frombuffer(flat, "<i8", 2 * count, place + 4).reshape(count, 2)
     lengths = buffers[:, 1]
     if _field(flat, at, _COMPRESSION):
@@ -135,14 +146,14 @@ def _checked(size: int) -> int:
 
 
 def _follow(flat: memoryview, place: int) -> int:
-    """The place that an offset at `place` leads to."""
+    """Follow the offset stored at `place`."""
     if place < 0:
         raise IndexError("offset")
     return int(place + struct.unpack_from("<I", flat, place)[0])
 
 
 def _field(flat: memoryview, table: int, number: int) -> int:
-    """Place of a table's field, 0 where it is absent."""
+    """Place of a table's field; 0 where it is absent."""
     vtable = table - struct.unpack_from("<i", flat, table)[0]
     if vtable < 0:
         raise IndexError("vtable")

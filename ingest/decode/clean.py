@@ -1,9 +1,9 @@
-"""The clean view (FeatureBox §3): JSON fields taken out, nulls filled, unusable values found, rows filtered.
+"""Cleaning (FeatureBox §3): extract JSON fields, fill nulls, reject unusable values, filter rows.
 
-What comes out has the columns in use. Nulls and NaN (how many tools write a missing number) become the
-declared fill; without one they are null, which features read as `fill_null()` says, else as 0, "", false or
-an empty list. A null image has no bytes. Infinity is no number, what does not decode is no image, and a
-label is 0 or 1. Event times become milliseconds; one that is likely in another unit is refused.
+The result has the columns in use. Nulls and NaN, which many tools write for a missing number, become the
+declared fill. Without a fill they stay null: features read them as `fill_null()` says, else as 0, "", false
+or an empty list. A null image has no bytes. Infinity, an undecodable image and a label other than 0 and 1 are
+rejected. Event times become milliseconds; a time that is probably in another unit is rejected.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ Mask: TypeAlias = Callable[[pa.RecordBatch], npt.NDArray[np.bool_]]
 class Cleaner:
     """Cleans batches of one stream or table.
 
-    columns: columns in use; the key, the time and what `where` reads come along. None: every declared one.
-    required: columns that may not be null, beside the key and the time.
-    label: column that holds labels.
-    mask: the filter in place of the declaration's compiled `where`.
-    depth: most objects and lists within each other in a column of JSON text.
+    Args:
+        stream: declaration.
+        columns: columns in use; key, time and columns of `where` are added. None: every declared column.
+        required: columns that may not be null, besides key and time.
+        label: column that holds labels.
+        mask: filter in place of the declaration's compiled `where`.
+        depth: deepest nesting of objects and lists in a column of JSON text.
     """
 
     def __init__(
@@ -49,22 +51,18 @@ class Cleaner:
         mask: Mask | None = None,
         depth: int = LIMITS.depth,
     ) -> None:
-        condition = stream.filter if isinstance(stream, Stream) else None
-        wanted = set(stream.columns if columns is None else columns) | {stream.key, *required}
-        wanted |= {stream.time} if stream.time is not None else set()
-        wanted |= {root.params[0].column for root in roots_of(condition)} if condition is not None else set()
-        for name in wanted - set(stream.columns):
-            stream[name]  # raises: not declared
-        self.columns = {name: dtype for name, dtype in stream.columns.items() if name in wanted}
+        self.columns = _columns_in_use(stream, columns, required)
         self.schema = pa.schema([(name, dtypes.arrow_type(dtype)) for name, dtype in self.columns.items()])
         self.fill: dict[str, Any] = {name: b"" for name, dtype in self.columns.items() if dtype == "image"}
         self.declared_fill: set[str] = set()
-        self.json_fields: dict[str, tuple[str, ...]] = {}  # column → path, of the columns in use
+        self.json_fields: dict[str, tuple[str, ...]] = {}  # column in use → path
         if isinstance(stream, Stream):
             self.fill.update({name: value for name, value in stream.fill.items() if name in self.columns})
             self.declared_fill = set(stream.fill)
             self.json_fields = {
-                name: tuple(path.split(".")) for name, path in stream.json_fields.items() if name in wanted
+                name: tuple(path.split("."))
+                for name, path in stream.json_fields.items()
+                if name in self.columns
             }
         self._lists = {name for name, dtype in self.columns.items() if dtypes.is_list(dtype)}
         self._fractions = {
@@ -85,9 +83,13 @@ class Cleaner:
         }
 
     def clean(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
-        """(clean batch, rows int64[n]: which rows of `batch` it holds, the unusable rows).
+        """Clean a batch.
 
-        batch: the columns in use; a JSON field's column may be there already, else its origin is.
+        Args:
+            batch: the columns in use, with either a JSON field's column or its origin.
+
+        Returns:
+            Clean batch of n rows, their row numbers in `batch` int64[n], and the rejected rows.
         """
         good = np.ones(batch.num_rows, bool)
         bad: dict[int, Bad] = {}
@@ -114,8 +116,8 @@ class Cleaner:
                 reject(infinite, Reason.WRONG_TYPE, f"column `{name}` is not a finite number")
             if name == self._label and dtype != "bool":
                 for row in np.flatnonzero(_not_binary(array) & good).tolist():
-                    told = complaints.wrong_label(name, array[row].as_py())
-                    bad[row] = Bad(row, Reason.BAD_LABEL, told)
+                    message = complaints.wrong_label(name, array[row].as_py())
+                    bad[row] = Bad(row, Reason.BAD_LABEL, message)
                     good[row] = False
             if name == self._time:
                 array, likely = event_times.milliseconds(array, self._unit)
@@ -148,8 +150,21 @@ class Cleaner:
         return pc.coalesce(array, pa.scalar(self.fill[name], kind))
 
 
+def _columns_in_use(
+    stream: Stream | Table, columns: Sequence[str] | None, required: Collection[str]
+) -> dict[str, str]:
+    """Name → type of the columns to decode, in declared order: also key, time and columns of `where`."""
+    condition = stream.filter if isinstance(stream, Stream) else None
+    wanted = set(stream.columns if columns is None else columns) | {stream.key, *required}
+    wanted |= {stream.time} if stream.time is not None else set()
+    wanted |= {root.params[0].column for root in roots_of(condition)} if condition is not None else set()
+    for name in wanted - set(stream.columns):
+        stream[name]  # raises: not declared
+    return {name: dtype for name, dtype in stream.columns.items() if name in wanted}
+
+
 def compile_filter(stream: Stream) -> Mask | None:
-    """The stream's `where` as a function of a clean batch (columns by their own names) → bool[n]."""
+    """Compile the stream's `where`: a function from a clean batch, columns by their own names, to bool[n]."""
     condition = stream.filter
     if condition is None:
         return None
@@ -166,7 +181,7 @@ def compile_filter(stream: Stream) -> Mask | None:
 
 
 def _take_fields(texts: pa.Array, parser: JsonRows) -> tuple[pa.RecordBatch, list[Bad]]:
-    """Fields out of a column of JSON objects; row for row, null where the text is null, empty or bad."""
+    """Extract fields from a column of JSON objects; null where the text is null, empty or bad."""
     values = [(text or b"").strip() or b"{}" for text in texts.cast(pa.binary()).to_pylist()]
     found, rows, bad = parser.parse(Texts.of(values))
     if len(rows) == len(values):
@@ -177,7 +192,7 @@ def _take_fields(texts: pa.Array, parser: JsonRows) -> tuple[pa.RecordBatch, lis
 
 
 def _not_a_number_is_null(array: pa.Array, dtype: str) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """(array with null for NaN, bool[n]: rows with an infinite number or, in a list, any such item)."""
+    """(array with null for NaN, bool[n]: rows with an infinite number, or with any such item of a list)."""
     if dtypes.is_list(dtype):
         items = array.flatten()
         finite = np.isfinite(items.to_numpy(zero_copy_only=False))
@@ -194,14 +209,14 @@ def _not_a_number_is_null(array: pa.Array, dtype: str) -> tuple[pa.Array, npt.ND
 
 
 def _not_binary(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """bool[n]: numbers that are neither 0 nor 1; null is not looked at."""
+    """Mask of the numbers that are neither 0 nor 1; null is ignored: bool[n]."""
     numbers = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
     wrong: npt.NDArray[np.bool_] = (numbers != 0) & (numbers != 1)
     return wrong
 
 
 def _holey(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """bool[n]: lists with a null inside."""
+    """Mask of the lists with a null inside: bool[n]."""
     holes = np.zeros(len(array), bool)
     items = array.flatten()
     if items.null_count:
@@ -210,7 +225,7 @@ def _holey(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _parents(array: pa.Array) -> npt.NDArray[np.int64]:
-    """int64[m]: the row of every list item."""
+    """Row of every list item, int64[m]."""
     return np.asarray(pc.list_parent_indices(array), np.int64)
 
 

@@ -1,20 +1,19 @@
-"""Messages, lines and file batches → chunks of clean records; what cannot be used goes to the dead letters.
+"""Decoder of one topic: messages, lines and file batches become chunks of clean records.
 
-A message is one JSON object, or an Arrow IPC stream of many records, which begins with 0xFFFFFFFF (the
-continuation marker of the IPC format, no byte of UTF-8). Only the columns in use are decoded.
+A message is one JSON object, or an Arrow IPC stream of many records. The latter begins with 0xFFFFFFFF, the
+continuation marker of the IPC format, which is no UTF-8. Only the columns in use are decoded.
 
-Nothing that a record holds ends the process. Mistakes that are foreseen are named; whatever else is raised
-while records are decoded is traced to its record by halving them, and that record is a dead letter.
+No record ends the process: a record that cannot be used becomes a dead letter. Foreseen mistakes are named.
+Any other exception while records are decoded is traced to its record by bisection.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,24 +25,29 @@ from livectr.ingest.dead_letters.row_text import row_text
 from livectr.ingest.decode import arrow_rows
 from livectr.ingest.decode.clean import Cleaner, Mask
 from livectr.ingest.decode.json_rows import Bad, JsonRows, Texts
+from livectr.ingest.decode.pending import PendingLetters
 from livectr.ingest.decode.rows import Decoded
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.limits import LIMITS, RecordLimits
-from livectr.kernels.errors import UserError
 
 ARROW_MARK = b"\xff\xff\xff\xff"
 _JSON, _ARROW, _OVERSIZE, _NONE = range(4)
 
 _I64 = npt.NDArray[np.int64]
-_Letter: TypeAlias = tuple[int, int, int, Reason, str, bytes, int]
 
 
 class Decoder:
-    """Decodes one topic.
+    """Decodes the records of one topic.
 
-    stream: what its records are; columns, required, label, mask: see `Cleaner`.
-    limits: records beyond them are dead letters; an Arrow message may be as long as the broker allows.
+    Args:
+        stream: declaration of the topic.
+        dead_letters: receives bad records.
+        columns: columns in use, as `Cleaner`; None: every declared column.
+        required: columns that may not be null, besides key and time.
+        label: column that holds labels.
+        mask: filter in place of the compiled `where`.
+        limits: records beyond them become dead letters; an Arrow message may be as long as the broker allows.
     """
 
     def __init__(
@@ -58,11 +62,10 @@ class Decoder:
         limits: RecordLimits = LIMITS,
     ) -> None:
         self._topic = stream.topic
-        self._letters = dead_letters
-        self._pending: list[_Letter] = []  # of the chunk that is being decoded
+        self._pending = PendingLetters(stream.topic, dead_letters)
         self._limits = limits
-        self._record_bytes = limits.record_bytes  # looked at for every record
-        self._message_rows: dict[int, int] = {}  # offset of each of its Arrow messages → rows
+        self._record_bytes = limits.record_bytes  # read for every record
+        self._message_rows: dict[int, int] = {}  # offset of an Arrow message of the chunk → rows
         self._cleaner = Cleaner(
             stream, columns, required=required, label=label, mask=mask, depth=limits.depth
         )
@@ -73,21 +76,10 @@ class Decoder:
         self._is_table = isinstance(stream, Table)
         self._time = stream.time if isinstance(stream, Stream) else None
         self._max_ahead_ms = stream.max_ahead_ms if isinstance(stream, Stream) else 0
-        cleaner = self._cleaner
-        origins = dict.fromkeys(path[0] for path in cleaner.json_fields.values())
-        plain = {name: dtype for name, dtype in cleaner.columns.items() if name not in cleaner.json_fields}
-        # name → type of what is read; a JSON field is read through its origin, a column of text.
-        self._wire = {**plain, **{name: stream.columns[name] for name in origins}}
-        must = [name for name in self._wire if name not in cleaner.declared_fill and name not in origins]
-        text: dict[tuple[str, ...], str] = {(name,): dtype for name, dtype in self._wire.items()}
-        self._readers = [JsonRows(text, must, depth=limits.depth)]
-        if origins and not set(origins) & set(plain):
-            # JSON producers often send the origin as an object inside the event instead of as text.
-            nested: dict[tuple[str, ...], str] = {(name,): dtype for name, dtype in plain.items()}
-            nested.update({path: cleaner.columns[name] for name, path in cleaner.json_fields.items()})
-            self._readers.append(JsonRows(nested, must, depth=limits.depth))
+        self._wire, self._readers = _readers(self._cleaner, stream, limits.depth)
+        origins = {path[0] for path in self._cleaner.json_fields.values()}
         self._about_origins = tuple(f"column `{name}{mark}" for name in origins for mark in "`.")
-        self._renames = {".".join(path): name for name, path in cleaner.json_fields.items()}
+        self._renames = {".".join(path): name for name, path in self._cleaner.json_fields.items()}
 
     @property
     def wire_columns(self) -> list[str]:
@@ -105,12 +97,16 @@ class Decoder:
         next_offset: int | None = None,
         append_ms: Sequence[int] | None = None,
     ) -> Chunk:
-        """The records of consecutive messages.
+        """Decode consecutive messages of a partition.
 
-        keys: the messages' keys, read for a table's deletes.
-        start: records before it are left out: a resume may begin inside an Arrow message.
-        next_offset: where reading goes on; by default behind the last message.
-        append_ms: when the broker took the messages: a record may lie no more than max_ahead after that.
+        Args:
+            partition: number of the partition.
+            offsets: offset of each message.
+            values: bytes of each message; None deletes a table's key.
+            keys: message keys, read for a table's deletes.
+            start: records before it are skipped; a resume may begin inside an Arrow message.
+            next_offset: where reading continues; by default after the last message.
+            append_ms: the broker's append times in ms; a record's time may exceed it by at most max_ahead.
         """
         parts: list[Decoded] = []
         block = Texts.objects(values, self._record_bytes)
@@ -121,8 +117,8 @@ class Decoder:
         def decode(kind: int, first: int, stop: int) -> Decoded:
             some = where[first:stop], values[first:stop]
             if kind == _JSON:
-                whole = block if stop - first == len(values) else None
-                return self._json(partition, *some, whole)  # type: ignore[arg-type]
+                texts = block if stop - first == len(values) else None
+                return self._json(partition, *some, texts)  # type: ignore[arg-type]
             if kind == _ARROW:
                 return self._arrow(partition, *some, start)  # type: ignore[arg-type]
             if kind == _OVERSIZE:
@@ -131,21 +127,21 @@ class Decoder:
             return self._deletes(partition, where[first:stop], some_keys)
 
         def refuse(row: int, detail: str) -> None:
-            self._letter(partition, offsets[row], 0, Reason.NOT_DECODED, detail, values[row] or b"")
+            self._pending.add(partition, offsets[row], 0, Reason.NOT_DECODED, detail, values[row] or b"")
 
         for kind, run in itertools.groupby(kinds):
             stop = first + len(list(run)) if block is None else len(values)
-            parts += self._guarded(partial(decode, kind), first, stop, refuse)
+            parts += self._pending.bisect(partial(decode, kind), first, stop, refuse)
             first = stop
         if next_offset is None:
             next_offset = int(offsets[-1]) + 1
         if append_ms is not None and self._time is not None:
             appended = np.array(offsets, np.int64), np.array(append_ms, np.int64)
             for number, part in enumerate(parts):
-                parts[number], ahead = part.believed(self._time, *appended, self._max_ahead_ms)
+                parts[number], ahead = part.within_append_time(self._time, *appended, self._max_ahead_ms)
                 for row, detail in ahead:
                     place = int(part.offset[row]), int(part.index[row])
-                    self._letter(partition, *place, Reason.BAD_TIME, detail, row_text(part.batch, row))
+                    self._pending.add(partition, *place, Reason.BAD_TIME, detail, row_text(part.batch, row))
         rows = len(offsets) + sum(count - 1 for count in self._message_rows.values())
         self._message_rows.clear()
         return self._chunk(partition, parts, Position(next_offset, 0), rows)
@@ -158,20 +154,24 @@ class Decoder:
         *,
         seen: Callable[[], Collection[str]] | None = None,
     ) -> Chunk:
-        """The rows of an Arrow or Parquet file, numbered from `first`.
+        """Decode rows of an Arrow or Parquet file.
 
-        seen: gives the names of all columns of the file, where the batch has not all of them.
+        Args:
+            partition: number of the partition.
+            first: record number of the first row.
+            batch: the rows.
+            seen: returns the names of all columns of the file, when the batch lacks some.
         """
         after = Position(first + batch.num_rows, 0)
 
         def refuse(row: int, detail: str) -> None:
             value = row_text(batch, row)
-            self._letter(partition, first + row, 0, Reason.NOT_DECODED, detail, value)
+            self._pending.add(partition, first + row, 0, Reason.NOT_DECODED, detail, value)
 
         def decode(begin: int, stop: int) -> Decoded:
             return self._rows(partition, first + begin, _part(batch, begin, stop), seen)
 
-        parts = self._guarded(decode, 0, batch.num_rows, refuse)
+        parts = self._pending.bisect(decode, 0, batch.num_rows, refuse)
         return self._chunk(partition, parts, after, batch.num_rows)
 
     def _rows(
@@ -187,38 +187,14 @@ class Decoder:
                 batch, self._wire, self._cleaner.declared_fill, seen=seen, units=self._units
             )
         except arrow_rows.UnusableError as error:
-            self._letter(partition, first, 0, error.reason, str(error), b"", rows=batch.num_rows)
+            self._pending.add(partition, first, 0, error.reason, str(error), b"", rows=batch.num_rows)
             return Decoded.empty(self._cleaner.schema)
         index = np.zeros(len(rows), np.int32)
         part = self._finish(partition, wire, offsets[rows], index, partial(row_text, wire))
         for item in bad:
             value = row_text(batch, item.row)
-            self._letter(partition, first + item.row, 0, item.reason, item.detail, value)
+            self._pending.add(partition, first + item.row, 0, item.reason, item.detail, value)
         return part
-
-    def _guarded(
-        self,
-        decode: Callable[[int, int], Decoded],
-        first: int,
-        stop: int,
-        refuse: Callable[[int, str], None],
-    ) -> list[Decoded]:
-        """Records `first` to `stop`, without those for which `decode` raises: they are refused one by one."""
-        pending = len(self._pending)
-        try:
-            return [decode(first, stop)]
-        except UserError:
-            raise
-        except Exception as error:  # the record decides what is raised
-            del self._pending[pending:]
-            if stop == first:
-                raise
-            if stop == first + 1:
-                refuse(first, f"{type(error).__name__}: {error}")
-                return []
-        middle = (first + stop) // 2
-        front = self._guarded(decode, first, middle, refuse)
-        return front + self._guarded(decode, middle, stop, refuse)
 
     def _kind(self, value: bytes | None) -> int:
         if value is None:
@@ -228,18 +204,18 @@ class Decoder:
         return _JSON if len(value) <= self._record_bytes else _OVERSIZE
 
     def _json(self, partition: int, offsets: _I64, values: Sequence[bytes], block: Texts | None) -> Decoded:
-        """block: the values as texts that need no trimming, where that is known."""
+        """Decode JSON messages. block: the values as texts without surrounding space, when that is known."""
         block = Texts.of([value.strip() for value in values]) if block is None else block
         texts = block.texts
         left = np.arange(len(texts), dtype=np.int64)
         parts: list[Decoded] = []
         complaints: dict[int, list[Bad]] = {}
-        # A text is good when any reader takes it; the one that fits the log comes first next time.
+        # A text is valid when any reader accepts it; the reader that fits the log is tried first next time.
         for number, reader in enumerate(list(self._readers)):
-            batch, taken, bad = reader.parse(
+            batch, parsed, bad = reader.parse(
                 block if number == 0 else Texts.of([texts[row] for row in left.tolist()])
             )
-            rows = left[taken]
+            rows = left[parsed]
             left = left[[item.row for item in bad]]
             for row, item in zip(left.tolist(), bad, strict=True):
                 complaints.setdefault(row, []).append(item)
@@ -253,23 +229,25 @@ class Decoder:
             if not len(left):
                 break
         for row in left.tolist():
-            # A reader that expects the other form of a JSON field's origin has nothing to say.
-            said = complaints[row]
-            item = next((item for item in said if not item.detail.startswith(self._about_origins)), said[0])
-            self._letter(partition, int(offsets[row]), 0, item.reason, item.detail, values[row])
+            # Skip complaints of a reader that expects the other form of a JSON field's origin.
+            reasons = complaints[row]
+            item = next(
+                (item for item in reasons if not item.detail.startswith(self._about_origins)), reasons[0]
+            )
+            self._pending.add(partition, int(offsets[row]), 0, item.reason, item.detail, values[row])
         return Decoded.merged(parts, self._cleaner.schema)
 
     def _oversize(self, partition: int, offsets: _I64, values: Sequence[bytes]) -> Decoded:
         for offset, value in zip(offsets.tolist(), values, strict=True):
             detail = f"longer than {self._limits.record_bytes} bytes"
-            self._letter(partition, offset, 0, Reason.OVERSIZE, detail, value)
+            self._pending.add(partition, offset, 0, Reason.OVERSIZE, detail, value)
         return Decoded.empty(self._cleaner.schema)
 
     def _arrow(self, partition: int, offsets: _I64, values: Sequence[bytes], start: Position) -> Decoded:
         batches, where, index = [], [], []
         for offset, value in zip(offsets.tolist(), values, strict=True):
             if isinstance(value, UnreadableMessage):
-                self._letter(
+                self._pending.add(
                     partition, offset, 0, Reason.BAD_BATCH, value.detail, bytes(value), rows=value.rows
                 )
                 continue
@@ -285,7 +263,7 @@ class Decoder:
                 )
             except arrow_rows.UnusableError as error:
                 self._message_rows[offset] = error.rows
-                self._letter(partition, offset, 0, error.reason, str(error), value, rows=error.rows)
+                self._pending.add(partition, offset, 0, error.reason, str(error), value, rows=error.rows)
                 continue
             skip = start.index if offset == start.offset else 0
             self._message_rows[offset] = batch.num_rows - skip
@@ -295,7 +273,7 @@ class Decoder:
                 bad = [item for item in bad if item.row >= skip]
             for item in bad:
                 text = row_text(batch, item.row)
-                self._letter(partition, offset, item.row, item.reason, item.detail, text)
+                self._pending.add(partition, offset, item.row, item.reason, item.detail, text)
             batches.append(wire)
             where.append(np.full(len(rows), offset, np.int64))
             index.append(rows.astype(np.int32))
@@ -307,16 +285,16 @@ class Decoder:
         )
 
     def _deletes(self, partition: int, offsets: _I64, keys: Sequence[bytes | None]) -> Decoded:
-        """Null values: a table's deletes by message key; of a stream, they are no events."""
+        """Decode messages without value: deletes of a table by message key; dead letters of a stream."""
         found: list[tuple[int, Any]] = []
         for offset, key in zip(offsets.tolist(), keys, strict=True):
             if not self._is_table:
-                self._letter(partition, offset, 0, Reason.NO_VALUE, "a message without value", b"")
+                self._pending.add(partition, offset, 0, Reason.NO_VALUE, "a message without value", b"")
                 continue
             try:
                 found.append((offset, self._parse_key(key)))
             except ValueError as error:
-                self._letter(partition, offset, 0, Reason.BAD_KEY, f"delete: {error}", key or b"")
+                self._pending.add(partition, offset, 0, Reason.BAD_KEY, f"delete: {error}", key or b"")
         schema = self._cleaner.schema
         columns = [
             pa.array([key for _, key in found], field.type)
@@ -332,7 +310,7 @@ class Decoder:
         )
 
     def _parse_key(self, key: bytes | None) -> int | str:
-        """A message key as UTF-8 text; integers in decimal."""
+        """Parse a message key: UTF-8 text, integers in decimal."""
         if key is None:
             raise ValueError("the message has no key")
         text = key.decode()
@@ -353,10 +331,10 @@ class Decoder:
         index: npt.NDArray[np.int32],
         raw: Callable[[int], bytes],
     ) -> Decoded:
-        """Cleans; raw(row) is a record as it came, for the letters."""
+        """Clean rows; raw(row) returns the original bytes of a record for its dead letter."""
 
         def letter(row: int, reason: Reason, detail: str) -> None:
-            self._letter(partition, int(offset[row]), int(index[row]), reason, detail, raw(row))
+            self._pending.add(partition, int(offset[row]), int(index[row]), reason, detail, raw(row))
 
         def clean(first: int, stop: int) -> Decoded:
             batch, rows, bad = self._cleaner.clean(_part(wire, first, stop))
@@ -369,16 +347,11 @@ class Decoder:
         def refuse(row: int, detail: str) -> None:
             letter(row, Reason.NOT_DECODED, detail)
 
-        return Decoded.merged(self._guarded(clean, 0, wire.num_rows, refuse), self._cleaner.schema)
+        return Decoded.merged(self._pending.bisect(clean, 0, wire.num_rows, refuse), self._cleaner.schema)
 
     def _chunk(self, partition: int, parts: list[Decoded], after: Position, rows: int) -> Chunk:
-        """rows: that were read, usable or not."""
-        complaints: Counter[str] = Counter()
-        for number, offset, index, reason, detail, value, count in self._pending:
-            self._letters.write(self._topic, number, offset, index, reason, detail, value, rows=count)
-            complaints[detail] += count
-        self._pending.clear()
-        self._letters.rows.add(self._topic, rows, complaints)
+        """Combine the parts and write pending letters; rows: count of rows read, usable or not."""
+        self._pending.write(rows)
         part = Decoded.merged(parts, self._cleaner.schema)
         return Chunk(
             self._topic,
@@ -391,18 +364,24 @@ class Decoder:
             part.deleted,
         )
 
-    def _letter(
-        self,
-        partition: int,
-        offset: int,
-        index: int,
-        reason: Reason,
-        detail: str,
-        value: bytes,
-        *,
-        rows: int = 1,
-    ) -> None:
-        self._pending.append((partition, offset, index, reason, detail, value, rows))
+
+def _readers(cleaner: Cleaner, stream: Stream | Table, depth: int) -> tuple[dict[str, str], list[JsonRows]]:
+    """Columns that are read (name → type), and the JSON readers to try in turn.
+
+    A JSON field is read through its origin, a column of text. JSON producers often send the origin as an
+    object inside the event instead of as text; a second reader takes that form.
+    """
+    origins = dict.fromkeys(path[0] for path in cleaner.json_fields.values())
+    plain = {name: dtype for name, dtype in cleaner.columns.items() if name not in cleaner.json_fields}
+    wire = {**plain, **{name: stream.columns[name] for name in origins}}
+    required = [name for name in wire if name not in cleaner.declared_fill and name not in origins]
+    text: dict[tuple[str, ...], str] = {(name,): dtype for name, dtype in wire.items()}
+    readers = [JsonRows(text, required, depth=depth)]
+    if origins and not set(origins) & set(plain):
+        nested: dict[tuple[str, ...], str] = {(name,): dtype for name, dtype in plain.items()}
+        nested.update({path: cleaner.columns[name] for name, path in cleaner.json_fields.items()})
+        readers.append(JsonRows(nested, required, depth=depth))
+    return wire, readers
 
 
 def _part(batch: pa.RecordBatch, first: int, stop: int) -> pa.RecordBatch:

@@ -1,6 +1,6 @@
-"""Pictures in the logs: what counts as one, and its pixels as an encoder wants them.
+"""Images in the logs: checks, and pixels in the form that encoders read.
 
-A picture that does not decode here would not decode in training either, so its record never gets there.
+An image that does not decode here would not decode in training, so its record is rejected.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 U8 = npt.NDArray[np.uint8]
 
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP")
-"""Only these: Pillow knows formats that run other programs (EPS) or that no ad server delivers."""
+"""Accepted formats. Pillow knows others that run programs (EPS) or that no ad server delivers."""
 MAX_PIXELS = 64_000_000
-"""A few kilobytes can unpack to gigabytes; larger pictures are refused by their header."""
+"""Larger images are rejected by their header: a few kilobytes can decompress to gigabytes."""
 MAX_RATIO = 4
-"""Of a longer picture only the middle is resized: a line of pixels would grow into a wall."""
+"""Images with a greater aspect ratio are cropped to their middle before they are resized."""
 
-# Pillow's own warning, at 89 megapixels and printed once a process, says nothing that a letter does not.
+# Pillow's own warning at 89 megapixels, printed once a process, adds nothing to the dead letter.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 class BadPictureError(ValueError):
-    """Bytes that are no usable picture; the message says why."""
+    """Raised for bytes that are no usable image; the message gives the reason."""
 
 
 def complaint(value: bytes) -> str | None:
-    """Why `value` is no usable picture, or None when it decodes (of an animation, its first frame)."""
+    """Reason why `value` is no usable image, or None when it decodes. Of an animation the first frame
+    counts."""
     try:
         with _loaded(value):
             return None
@@ -41,12 +42,22 @@ def complaint(value: bytes) -> str | None:
 
 
 def decode(value: bytes, *, size: int, short_side: int | None = None) -> U8:
-    """The pixels uint8[3, size, size] (red, green, blue) of an encoded picture.
+    """Decode an image to pixels for an encoder.
 
-    As torchvision prepares pictures for its networks: the short side is resized to `short_side` (default:
-    `size`), bilinearly with antialiasing, then the middle is cut out. Of an animation it is the first frame;
-    what is transparent shows white; a camera's note of how it was held (EXIF) is obeyed; 16 bits a channel
-    lose their lower 8. Raises BadPictureError.
+    As torchvision prepares images: the short side is resized bilinearly with antialiasing to `short_side`,
+    then the centre is cropped. An animation gives its first frame, transparent pixels become white, EXIF
+    orientation is applied, and 16-bit channels lose their lower 8 bits.
+
+    Args:
+        value: encoded image in one of FORMATS.
+        size: side of the result in pixels.
+        short_side: length of the short side before the crop; by default `size`.
+
+    Returns:
+        uint8[3, size, size], channels red, green, blue.
+
+    Raises:
+        BadPictureError: the bytes are no usable image.
     """
     with _loaded(value) as opened:
         image = _in_colour(_upright(opened))
@@ -61,7 +72,8 @@ def decode(value: bytes, *, size: int, short_side: int | None = None) -> U8:
 
 @contextmanager
 def _loaded(value: bytes) -> Iterator[Image.Image]:
-    """A picture with its pixels. Raises BadPictureError; so does what is done with it, if it fails."""
+    """Open an image and load its pixels; any failure, also of the caller's block, becomes a
+    BadPictureError."""
     if not value:
         raise BadPictureError("no bytes")
     try:
@@ -86,7 +98,7 @@ def _loaded(value: bytes) -> Iterator[Image.Image]:
 def _upright(image: Image.Image) -> Image.Image:
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # notes are damaged more often than pixels; a picture is shown without them
+    except Exception:  # EXIF is damaged more often than pixels; the image is used without it
         return image
 
 
@@ -101,6 +113,6 @@ def _in_colour(image: Image.Image) -> Image.Image:
 
 
 def _middle(image: Image.Image, width: int, height: int) -> Image.Image:
-    """What torchvision's centre crop gives."""
+    """Centre crop, as in torchvision."""
     left, top = round((image.width - width) / 2), round((image.height - height) / 2)
     return image.crop((left, top, left + width, top + height))

@@ -1,12 +1,12 @@
-"""JSON texts → an Arrow batch of the columns in use, with every bad text named.
+"""JSON parser: texts become an Arrow batch of the columns in use, and every bad text is named.
 
-A whole block is parsed in one call of pyarrow's JSON reader. When that fails, the block is divided until the
-bad texts stand alone. Whether a text is good depends on the text alone, never on its neighbours in a block:
-the rows that reach training are a function of the log, however it was cut into blocks. So the limit of depth
-counts in columns that are not in use as well: whether they are looked at depends on the neighbours.
+A whole block is parsed by one call of pyarrow's JSON reader. When that fails, the block is divided until the
+bad texts are isolated. A text is valid or not by itself, never by its neighbours in a block: so the rows that
+reach training depend on the log alone, however it was cut into blocks. For this reason the depth limit also
+counts in columns that are not in use: pyarrow reads them or not depending on the neighbours.
 
-A numeric column may hold true and false, a bool column the numbers 0 and 1. Which columns do is learned from
-the texts, and tried first with the next block.
+A numeric column may hold true and false, and a bool column the numbers 0 and 1. The columns that do are
+learned from the texts, and this schema is tried first with the next block.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from livectr.kernels.stream.json_depth import deeper_than
 # A column path and its type: ("device", "browser") → "string".
 Leaves: TypeAlias = Mapping[tuple[str, ...], str]
 
-# Paths of columns that hold the other of number and bool.
+# Paths of swapped columns: numeric columns that hold bools, bool columns that hold numbers.
 _Swapped: TypeAlias = frozenset[tuple[str, ...]]
 
 _AS_DECLARED: _Swapped = frozenset()
 _MOST_WAYS = 8
 _BLOCK_PARTS = 8
-_SMALL_BLOCK = 32  # texts; below, each one is looked at by itself
+_SMALL_BLOCK = 32  # texts; in smaller blocks each text is checked by itself
 
 
 @dataclass(frozen=True)
 class Bad:
-    """Why row `row` of a block cannot be used."""
+    """Rejected row of a block, with the reason."""
 
     row: int
     reason: Reason
@@ -52,7 +52,7 @@ class Bad:
 
 
 class Texts(NamedTuple):
-    """n texts and all of them joined by line feeds; text i is joined[starts[i] : stops[i]]."""
+    """Batch of n texts, also joined by line feeds; text i is joined[starts[i] : stops[i]]."""
 
     texts: Sequence[bytes]
     joined: bytes
@@ -61,14 +61,18 @@ class Texts(NamedTuple):
 
     @staticmethod
     def of(texts: Sequence[bytes]) -> Texts:
+        """Join texts by line feeds."""
         sizes = np.fromiter(map(len, texts), np.int64, len(texts))
         stops = np.cumsum(sizes + 1) - 1
         return Texts(texts, b"\n".join(texts), stops - sizes, stops)
 
     @staticmethod
     def objects(values: Sequence[bytes | None], most_bytes: int) -> Texts | None:
-        """The values as texts, where each one begins with `{`, ends with `}` and has at most `most_bytes`;
-        else None. They are looked at all at once: nearly every run of messages is such a one."""
+        """Texts of values that all begin with `{`, end with `}` and have at most `most_bytes` bytes; else
+        None.
+
+        The check is vectorized: nearly every run of messages passes.
+        """
         if not values or not (values[0] or b"").startswith(b"{"):
             return None
         texts = [value for value in values if value is not None]
@@ -78,18 +82,18 @@ class Texts(NamedTuple):
         return block if block.are_objects() else None
 
     def are_objects(self) -> bool:
-        """True if each text, of 2 bytes or more, begins with `{` and ends with `}`."""
+        """Return true when each text, of 2 bytes or more, begins with `{` and ends with `}`."""
         buffer = np.frombuffer(self.joined, np.uint8)
         begin, end = buffer[self.starts] == ord("{"), buffer[self.stops - 1] == ord("}")
         return bool(begin.all() and end.all())
 
 
 def parse_block(block: Texts, schema: pa.Schema) -> pa.RecordBatch | None:
-    """One row per text, with the columns of `schema` (absent ones null); None when any text is bad.
+    """Parse texts to rows with the columns of `schema`, null where absent; None when any text is bad.
 
-    pyarrow sees the texts as one stream and would not notice when two halves of a broken object make a
-    whole one. So each text must begin with `{` and end with `}` and hold no NUL: then each gives at least
-    one row, and as many rows as texts means one row each.
+    pyarrow sees the texts as one stream and would not notice two halves of a broken object that make a whole
+    one. So each text must begin with `{`, end with `}` and hold no NUL. Then each text gives at least one
+    row, and equal counts of rows and texts mean one row each.
     """
     texts, joined, starts, stops = block
     if not texts:
@@ -115,9 +119,10 @@ def parse_block(block: Texts, schema: pa.Schema) -> pa.RecordBatch | None:
 class JsonRows:
     """Parses JSON objects into the columns `leaves`; a nested path reads inside nested objects.
 
-    leaves: path → type; the columns of the result are called ".".join(path). Binary columns are base64.
-    required: first-level columns that an object must have, though perhaps as null.
-    depth: most objects and lists within each other.
+    Args:
+        leaves: path → type; columns of the result are named ".".join(path). Binary columns are base64.
+        required: first-level columns that an object must have, though perhaps as null.
+        depth: deepest nesting of objects and lists.
     """
 
     def __init__(self, leaves: Leaves, required: Sequence[str] = (), *, depth: int = LIMITS.depth) -> None:
@@ -127,11 +132,15 @@ class JsonRows:
         self._empty = pa.RecordBatch.from_pylist(
             [], pa.schema([(".".join(path), dtypes.arrow_type(dtype)) for path, dtype in leaves.items()])
         )
-        # Columns that are read as the other of number and bool → the schema then; the last that fitted first.
+        # Swapped columns → the schema to read them with, most recently used first.
         self._ways: dict[_Swapped, pa.Schema] = {_AS_DECLARED: pa.schema(_fields(leaves))}
 
     def parse(self, block: Texts) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], list[Bad]]:
-        """(batch, rows int64[n]: which texts the batch holds, the bad ones)."""
+        """Parse a block.
+
+        Returns:
+            Batch of n rows, the numbers of their texts int64[n], and the bad texts.
+        """
         texts = block.texts
         deep = deeper_than(block.joined, block.starts, block.stops, self._depth)
         if not len(deep):
@@ -173,7 +182,7 @@ class JsonRows:
         return pa.concat_batches(batches), np.concatenate(rows), bad
 
     def _block(self, block: Texts) -> pa.RecordBatch | None:
-        """The texts in the first way in which all can be read, or None."""
+        """Parse all texts with the first known schema that fits, or return None."""
         for swapped in dict.fromkeys([*self._ways, _AS_DECLARED]):
             batch = self._read(block, swapped)
             if batch is not None:
@@ -181,7 +190,8 @@ class JsonRows:
         return None
 
     def _read(self, block: Texts, swapped: _Swapped) -> pa.RecordBatch | None:
-        """The texts in one way, with flat columns of the declared types; None when any text is bad."""
+        """Parse texts with given swapped columns, into flat columns of the declared types; None when any text
+        is bad."""
         way = self._ways.pop(swapped, None)
         if way is None:
             leaves = {
@@ -198,7 +208,7 @@ class JsonRows:
         return flat
 
     def _declared(self, batch: pa.RecordBatch, swapped: _Swapped) -> pa.RecordBatch | None:
-        """Swapped columns in their declared types; None when one holds a number that is no bool."""
+        """Cast swapped columns to their declared types; None when a number is neither 0 nor 1."""
         for index, (path, dtype) in enumerate(self._leaves.items()):
             if path not in swapped:
                 continue
@@ -247,19 +257,22 @@ class JsonRows:
         return pa.concat_batches(batches).take(pa.array(order)), np.array(good, np.int64)[order], bad
 
     def _explain(self, text: bytes, swapped: set[tuple[str, ...]]) -> tuple[Reason | None, str, bool]:
-        """(reason, detail, certain): what Python's JSON reader thinks, and whether pyarrow must agree.
+        """Explain a text by Python's JSON reader.
 
-        swapped: is given the columns that hold the other of number and bool.
+        swapped: receives the swapped columns of the text.
+
+        Returns:
+            (reason, detail, certain): the mistake, or None; certain means that pyarrow must agree.
         """
         if not text.startswith(b"{") or not text.endswith(b"}") or len(text) < 2:
             return Reason.BAD_JSON, "not one whole JSON object", True
         try:
-            # An undecodable byte matters only in a column that is used; pyarrow decides.
+            # An undecodable byte matters only in a column that is in use; pyarrow decides.
             event = json.loads(text.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError) as error:
-            # Without its place in the text, so that equal mistakes are told alike.
-            told = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-            return Reason.BAD_JSON, f"not JSON: {told}", False
+            # Without the place in the text, so that equal mistakes give equal sentences.
+            message = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            return Reason.BAD_JSON, f"not JSON: {message}", False
         for path, dtype in self._leaves.items():
             value: Any = event
             for depth, name in enumerate(path):
@@ -267,8 +280,8 @@ class JsonRows:
                     break
                 if not isinstance(value, dict):
                     parent = ".".join(path[:depth])
-                    told = complaints.wrong_type(parent, "an object", complaints.words_of(value))
-                    return Reason.WRONG_TYPE, told, True
+                    message = complaints.wrong_type(parent, "an object", complaints.words_of(value))
+                    return Reason.WRONG_TYPE, message, True
                 value = value.get(name)
             if _is_swapped(value, dtype):
                 swapped.add(path)
@@ -291,7 +304,7 @@ class JsonRows:
     def _absent(
         self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64], texts: Sequence[bytes]
     ) -> list[Bad]:
-        """Rows without a required column. pyarrow makes absent ones null, so only nulls are looked up."""
+        """Rows without a required column. pyarrow reads absent columns as null, so only nulls are checked."""
         bad = []
         for name in self._required:
             index = batch.schema.get_field_index(name)
@@ -314,7 +327,7 @@ class JsonRows:
 
 
 def _fields(leaves: Leaves) -> list[pa.Field]:
-    """The nested Arrow fields of paths, in order of first appearance."""
+    """Nested Arrow fields of paths, in order of first appearance."""
     groups: dict[str, dict[tuple[str, ...], str]] = {}
     for path, dtype in leaves.items():
         groups.setdefault(path[0], {})[path[1:]] = dtype
@@ -348,14 +361,14 @@ _SWAP = {"bool": "float64"}
 
 
 def _is_swapped(value: Any, dtype: str) -> bool:
-    """True if a numeric column holds a bool, or a bool column 0 or 1."""
+    """Return true for a bool in a numeric column, or 0 or 1 in a bool column."""
     if dtype == "bool":
         return type(value) in (int, float) and value in (0, 1)
     return dtype in dtypes.NUMBERS and type(value) is bool
 
 
 def _decode_base64(batch: pa.RecordBatch, leaves: Leaves) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
-    """Columns of base64 text → bytes; undecodable ones are named and become null."""
+    """Decode columns of base64 text to bytes; undecodable texts are reported and become null."""
     bad = []
     for index, (path, dtype) in enumerate(leaves.items()):
         if dtype not in dtypes.BYTES:

@@ -1,4 +1,4 @@
-"""Rows of one chunk as they are put together from runs of messages."""
+"""Decoded rows of one chunk, combined from runs of messages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ _I64 = npt.NDArray[np.int64]
 
 
 class Decoded:
-    """n clean rows with their positions.
+    """Batch of n clean rows with their positions.
 
-    offset: int64[n], index: int32[n]; deleted: bool[n], or None where no row is a delete.
+    Args:
+        batch: n rows.
+        offset: int64[n], offset of each row.
+        index: int32[n], index within the Arrow message.
+        deleted: bool[n], rows that delete their key; None where no row does.
     """
 
     def __init__(
@@ -28,17 +32,24 @@ class Decoded:
 
     @staticmethod
     def empty(schema: pa.Schema) -> Decoded:
+        """Batch of 0 rows."""
         return Decoded(
             pa.RecordBatch.from_pylist([], schema), np.empty(0, np.int64), np.empty(0, np.int32), None
         )
 
-    def believed(
+    def within_append_time(
         self, time: str, offsets: _I64, append_ms: _I64, max_ahead_ms: int
     ) -> tuple[Decoded, list[tuple[int, str]]]:
-        """(the rows whose event time lies no more than max_ahead after the broker took their message, the
-        others with what is wrong).
+        """Separate the rows whose event time exceeds the append time of their message by more than max_ahead.
 
-        time: the column. offsets, append_ms: of all messages.
+        Args:
+            time: name of the time column.
+            offsets: offsets of all messages, ascending.
+            append_ms: append times of all messages in ms.
+            max_ahead_ms: greatest allowed difference.
+
+        Returns:
+            (rows within the bound, (row, reason) of each other row).
         """
         if not len(self.offset):
             return self, []
@@ -61,7 +72,7 @@ class Decoded:
 
     @staticmethod
     def merged(parts: Sequence[Decoded], schema: pa.Schema) -> Decoded:
-        """One part, in order of position."""
+        """Combine parts, in order of position."""
         parts = [part for part in parts if len(part.offset)]
         if not parts:
             return Decoded.empty(schema)

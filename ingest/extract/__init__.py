@@ -1,1 +1,1 @@
-"""Feature extraction: a plan as compiled code, for the host and for a GPU."""
+"""Feature extraction: a feature plan as compiled code, for the host and for a GPU."""

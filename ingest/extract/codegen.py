@@ -1,15 +1,14 @@
-"""A plan as C++ translation units: for the host, for a GPU, and for the host in a GPU's manner.
+"""Code generation: a feature plan becomes C++ for the host, for a GPU, or for an emulated GPU.
 
-Per node there is a function that runs it over a block of rows, and per layer one that runs all its nodes: the
-meta-kernel of FeatureBox §4. They are templates of the block, so that one text serves three ways to run it:
+Each node becomes a function that runs it over a block of rows, and each layer a function that runs all its
+nodes: the meta-kernel of FeatureBox §4. They are templates of the block, so that one text runs in three ways:
 
     host_source       RowBlock (kernels/extract/rowblock.hpp): blocks of rows over threads, all layers of a
-    block
-                      at a time, so that its results stay in the cache (ingest/extract/host_code.py)
+                      block at a time, so that its results stay in the cache (ingest/extract/host_code.py)
     device_source     ThreadBlock (kernels/runtime/threadblock.cuh): one `__global__` kernel per layer
     emulation_source  the same kernels as loops over their blocks, for tests without a GPU
 
-`Plan` is a struct of pointers, in the order of `members`: what a kernel needs of a batch.
+`Plan` is a struct of pointers to a batch, in the order of `members`: the argument of every kernel.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Kind = Literal["rows", "failed", "pool", "column", "resource", "state", "outputs
 
 @dataclass(frozen=True)
 class Member:
-    """A member of `Plan`. words: its size in units of 8 bytes."""
+    """Member of the struct `Plan`. words: its size in units of 8 bytes."""
 
     name: str
     ctype: str
@@ -41,7 +40,7 @@ class Member:
 
 
 def members(plan: FeaturePlan) -> tuple[Member, ...]:
-    """The members of `Plan`, in order."""
+    """Members of `Plan`, in order."""
     names = Names(plan)
     found = [Member("rows", "int64_t", 1, "rows"), Member("failed", "uint8_t*", 1, "failed")]
     found += [Member(f"pool{i}", "Pool", 3, "pool") for i in range(len(plan.layout.regions))]
@@ -59,25 +58,25 @@ def members(plan: FeaturePlan) -> tuple[Member, ...]:
 
 
 def device_source(plan: FeaturePlan) -> str:
-    """CUDA C++: `layer<l>` and the packing kernels, each with one argument, a `const Plan*`."""
+    """Generate CUDA C++: `layer<l>` and the packing kernels, each with one argument, a `const Plan*`."""
     return "\n".join([*plan_struct(plan), *_layers(plan), *_packing(plan), *_kernels(plan)])
 
 
 def emulation_source(plan: FeaturePlan) -> str:
-    """The kernels of `device_source` as host functions (const Plan*, number of blocks)."""
+    """Generate the kernels of `device_source` as host functions (const Plan*, number of blocks)."""
     head = '#include "runtime/threads.hpp"\n#include <mutex>'
     body = [*plan_struct(plan), *_layers(plan), *_packing(plan), *_kernels(plan, emulated=True)]
     return "\n".join([head, *body])
 
 
 def kernel_names(plan: FeaturePlan) -> tuple[str, ...]:
-    """The kernels in the order in which they are launched."""
+    """Names of the kernels in launch order."""
     layers = [f"layer{layer}" for layer in range(1, len(plan.layers))]
     return (*layers, "pack_count", "pack_place", "pack_write")
 
 
 class Names:
-    """Numbers of a plan's nodes, and how inputs are written."""
+    """Names of a plan's nodes in C++, and expressions that read them."""
 
     def __init__(self, plan: FeaturePlan) -> None:
         self._number = {id(node): index for index, node in enumerate(plan.nodes)}
@@ -89,13 +88,13 @@ class Names:
         return f"c{self.of(node)}"
 
     def column(self, node: Expr) -> str:
-        """An output's column; a constant is one too."""
+        """Column of an output; a constant becomes a constant column."""
         if node.op == "constant":
             return f"Constant<{C_TYPES[node.dtype]}>{{{literal(node.params[0], node.dtype)}}}"
         return f"p.{self.member(node)}"
 
     def call(self, node: Expr) -> str:
-        """The node's device call for one row (and one item, when it is mapped over a list)."""
+        """Device call of a node for one row, or for one list item when the node is mapped over a list."""
         device = node.device
         assert device is not None, node
         slots = []
@@ -112,7 +111,7 @@ class Names:
         return device.call.format(*slots, sink="sink", resource=f"p.r{number}", state=f"p.s{number}")
 
     def body(self, node: Expr, each: str) -> str:
-        """`each` once, or for every item of the list input that the node is mapped over."""
+        """`each` once, or for every item of the list that the node is mapped over."""
         lists = [source for source in node.inputs if dtypes.is_list(source.dtype)]
         if node.device is None or node.device.rowwise or not lists:
             return each
@@ -121,7 +120,7 @@ class Names:
 
 
 def column_type(node: Expr, host: bool = False) -> str:
-    """The C++ type of a node's column (kernels/runtime/columns.cuh)."""
+    """C++ type of a node's column (kernels/runtime/columns.cuh)."""
     kind = C_TYPES[dtypes.element(node.dtype)]
     if node.is_root and not host:
         items = "Strings" if kind == "Str" else f"Values<{kind}>"
@@ -130,7 +129,7 @@ def column_type(node: Expr, host: bool = False) -> str:
 
 
 def state_type(node: Expr) -> str:
-    """C++ type of a statistic's values: whole numbers are observed as they are, others as double."""
+    """C++ type of a statistic's values: int64_t for whole numbers, else double."""
     assert node.device is not None and node.device.statistic is not None, node
     return "int64_t" if node.device.statistic.initial().dtype.kind == "i" else "double"
 
@@ -152,7 +151,7 @@ def resource_of(node: Expr) -> Resource | None:
 
 
 def plan_struct(plan: FeaturePlan, *, host: bool = False) -> Iterator[str]:
-    """`struct Plan`. On the host a root has the type of a result; a device reads Arrow's layout."""
+    """Generate `struct Plan`. On the host a root has the type of a result; a device reads Arrow's layout."""
     yield '#include "operators/operators.cuh"\n#include "extract/pack.cuh"\n'
     yield from dict.fromkeys(
         node.device.prelude for node in plan.nodes if node.device and node.device.prelude
@@ -176,8 +175,8 @@ def plan_struct(plan: FeaturePlan, *, host: bool = False) -> Iterator[str]:
 
 
 def node_functions(plan: FeaturePlan, *, noinline: bool) -> Iterator[str]:
-    """`run_<i>` of every node. noinline: one function per node, which host compilers take much faster than
-    one huge function."""
+    """Generate `run_<i>` of every node. noinline: host compilers compile separate functions much faster than
+    a huge one."""
     names = Names(plan)
     attribute = "__attribute__((noinline))" if noinline else "__device__ __forceinline__"
     for node in plan.nodes:
@@ -190,7 +189,7 @@ def node_functions(plan: FeaturePlan, *, noinline: bool) -> Iterator[str]:
 
 
 def _layers(plan: FeaturePlan) -> Iterator[str]:
-    """The nodes, and `run_layer<l>` of every layer."""
+    """Generate the nodes' functions and `run_layer<l>` of every layer."""
     names = Names(plan)
     yield from node_functions(plan, noinline=False)
     for level, layer in enumerate(plan.layers[1:], start=1):
@@ -207,7 +206,7 @@ def _run(node: Expr, names: Names, plan: FeaturePlan) -> str:
         return f"block.values({out}, [&](int64_t row) {{ return {C_TYPES[node.dtype]}({call}); }});"
     text, many = dtypes.element(node.dtype) in dtypes.TEXTS, dtypes.is_list(node.dtype)
     if text:
-        # A mapped call puts one string; a rowwise one ends its strings itself.
+        # A mapped call writes one string; a rowwise call ends its strings itself.
         each = call if node.device.rowwise or not many else f"{call}; sink.next()"
         shape = "string_lists" if many else "strings"
     else:
@@ -219,7 +218,7 @@ def _run(node: Expr, names: Names, plan: FeaturePlan) -> str:
 
 
 def hand_outputs(plan: FeaturePlan, sink: str) -> Iterator[str]:
-    """Calls that hand every output to `sink`, in order."""
+    """Generate calls that pass every output to `sink`, in order."""
     names = Names(plan)
     yield from (f"    {sink}.field({names.column(node)});" for node in plan.sparse.values())
     place = 0
@@ -234,7 +233,8 @@ def hand_outputs(plan: FeaturePlan, sink: str) -> Iterator[str]:
 
 
 def _packing(plan: FeaturePlan) -> Iterator[str]:
-    """The kernels' bodies that bring the outputs into the layout of Features (kernels/extract/pack.cuh)."""
+    """Generate the kernels' bodies that pack outputs into the layout of Features
+    (kernels/extract/pack.cuh)."""
     for step in ("Count", "Write"):
         name = f"pack_{step.lower()}_outputs"
         yield f"static __device__ inline void {name}(const Plan& p, const ThreadBlock& block) {{"
@@ -271,6 +271,7 @@ extern "C" void {name}(const Plan* plan, int64_t blocks) {{
 
 
 def _comment(node: Expr) -> str:
-    """One line of printable ASCII that cannot end in a backslash (which would swallow the next line)."""
+    """Printable ASCII for a `//` comment. A final backslash, which would continue it on the next line, is
+    replaced."""
     text = ascii(str(node))[1:-1]
     return (text if len(text) <= 90 else text[:87] + "...").replace("\\", "/")

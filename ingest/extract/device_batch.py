@@ -1,4 +1,4 @@
-"""One batch on a device: where everything lies, the copies and launches that make its features."""
+"""Batch on a device: its memory, and the copies and launches that compute its features."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ from livectr.kernels.runtime.device import Buffer, Device
 Array = npt.NDArray[Any]
 LEAST_POOL, LEAST_KEYS = 1 << 16, 1 << 16
 GROWTH = 1.25
-"""A pool that was too small becomes so much larger than what was asked of it."""
+"""Factor over the required size by which a pool grows when it was too small."""
 
 
 class DeviceBatch:
-    """A queue, and the memory of one batch at a time.
+    """Queue and memory of one batch at a time on a device.
 
-    The steps are those of `ingest.extract.device_extractor`; between `begin` and `take` it belongs to one
-    call.
+    Its methods are the steps of `ingest.extract.device_extractor`. Between `begin` and `download` it belongs
+    to one call.
+
+    Args:
+        device: runs the kernels.
+        plan: whose features are computed.
     """
 
     def __init__(self, device: Device, plan: FeaturePlan) -> None:
@@ -40,19 +44,19 @@ class DeviceBatch:
         self._keys = 0
         self._buffers: dict[str, Buffer] = {}
         self._hosts: dict[str, npt.NDArray[np.uint8]] = {}
-        self._resources = self._hold([array for resource in plan.resources for array in resource.arrays])
+        self._resources = self._copy([array for resource in plan.resources for array in resource.arrays])
         self._state_of: tuple[Any, ...] = ()
         self._state_at: tuple[Buffer, list[int]] = (device.memory(0), [])
 
     # Steps of a call
 
     def begin(self, rows: int, columns: dict[str, pa.Array], states: Sequence[Array]) -> None:
-        """2: queue the copies of columns and plan, and make room for results."""
+        """Step 2: queue the copies of columns and plan, and allocate memory for results."""
         self.rows, self.blocks = rows, -(-rows // THREADS)
         plan, fields = self.plan, len(self.plan.sparse)
         self._keys = max(self._keys, fields * rows, LEAST_KEYS)
         if states and tuple(map(id, states)) != tuple(map(id, self._state_of)):
-            self._state_of, self._state_at = tuple(states), self._hold(list(states))
+            self._state_of, self._state_at = tuple(states), self._copy(list(states))
         self._slots = self._memory("slots", plan.layout.bytes_per_row * self.blocks * THREADS)
         sizes = [fields * self.blocks * 8 + 8, 8 * len(plan.layout.regions), 8, rows]
         small = list(_offsets(sizes))
@@ -67,18 +71,22 @@ class DeviceBatch:
         roots = [root for root in roots_in(plan) if root.name in columns]
         self._upload("columns", roots, [staged(columns[root.name], root) for root in roots])
 
-    def give(self, columns: dict[str, pa.Array]) -> None:
-        """4: queue the copy of what the CPU computed."""
+    def add_cpu_results(self, columns: dict[str, pa.Array]) -> None:
+        """Step 4: queue the copy of the CPU's results."""
         roots = [root for root in roots_in(self.plan) if root.name in columns]
         self._upload("given", roots, [staged(columns[root.name], root) for root in roots])
 
     def run(self, first: int, end: int) -> None:
-        """3, 4: launch layers first … end - 1."""
+        """Steps 3 and 4: launch layers first … end - 1."""
         for layer in range(first, end):
             self.device.launch(f"layer{layer}", self.blocks, self._plan)
 
-    def packed(self) -> bool:
-        """5: pack, and wait. False: something was too small; it has grown."""
+    def pack(self) -> bool:
+        """Step 5: pack the outputs, and wait.
+
+        Returns:
+            False when a pool was too small; it has grown and the batch has to run again.
+        """
         self.device.launch("pack_count", self.blocks, self._plan)
         self.device.launch("pack_place", 1, self._plan)
         self.device.launch("pack_write", self.blocks, self._plan)
@@ -103,8 +111,8 @@ class DeviceBatch:
                 self._regions[region] = max(self._regions[region], -(-int(head * GROWTH) // 256) * 256)
         return fits
 
-    def take(self, dense_width: int) -> Features:
-        """6: the outputs."""
+    def download(self, dense_width: int) -> Features:
+        """Step 6: copy the outputs to the host."""
         rows, fields = self.rows, len(self.plan.sparse)
         offsets_at, dense_at, observed_at, keys_at, _ = self._out
         host = self._host("outputs", keys_at + 8 * self.nnz)
@@ -130,19 +138,19 @@ class DeviceBatch:
     # Memory
 
     def _memory(self, name: str, nbytes: int) -> int:
-        """Address of device memory that is kept for the next batch, at least one cache line."""
+        """Address of device memory, at least one cache line, that is kept for the next batch."""
         buffer = self._buffers.get(name)
         if buffer is None or buffer.nbytes < nbytes:
             buffer = self._buffers[name] = self.device.memory(max(nbytes, ALIGNMENT))
         return buffer.address
 
     def _host(self, name: str, nbytes: int) -> npt.NDArray[np.uint8]:
-        held = self._hosts.get(name)
-        if held is None or held.nbytes < nbytes:
-            held = self._hosts[name] = self.device.staging(max(nbytes, ALIGNMENT))
-        return held[:nbytes]
+        host = self._hosts.get(name)
+        if host is None or host.nbytes < nbytes:
+            host = self._hosts[name] = self.device.staging(max(nbytes, ALIGNMENT))
+        return host[:nbytes]
 
-    def _hold(self, arrays: Sequence[Array]) -> tuple[Buffer, list[int]]:
+    def _copy(self, arrays: Sequence[Array]) -> tuple[Buffer, list[int]]:
         """Copies of arrays on the device, and the address of each."""
         *starts, size = _offsets([array.nbytes for array in arrays])
         buffer = self.device.memory(max(size, ALIGNMENT))
@@ -152,7 +160,7 @@ class DeviceBatch:
         return buffer, [buffer.address + at for at in starts]
 
     def _upload(self, name: str, roots: Sequence[Expr], columns: Sequence[list[Array]]) -> None:
-        """Queue one copy of the columns and, behind them, the plan as it is known now."""
+        """Queue one copy of the columns, followed by the plan struct as it is now."""
         parts = [part for column in columns for part in column]
         *starts, size = places(parts)
         host = self._host(name, size + 8 * self._words)
@@ -168,7 +176,7 @@ class DeviceBatch:
         self._plan = address + size
 
     def _member(self, member: Member) -> list[int]:
-        """The words of a member of `Plan`."""
+        """Words of a member of `Plan`."""
         plan, layout, node = self.plan, self.plan.layout, member.node
         if member.kind == "rows":
             return [self.rows]
@@ -188,9 +196,9 @@ class DeviceBatch:
             return [self._slots + layout.slots[id(node)] * self.blocks * THREADS]
         if member.kind == "state":
             return [self._state_at[1][[id(n) for n in plan.statistics].index(id(node))]]
-        held = [n for n in plan.nodes if n.device is not None and n.device.resource is not None]
+        nodes = [n for n in plan.nodes if n.device is not None and n.device.resource is not None]
         at = 0
-        for other, resource in zip(held, plan.resources, strict=True):
+        for other, resource in zip(nodes, plan.resources, strict=True):
             if other is node:
                 return [*self._resources[1][at : at + len(resource.arrays)], *resource.scalars]
             at += len(resource.arrays)
@@ -198,7 +206,7 @@ class DeviceBatch:
 
 
 def _offsets(sizes: Sequence[int]) -> list[int]:
-    """Where parts of these sizes begin when each is aligned, and where they end."""
+    """Aligned start of each part, and the end: an exclusive prefix sum of the sizes."""
     at = [0]
     for size in sizes:
         at.append(at[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
@@ -206,5 +214,5 @@ def _offsets(sizes: Sequence[int]) -> list[int]:
 
 
 def roots_in(plan: FeaturePlan) -> list[Expr]:
-    """Root nodes: two of one name may differ in their fill."""
+    """Root nodes; two roots of the same name may differ in their fill."""
     return [node for node in plan.nodes if node.is_root]

@@ -1,16 +1,17 @@
-"""Feature extraction on a device: one kernel per layer, CPU work beside it, memory from in-kernel pools.
+"""Device extractor: one kernel per layer, CPU work in parallel, memory from in-kernel pools.
 
 A call, for a batch of B rows:
 
-    1  CPU workers begin what the placement keeps off the device;
-    2  the batch's columns and the plan's pointers go to the device in one copy;
-    3  the layers that need nothing of the CPU's are launched;
+    1  CPU workers start the nodes that the placement keeps off the device;
+    2  the batch's columns and the plan's pointers are copied to the device, in one copy;
+    3  the layers that need no result of the CPU are launched;
     4  the CPU's results are copied, and the other layers are launched;
-    5  the outputs are packed; their number and the pools' heads come back. If a pool or the room for keys was
-       too small, it grows and 2 to 5 run again: nothing is cut short;
-    6  keys, offsets and numbers come back.
+    5  the outputs are packed; their number and the pools' heads are copied back. If a pool or the key buffer
+       was too small, it grows and 2 to 5 run again: nothing is truncated;
+    6  keys, offsets and numbers are copied back.
 
-The queue is waited for in 5 and 6. Calls from several threads overlap: each has its own memory and queue.
+The host waits for the queue in 5 and 6. Calls from several threads overlap: each has its own memory and
+queue.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ Array = npt.NDArray[Any]
 
 
 def substitute(plan: FeaturePlan, nodes: Sequence[Expr]) -> tuple[FeaturePlan, dict[int, Expr]]:
-    """The plan in which `nodes` are given, and id of each of its old nodes → new node."""
+    """Replace `nodes` of a plan by placeholders.
+
+    Returns:
+        The new plan, and id of each old node → new node.
+    """
     new: dict[int, Expr] = {id(node): given(node) for node in nodes}
 
     def build(node: Expr) -> Expr:
@@ -62,12 +67,16 @@ def substitute(plan: FeaturePlan, nodes: Sequence[Expr]) -> tuple[FeaturePlan, d
 
 
 class DeviceExtractor:
-    """Computes a plan's features on a device, and on CPU workers what does not fit.
+    """Computes a plan's features on a device; nodes that do not fit its memory are computed on CPU workers.
 
-    target: where the kernels run.
-    budget_bytes: how much of the device's memory batches of `rows` rows may take; None: all of it.
+    Args:
+        plan: whose features are computed.
+        target: device that runs the kernels.
+        budget_bytes: device memory that batches of `rows` rows may take; None: no limit.
+        rows: batch size for which the memory is planned.
 
-    Raises ConfigError when a user's operator does not compile, or the budget is too small for anything.
+    Raises:
+        ConfigError: a user's operator does not compile, or the budget is too small for the features alone.
     """
 
     def __init__(
@@ -80,19 +89,19 @@ class DeviceExtractor:
     ) -> None:
         self.plan = plan
         self.placement = place(plan, budget_bytes=budget_bytes, rows=rows)
-        #: dense numbers that were not finite and became 0, so far
+        #: count of dense numbers that were not finite and became 0
         self.replaced = 0
-        #: batches that ran again because a pool was too small, so far
+        #: count of batches that ran again because a pool was too small
         self.reruns = 0
-        #: kernels launched so far
+        #: count of kernel launches
         self.launches = 0
         self._split, new = substitute(plan, self.placement.cpu)
-        # Each of the plan's statistic nodes as the device knows it; None: only the CPU does.
+        # Statistic nodes of the plan as nodes of the device's plan; None: computed by the CPU only.
         self._on_device = [new.get(id(node)) for node in plan.statistics]
         self._initial = plan.initial_states()
         self._cpu = CpuWork(self.placement.cpu) if self.placement.cpu else None
         self._worker = ThreadPoolExecutor(1, "cpu-nodes") if self._cpu else None
-        self._waits = _first_that_waits(self._split)
+        self._waits = _first_waiting_layer(self._split)
         self._target = target
         self._source = (device_source if target is CudaDevice else emulation_source)(self._split)
         self._contexts = [self._context()]
@@ -104,7 +113,7 @@ class DeviceExtractor:
             raise explained(error) from None
 
     def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
-        """As `Extractor.__call__`."""
+        """Compute the features of a batch, as `Extractor.__call__`."""
         rows, plan = batch.num_rows, self.plan
         if rows == 0:
             return Features(
@@ -128,21 +137,23 @@ class DeviceExtractor:
             context.run(1, self._waits)
             if work is not None:
                 columns, extra = work.result()
-                context.give(columns)
+                context.add_cpu_results(columns)
             context.run(self._waits, len(self._split.layers))
-            if context.packed():
+            if context.pack():
                 break
             self.reruns += 1
             context.begin(rows, found, states)
-        features = context.take(len(plan.dense_names))
+        features = context.download(len(plan.dense_names))
         self.replaced += context.replaced
         self.launches += context.device.launches - launched
         self._contexts.append(context)
-        return self._whole(features, extra)
+        return self._with_cpu(features, extra)
 
     def layer_seconds(self, batch: pa.RecordBatch, repeats: int = 20) -> list[float]:
-        """Median seconds of each layer's kernel alone, layer 1 first, on data that is there already. Each
-        waits for the one before, so it holds one launch. Only for plans without CPU nodes."""
+        """Median seconds of each layer's kernel alone, layer 1 first, on data already on the device.
+
+        Each layer is synchronized, so the time includes one launch. Only for plans without CPU nodes.
+        """
         if self._cpu is not None:
             raise ValueError("layers are timed without a budget: some nodes of this plan are on the CPU")
         self(batch)  # pools have grown
@@ -162,13 +173,13 @@ class DeviceExtractor:
         return [float(np.median(column)) for column in zip(*seconds, strict=True)]
 
     def _states(self, statistics: Statistics | None) -> list[Array]:
-        """The arrays of the device's statistic nodes, in their order."""
+        """Arrays of the device's statistic nodes, in their order."""
         arrays = self._initial if statistics is None else statistics.arrays
         of = {id(node): array for node, array in zip(self._on_device, arrays, strict=True)}
         return [of[id(node)] for node in self._split.statistics]
 
-    def _whole(self, features: Features, extra: Features | None) -> Features:
-        """With what only the CPU saw: the input of its own statistics, and rows that failed there."""
+    def _with_cpu(self, features: Features, extra: Features | None) -> Features:
+        """Add the results of the CPU: inputs of its own statistics, and rows that failed there."""
         if extra is None or self._cpu is None:
             return features
         seen = {id(n): words for n, words in zip(self._split.statistics, features.observed, strict=True)}
@@ -187,20 +198,28 @@ class DeviceExtractor:
 def compiler(
     device: Literal["cpu", "gpu"], *, budget_bytes: int | None, rows: int
 ) -> Callable[[FeaturePlan], Extract]:
-    """What compiles plans for a device: for a GPU with at most `budget_bytes` of its memory for batches of
-    `rows` rows. Raises ConfigError for a GPU that is not there."""
+    """Compiler of plans for a device.
+
+    Args:
+        device: "cpu" or "gpu".
+        budget_bytes: GPU memory that batches may take; None: no limit.
+        rows: batch size for which the memory is planned.
+
+    Raises:
+        ConfigError: there is no GPU.
+    """
     if device == "cpu":
         return Extractor
     require_gpu()
     return partial(DeviceExtractor, budget_bytes=budget_bytes, rows=rows)
 
 
-def _first_that_waits(plan: FeaturePlan) -> int:
-    """The first layer that needs a given node; the number of layers when only the outputs do, or none."""
+def _first_waiting_layer(plan: FeaturePlan) -> int:
+    """First layer that needs a placeholder; the number of layers when no layer does."""
     needs = [node.layer for node in plan.nodes if any(source.op == "given" for source in node.inputs)]
     return min(needs, default=len(plan.layers))
 
 
 def _columns(batch: pa.RecordBatch, roots: Sequence[Expr]) -> dict[str, pa.Array]:
-    """Columns of the roots, by name, in exactly their types."""
+    """Columns of the roots by name, in exactly their types."""
     return dict(zip([root.name for root in roots], bind_columns(batch, roots), strict=True))

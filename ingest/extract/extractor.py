@@ -1,10 +1,10 @@
-"""A compiled feature plan: record batches in, features out."""
+"""Extractor: a compiled feature plan; record batches in, features out."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +31,12 @@ _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 NO_LIMITS = FeatureLimits()
+_Bound: TypeAlias = tuple[npt.NDArray[np.int32], pa.RecordBatch]
+"""Positions of the roots in a batch, int32[roots], and the batch with exactly their types."""
 
 
 class Extract(Protocol):
-    """What computes a plan's features: an `Extractor`, or a `DeviceExtractor`."""
+    """Interface of extractors: `Extractor` and `DeviceExtractor`."""
 
     plan: FeaturePlan
     replaced: int
@@ -44,17 +46,23 @@ class Extract(Protocol):
 
 
 class Extractor:
-    """Computes a plan's features on the host. Safe to call from several threads: each call has its own
-    memory, kept for the next one. The GIL is released while it computes.
+    """Computes a plan's features on the host.
 
-    Raises ConfigError, with the compiler's text, when a user's operator does not compile.
+    It is thread-safe: each call has its own memory, kept for the next call. The GIL is released while it
+    computes.
+
+    Args:
+        plan: whose features are computed; it is compiled by the constructor.
+
+    Raises:
+        ConfigError: a user's operator does not compile; with the compiler's message.
     """
 
     def __init__(self, plan: FeaturePlan) -> None:
         self.plan = plan
-        #: dense numbers that were not finite and became 0, so far
+        #: count of dense numbers that were not finite and became 0
         self.replaced = 0
-        #: rows that ran again because a memory pool was full, so far
+        #: count of rows that ran again because a memory pool was full
         self.reruns = 0
         self._library = _load(plan)
         self._words = plan.resource_words(
@@ -63,23 +71,28 @@ class Extractor:
         self._initial = plan.initial_states()
         self._contexts: list[_Context] = []
         self._recycled = Recycled(keep=8)
-        # One tuple, replaced whole, so that other threads see the old or the new one.
+        # One tuple, replaced atomically: other threads see the old or the new one.
         self._bound: tuple[Any, npt.NDArray[np.int32]] | None = None
-        # Names of shared columns → what follows from them; for the batch that has them (True) and the other
-        # one, its last schema and the places of the roots in it.
+        # Names of shared columns → their shares; and, for the batch that has them (True) and for the other,
+        # its last schema and the positions of the roots in it.
         self._shares: dict[
             frozenset[str], tuple[Shares, dict[bool, tuple[pa.Schema, npt.NDArray[np.int32]]]]
         ] = {}
         self._roots = tuple(node for node in plan.nodes if node.is_root)
 
     def __call__(self, batch: pa.RecordBatch, statistics: Statistics | None = None) -> Features:
-        """Features of a batch whose columns are named like the plan's roots (others are ignored).
+        """Compute the features of a batch.
 
-        statistics: what is known of earlier batches; None: nothing.
+        Columns of the declared types are read in place, slices too; others are cast first. A null is read as
+        the column's fill, else as 0, false, "" or an empty list.
 
-        Columns of the declared types are read where they lie, slices too; others are cast first. A null is
-        the column's fill, else 0, false, "" or an empty list. Raises ConfigError when a column is missing or
-        cannot be cast, InternalError when a batch has more than 2³¹ - 1 keys.
+        Args:
+            batch: columns named like the plan's roots; others are ignored.
+            statistics: running statistics of earlier batches; None: before the first batch.
+
+        Raises:
+            ConfigError: a column is missing or cannot be cast.
+            InternalError: the batch has more than 2³¹ - 1 keys.
         """
         columns, batch = self._bind(batch)
         rows = batch.num_rows
@@ -90,11 +103,11 @@ class Extractor:
                 0, np.zeros(1, np.int32), np.empty(0, np.int64), dense, observed, np.zeros(0, bool)
             )
         context = self._contexts.pop() if self._contexts else _Context(self._library, self._words)
-        found = self._extracted(
-            context, batch, columns, rows, len(self.plan.sparse), statistics, observed=observed
+        features = self._extracted(
+            context, (columns, batch), rows, len(self.plan.sparse), statistics, observed=observed
         )
         self._contexts.append(context)
-        return found
+        return features
 
     def shared(
         self,
@@ -104,16 +117,23 @@ class Extractor:
         statistics: Statistics | None = None,
         limits: FeatureLimits = NO_LIMITS,
     ) -> SharedFeatures:
-        """The same of `rows` rows, at least 1, that share some columns; their statistics are not observed.
+        """Compute the features of rows that share some columns; their statistics are not observed.
 
-        shared: those columns, 1 row. own: the other ones. Where the shared row cannot be extracted, its one
-        row has `failed`, and nothing else is there.
+        When the shared row cannot be extracted, its features have `failed` set and no keys.
 
-        Raises TooLargeError beyond the limits.
+        Args:
+            shared: the shared columns, 1 row.
+            own: the other columns, `rows` rows.
+            rows: at least 1.
+            statistics: as in `__call__`.
+            limits: of the result's size.
+
+        Raises:
+            TooLargeError: the features exceed the limits.
         """
         shares, at_shared, at_own, shared, own = self._bind_shared(shared, own)
         capsule = shared.__arrow_c_array__()[1]
-        asked = Sharing(
+        sharing = Sharing(
             _capsule_pointer(capsule, b"arrow_array"),
             at_shared.ctypes.data,
             shares.nodes.ctypes.data,
@@ -124,24 +144,23 @@ class Extractor:
             limits.read,
         )
         context = self._contexts.pop() if self._contexts else _Context(self._library, self._words)
-        found = self._extracted(context, own, at_own, rows, len(shares.own_fields), statistics, asked)
+        features = self._extracted(context, (at_own, own), rows, len(shares.own_fields), statistics, sharing)
         count = len(shares.shared_fields)
-        offsets, keys = np.zeros(count + 1, np.int32), np.empty(asked.keys, np.int64)
-        failed = np.array([asked.failed != 0])
-        if not asked.failed:
+        offsets, keys = np.zeros(count + 1, np.int32), np.empty(sharing.keys, np.int64)
+        failed = np.array([sharing.failed != 0])
+        if not sharing.failed:
             self._library.gather_shared(
-                context.handle, offsets.ctypes.data, keys.ctypes.data, ctypes.byref(asked)
+                context.handle, offsets.ctypes.data, keys.ctypes.data, ctypes.byref(sharing)
             )
         self._contexts.append(context)
         no_numbers, nothing = np.empty((1, 0), np.float32), np.empty((0, 1), np.int64)
-        one = Features(1, offsets, keys, no_numbers, nothing, failed)
-        return SharedFeatures(one, found, shares.shared_fields, shares.own_fields)
+        common = Features(1, offsets, keys, no_numbers, nothing, failed)
+        return SharedFeatures(common, features, shares.shared_fields, shares.own_fields)
 
     def _extracted(
         self,
         context: _Context,
-        batch: pa.RecordBatch,
-        columns: npt.NDArray[np.int32],
+        bound: _Bound,
         rows: int,
         fields: int,
         statistics: Statistics | None,
@@ -156,7 +175,8 @@ class Extractor:
         failed = np.zeros(rows, bool)
         arrays = self._initial if statistics is None else statistics.arrays
         states = np.array([array.ctypes.data for array in arrays], np.int64)
-        asked = None if sharing is None else ctypes.byref(sharing)
+        pointer = None if sharing is None else ctypes.byref(sharing)
+        columns, batch = bound
         # The capsule owns the exported batch: the plan points into it until the call is done.
         capsule = batch.__arrow_c_array__()[1]
         nnz = self._library.extract(
@@ -167,7 +187,7 @@ class Extractor:
             dense.ctypes.data,
             None if observed is None else observed.ctypes.data,
             failed.ctypes.data,
-            asked,
+            pointer,
         )
         if nnz in _TOO_LARGE:
             raise TooLargeError(_TOO_LARGE[nnz].format(rows=rows))
@@ -180,7 +200,7 @@ class Extractor:
         )
         if sharing is None or not sharing.failed:
             at = (offsets.ctypes.data, keys.ctypes.data, counters.ctypes.data)
-            self._library.gather(context.handle, *at, asked)
+            self._library.gather(context.handle, *at, pointer)
         self.replaced += int(counters[0])
         self.reruns += int(counters[1])
         seen = np.empty((0, rows), np.int64) if observed is None else observed
@@ -189,7 +209,7 @@ class Extractor:
     def _bind_shared(
         self, shared: pa.RecordBatch, own: pa.RecordBatch
     ) -> tuple[Shares, npt.NDArray[np.int32], npt.NDArray[np.int32], pa.RecordBatch, pa.RecordBatch]:
-        """What is shared, positions of the roots in both batches, and these with exactly the roots' types."""
+        """Shares, positions of the roots in both batches, and the batches with exactly the roots' types."""
         names = frozenset(shared.schema.names)
         known = self._shares.get(names)
         if known is None:
@@ -207,13 +227,13 @@ class Extractor:
                     batch = pa.RecordBatch.from_arrays(arrays, names=[root.name for root in roots])
                 order = batch.schema.names
                 at = [order.index(root.name) if (root.name in names) is which else 0 for root in self._roots]
-                # The columns have exactly the roots' types: a batch of this schema needs no look at them.
+                # The columns have exactly the roots' types: a batch of this schema needs no check.
                 last = places[which] = batch.schema, np.array(at, np.int32)
             found.append((last[1], batch))
         (at_shared, shared), (at_own, own) = found
         return shares, at_shared, at_own, shared, own
 
-    def _bind(self, batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int32], pa.RecordBatch]:
+    def _bind(self, batch: pa.RecordBatch) -> _Bound:
         """Positions of the roots in the batch, int32[roots], and the batch with exactly their types."""
         if self._bound is not None and batch.schema.equals(self._bound[0]):
             return self._bound[1], batch
@@ -232,8 +252,11 @@ class Extractor:
 
 
 def bind_columns(batch: pa.RecordBatch, roots: Sequence[Expr], *, encoded: bool = False) -> list[pa.Array]:
-    """The columns of roots, in exactly their types; dictionary-encoded ones stay so if `encoded`. Raises
-    ConfigError when one is missing or cannot be cast."""
+    """Columns of roots, cast to exactly their types; dictionary-encoded columns stay encoded if `encoded`.
+
+    Raises:
+        ConfigError: a column is missing or cannot be cast.
+    """
     names = batch.schema.names
     missing = [root.name for root in roots if root.name not in names]
     if missing:
@@ -265,11 +288,11 @@ _TOO_LARGE = {
     -5: "strings and lists that all {rows} candidates share, times candidates, are too large",
 }
 _MOST_SHARES = 256
-"""Sets of shared columns that are remembered."""
+"""Sets of shared columns that are cached."""
 
 
 class _Context:
-    """Memory of one call at a time."""
+    """Native memory of one call at a time."""
 
     def __init__(self, library: ctypes.CDLL, words: npt.NDArray[np.int64]) -> None:
         self._library = library
@@ -294,8 +317,8 @@ def _load(plan: FeaturePlan) -> ctypes.CDLL:
 
 
 def explained(error: KernelError) -> ConfigError | KernelError:
-    """A user's mistake, with the places in the user's file, where the compiler's text points at a user's
-    operator, else ours."""
+    """ConfigError with places in the user's file when the compiler's message points at a user's operator,
+    else `error`."""
     name, text = located(str(error).partition("\n")[2])
     if not name:
         return error

@@ -1,4 +1,4 @@
-"""Row filters: the `where` of a stream, compiled like a feature."""
+"""Row filters: the `where` condition of a stream, compiled like a feature."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from livectr.ingest.plan.dag import FeaturePlan
 
 
 class RowFilter:
-    """A bool expression over a stream's columns, evaluated for whole batches."""
+    """Compiled bool expression over a stream's columns, evaluated for whole batches.
+
+    Args:
+        condition: expression of type bool.
+    """
 
     def __init__(self, condition: Expr) -> None:
         self.condition = condition
@@ -26,7 +30,7 @@ class RowFilter:
         return Extractor(FeaturePlan({"keep": self.condition}))
 
     def __call__(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """bool[rows] of a batch with plain column names ("ts", not "impressions.ts")."""
+        """Evaluate for a batch with plain column names ("ts", not "impressions.ts"): bool[rows]."""
         arrays = [batch.column(root.ref.column) for root in self.roots]
         if not arrays:
             return np.full(batch.num_rows, bool(self.condition.params[0]))

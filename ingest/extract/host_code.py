@@ -1,5 +1,4 @@
-"""A plan as a C++ translation unit for the host: `Generated` of kernels/extract/extract.hpp, and the C
-calls."""
+"""Code generation for the host: `Generated` of kernels/extract/extract.hpp, and the C interface."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def host_source(plan: FeaturePlan) -> str:
-    """The translation unit of the host extractor."""
+    """Generate the translation unit of the host extractor."""
     return "\n".join([*plan_struct(plan, host=True), *node_functions(plan, noinline=True), *_host(plan)])
 
 
@@ -36,7 +35,7 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
     sizes |= dict(NODES=len(plan.nodes))
     yield "struct Generated {"
     yield f"    static constexpr int64_t {', '.join(f'{name} = {size}' for name, size in sizes.items())};"
-    flags = ", ".join(str(int(one)) for one in lists)
+    flags = ", ".join(str(int(is_list)) for is_list in lists)
     yield f"    static std::vector<uint8_t> list_fields() {{ return {{{flags}}}; }}"
     kept = {id(node) for node in plan.sparse.values()}
     yield "    static void place(Plan& p, uint8_t* memory, int64_t rows, HostPool& kept) {"
@@ -102,7 +101,8 @@ def _host(plan: FeaturePlan) -> Iterator[str]:
 
 
 def _bind(plan: FeaturePlan, names: Names) -> Iterator[str]:
-    """`bind`: the members of resources, word by word; `set_states`: pointers of the statistics."""
+    """Generate `bind_members`, which copies resources word by word, and `set_states`, pointers of the
+    statistics."""
     yield "static void bind_members(Plan& p, const int64_t* words) {"
     at = 0
     for node in plan.nodes:

@@ -1,11 +1,11 @@
-"""Features of rows that share some of their columns, as the candidates of a request share its context.
+"""Features of rows that share some columns, as the candidates of a request share its context.
 
-    a row of shared columns ─► nodes of these alone, once ─► shared fields: 1 row
+    1 row of shared columns ──► nodes of these alone, once ─► shared fields: 1 row
                                         │ pointers
     n rows of the other columns ────────┴─► other nodes ───► other fields: n rows, and all dense numbers
 
-A shared value is neither repeated nor computed again for each row, so what n rows take does not grow with n
-times its size. `kernels/extract/extract.hpp` runs it.
+A shared value is neither copied nor recomputed for each row, so memory does not grow with n times its size.
+`kernels/extract/extract.hpp` runs it.
 """
 
 from __future__ import annotations
@@ -27,20 +27,22 @@ if TYPE_CHECKING:
 U8 = npt.NDArray[np.uint8]
 
 _OWN, _SPREAD, _APART = 0, 1, 2
-"""Share of kernels/extract/extract.hpp."""
+"""Values of `Share` in kernels/extract/extract.hpp."""
 
 
 class TooLargeError(Exception):
-    """Features of these rows would take more than their limits; the text says which."""
+    """Raised when the features of some rows would exceed a limit; the message names the limit."""
 
 
 @dataclass(frozen=True)
 class SharedFeatures:
-    """Features of n rows.
+    """Features of n rows that share some columns.
 
-    shared        of the fields that all rows share: 1 row, without dense numbers
-    own           of the other fields, n rows, with all dense numbers
-    shared_fields, own_fields  numbers of these fields in the plan, ascending
+    Args:
+        shared: fields that all rows share: 1 row, without dense numbers.
+        own: the other fields, n rows, with all dense numbers.
+        shared_fields: numbers of the shared fields in the plan, ascending.
+        own_fields: numbers of the other fields, ascending.
     """
 
     shared: Features
@@ -50,7 +52,7 @@ class SharedFeatures:
 
 
 class Shares:
-    """Which nodes and fields of a plan are shared, where the roots of the given names are."""
+    """Partition of a plan's nodes and fields into shared and own, given the names of shared roots."""
 
     def __init__(self, plan: FeaturePlan, names: Set[str]) -> None:
         shared: dict[int, bool] = {}
@@ -72,12 +74,12 @@ class Shares:
         self.nodes: U8 = np.array(kinds, np.uint8)
         #: uint8[fields]: 1 where a field is shared
         self.flags: U8 = np.array(fields, np.uint8)
-        self.shared_fields = tuple(i for i, one in enumerate(fields) if one)
-        self.own_fields = tuple(i for i, one in enumerate(fields) if not one)
+        self.shared_fields = tuple(i for i, is_common in enumerate(fields) if is_common)
+        self.own_fields = tuple(i for i, is_common in enumerate(fields) if not is_common)
 
 
 class Sharing(ctypes.Structure):
-    """`Sharing` of kernels/extract/extract.hpp."""
+    """Arguments and results of a shared extraction: `Sharing` of kernels/extract/extract.hpp."""
 
     _fields_ = [
         ("batch", ctypes.c_void_p),

@@ -1,4 +1,4 @@
-"""Root columns in the device's layout: no nulls, no bits, offsets from 0, parts at multiples of 128 bytes.
+"""Root columns in the device's layout: no nulls, no bitmaps, offsets from 0, parts aligned to 128 bytes.
 
 numbers, bools    values                                    Values<T>
 strings           offsets int32[B + 1], bytes               Strings
@@ -23,7 +23,7 @@ ALIGNMENT = 128
 
 
 def staged(array: pa.Array, root: Expr) -> list[Array]:
-    """The parts of a root's column, in the order of its struct's pointers (kernels/runtime/columns.cuh).
+    """Parts of a root's column, in the order of its struct's pointers (kernels/runtime/columns.cuh).
 
     array: of exactly the root's Arrow type.
     """
@@ -53,7 +53,7 @@ def _scalars(array: pa.Array, dtype: str, fill: object) -> list[Array]:
 
 
 def struct_words(root: Expr, addresses: Sequence[int]) -> list[int]:
-    """The 8-byte members of a root's struct, given where its parts are."""
+    """Words (8 bytes each) of a root's struct, given the addresses of its parts."""
     words: list[int] = []
     at = iter(addresses)
     if dtypes.is_list(root.dtype):
@@ -64,7 +64,7 @@ def struct_words(root: Expr, addresses: Sequence[int]) -> list[int]:
 
 
 def places(parts: Sequence[Array], start: int = 0) -> Iterator[int]:
-    """Where each part begins when they lie one after the other; the last value is the end."""
+    """Aligned start of each part when they are stored one after the other; the last value is the end."""
     at = start
     for part in parts:
         yield at

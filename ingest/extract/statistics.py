@@ -1,4 +1,4 @@
-"""The state of a plan's running statistics: after the batches so far, for checkpoints and for versions."""
+"""State of a plan's running statistics, for checkpoints and versions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 
 class Statistics:
-    """The state of each of a plan's S statistic nodes at one moment; it never changes, so that another thread
-    may extract with it while the next one is made.
+    """Immutable state of a plan's S running statistics at one moment.
 
-    arrays: in the order of `plan.statistics`, float64 or int64, read-only. Without `arrays`: before the first
-    batch.
+    Another thread may extract with it while `update` creates the next state.
+
+    Args:
+        plan: whose statistic nodes they are.
+        arrays: states in the order of `plan.statistics`, float64 or int64, read-only; None: before the first
+            batch.
     """
 
     def __init__(self, plan: FeaturePlan, arrays: Sequence[Array] | None = None) -> None:
@@ -36,11 +39,15 @@ class Statistics:
         return len(self.nodes)
 
     def update(self, observed: Array) -> Statistics:
-        """The state after one more batch, whose words were `observed` int64[S, B], in the global sequence."""
+        """State after one more batch.
+
+        Args:
+            observed: int64[S, B], words that the statistics observe, in the global sequence.
+        """
         arrays = []
         for node, state, words in zip(self.nodes, self.arrays, observed, strict=True):
-            whole = node.inputs[0].dtype in ("int64", "int32", "bool")
-            values = words if whole else words.view(np.float64)
+            integral = node.inputs[0].dtype in ("int64", "int32", "bool")
+            values = words if integral else words.view(np.float64)
             arrays.append(_statistic(node).update(state, values))
         return Statistics(self._plan, arrays)
 
@@ -49,9 +56,10 @@ class Statistics:
         return dict(zip(map(name_of, self.nodes), self.arrays, strict=True))
 
     def load(self, state: Mapping[str, Array]) -> Statistics:
-        """These nodes' state out of a `state()`, which may hold others' too.
+        """Load this plan's states from a `state()`, which may hold more.
 
-        Raises MismatchError when it lacks one, or has another type: it is another pipeline's.
+        Raises:
+            MismatchError: a state is missing or has another type, because it belongs to another pipeline.
         """
         arrays = []
         for node, initial in zip(self.nodes, self.arrays, strict=True):
@@ -64,15 +72,15 @@ class Statistics:
         return Statistics(self._plan, arrays)
 
     def of(self, plan: FeaturePlan) -> Statistics:
-        """The part that another plan, of some of the same features, needs."""
+        """Select the states of another plan that has some of the same features."""
         if plan is self._plan:
             return self
-        held = self.state()
-        return Statistics(plan, [held[name_of(node)] for node in plan.statistics])
+        state = self.state()
+        return Statistics(plan, [state[name_of(node)] for node in plan.statistics])
 
 
 def name_of(node: Expr) -> str:
-    """The name of a node's state: operator and digest of the whole expression."""
+    """Name of a node's state: operator and digest of the whole expression."""
     return f"{node.op}-{node.digest[:16]}"
 
 

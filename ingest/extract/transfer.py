@@ -1,7 +1,7 @@
-"""Results that CPU workers compute for the device (FeatureBox §4: the look-up that does not fit the GPU).
+"""CPU results for the device (FeatureBox §4: the look-up that does not fit the GPU).
 
-The host extractor gives keys, so results of any type travel as 64-bit words: numbers by their bits, strings
-as their size and their bytes in words. `CpuWork` turns them back into Arrow columns, bit for bit.
+The host extractor computes keys, so results of any type are encoded as 64-bit words: numbers by their bits,
+strings by their size and their bytes in words. `CpuWork` decodes them to Arrow columns, bit for bit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ I64 = npt.NDArray[np.int64]
 
 
 class CpuWork:
-    """Computes `nodes` on the host. Columns of the batch it returns are named like their `given` roots."""
+    """Computes nodes of a plan on the host.
+
+    Args:
+        nodes: to compute; the columns of the result are named like their placeholder roots.
+    """
 
     def __init__(self, nodes: Sequence[Expr]) -> None:
         self.nodes = tuple(nodes)
@@ -38,7 +42,11 @@ class CpuWork:
     def __call__(
         self, batch: pa.RecordBatch, statistics: Statistics | None = None
     ) -> tuple[dict[str, pa.Array], Features]:
-        """(name of the given root → its column, the features that carried them)."""
+        """Compute the nodes for a batch.
+
+        Returns:
+            Name of each placeholder root → its column, and the features that carried the columns.
+        """
         features = self._extract(batch, statistics and statistics.of(self.plan))
         columns: dict[str, pa.Array] = {}
         at = 0
@@ -50,7 +58,7 @@ class CpuWork:
 
 
 def _encoded(node: Expr) -> list[Expr]:
-    """Expressions of whole numbers that hold the node's values."""
+    """Integer expressions that encode the node's values."""
     kind, many = dtypes.element(node.dtype), dtypes.is_list(node.dtype)
     if kind in ("float32", "float64"):
         return [mapped("bits", (node,), dtype="int64", device=Device("bits_of({0})"))]
@@ -76,7 +84,7 @@ def _decoded(dtype: str, parts: list[tuple[Any, I64]]) -> pa.Array:
 
 
 def _texts(sizes: I64, words: I64, kind: str) -> pa.Array:
-    """Strings of the given sizes, each in whole words, one after the other."""
+    """Strings of the given sizes, each stored in whole words, one after the other."""
     starts = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(-(-sizes // 8), out=starts[1:])
     offsets = offsets_of(sizes, "bytes of strings")

@@ -1,1 +1,1 @@
-"""From logs to examples: event-time merge, label join, look-ups, behavior histories."""
+"""Event-time merge, label join, look-ups and behavior histories: log records become labelled examples."""

@@ -1,4 +1,4 @@
-"""Behaviors: what a user did before an impression, for the `recent(…)` roots of a pipeline."""
+"""Behavior histories: clicks of a user before an impression, for the `recent(…)` roots of a pipeline."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ HISTORY_SCHEMA = pa.schema(
 
 
 class BehaviorHistories:
-    """Histories of one partition's users.
+    """Behavior histories of one partition's users.
 
-    The roots of one click column and condition share a table that is as long as the longest of them. An
+    Roots with the same click column and condition share a table, as long as the longest of them. An
     impression sees the clicks before it in the sequence whose event time is not after its own.
 
-    asked: names of the roots that `advance` answers for; None: all of them.
+    Args:
+        roots: the recent() roots.
+        emitted: names of the roots that `advance` returns; None: all.
     """
 
-    def __init__(self, roots: Sequence[Expr], asked: Collection[str] | None = None) -> None:
-        self._asked = frozenset(root.name for root in roots) if asked is None else frozenset(asked)
+    def __init__(self, roots: Sequence[Expr], emitted: Collection[str] | None = None) -> None:
+        self._emitted = frozenset(root.name for root in roots) if emitted is None else frozenset(emitted)
         self._refs: dict[str, list[RecentRef]] = {}
         for root in roots:
             if isinstance(root.ref, RecentRef):
@@ -43,21 +45,27 @@ class BehaviorHistories:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the histories that are kept (RecentRef.history)."""
+        """Names of the kept histories (RecentRef.history)."""
         return tuple(self.tables)
 
     def advance(
         self, is_click: npt.NDArray[np.bool_], user: I64, ts: I64, clicks: pa.RecordBatch | None
     ) -> dict[str, pa.Array]:
-        """Histories of q impressions: name of a root that is asked for → list<int64>[q], newest last.
+        """Histories of q impressions, and new clicks added to their users.
 
-        is_click bool[n], user int64[n], ts int64[n]: clicks and impressions in sequence; clicks: the rows of
-        the clicks among them, in sequence (None: there are none).
+        Args:
+            is_click: bool[n], clicks and impressions in sequence.
+            user: int64[n], user keys.
+            ts: int64[n], event times in ms.
+            clicks: rows of the clicks among them, in sequence; None without clicks.
+
+        Returns:
+            Name of each emitted root → list<int64>[q], newest last.
         """
         found = {}
         kind = np.where(is_click, np.uint8(APPEND), np.uint8(QUERY))
         for name, known in self._refs.items():
-            refs = [ref for ref in known if ref.name in self._asked]
+            refs = [ref for ref in known if ref.name in self._emitted]
             item = np.zeros(len(user), np.int64)
             seen = slice(None) if clicks is None or name not in self._filters else np.ones(len(user), bool)
             if clicks is not None:
@@ -76,7 +84,7 @@ class BehaviorHistories:
             table.mark()
 
     def changed(self, since: int) -> dict[str, Histories]:
-        """Root name → histories, cut to the root's n, of the users with a click after mark `since`."""
+        """Root name → histories, cut to the root's n, of the users with a click after generation `since`."""
         changed = {}
         for name, refs in self._refs.items():
             histories = self.tables[name].export(since)
@@ -85,7 +93,7 @@ class BehaviorHistories:
         return changed
 
     def export(self) -> dict[str, pa.Table]:
-        """Name of a history → every user's, as HISTORY_SCHEMA."""
+        """Name of each history → all users' behaviors, as HISTORY_SCHEMA."""
         tables = {}
         for name, table in self.tables.items():
             users, lengths, items, ts = table.export()
@@ -95,7 +103,7 @@ class BehaviorHistories:
         return tables
 
     def restore(self, tables: Mapping[str, pa.Table]) -> None:
-        """Take over what `export` gave."""
+        """Load state from `export`."""
         for name, table in self.tables.items():
             saved = tables[name].combine_chunks()
             if not len(saved):

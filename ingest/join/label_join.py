@@ -1,10 +1,10 @@
-"""From a partition's event sequence to labelled examples.
+"""Joiners: the event sequence of a partition becomes labelled examples.
 
-`LabelJoin` joins clicks to impressions within a window of event time; `Labelled` reads a log whose label is a
-column. Both are functions of the sequence alone and emit examples with non-decreasing `order`:
+`LabelJoin` joins clicks to impressions within a window of event time. `Labelled` reads a log whose label is a
+column. Both depend on the sequence alone and emit examples with non-decreasing `order`:
 
     LabelJoin   an impression leaves at its deadline, max(ts + window, mark); a correction at its click's mark
-    Labelled    at once, at its mark (event time, or record number in a log without time)
+    Labelled    each impression leaves at once, at its mark (event time, or record number without time)
 """
 
 from __future__ import annotations
@@ -45,14 +45,19 @@ I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
 LEAST_DEDUP_MS = 600_000
-"""Keys are known for the label window after their deadline, and for no less than this."""
+"""Keys are remembered after their deadline for the label window, and for at least this time."""
 PART_ROWS = 16_384
 
 
 @dataclass(frozen=True)
 class Ready:
-    """b examples in order: rows (roots of the impression stream and histories, keys, time), label float32[b],
-    order int64[b]."""
+    """Batch of b finished examples in order.
+
+    Args:
+        rows: b rows of a `Payload`: roots of the impression stream, histories, keys and time.
+        label: float32[b], 0 or 1.
+        order: int64[b], place in the global sequence.
+    """
 
     rows: pa.RecordBatch
     label: F32
@@ -64,7 +69,7 @@ class Ready:
 
 @dataclass
 class JoinStats:
-    """Counts since the start of the log; they travel with the state."""
+    """Counts since the start of the log; they are saved with the state."""
 
     duplicates: dict[str, int] = field(default_factory=dict)
     late_clicks: int = 0
@@ -73,7 +78,7 @@ class JoinStats:
     full: int = 0
     """Events for which the join had no room."""
     forgotten: int = 0
-    """Keys that were forgotten before their time, to make room."""
+    """Keys that were dropped before their time, to make room."""
 
 
 class Joiner(Protocol):
@@ -83,7 +88,7 @@ class Joiner(Protocol):
     behaviors: BehaviorHistories
 
     def advance(self, events: Events, bound: int) -> Ready:
-        """Take events; return the examples with an order below `bound`."""
+        """Add events; return the examples with an order below `bound`."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -95,24 +100,24 @@ class Joiner(Protocol):
 
     @property
     def bytes(self) -> int:
-        """Bytes of what is kept for the events to come, histories apart."""
+        """Bytes kept for events to come, without histories."""
 
     def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        """All state, as JSON's types and Arrow tables."""
+        """Copy all state, as JSON types and Arrow tables."""
 
     def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
-        """Take over what `export` gave; this one must be new."""
+        """Load state from `export` into a new joiner."""
 
 
 def joiner(pipeline: Pipeline, partition: int, letters: DeadLetters) -> Joiner:
-    """What the pipeline's view asks for."""
+    """Joiner of a pipeline: a label join where the log has clicks, else the label column."""
     if pipeline.log.clicks is None:
         return Labelled(pipeline, partition)
     return LabelJoin(pipeline, partition, letters)
 
 
 def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
-    """Topic of each event stream → its columns in use."""
+    """Topic of each event stream → columns that features, keys, times and labels read."""
     view = pipeline.log
     names = [root.params[0].column for root in pipeline.request_roots]
     names += [view.impressions.key, *view.on, *(lookup.on for lookup in pipeline.joined)]
@@ -126,7 +131,7 @@ def used_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
 
 
 def required_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
-    """Topic of each event stream → columns without which a record is of no use."""
+    """Topic of each event stream → columns that a usable record must have."""
     view = pipeline.log
     if view.clicks is None:
         return {view.impressions.topic: (view.label,) if view.label is not None else ()}
@@ -134,15 +139,16 @@ def required_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
 
 
 def label_columns(pipeline: Pipeline) -> dict[str, str]:
-    """Topic of the event stream whose column is the label → that column; none of a label join."""
+    """Topic → label column, for the event stream that has one; empty for a label join."""
     view = pipeline.log
     return {view.impressions.topic: view.label} if view.label is not None else {}
 
 
-def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Saved rows of examples in the columns of a schema; more may have been saved.
+def cast_saved(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Cast saved example rows to a schema; additional saved columns are dropped.
 
-    Raises MismatchError when one is missing: the rows were read for fewer features.
+    Raises:
+        MismatchError: a column is missing, because the rows were read for fewer features.
     """
     missing = [name for name in schema.names if name not in table.column_names]
     if missing and len(table):
@@ -154,11 +160,12 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 class LabelJoin:
-    """Impressions labelled by the clicks that follow within the window (see kernels.stream.join.JoinIndex).
+    """Label join: impressions get label 1 when a click follows within the window
+    (`kernels.stream.join.JoinIndex`).
 
-    Duplicates count once. A click that comes too late is counted, and with `correct_late` its impression
-    leaves a second time, with label 1: so the columns of released impressions are kept while their key is
-    known. An event for which there is no room is a dead letter.
+    Duplicates count once. A click that comes too late is counted; with `correct_late` its impression leaves a
+    second time with label 1. For that, columns of released impressions are kept while their key is known. An
+    event for which there is no room becomes a dead letter.
     """
 
     def __init__(self, pipeline: Pipeline, partition: int, letters: DeadLetters) -> None:
@@ -202,7 +209,7 @@ class LabelJoin:
             self._refuse(events, full, key)
             accepted &= ~full
 
-        # Histories see every event but duplicates, each impression at its own place.
+        # Histories see every event except duplicates; each impression sees the clicks before it.
         everything = bool(accepted.all())
         seen: slice | npt.NDArray[np.bool_] = slice(None) if everything else accepted
         if clicks is not None and not everything:
@@ -223,7 +230,7 @@ class LabelJoin:
             else:
                 slot, label, order = slot[~again], label[~again], order[~again]
         if self._correct and (late := (pushed.status == LATE) & (pushed.slot >= 0)).any():
-            # Each leaves at its click's mark; of equal orders the released come first.
+            # A correction leaves at its click's mark, behind released examples of equal order.
             order = np.concatenate([order, events.mark[late]])
             place = np.argsort(order, kind="stable")
             slot = np.concatenate([slot, pushed.slot[late]])[place]
@@ -246,7 +253,7 @@ class LabelJoin:
         ]
 
     def _refuse(self, events: Events, full: npt.NDArray[np.bool_], key: I64) -> None:
-        """Dead letters of events for which there is no room."""
+        """Write dead letters for events for which there is no room."""
         self.stats.full += int(np.count_nonzero(full))
         detail = (
             f"the join of partition {self._partition} has no room within max_bytes={self._max_bytes}; "
@@ -258,7 +265,7 @@ class LabelJoin:
                 np.flatnonzero(full[own]).tolist(), key[own & full].tolist(), strict=True
             ):
                 place = stream.topic, self._partition, EXAMPLE, instance
-                self._letters.write(*place, Reason.JOIN_FULL, detail, row_text(batch, row))
+                self._letters.write(place, Reason.JOIN_FULL, detail, row_text(batch, row))
 
     def _count(self, status: npt.NDArray[np.uint8], is_click: npt.NDArray[np.bool_]) -> None:
         duplicate = status == DUPLICATE
@@ -268,9 +275,9 @@ class LabelJoin:
         self.stats.late_clicks += int(np.count_nonzero(status == LATE))
 
     def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        """All state: every known key, and the columns of the impressions that may still leave.
+        """Copy all state: every known key, and the columns of impressions that may still leave.
 
-        Slots are numbered anew from 0, since that is where the restored columns begin.
+        Slots are renumbered from 0, because restored columns start there.
         """
         join = self._join.export()
         kept = np.flatnonzero(self._may_leave(join))
@@ -290,7 +297,7 @@ class LabelJoin:
         return {"counters": counters.tolist(), "stats": asdict(self.stats)}, tables
 
     def restore(self, state: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
-        """Take over what `export` gave; this one must be new."""
+        """Load state from `export` into a new join."""
         saved = tables["join"].combine_chunks()
         clicks = saved.column("clicks").combine_chunks()
         join: dict[str, npt.NDArray[Any]] = {
@@ -303,14 +310,14 @@ class LabelJoin:
         kept = np.flatnonzero(join["slot"] >= 0)
         deadline = join["deadline"][kept[np.argsort(join["slot"][kept])]].astype(np.int64)
         for start in range(0, len(kept), PART_ROWS):
-            rows = fitted(tables["payload"].slice(start, PART_ROWS), self.schema).combine_chunks()
+            rows = cast_saved(tables["payload"].slice(start, PART_ROWS), self.schema).combine_chunks()
             until = int(deadline[start : start + PART_ROWS].max()) + (self._dedup if self._correct else 0)
             self._columns.append(rows.to_batches()[0], until=until)
         self.behaviors.restore({name: tables[f"history.{name}"] for name in self.behaviors.names})
         self.stats = JoinStats(**state["stats"])
 
     def _may_leave(self, join: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
-        """Which keys have an impression that waits, or that a late click may correct."""
+        """Mask of the keys whose impression waits, or may be corrected by a late click: bool[n]."""
         leaves: npt.NDArray[np.bool_] = join["state"] == PENDING
         if self._correct:
             leaves |= (join["state"] == RELEASED) & (join["clicked"] == 0)
@@ -318,8 +325,11 @@ class LabelJoin:
 
 
 class Labelled:
-    """A log whose label is a column: 1, or true, is a click. Its instance keys are
-    partition · 2⁴⁰ + record number, counted without the records that the stream's filter left out."""
+    """Log whose label is a column: 1, or true, is a click.
+
+    An instance key is partition · 2⁴⁰ + record number, counted without records that the stream's filter
+    removed.
+    """
 
     def __init__(self, pipeline: Pipeline, partition: int) -> None:
         self._label = pipeline.log.label

@@ -1,4 +1,4 @@
-"""Look-up tables: the latest row of each key of a compacted topic or of files."""
+"""Look-up tables: latest row of each key of a compacted topic or of files."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ I64 = npt.NDArray[np.int64]
 
 
 class LookupTable:
-    """Latest row of each key of a `Table`, with vectorised look-up.
+    """Latest row of each key of a `Table`, with vectorized look-up.
 
-    Rows lie in the order of their arrival; each key knows the place of its latest one. When half of the rows
-    are out of date, the live ones move to a new place: memory stays below about twice the live rows.
+    Rows are appended to a log, and an index maps each key to its latest row. When half of the rows are
+    outdated, live rows are copied to a new log: memory stays below about twice the live rows.
+
+    Args:
+        table: declaration of topic, key and columns.
     """
 
     def __init__(self, table: Table) -> None:
@@ -36,7 +39,8 @@ class LookupTable:
         self._numbers = KeyNumbers()
         self._keys = np.zeros(1, np.int64)
         self._row = np.full(1, -1, np.int64)
-        """Place of a key's latest row by key number; -1: deleted. The last one is no key's."""
+        """Row number of each key number's latest row; -1: deleted. The last element stands for unknown
+        keys."""
         self._generation = np.zeros(1, np.int64)
         self._current = 1
         self._live = 0
@@ -49,9 +53,11 @@ class LookupTable:
         return self._live
 
     def upsert(self, batch: pa.RecordBatch, deleted: npt.NDArray[np.bool_] | None = None) -> None:
-        """Take over rows with all columns of the table, in log order: the last of equal keys wins.
+        """Insert or replace rows in log order; the last row of a key wins.
 
-        deleted: bool[n], rows that delete their key.
+        Args:
+            batch: n rows with all columns of the table.
+            deleted: bool[n], rows that delete their key (tombstones).
         """
         if not batch.num_rows:
             return
@@ -75,40 +81,40 @@ class LookupTable:
             self._compact()
 
     def take(self, keys: I64) -> pa.RecordBatch:
-        """Rows of keys int64[n], in their order; an unknown key gives a row of nulls."""
+        """Rows of keys int64[n], in the order of the keys; an unknown key gives a row of nulls."""
         return self._log.take(self._rows(keys))
 
     def columns(self, keys: I64, names: Sequence[str]) -> dict[str, pa.Array]:
-        """Columns of the rows of keys int64[n], null where a key is unknown.
+        """Columns of the rows of keys int64[n]; null where a key is unknown.
 
-        They are dictionary-encoded: the table is the dictionary, so nothing is copied. Only while the table
-        changes much, and its rows lie in several pieces, are they gathered. The pieces are joined when as
-        many rows have been looked up since as the table has.
+        Columns are dictionary-encoded with the table as dictionary, so that nothing is copied. While the
+        table changes, its rows lie in several batches and are copied instead. The batches are joined once as
+        many rows were looked up since the last change as the table has.
         """
         rows = self._rows(keys)
         missing = rows < 0
         absent = int(np.count_nonzero(missing))
         self.found, self.missing = self.found + len(keys) - absent, self.missing + absent
         self._looked_up += len(keys)
-        if self._log.whole is None and self._looked_up >= self._live:
+        if self._log.single_batch is None and self._looked_up >= self._live:
             self._log.join()
-        if self._log.whole is None or not len(keys):
+        if self._log.single_batch is None or not len(keys):
             found = self._log.take(rows)
             return {name: found.column(name) for name in names}
-        start, batch = self._log.whole
+        start, batch = self._log.single_batch
         index = pa.array((rows - start).astype(np.int32), mask=missing if absent else None)
         return {name: pa.DictionaryArray.from_arrays(index, batch.column(name), safe=False) for name in names}
 
     def join(self) -> None:
-        """Bring the rows into one piece, so that look-ups copy nothing until the table changes."""
+        """Join the rows into one batch, so that look-ups copy nothing until the table changes."""
         self._log.join()
 
     def contains(self, keys: I64) -> npt.NDArray[np.bool_]:
-        """Whether each key has a row: bool[n]."""
+        """Mask of the keys that have a row: bool[n]."""
         return self._rows(keys) >= 0
 
     def rows(self) -> tuple[I64, pa.RecordBatch]:
-        """Every live row: (keys int64[m], batch of m rows), in order of the keys' first sight."""
+        """All live rows: (keys int64[m], batch of m rows), in the order in which keys first appeared."""
         live = np.flatnonzero(self._row >= 0)
         return self._keys[live], self._log.take(self._row[live])
 
@@ -118,10 +124,14 @@ class LookupTable:
         return self._current - 1
 
     def changed(self, since: int = 0) -> tuple[I64, list[list[Any] | None]]:
-        """What changed after mark `since` (0: everything), in order of the keys' first sight.
+        """Rows that changed, in the order in which their keys first appeared.
 
-        Returns (keys int64[m], m rows): a row is the list of its columns in declared order, made of JSON's
-        types (binary as base64 text, an image as null: nobody asks for it), or None for a deleted key.
+        Args:
+            since: generation number from `mark`; 0 for all rows.
+
+        Returns:
+            Keys int64[m] and m rows. A row lists the columns in declared order as JSON types: binary as
+                base64 text, an image as null because nothing reads it. A deleted key has None.
         """
         found = np.flatnonzero(self._generation > since)
         rows: list[list[Any] | None] = [None] * len(found)
@@ -133,7 +143,7 @@ class LookupTable:
         return self._keys[found], rows
 
     def _rows(self, keys: I64) -> I64:
-        # MISSING lies behind all numbers, and is clipped to the last place.
+        # MISSING is greater than all numbers and is clipped to the last element, -1.
         return self._row.take(self._numbers.find(keys), mode="clip")
 
     def _grow(self, count: int) -> None:
@@ -161,9 +171,14 @@ def _json_values(column: pa.Array, dtype: str) -> Sequence[Any]:
 
 
 class Lookups:
-    """The look-up tables of a pipeline, read completely from their logs and then followed.
+    """Look-up tables of a pipeline, read completely by the constructor and then followed.
 
-    dead_letters: where bad rows go; every rank reads every table, so only one of them should keep letters.
+    Args:
+        tables: declarations; empty reads nothing.
+        url: `kafka://…` or `file:…`.
+        until_end: stop at the end that the logs have at the start.
+        dead_letters: receives bad rows. Every rank reads every table, so only one rank should keep letters.
+        limits: records beyond them become dead letters.
     """
 
     def __init__(
@@ -191,7 +206,7 @@ class Lookups:
             table.join()
 
     def follow(self, max_wait_s: float = 0.0) -> None:
-        """Take over what has been written to the tables since."""
+        """Apply the rows that were written since the last call."""
         for chunk in self._source.poll(max_wait_s) if self._source is not None else ():
             self.tables[chunk.topic].upsert(chunk.batch, chunk.deleted)
 
@@ -205,6 +220,6 @@ class Lookups:
         return self._source.bytes_read() if self._source is not None else {}
 
     def close(self) -> None:
-        """Stop following."""
+        """Stop reading."""
         if self._source is not None:
             self._source.close()

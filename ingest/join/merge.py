@@ -1,10 +1,11 @@
-"""The event-time merge of one partition: its topics become one sequence, the same however chunks arrive.
+"""Event-time merge of one partition: its topics become one sequence, the same however chunks arrive.
 
-A record's mark m is the greatest event time of its topic so far that the users of the log agree on (see
-`kernels.stream.clock`), less the stream's `max_disorder`, or its own time if that is later; a running record
-number for a log without time. The sequence is ordered by (m, topic index, offset). A record is released
-once m lies
-below the bound of every topic that may still give records: then nothing can come before it any more.
+A record's mark m is its place in event time. It is the greatest event time of its topic so far that the users
+of the log agree on (see `kernels.stream.clock`), less the stream's `max_disorder`, or the record's own time
+if that is later. In a log without time it is a running record number.
+
+The sequence is sorted by (m, topic index, offset). A record is released when m is below the watermark of
+every topic that may still give records, because then no later record can precede it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from livectr.ingest.chunks import Chunk, Position
-from livectr.ingest.decode.arrow_rows import as_one
-from livectr.ingest.join.reorder import Piece, Topic, joined
+from livectr.ingest.decode.arrow_rows import concat_rows
+from livectr.ingest.join.reorder import Piece, Topic, concatenated
 from livectr.ingest.language.streams import Stream
 from livectr.kernels.stream.clock import FIRST, LAST
 
@@ -27,16 +28,19 @@ I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
 Refused = Callable[[Stream, Piece, int, str], None]
-"""Told of a record that is not used: its stream, the piece and the row in it that hold it, what is wrong."""
+"""Callback for an unused record: its stream, the piece and the row in it, and the reason."""
 
 
 @dataclass(frozen=True)
 class Events:
-    """n released events in sequence, kept by topic.
+    """Released events of one partition in sequence: n events of T topics.
 
-    topic: uint8[n], index of each event's topic; mark: int64[n], never falling, also from one release to the
-    next. batches[t], times[t] and users[t] hold the rows, event times and users' keys of topic t's events, in
-    sequence.
+    Args:
+        topic: uint8[n], index of each event's topic.
+        mark: int64[n], non-decreasing, also from one release to the next.
+        batches: rows of each topic's events, in sequence; None for a topic without events.
+        times: event times of each topic's events, int64.
+        users: user keys of each topic's events, int64.
     """
 
     topic: U8
@@ -49,7 +53,7 @@ class Events:
         return len(self.topic)
 
     def interleave(self, parts: Sequence[I64]) -> I64:
-        """Values given by topic, in the order of the sequence: int64[n]."""
+        """Merge values given by topic into the order of the sequence: int64[n]."""
         out = np.empty(len(self), np.int64)
         for topic, values in enumerate(parts):
             out[self.topic == topic] = values
@@ -57,13 +61,16 @@ class Events:
 
 
 class Merge:
-    """Merges the topics of one partition.
+    """Merges the topics of one partition; topics are addressed by their index in `streams`.
 
-    Topics are told apart by their index in `streams`. State is positions and clocks only: records that wait
-    are read again after a restart.
+    State holds positions and clocks only: waiting records are read again after a restart.
 
-    keeps_all: a record with a wrong time is used at the place where its log stands, as long as its time is
-    one. refused: told of the records that are not used.
+    Args:
+        streams: declarations of the topics.
+        state: state to resume from.
+        keeps_all: a record with a wrong time is used at its topic's current event time, as long as its time
+            is valid.
+        refused: called for each record that is not used.
     """
 
     def __init__(
@@ -79,7 +86,7 @@ class Merge:
 
         self._topics = [Topic(stream, of(stream), keeps_all=keeps_all) for stream in streams]
         self.mark = FIRST
-        """Greatest mark or bound of what was released."""
+        """Greatest mark or watermark of the released records."""
         if state is not None:
             self.mark = state["mark"]
             for topic in self._topics:
@@ -90,64 +97,73 @@ class Merge:
         return {topic.stream.topic: topic.position() for topic in self._topics}
 
     def add(self, topic: int, chunk: Chunk) -> None:
-        """Take the next records of a topic."""
+        """Add the next records of a topic."""
         self._topics[topic].add(chunk)
         self._topics[topic].judge(self.mark)
 
-    def settle(self, free: Sequence[bool], now_ms: int = LAST) -> bool:
-        """Believe or refuse the doubtful records of topics without more to read, by what there is; returns
-        whether there were any. Times later than `now_ms` and the stream's max_ahead go on waiting."""
-        settled = False
-        for topic, is_free in zip(self._topics, free, strict=True):
-            before = topic.doubtful
-            if not before or not (is_free or self.mark > topic.bound):
+    def resolve(self, idle: Sequence[bool], now_ms: int = LAST) -> bool:
+        """Accept or refuse unconfirmed records of topics that have no more to read, from the records at hand.
+
+        Args:
+            idle: bool for each topic, true when it has ended or is idle.
+            now_ms: current time. Times later than it by more than the stream's max_ahead stay unconfirmed.
+
+        Returns:
+            True when a record was accepted or refused.
+        """
+        resolved = False
+        for topic, is_idle in zip(self._topics, idle, strict=True):
+            before = topic.unconfirmed
+            if not before or not (is_idle or self.mark > topic.bound):
                 continue
             limit = min(now_ms, LAST - topic.stream.max_ahead_ms) + topic.stream.max_ahead_ms
-            topic.judge(self.mark, ended=is_free, limit=limit)
-            settled |= topic.doubtful != before
-        return settled
+            topic.judge(self.mark, ended=is_idle, limit=limit)
+            resolved |= topic.unconfirmed != before
+        return resolved
 
     def waiting(self) -> list[int]:
         """Records of each topic that are not released."""
         return [topic.waiting for topic in self._topics]
 
-    def doubtful(self) -> list[int]:
-        """Records of each topic that wait for what the log says of them, or behind such."""
-        return [topic.doubtful for topic in self._topics]
+    def unconfirmed(self) -> list[int]:
+        """Records of each topic whose time is not confirmed by the log, with the records behind them."""
+        return [topic.unconfirmed for topic in self._topics]
 
     def late(self) -> list[int]:
-        """Records of each topic that came with a time far in the past, since this process began."""
+        """Records of each topic, read by this process, whose time lies far in the past of their topic."""
         return [topic.late for topic in self._topics]
 
     def bounds(self) -> list[int]:
-        """Least mark of each topic's records to come."""
+        """Watermark of each topic: least mark of its records to come."""
         return [topic.bound for topic in self._topics]
 
-    def bound(self, free: Sequence[bool]) -> int:
-        """Least mark of the records to come; it never falls, unless it was LAST.
+    def bound(self, idle: Sequence[bool]) -> int:
+        """Watermark of the partition: the least mark of the records to come. It never falls, unless it was
+        LAST.
 
-        free: topics that hold nothing back (ended or idle).
+        Args:
+            idle: bool for each topic; topics that have ended or are idle are left out.
         """
-        held = [bound for bound, is_free in zip(self.bounds(), free, strict=True) if not is_free]
-        return max(min(held, default=LAST), self.mark)
+        active = [bound for bound, is_idle in zip(self.bounds(), idle, strict=True) if not is_idle]
+        return max(min(active, default=LAST), self.mark)
 
     def release(self, bound: int) -> Events:
-        """The records with a mark below `bound`, in sequence."""
+        """Remove and return the records with a mark below `bound`, in sequence."""
         released = [topic.release(bound) for topic in self._topics]
-        mark = joined([part.marks for part in released])
+        mark = concatenated([part.marks for part in released])
         topic = np.repeat(np.arange(len(released), dtype=np.uint8), [len(part.marks) for part in released])
         order = np.argsort(mark, kind="stable")  # equal marks: by topic index, then offset
-        # Marks fall below what was released only when a topic that was thought idle speaks again.
+        # Marks lie below released ones only when a topic that counted as idle gives records again.
         mark = np.maximum(mark[order], self.mark)
         self.mark = max(self.mark, int(mark[-1]) if len(mark) else FIRST, bound if bound != LAST else FIRST)
         return Events(
             topic[order],
             mark,
-            tuple(as_one(part.batches) if part.batches else None for part in released),
+            tuple(concat_rows(part.batches) if part.batches else None for part in released),
             tuple(part.times for part in released),
             tuple(part.users for part in released),
         )
 
     def state(self) -> dict[str, Any]:
-        """All that a restart needs, as JSON's types."""
+        """State for a restart, as JSON types."""
         return {"mark": self.mark, "topics": {topic.stream.topic: topic.state() for topic in self._topics}}

@@ -1,4 +1,4 @@
-"""One partition of the stream: merge, join, and a queue of examples that are ready for training."""
+"""State of one partition of the logs: event-time merge, label join, queue of ready examples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from livectr.ingest.chunks import Chunk, Position
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.row_text import row_text
-from livectr.ingest.join.label_join import Ready, fitted, joiner
+from livectr.ingest.join.label_join import Ready, cast_saved, joiner
 from livectr.ingest.join.merge import Merge
 from livectr.ingest.join.reorder import Piece
 from livectr.ingest.join.state import PartitionState
@@ -25,7 +25,7 @@ F32 = npt.NDArray[np.float32]
 
 
 class ReadyQueue:
-    """Examples in order; they leave from the front."""
+    """FIFO queue of examples that are ready for training."""
 
     def __init__(self) -> None:
         self._parts: deque[Ready] = deque()
@@ -36,12 +36,13 @@ class ReadyQueue:
         return self._rows
 
     def append(self, ready: Ready) -> None:
+        """Add examples at the back."""
         if len(ready):
             self._parts.append(ready)
             self._rows += len(ready)
 
     def orders(self, limit: int) -> I64:
-        """Orders of the first examples, int64[min(limit, ready)]."""
+        """Orders of the first examples, int64[min(limit, ready)]; they stay in the queue."""
         found, rows, start = [], 0, self._start
         for part in self._parts:
             if rows >= limit:
@@ -52,7 +53,7 @@ class ReadyQueue:
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def slices(self, count: int) -> list[Ready]:
-        """The first `count` examples, which stay."""
+        """The first `count` examples; they stay in the queue."""
         found, start = [], self._start
         for part in self._parts:
             if count <= 0:
@@ -64,20 +65,24 @@ class ReadyQueue:
             start = 0
         return found
 
-    def take(self, count: int) -> list[Ready]:
-        """Remove the first `count` examples."""
-        taken = self.slices(count)
-        self._rows -= sum(map(len, taken))
+    def pop(self, count: int) -> list[Ready]:
+        """Remove and return the first `count` examples."""
+        popped = self.slices(count)
+        self._rows -= sum(map(len, popped))
         self._start += count
         while self._parts and self._start >= len(self._parts[0]):
             self._start -= len(self._parts.popleft())
-        return taken
+        return popped
 
 
 class Partition:
-    """The stateful part of reading one partition. Nothing in it depends on time or on how chunks were cut.
+    """Stateful part of reading one partition. Its examples depend neither on time nor on how chunks were cut.
 
-    letters: where records go that lie ahead of their log, or for which the join has no room.
+    Args:
+        pipeline: its streams and label join.
+        number: of the partition.
+        state: state to resume from; None starts at the beginning.
+        letters: receives records whose time is wrong, or for which the join has no room; None drops them.
     """
 
     def __init__(
@@ -99,71 +104,76 @@ class Partition:
         self.joiner = joiner(pipeline, number, self._letters)
         self.ready = ReadyQueue()
         self.frontier = self._merge.bound([False] * len(pipeline.streams))
-        """Every later example has an order of at least this."""
+        """Watermark: every later example has an order of at least this."""
         self.ended = False
-        """Whether nothing will come any more, and all that waited is ready."""
-        self._news = False
+        """True when no record will come any more and all waiting examples are ready."""
+        self._changed = False
         if state is not None:
             self.joiner.restore(state.values["join"], state.tables)
             saved = state.tables["ready"].combine_chunks()
-            rows = fitted(saved, self.joiner.schema).to_batches()
+            rows = cast_saved(saved, self.joiner.schema).to_batches()
             for batch, meta in zip(rows, saved.select(["#label", "#order"]).to_batches(), strict=False):
                 label, order = (np.array(column.to_numpy()) for column in meta.columns)
                 self.ready.append(Ready(batch, label, order))
 
     def positions(self) -> dict[str, Position]:
-        """Topic → where to read on after a restart from the state of this moment."""
+        """Topic → position at which a restart from the current state starts to read."""
         return self._merge.positions()
 
     def add(self, topic: int, chunk: Chunk) -> None:
-        """Take the next records of a topic; `advance` makes examples of them."""
+        """Add the next records of a topic; `advance` makes examples of them."""
         self._merge.add(topic, chunk)
-        self._news = True
+        self._changed = True
 
     @property
     def waiting(self) -> int:
-        """Records that wait for those of another topic."""
+        """Records that wait for records of another topic."""
         return sum(self._merge.waiting())
 
     def waiting_of(self) -> list[int]:
-        """Records of each topic that were read and not yet released: a restart reads them again."""
+        """Records of each topic that were read and are not released: a restart reads them again."""
         return list(self._merge.waiting())
 
     @property
-    def doubtful(self) -> list[int]:
-        """Records of each topic whose time the log has not confirmed yet, with those behind them."""
-        return self._merge.doubtful()
+    def unconfirmed(self) -> list[int]:
+        """Records of each topic whose time the log has not confirmed yet, with the records behind them."""
+        return self._merge.unconfirmed()
 
     @property
     def late(self) -> list[int]:
-        """Records of each topic that came with a time far in the past, since this process began."""
+        """Records of each topic, read by this process, whose time lies far in the past of their topic."""
         return self._merge.late()
 
     @property
     def holding(self) -> int:
-        """The topic that holds the others back: that of the least mark."""
+        """Index of the topic with the lowest watermark: the others wait for it."""
         bounds = self._merge.bounds()
         return bounds.index(min(bounds))
 
     def ahead(self, rows: int) -> list[int]:
-        """Topics of which at least so many records wait for another topic, which is behind."""
+        """Indices of topics with at least `rows` records that wait for a topic that is behind."""
         waiting, bounds = self._merge.waiting(), self._merge.bounds()
         return [t for t, count in enumerate(waiting) if count >= rows and bounds[t] > self.frontier]
 
-    def advance(self, free: Sequence[bool], ended: bool, now_ms: int = LAST) -> bool:
-        """Release what nothing can come before any more. Returns whether anything moved.
+    def advance(self, idle: Sequence[bool], ended: bool, now_ms: int = LAST) -> bool:
+        """Release the records below the watermark, and join them to examples.
 
-        free: topics that hold nothing back, because they have ended or are idle. ended: all topics have
-        ended, so that impressions leave without waiting for their windows. now_ms: the time of a live log,
-        beyond which nothing is believed because its topic is idle.
+        Args:
+            idle: bool for each topic; topics that have ended or are idle do not hold the watermark back.
+            ended: all topics have ended, so that impressions leave before their windows end.
+            now_ms: current time of a live log. Unconfirmed event times beyond it stay unconfirmed although
+                their topic is idle.
+
+        Returns:
+            True when records or examples moved.
         """
-        self._news |= self._merge.settle(free, now_ms)
-        bound = self._merge.bound(free)
-        if not self._news and bound == self.frontier and ended == self.ended:
+        self._changed |= self._merge.resolve(idle, now_ms)
+        bound = self._merge.bound(idle)
+        if not self._changed and bound == self.frontier and ended == self.ended:
             return False
-        self._news, self.ended = False, ended
+        self._changed, self.ended = False, ended
         events = self._merge.release(bound)
-        # When all is idle, event time stands where the last event left it.
+        # When all topics are idle, event time stays at the last event.
         self.frontier = bound
         due = bound if ended or bound != LAST else self._merge.mark
         ready = self.joiner.advance(events, due)
@@ -172,11 +182,12 @@ class Partition:
 
     def _refused(self, stream: Stream, piece: Piece, row: int, detail: str) -> None:
         at = piece.position(row)
+        place = stream.topic, self.number, at.offset, at.index
         value = row_text(piece.batch, row)
-        self._letters.write(stream.topic, self.number, at.offset, at.index, Reason.BAD_TIME, detail, value)
+        self._letters.write(place, Reason.BAD_TIME, detail, value)
 
     def state(self) -> PartitionState:
-        """All state of this moment."""
+        """Copy the current state."""
         values, tables = self.joiner.export()
         parts = self.ready.slices(len(self.ready))
         batches = [

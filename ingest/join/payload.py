@@ -1,4 +1,4 @@
-"""What of an impression travels to its example."""
+"""Columns of an impression that its example keeps."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from livectr.ingest.pipeline import Pipeline
 I64 = npt.NDArray[np.int64]
 
 USER, INSTANCE, TIME, ITEM = "#user", "#instance", "#time", "#item"
-"""Columns of an example beside the roots: keys of the user, of the join and of the item, and event time."""
+"""Columns of an example besides the roots: keys of the user, of the label join and of the item, and event
+time."""
 
 
 def lookup_column(topic: str) -> str:
-    """The column of an example that holds the key of its row in a look-up table."""
+    """Name of the example column that holds the key into a look-up table."""
     return f"#key:{topic}"
 
 
 def _width(kind: pa.DataType) -> int:
-    """Bytes of a value; 0 where they depend on it."""
+    """Bytes of a value; 0 for types of variable length."""
     return 0 if _is_list(kind) or kind.num_buffers > 2 else -(-kind.bit_width // 8)
 
 
@@ -35,7 +36,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _lengths(array: pa.Array) -> npt.NDArray[np.int32]:
-    """int32[n]: of texts or lists; 0 for null."""
+    """Lengths of texts or lists, int32[n]; 0 for null."""
     if array.null_count:
         count = pc.list_value_length if _is_list(array.type) else pc.binary_length
         return np.asarray(count(array).fill_null(0).to_numpy())
@@ -46,7 +47,11 @@ def _lengths(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 class Payload:
-    """Rows of examples out of rows of impressions."""
+    """Projects rows of impressions to rows of examples.
+
+    Args:
+        pipeline: its roots, look-ups and item column say which columns are kept.
+    """
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.roots = {root.name: root.params[0].column for root in pipeline.request_roots}
@@ -63,12 +68,11 @@ class Payload:
         self._lists = [
             (column, _width(kind.value_type) or 16) for column, kind in types.items() if _is_list(kind)
         ]
-        # Of texts and lists, their offsets.
+        # A text or list counts 4 bytes for its offset.
         self._fixed_bytes = 8 * longest + sum(_width(field.type) or 4 for field in self.schema)
 
     def sizes(self, batch: pa.RecordBatch) -> I64:
-        """Bytes of each row of an impression batch, by its values alone: histories as long as they may
-        get."""
+        """Bytes of each row of an impression batch, int64[n]; histories count with their greatest length."""
         sizes = np.full(batch.num_rows, self._fixed_bytes, np.int64)
         for column in self._texts:
             sizes += _lengths(batch.column(column))
@@ -79,6 +83,15 @@ class Payload:
     def rows(
         self, batch: pa.RecordBatch, histories: Mapping[str, pa.Array], user: I64, instance: I64, time: I64
     ) -> pa.RecordBatch:
+        """Rows of examples, in the columns of `schema`.
+
+        Args:
+            batch: n rows of impressions.
+            histories: name of a recent() root → list<int64>[n].
+            user: int64[n], user keys.
+            instance: int64[n], join keys.
+            time: int64[n], event times in ms.
+        """
         keys = [key_of(batch.column(lookup.on)) for lookup in self.lookups]
         item = np.zeros(len(user), np.int64) if self.item is None else key_of(batch.column(self.item))
         arrays = [

@@ -1,4 +1,4 @@
-"""A thread that runs an iterator ahead of its reader, as far as a bounded queue lets it."""
+"""Read-ahead: a thread that runs an iterator ahead of its reader, within a bounded queue."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ Item = TypeVar("Item")
 
 
 class Prefetch(Generic[Item]):
-    """At most `ahead` items wait. What the iterator raises is raised by `next`."""
+    """Iterator that a thread reads ahead. Exceptions of the iterator are raised by `next`.
+
+    Args:
+        items: iterator that the thread runs.
+        ahead: greatest number of waiting items.
+        name: of the thread.
+    """
 
     def __init__(self, items: Iterator[Item], ahead: int, *, name: str) -> None:
         self._items, self._ahead = items, ahead
         self._changed = threading.Condition()
-        # All below is guarded by _changed.
+        # The fields below are guarded by _changed.
         self._ready: deque[Item] = deque()
         self._error: BaseException | None = None
         self._finished = False
@@ -25,7 +31,7 @@ class Prefetch(Generic[Item]):
         self._thread.start()
 
     def next(self) -> Item | None:
-        """The next item, or None behind the last one."""
+        """Return the next item, or None after the last."""
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._finished)
             if self._ready:
@@ -36,7 +42,7 @@ class Prefetch(Generic[Item]):
             return None
 
     def close(self) -> None:
-        """Stop; calling it twice is fine."""
+        """Stop the thread; a second call does nothing."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()

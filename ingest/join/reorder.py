@@ -1,10 +1,11 @@
-"""The records of one topic partition on their way into the merge: judged, put into order, released.
+"""Reorder buffer of one topic partition: records are judged, sorted by event time and released to the merge.
 
-    add ─► doubtful ─judge─► runs, each in order of its marks ─release─► events
-              │
-              └─► refused: a time that the log does not bear out
+    add ─► unconfirmed ─judge─► runs, each sorted by mark ─release─► events
+                 │
+                 └─► refused: a time that the log does not confirm
 
-A doubtful record and all behind it wait until enough of the log has been read (see `kernels.stream.clock`).
+An unconfirmed record and all records behind it wait until enough of the log is read (see
+`kernels.stream.clock`).
 """
 
 from __future__ import annotations
@@ -41,14 +42,20 @@ I32 = npt.NDArray[np.int32]
 U8 = npt.NDArray[np.uint8]
 
 Refuse = Callable[["Piece", int, str], None]
-"""Told of a record that is not used: the piece and the row in it that hold it, and what is wrong."""
+"""Callback for an unused record: the piece and the row in it, and the reason."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """n consecutive records: rows, positions, event times and users' keys (int64[n] each).
+    """Batch of n consecutive records.
 
-    left: those with a mark below it were released before a restart.
+    Args:
+        batch: n rows.
+        offset: int64[n], offset of each record.
+        index: int32[n], index within the Arrow message.
+        times: int64[n], event times in ms, or record numbers in a log without time.
+        users: int64[n], user keys.
+        left: records with a mark below it were released before a restart.
     """
 
     batch: pa.RecordBatch
@@ -74,7 +81,7 @@ class Piece:
         )
 
     def filter(self, keep: npt.NDArray[np.bool_]) -> Piece:
-        """The rows that are kept."""
+        """Rows where `keep` is true."""
         return Piece(
             self.batch.filter(pa.array(keep)),
             self.offset[keep],
@@ -85,15 +92,16 @@ class Piece:
         )
 
     def position(self, row: int) -> Position:
+        """Position of a row in its log."""
         return Position(int(self.offset[row]), int(self.index[row]))
 
 
 @dataclass
 class _Run:
-    """Judged records that are used. Those before `start` in the order of their marks are released.
+    """Accepted records, sorted by mark; the first `start` of them are released.
 
-    place, verdict: [n], what the clock said of each row. marks: int64[n], the places in order; order:
-    int64[n], their rows; None: they are in order as they lie. before: the clock before the run.
+    place, verdict: [n], the clock's answer for each row. marks: int64[n], sorted places; order: int64[n],
+    their rows, or None when rows are already sorted. before: the clock before the run.
     """
 
     piece: Piece
@@ -109,7 +117,7 @@ class _Run:
         return len(self.piece) - self.start
 
     def rows(self, start: int, stop: int) -> slice | I64:
-        """The rows from place `start` to place `stop` of the order."""
+        """Rows from place `start` to place `stop` of the order."""
         return slice(start, stop) if self.order is None else self.order[start:stop]
 
     @property
@@ -120,7 +128,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class Released:
-    """Marks, times and users of records that leave, int64[n] in order, and their rows."""
+    """Released records in order: marks, times and users int64[n], and their rows."""
 
     marks: I64
     times: I64
@@ -129,9 +137,13 @@ class Released:
 
 
 class Topic:
-    """Records of one topic partition that wait for their release.
+    """Reorder buffer: records of one topic partition that wait for their release.
 
-    keeps_all: a record with a wrong time is used, at the place where the log stands; else it is refused.
+    Args:
+        stream: declaration of the topic.
+        refuse: called for each record that is not used.
+        keeps_all: a record with a wrong time is used at the log's current event time instead of being
+            refused.
     """
 
     def __init__(self, stream: Stream, refuse: Refuse, *, keeps_all: bool = False) -> None:
@@ -139,36 +151,36 @@ class Topic:
         self._refuse, self._keeps_all = refuse, keeps_all
         self._timed = stream.time is not None
         self._runs: deque[_Run] = deque()
-        self._doubtful: list[Piece] = []
+        self._unconfirmed: list[Piece] = []
         self._clock = new_clock() if self._timed else np.zeros(1, np.int64)
-        self._next = BEGINNING  # behind the last record that was read
+        self._next = BEGINNING  # position after the last record that was read
         self._again: tuple[Position, int] | None = None
 
     @property
     def bound(self) -> int:
-        """Least mark of the records to come, the doubtful ones too."""
+        """Watermark: least mark of the records to come, unconfirmed records included."""
         mark = int(self._clock[0])
         return mark if mark == FIRST or not self._timed else mark - self.stream.max_disorder_ms
 
     @property
-    def doubtful(self) -> int:
-        """Records that wait for what the log says of them, or behind such."""
-        return sum(map(len, self._doubtful)) if self._doubtful else 0
+    def unconfirmed(self) -> int:
+        """Records whose time the log has not confirmed yet, with the records behind them."""
+        return sum(map(len, self._unconfirmed)) if self._unconfirmed else 0
 
     @property
     def waiting(self) -> int:
         """Records that are not released."""
-        return sum(run.waiting for run in self._runs) + self.doubtful
+        return sum(run.waiting for run in self._runs) + self.unconfirmed
 
     def add(self, chunk: Chunk) -> None:
-        """Take the next records."""
+        """Add the next records."""
         self._next = chunk.next
         if not len(chunk):
             return
         users = np.ascontiguousarray(key_of(chunk.batch.column(self.stream.key)))
         if self._timed:
             times = np.ascontiguousarray(chunk.batch.column(self.stream.time).to_numpy())
-            self._doubtful += self._split(Piece(chunk.batch, chunk.offset, chunk.index, times, users))
+            self._unconfirmed += self._split(Piece(chunk.batch, chunk.offset, chunk.index, times, users))
         else:
             before = self._clock
             numbers = int(before[0]) + np.arange(len(chunk))
@@ -177,7 +189,7 @@ class Topic:
             self._clock = before + len(chunk)
 
     def _split(self, piece: Piece) -> list[Piece]:
-        """Apart what was read before the restart: some of it has left."""
+        """Split off the records that were read before the restart: some of them were released."""
         if self._again is None:
             return [piece]
         read, left = self._again
@@ -189,10 +201,11 @@ class Topic:
         return [part for part in parts if len(part)]
 
     def judge(self, floor: int, *, ended: bool = False, limit: int = LAST) -> None:
-        """Believe or refuse what can be judged by now; arguments as of `kernels.stream.clock.judge`."""
-        if not self._doubtful:
+        """Accept or refuse unconfirmed records as far as possible; see `kernels.stream.clock.judge` for the
+        arguments."""
+        if not self._unconfirmed:
             return
-        pieces = self._doubtful
+        pieces = self._unconfirmed
         times, users = (
             getattr(pieces[0], name)
             if len(pieces) == 1
@@ -207,7 +220,7 @@ class Topic:
             max_disorder_ms=disorder,
             horizon=Horizon(floor if floor > before[0] else FIRST, ended, limit),
         )
-        self._clock, self._doubtful = after, []
+        self._clock, self._unconfirmed = after, []
         done = 0
         for piece in pieces:
             judged = max(0, min(len(piece), len(marks) - done))
@@ -218,7 +231,7 @@ class Topic:
                 if piece is not pieces[-1]:
                     before = self._followed(before, own.times, own.users, marks[part], verdict[part])
             if judged < len(piece):
-                self._doubtful.append(piece.slice(judged, len(piece)))
+                self._unconfirmed.append(piece.slice(judged, len(piece)))
             done += len(piece)
 
     def _judged(self, piece: Piece, marks: I64, verdict: U8, before: I64) -> None:
@@ -235,7 +248,7 @@ class Topic:
 
     def _keep(self, piece: Piece, place: I64, verdict: U8, before: I64) -> None:
         order, marks = None, place
-        # Without disorder they never fall: only a record that is refused has a place ahead of its log.
+        # Without disorder marks never fall: only a refused record has a place ahead of its log.
         if (self.stream.max_disorder_ms or self._keeps_all) and np.any(marks[1:] < marks[:-1]):
             order = np.argsort(marks, kind="stable")
             marks = marks[order]
@@ -252,7 +265,7 @@ class Topic:
         )
 
     def release(self, bound: int) -> Released:
-        """The records with a mark below `bound`, which leave."""
+        """Remove and return the records with a mark below `bound`."""
         marks: list[I64] = []
         times: list[I64] = []
         users: list[I64] = []
@@ -277,7 +290,7 @@ class Topic:
                 break  # marks never fall from one run to the next
         if emptied:
             self._runs = deque(run for run in self._runs if run.waiting)
-        out = Released(joined(marks), joined(times), joined(users), batches)
+        out = Released(concatenated(marks), concatenated(times), concatenated(users), batches)
         if rising:
             return out
         order = np.argsort(out.marks, kind="stable")
@@ -288,11 +301,13 @@ class Topic:
         """Position of the first record that is not released."""
         if self._runs:
             return self._runs[0].piece.position(self._runs[0].first)
-        return self._doubtful[0].position(0) if self._doubtful else self._next
+        return self._unconfirmed[0].position(0) if self._unconfirmed else self._next
 
     def state(self) -> dict[str, Any]:
-        """All that a restart needs: the position, the clock before it, and how far records behind it were
-        read, for some of these are released."""
+        """State for a restart: position, the clock before it, and the end of the records read.
+
+        Some records between position and end are released already.
+        """
         clock = self._clock
         if self._runs:
             run = self._runs[0]
@@ -307,7 +322,7 @@ class Topic:
         }
 
     def restore(self, state: dict[str, Any], released: int) -> None:
-        """Take over what `state` gave. Records that it had read and that lie before `released` have left."""
+        """Load state from `state`. Records that it had read and whose mark is below `released` have left."""
         if len(state["clock"]) != len(self._clock) or "read" not in state:
             raise CheckpointError(
                 f"the checkpoint's event time of {self.stream.topic} is of another version of LiveCTR; "
@@ -324,8 +339,8 @@ class Topic:
         return follow(clock, times, users, place, verdict, max_ahead_ms=self.stream.max_ahead_ms)
 
 
-def joined(parts: Sequence[I64]) -> I64:
-    """All parts in one array; a single one without a copy."""
+def concatenated(parts: Sequence[I64]) -> I64:
+    """Concatenate arrays; a single array is returned without a copy."""
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)

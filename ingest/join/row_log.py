@@ -1,4 +1,5 @@
-"""Rows of record batches under running numbers: the memory of joins and look-up tables."""
+"""Append-only log of rows in record batches, addressed by row number: the memory of joins and look-up
+tables."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from livectr.ingest.decode.arrow_rows import as_one
+from livectr.ingest.decode.arrow_rows import concat_rows
 
 I64 = npt.NDArray[np.int64]
 FOREVER = int(np.iinfo(np.int64).max)
@@ -22,10 +23,14 @@ class _Part:
 
 
 class RowLog:
-    """Appends record batches of one schema and gives rows back by number: 0, 1, 2… in order of arrival.
+    """Append-only rows of one schema, addressed by number: 0, 1, 2… in order of arrival.
 
-    Small parts are joined as they pile up, a part with those before it that are no larger, up to `part_rows`:
-    each row is copied O(log) times and there are few parts to search. None: no limit.
+    Small parts are merged with the parts before them that are no larger (as in an LSM tree), up to
+    `part_rows`. Each row is copied O(log n) times and few parts have to be searched.
+
+    Args:
+        schema: of all rows.
+        part_rows: greatest size of a merged part; None for no limit.
     """
 
     def __init__(self, schema: pa.Schema, *, part_rows: int | None = None) -> None:
@@ -35,7 +40,12 @@ class RowLog:
         self.next = 0
 
     def append(self, batch: pa.RecordBatch, *, until: int = FOREVER) -> None:
-        """Add rows; `until` is the last time at which somebody may ask for them (see `drop`)."""
+        """Add rows.
+
+        Args:
+            batch: rows of the schema.
+            until: last time at which the rows may be read (see `drop`).
+        """
         if not batch.num_rows:
             return
         part = _Part(self.next, batch, until)
@@ -52,23 +62,27 @@ class RowLog:
         self._parts.append(part)
 
     def drop(self, before: int) -> None:
-        """Forget the parts whose `until` lies before a time."""
+        """Drop the parts whose `until` is before a time."""
         if any(part.until < before for part in self._parts):
             self._parts = [part for part in self._parts if part.until >= before]
 
     @property
-    def whole(self) -> tuple[int, pa.RecordBatch] | None:
-        """(number of its first row, all rows) when they lie in one batch."""
+    def single_batch(self) -> tuple[int, pa.RecordBatch] | None:
+        """(number of the first row, all rows) when all rows lie in one batch, else None."""
         return (self._parts[0].start, self._parts[0].batch) if len(self._parts) == 1 else None
 
     def join(self) -> None:
-        """Bring all rows into one batch, which makes `whole`; nothing may have been dropped between them."""
+        """Join all rows into one batch; no part between them may have been dropped."""
         if len(self._parts) > 1:
             batch = pa.concat_batches([part.batch for part in self._parts])
             self._parts = [_Part(self._parts[0].start, batch, max(part.until for part in self._parts))]
 
     def take(self, rows: I64) -> pa.RecordBatch:
-        """The rows of these numbers, in their order; -1 gives a row of nulls. They must not be dropped."""
+        """Gather rows by number, in the order given; -1 gives a row of nulls.
+
+        Raises:
+            KeyError: a number was never assigned, or its part is dropped.
+        """
         if len(self._parts) == 1 and len(rows):
             part = self._parts[0]
             missing = rows < 0
@@ -82,11 +96,13 @@ class RowLog:
         begin, end = np.searchsorted(sorted_rows, starts), np.searchsorted(sorted_rows, ends)
         absent = int(np.searchsorted(sorted_rows, 0))
         if absent + int((end - begin).sum()) != len(rows):
-            raise KeyError("row number was never given out, or is forgotten")
-        taken = [_nulls(self.schema, absent)] if absent or not len(rows) else []
+            raise KeyError("row number was never assigned, or its rows are dropped")
+        gathered = [_nulls(self.schema, absent)] if absent or not len(rows) else []
         for i in np.flatnonzero(end > begin).tolist():
-            taken.append(_take(self._parts[i].batch, sorted_rows[begin[i] : end[i]] - self._parts[i].start))
-        joined = as_one(taken)
+            gathered.append(
+                _take(self._parts[i].batch, sorted_rows[begin[i] : end[i]] - self._parts[i].start)
+            )
+        joined = concat_rows(gathered)
         if np.all(order[1:] > order[:-1]):
             return joined
         back = np.empty_like(order)
@@ -95,7 +111,7 @@ class RowLog:
 
 
 def _take(batch: pa.RecordBatch, rows: I64) -> pa.RecordBatch:
-    """Rows of one batch; a run of neighbours is a slice, without a copy."""
+    """Gather rows of one batch; consecutive rows are a slice, without a copy."""
     if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and np.all(np.diff(rows) == 1):
         return batch.slice(int(rows[0]), len(rows))
     return batch.take(pa.array(rows))

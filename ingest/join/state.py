@@ -1,4 +1,4 @@
-"""The state of an example source, by partition, so that a restart may spread partitions over other ranks."""
+"""State of an example source, by partition: a restart may assign partitions to other ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from livectr.kernels.errors import CheckpointError
 
 @dataclass(frozen=True)
 class PartitionState:
-    """One partition: values are JSON's types, tables Arrow's."""
+    """State of one partition: values of JSON types and Arrow tables, by name."""
 
     values: Mapping[str, Any]
     tables: Mapping[str, pa.Table]
@@ -22,13 +22,17 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class SourceState:
-    """Positions, clocks, pending joins, histories and ready examples of some partitions."""
+    """State of some partitions: positions, clocks, pending joins, histories and ready examples."""
 
     partitions: Mapping[int, PartitionState] = field(default_factory=dict)
 
     @staticmethod
     def merge(states: Iterable[SourceState]) -> SourceState:
-        """The states of several ranks as one. Raises CheckpointError when two hold the same partition."""
+        """Combine the states of several ranks.
+
+        Raises:
+            CheckpointError: two ranks hold the same partition.
+        """
         merged: dict[int, PartitionState] = {}
         for state in states:
             if twice := merged.keys() & state.partitions.keys():
@@ -37,11 +41,11 @@ class SourceState:
         return SourceState(merged)
 
     def select(self, partitions: Collection[int]) -> SourceState:
-        """The state of the given partitions, as far as they are known."""
+        """State of the given partitions, as far as they are known."""
         return SourceState({p: state for p, state in self.partitions.items() if p in partitions})
 
     def parts(self) -> dict[str, bytes]:
-        """Named bytes: one JSON document, and an Arrow IPC file per table."""
+        """Serialize: a JSON document, and an Arrow IPC file for each table, by name."""
         values = {str(p): dict(state.values) for p, state in self.partitions.items()}
         parts = {"partitions.json": json.dumps(values).encode()}
         for p, state in self.partitions.items():
@@ -54,7 +58,7 @@ class SourceState:
 
     @staticmethod
     def from_parts(parts: Mapping[str, bytes]) -> SourceState:
-        """The inverse of `parts`."""
+        """Deserialize what `parts` returned."""
         tables: dict[int, dict[str, pa.Table]] = {}
         for name, data in parts.items():
             partition, _, table = name.removesuffix(".arrow").partition("/")

@@ -1,4 +1,4 @@
-"""What an example source has seen: numbers for its owner, and for Prometheus."""
+"""Counters of an example source, for the trainer's report and for Prometheus."""
 
 from __future__ import annotations
 
@@ -9,40 +9,43 @@ from livectr.ingest import metrics
 from livectr.ingest.join.partition import Partition
 
 OF_PROCESS = ("events", "examples", "clicked", "lookups")
-"""Counts that begin at 0 with every process. A run adds up those of its processes: see `trainer.run`."""
+"""Counts that start at 0 in each process. A run adds up the counts of its processes: see `trainer.run`."""
 
 
 @dataclass(frozen=True)
 class SourceStats:
-    """Counts over own partitions: since the start of the logs, but those of `OF_PROCESS`, late_events and
-    bytes_read since the start of this process."""
+    """Counters over this rank's partitions, since the start of the logs.
+
+    Exceptions: events, late_events, examples, clicked, lookups and bytes_read count since the start of this
+    process.
+    """
 
     events: Mapping[str, int]
-    """Topic → records read that the stream's filter lets through."""
+    """Topic → records read that pass the stream's filter."""
     duplicates: Mapping[str, int]
     late_clicks: int
     unmatched_clicks: int
     corrections: int
     late_events: Mapping[str, int]
-    """Topic → records that came with a time far in its past."""
+    """Topic → records whose time lies far in the past of their topic."""
     full: int
     """Events for which the join had no room."""
     forgotten: int
-    """Keys that the join forgot before their time, to make room."""
+    """Keys that the join dropped before their time, to make room."""
     join_bytes: int
     pending: int
     """Impressions that wait for the end of their label window."""
     ready: int
     waiting: int
-    """Records that wait for those of another topic."""
+    """Records that wait for records of another topic."""
     examples: int
-    """Taken."""
+    """Examples that left through `pop`."""
     clicked: int
-    """Examples with label 1."""
+    """Examples with label 1 among them."""
     lookups: Mapping[str, Mapping[str, int]]
-    """Topic of a look-up table → look-ups that "found" a row, or were "missing" one."""
+    """Topic of a look-up table → look-ups with a row ("found") and without ("missing")."""
     bytes_read: Mapping[str, int]
-    """Topic, look-up tables too → bytes read for the columns in use."""
+    """Topic, look-up tables included → bytes read for the columns in use."""
 
     @staticmethod
     def of(
@@ -54,7 +57,7 @@ class SourceStats:
         clicked: int = 0,
         lookups: Mapping[str, Mapping[str, int]] | None = None,
     ) -> SourceStats:
-        """The sum over partitions; `events` has every topic."""
+        """Sum over partitions; `events` has every topic."""
         stats = [partition.joiner.stats for partition in partitions]
         return SourceStats(
             events=dict(events),
@@ -80,13 +83,13 @@ class SourceStats:
 
 
 class Reporter:
-    """Brings Prometheus up to date. Its counters start with the process, those of the state with the logs."""
+    """Adds the changes of the counters to Prometheus, whose counters start with the process."""
 
     def __init__(self, start: SourceStats) -> None:
         self._last = start
 
     def report(self, stats: SourceStats) -> None:
-        """Add what is new since the report before."""
+        """Add the difference to the previous report."""
         metrics.pending_joins.set(stats.pending)
         metrics.join_bytes.set(stats.join_bytes)
         metrics.join_dropped.labels("event").inc(stats.full - self._last.full)

@@ -1,1 +1,1 @@
-"""What a user writes: streams, tables, expressions, types and policies."""
+"""Pipeline language: streams, tables, expressions, types and policies that a user writes."""

@@ -1,4 +1,4 @@
-"""Amounts of memory as people write them: "8GiB", "512 MiB", "2GB", or an integer of bytes."""
+"""Amounts of memory: "8GiB", "512 MiB", "2GB", or an integer of bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ _UNITS |= {f"{prefix}ib": 1024**power for power, prefix in enumerate(("k", "m", 
 
 
 def parse_bytes(value: str | int, where: str) -> int:
-    """Bytes of an amount, at least 0; ConfigError naming `where` when it cannot be read."""
+    """Parse an amount to bytes, at least 0.
+
+    Raises:
+        ConfigError: it cannot be parsed; the message names `where`.
+    """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", str(value))
     if match is None or match[2].lower() not in _UNITS or isinstance(value, bool):
         raise ConfigError(f'{where}: {value!r} is no amount of memory; write "8GiB", "512MiB" or bytes')
@@ -25,7 +29,8 @@ def parse_bytes(value: str | int, where: str) -> int:
 
 
 def show_bytes(count: int) -> str:
-    """Three digits at least, in the largest unit of 1024 that keeps them: "812 B", "1.21 KiB", "40.0 MiB"."""
+    """Format bytes with at least three digits, in a unit of powers of 1024: "812 B", "1.21 KiB", "40.0
+    MiB"."""
     size, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if size < 1000:

@@ -1,9 +1,10 @@
-"""Content: raw features of images or texts, by id, that a sub-model of the network embeds (DICM §4, §5.1).
+"""Content: raw features of images or texts by id, which a sub-model of the network embeds (DICM §4, §5.1).
 
     content={"images": Content(("image", "clicked_images"), EmbeddingModel(width=4096))}
 
-The ids are the keys of sparse fields, which keep their embeddings besides: DICM's baseline has image ids as
-sparse features, too (§7.4). The features are in a ContentStore, which the trainer and the servers are told.
+The ids are the keys of sparse fields, which keep their own embeddings: DICM's baseline has image ids as
+sparse features, too (§7.4). The features are in a ContentStore, whose folder is a setting of trainer and
+servers.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from livectr.kernels.errors import ConfigError
 
 @dataclass(frozen=True)
 class Content:
-    """One kind of content.
+    """Declaration of one kind of content.
 
-    fields: sparse fields whose keys are its ids: whole numbers, or lists of them; an id that has no features
-        gets the sub-model's learned "absent" vector.
-    model: configuration of the sub-model (`models.embedding`).
-    topic: pictures as they come, a table of an id and a column of type "image"; encoder: the name of what
-        makes features of them. Both or neither: without, features are made by `livectr images encode`.
+    Args:
+        fields: sparse fields whose keys are content ids: whole numbers, or lists of them. An id without
+            features gets the sub-model's learned "absent" vector.
+        model: configuration of the sub-model (`models.embedding`).
+        topic: table of new pictures, with an id and a column of type "image"; needs `encoder`.
+        encoder: name of the encoder of the topic's pictures. Without both, `livectr images encode` makes the
+            features.
     """
 
     fields: tuple[str, ...]
@@ -34,7 +37,11 @@ class Content:
     encoder: str | None = None
 
     def check(self, name: str, sparse: Mapping[str, Expr]) -> None:
-        """Raises ConfigError for what cannot work; sparse: the pipeline's sparse fields."""
+        """Check the declaration against the pipeline's sparse fields.
+
+        Raises:
+            ConfigError: it does not fit.
+        """
         if not isinstance(self.fields, tuple) or not self.fields:
             raise ConfigError(
                 f"content {name!r}: fields is {self.fields!r}; name the sparse fields whose keys are its "
@@ -61,18 +68,22 @@ class Content:
 
     @property
     def image_column(self) -> str | None:
-        """The column of the topic that holds pictures."""
+        """Column of the topic that holds pictures."""
         columns = self.topic.columns if self.topic is not None else {}
         return next((name for name, kind in columns.items() if kind == "image"), None)
 
 
 def content_of(contents: Mapping[str, Content], fields: Collection[str]) -> tuple[str, ...]:
-    """Names of the content to which some of the fields belong."""
+    """Names of the content whose ids are in some of the fields."""
     return tuple(name for name, content in contents.items() if not set(content.fields).isdisjoint(fields))
 
 
 def check_contents(contents: Mapping[str, Content], sparse: Mapping[str, Expr]) -> None:
-    """Raises ConfigError for content that cannot work together."""
+    """Check all content of a pipeline.
+
+    Raises:
+        ConfigError: a declaration does not fit, or two kinds of content share a field.
+    """
     owner: dict[str, str] = {}
     for name, content in contents.items():
         if not isinstance(content, Content):

@@ -1,4 +1,4 @@
-"""The types of columns and expressions, by name.
+"""Types of columns and expressions, by name.
 
 Scalars: int64, int32, float32, float64, bool, string (UTF-8), binary. Lists: list<scalar> of any scalar but
 binary. Memory follows Arrow: fixed-width values; strings as offsets int32[n + 1] + bytes; lists as offsets
@@ -21,7 +21,7 @@ FIXED = (*NUMBERS, "bool")
 TEXTS = ("string", "binary")
 SCALARS = (*FIXED, *TEXTS)
 BYTES = ("binary", "image")
-"""Base64 text in JSON."""
+"""Types that are base64 text in JSON."""
 DTYPES = (*SCALARS, "image", *(f"list<{scalar}>" for scalar in (*FIXED, "string")))
 
 _ARROW = {
@@ -37,7 +37,11 @@ _ARROW = {
 
 
 def check_dtype(dtype: str, where: str) -> str:
-    """Returns `dtype`, or raises ConfigError that names `where` and the known types."""
+    """Return `dtype` if it is known.
+
+    Raises:
+        ConfigError: it is not; the message names `where` and the known types.
+    """
     if dtype not in DTYPES:
         raise ConfigError(f"{where}: unknown type {dtype!r}; known types are {', '.join(DTYPES)}")
     return dtype
@@ -48,7 +52,7 @@ def is_list(dtype: str) -> bool:
 
 
 def element(dtype: str) -> str:
-    """The type of a list's items; a scalar type is its own element."""
+    """Type of a list's items; a scalar type is its own element type."""
     return dtype[5:-1] if is_list(dtype) else dtype
 
 
@@ -57,19 +61,20 @@ def list_of(dtype: str) -> str:
 
 
 def arrow_type(dtype: str) -> Any:
-    """The pyarrow DataType in which columns of this type travel."""
+    """pyarrow DataType of columns of this type."""
     return pa.list_(_ARROW[element(dtype)]) if is_list(dtype) else _ARROW[dtype]
 
 
 def is_arrow(arrow: Any, dtype: str) -> bool:
-    """Whether an Arrow type has exactly the memory layout of `dtype` (item field names do not matter)."""
+    """Return true if an Arrow type has exactly the memory layout of `dtype`; names of item fields may
+    differ."""
     if is_list(dtype):
         return bool(pa.types.is_list(arrow)) and is_arrow(arrow.value_type, element(dtype))
     return bool(arrow == _ARROW[dtype])
 
 
 def is_encoded(arrow: Any, dtype: str) -> bool:
-    """Whether an Arrow type is dictionary-encoded, with int32 indices, and its values are of `dtype`."""
+    """Return true if an Arrow type is dictionary-encoded with int32 indices and values of `dtype`."""
     return (
         bool(pa.types.is_dictionary(arrow))
         and arrow.index_type == pa.int32()
@@ -78,13 +83,17 @@ def is_encoded(arrow: Any, dtype: str) -> bool:
 
 
 def promote(a: str, b: str) -> str:
-    """The number type that holds both (NumPy's rule; bool counts as int32, so that it can be added up)."""
+    """Number type that holds both (NumPy's rule); bool counts as int32, so that it can be summed."""
     numbers = ["int32" if dtype == "bool" else dtype for dtype in (a, b)]
     return str(np.promote_types(*numbers))
 
 
 def check_value(value: object, dtype: str, where: str) -> Any:
-    """Returns a Python value that fits the scalar `dtype`, or raises ConfigError."""
+    """Return a Python value that fits the scalar `dtype`.
+
+    Raises:
+        ConfigError: it does not fit; the message names `where`.
+    """
     kinds: dict[str, tuple[type, ...]] = {
         "bool": (bool,),
         "string": (str,),

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: "500ms", "30s", "10m", "2h", "14d", or an integer of milliseconds."""
+"""Durations: "500ms", "30s", "10m", "2h", "14d", or an integer of milliseconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def duration_ms(value: str | int, where: str) -> int:
-    """Milliseconds (> 0) of a duration; ConfigError naming `where` when it cannot be read."""
+    """Parse a duration to milliseconds, above 0.
+
+    Raises:
+        ConfigError: it cannot be parsed; the message names `where`.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         result = value
     else:

@@ -1,8 +1,8 @@
-"""The unit of event times: numbers become milliseconds, and another unit than the declared one is noticed.
+"""Unit of event times: numbers are converted to milliseconds, and a probable wrong unit is detected.
 
-Without a declared unit, times are milliseconds. A number that lies in 2000 to 2100 as seconds, micro- or
-nanoseconds is refused then: as milliseconds it would be a time of 1970, or one of thousands of years ahead.
-Small numbers, such as simulated logs count from 0, are times like any other. A declared unit is believed.
+Without a declared unit, times are milliseconds. Then a number is rejected that lies in 2000 to 2100 as
+seconds, micro- or nanoseconds: as milliseconds it would be in 1970 or thousands of years ahead. Small
+numbers, such as the times of simulated logs that count from 0, are accepted. A declared unit is not checked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNITS = ("ms", "s", "us", "ns")
 _YEAR_2000_S, _YEAR_2100_S = 946_684_800, 4_102_444_800
 _PER_SECOND = {"s": 1, "us": 10**6, "ns": 10**9}
 LIKELY = {unit: (_YEAR_2000_S * per, min(_YEAR_2100_S * per, 2**63 - 1)) for unit, per in _PER_SECOND.items()}
-"""Unit → numbers that are likely times in it and unlikely ones in milliseconds, both ends included."""
+"""Unit → range of numbers that are probably times in it and not in milliseconds, both ends included."""
 _LEAST_LIKELY, _MILLISECONDS_BELOW = LIKELY["s"][0], LIKELY["us"][0]
 _MOST_S = (2**63 - 1) // 1000
 
@@ -25,10 +25,15 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def milliseconds(array: pa.Array, unit: str | None) -> tuple[pa.Array, dict[str, Mask]]:
-    """(int64[n] in `unit` as milliseconds, likelier unit → bool[n]: the rows that are refused).
+    """Convert times to milliseconds.
 
-    unit: as declared; None: not declared, so milliseconds that are checked. Seconds that do not fit into
-    int64 as milliseconds become null.
+    Args:
+        array: int64[n].
+        unit: as declared; None: milliseconds, checked.
+
+    Returns:
+        Times in ms, int64[n], and probable unit → rows to reject, bool[n]. Seconds whose milliseconds exceed
+            int64 become null.
     """
     if unit is None:
         return array, _likely(array)

@@ -1,13 +1,12 @@
-"""Expressions over columns: the nodes of the feature DAG (FeatureBox §4: every function call is a node).
+"""Expressions over columns: nodes of the feature DAG (FeatureBox §4: every function call is a node).
 
 Nodes are immutable and hash-consed: building an equal expression again returns the same object, so a
-sub-expression that ten features share is computed once. A node's layer is its depth from the roots; nodes of
-one layer do not depend on each other.
+sub-expression of ten features is computed once. A node's layer is its depth from the roots; nodes of a layer
+do not depend on each other.
 
-A node carries its device code: a C++ call with one placeholder per input. `ingest.extract.codegen` turns a
-whole plan
-into one translation unit. Python numbers and strings inside an expression become constants, written into the
-code.
+A node carries its device code: a C++ call with a placeholder for each input. `ingest.extract.codegen`
+generates a translation unit from a plan. Python numbers and strings inside an expression become constants in
+the code.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ from livectr.kernels.errors import ConfigError
 
 @dataclass(frozen=True)
 class ColumnRef:
-    """A column of an event stream or a look-up table. `fill` stands in for nulls (None: 0, "" or false)."""
+    """Reference to a column of an event stream or a look-up table. fill: value for nulls (None: 0, "" or
+    false)."""
 
     source: str
     column: str
@@ -40,8 +40,11 @@ class ColumnRef:
 
 @dataclass(frozen=True)
 class RecentRef:
-    """The last `n` keys of `source.column` of the row's user within `within_ms` before the row's event
-    time, of events that pass `where` (None: all); passing: its digest."""
+    """Reference to a behavior history.
+
+    It holds the last `n` keys of `source.column` of the row's user within `within_ms` before the event time,
+    of events that satisfy `where` (None: all). passing: digest of `where`.
+    """
 
     source: str
     column: str
@@ -57,12 +60,12 @@ class RecentRef:
 
     @property
     def history(self) -> str:
-        """What histories it is made of: those of equal columns and conditions are kept once."""
+        """Name of the stored history; histories of equal columns and conditions are stored once."""
         return f"{self.column}.{self.passing[:16]}" if self.passing else self.column
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of the stream that it needs."""
+        """Columns of the stream that the history reads."""
         return (self.column, *_columns_below(self.where)) if self.where is not None else (self.column,)
 
 
@@ -70,22 +73,23 @@ def _columns_below(node: Expr) -> tuple[str, ...]:
     """Columns of the roots that an expression depends on."""
     if node.is_root:
         return (node.ref.column,)
-    return tuple(dict.fromkeys(name for one in node.inputs for name in _columns_below(one)))
+    return tuple(dict.fromkeys(name for source in node.inputs for name in _columns_below(source)))
 
 
 @dataclass(frozen=True)
 class Device:
     """Device code of a node.
 
-    call     C++ with `{0}`, `{1}` … for the inputs. Fixed-width results: an expression. Strings and lists: a
-             call that puts its results into `{sink}` (kernels/runtime/columns.cuh), run once to measure and
-             once to write.
-    rowwise  the call takes list inputs whole (as `Row`); otherwise it is mapped over the items of a list
-             input.
-    prelude  C++ that stands before the functions: a user's operator, a table of constants.
-    resource   data that the call reads as `{resource}`, a struct of the resource's type
-    statistic  what was learned of the first input so far; the call reads its state as `{state}`, a pointer
-               to const double or const int64_t
+    Args:
+        call: C++ with `{0}`, `{1}` … for the inputs. For fixed-width results it is an expression. For strings
+            and lists it is a call that writes its results into `{sink}` (kernels/runtime/columns.cuh), run
+            once to measure and once to write.
+        rowwise: the call takes whole list inputs (as `Row`); otherwise it is mapped over the items of a list
+            input.
+        prelude: C++ before the functions: a user's operator, a table of constants.
+        resource: data that the call reads as `{resource}`, a struct of the resource's type.
+        statistic: running statistic of the first input; the call reads its state as `{state}`, a pointer to
+            const double or const int64_t.
     """
 
     call: str
@@ -96,12 +100,19 @@ class Device:
 
 
 class Expr:
-    """One node. Build them with operators (`ingest.operators`), columns of streams, and Python arithmetic.
+    """Node of the feature DAG; built by operators (`ingest.operators`), columns of streams, and Python
+    arithmetic.
 
     `==` builds a comparison node: compare nodes themselves with `is`.
 
-    Attributes: op (name), inputs (nodes), params (what else defines it), dtype, layer (0 = root), digest
-    (sha256).
+    Attributes:
+        op: name of the operation.
+        inputs: nodes that it reads.
+        params: further arguments that define it.
+        dtype: type of the values.
+        device: device code; None for roots and constants.
+        layer: depth from the roots; 0 for a root.
+        digest: SHA-256 of the expression.
     """
 
     __slots__ = ("__weakref__", "device", "digest", "dtype", "inputs", "layer", "op", "params")
@@ -124,7 +135,7 @@ class Expr:
         device: Device | None = None,
         layer: int = 0,
     ) -> Expr:
-        """layer: of a node without inputs."""
+        """Return the node, new or existing. layer: of a node without inputs."""
         identity = repr((op, [node.digest for node in inputs], params, dtype, device, layer))
         digest = hashlib.sha256(identity.encode()).hexdigest()
         with _LOCK:
@@ -144,12 +155,12 @@ class Expr:
 
     @property
     def is_root(self) -> bool:
-        """Whether its values come with the batch: a column, a history, or what another device computed."""
+        """True when values come with the batch: a column, a history, or a result of another device."""
         return self.op in ("column", "recent", "given")
 
     @property
     def ref(self) -> ColumnRef | RecentRef:
-        """Where a root's values come from."""
+        """Source of a root's values."""
         if not self.is_root:
             raise ValueError(f"{self} is not a root")
         ref: ColumnRef | RecentRef = self.params[0]
@@ -261,23 +272,30 @@ C_TYPES: Final = {
 
 
 def column(ref: ColumnRef, dtype: str) -> Expr:
-    """The root node of a column."""
+    """Root node of a column."""
     return Expr("column", dtype=dtype, params=(ref,))
 
 
 def given(node: Expr) -> Expr:
-    """A root in place of a node that is computed elsewhere; it stays in its layer."""
+    """Root that replaces a node computed elsewhere; it stays in the node's layer."""
     ref = ColumnRef("given", node.digest[:16])
     return Expr("given", dtype=node.dtype, params=(ref,), layer=node.layer)
 
 
 def constant(value: object, dtype: str) -> Expr:
+    """Node of a constant."""
     return Expr("constant", dtype=dtype, params=(dtypes.check_value(value, dtype, "constant"),))
 
 
 def as_expr(value: object, op: str, like: str = "") -> Expr:
-    """A node for an operator's argument. A Python number takes the type `like` of its partner where it fits
-    (NumPy's rule for Python scalars, NEP 50), so that `price * 2` stays float32."""
+    """Node of an operator's argument.
+
+    A Python number takes the type `like` of the other argument where it fits, so that `price * 2` stays
+    float32 (NumPy's rule for Python scalars, NEP 50).
+
+    Raises:
+        ConfigError: the value is neither an expression nor a constant of a fitting type.
+    """
     like = dtypes.element(like)
     if isinstance(value, Expr):
         return value
@@ -299,13 +317,17 @@ def as_expr(value: object, op: str, like: str = "") -> Expr:
 
 
 def need(op: str, node: Expr, allowed: Sequence[str], what: str) -> None:
-    """Raises ConfigError unless the node's element type is one of `allowed`."""
+    """Check that the node's element type is in `allowed`.
+
+    Raises:
+        ConfigError: it is not.
+    """
     if dtypes.element(node.dtype) not in allowed:
         raise ConfigError(f"{op} needs {what}, but {node} is {node.dtype}")
 
 
 def is_vector(node: Expr) -> bool:
-    """Whether a node gives a list of equally many numbers in every row, such as a word embedding."""
+    """Return true when every row has a list of equally many numbers, such as a word embedding."""
     last = node.params[-1] if node.params else None
     return node.dtype == "list<float32>" and isinstance(last, tuple) and last[:1] == ("width",)
 
@@ -318,7 +340,11 @@ def width_of(node: Expr) -> int:
 def mapped(
     op: str, inputs: Sequence[Expr], *, dtype: str, device: Device, params: tuple[Any, ...] = ()
 ) -> Expr:
-    """A node whose call is mapped over rows, and over the items of at most one list input."""
+    """Node whose call is mapped over rows, and over the items of at most one list input.
+
+    Raises:
+        ConfigError: two inputs are lists.
+    """
     lists = [node for node in inputs if dtypes.is_list(node.dtype)]
     if len(lists) > 1:
         names = " and ".join(f"{node} ({node.dtype})" for node in lists)
@@ -333,9 +359,11 @@ def _pair(op: str, a: Operand, b: Operand) -> tuple[Expr, Expr]:
 
 
 def arithmetic(op: str, a: Operand, b: Operand) -> Expr:
-    """+ - * / // % of two numbers. Types are promoted as in NumPy; whole numbers wrap around; `//` and `%`
-    round towards minus infinity as in Python, and whole numbers divided by zero give 0; `/` of whole numbers
-    is float64."""
+    """Arithmetic of two numbers: + - * / // %.
+
+    Types are promoted as in NumPy, and whole numbers wrap around. `//` and `%` round towards minus infinity
+    as in Python; whole numbers divided by zero give 0. `/` of whole numbers is float64.
+    """
     left, right = _pair(op, a, b)
     for node in (left, right):
         need(op, node, dtypes.FIXED, "numbers")
@@ -347,7 +375,7 @@ def arithmetic(op: str, a: Operand, b: Operand) -> Expr:
 
 
 def comparison(op: str, a: Operand, b: Operand) -> Expr:
-    """< <= > >= == != of two numbers, or of two strings (by their bytes). The result is bool."""
+    """Comparison of two numbers, or of two strings by their bytes: < <= > >= == !=. The result is bool."""
     left, right = _pair(op, a, b)
     kinds = [dtypes.element(node.dtype) for node in (left, right)]
     if all(kind in dtypes.FIXED for kind in kinds):
@@ -362,7 +390,7 @@ def comparison(op: str, a: Operand, b: Operand) -> Expr:
 
 
 def logic(op: str, *operands: Operand) -> Expr:
-    """& | ~ of bools."""
+    """Logic of bools: & | ~."""
     nodes = [as_expr(operand, op, "bool") for operand in operands]
     for node in nodes:
         need(op, node, ("bool",), "bools")

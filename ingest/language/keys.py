@@ -1,5 +1,4 @@
-"""Keys of values outside a plan: joins, histories and serving know rows by the same 64-bit keys as the
-features."""
+"""Keys of values outside a plan: joins, histories and serving use the same 64-bit keys as the features."""
 
 from __future__ import annotations
 
@@ -16,8 +15,14 @@ Keys = npt.NDArray[np.int64]
 
 
 def key_of(values: pa.Array | pa.ChunkedArray) -> Keys:
-    """int64[n], what `key()` gives: integers are their own keys, bools 0 or 1, strings the XXH64 of their
-    UTF-8 bytes. Null counts as 0, false or "". Raises ConfigError for other types."""
+    """Keys of values, int64[n], equal to `key()`.
+
+    Integers are their own keys, bools 0 or 1, strings the XXH64 of their UTF-8 bytes. Null counts as 0, false
+    or "".
+
+    Raises:
+        ConfigError: the values have another type.
+    """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     kind = values.type

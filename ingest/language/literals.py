@@ -1,4 +1,4 @@
-"""Python constants as C++ source, exact to the bit."""
+"""Python constants as C++ literals, exact to the bit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from livectr.ingest.language.expr import C_TYPES
 
 
 def literal(value: Any, dtype: str) -> str:
-    """A C++ expression of a scalar of type `dtype`."""
+    """C++ expression of a scalar of type `dtype`."""
     if dtype == "bool":
         return "true" if value else "false"
     if dtype in ("int32", "int64"):
@@ -23,7 +23,7 @@ def literal(value: Any, dtype: str) -> str:
     if dtype == "float64":
         return f"({float(value)!r})"
     data = value.encode() if isinstance(value, str) else value
-    # Octal escapes end after three digits; hexadecimal ones swallow what follows.
+    # Octal escapes end after three digits; hexadecimal escapes would include following digits.
     text = "".join(f"\\{byte:03o}" for byte in data)
     return f'(Str{{(const uint8_t*)"{text}", {len(data)}}})'
 

@@ -1,4 +1,4 @@
-"""Which rows a table takes in, and which it lets go: what a pipeline file says (`Pipeline(policies=...)`)."""
+"""Table policies: admission, expiry and eviction of rows (`Pipeline(policies=...)`)."""
 
 from __future__ import annotations
 
@@ -16,20 +16,26 @@ SECOND_MS = 1000
 
 @dataclass(frozen=True)
 class TablePolicy:
-    """The policies of one embedding table; each is off unless it is named, and costs nothing then.
+    """Admission and eviction of one embedding table; a policy that is not set is off and costs nothing.
 
-    A budget is one table's, wherever it lies: it does not depend on the number of ranks.
+    A budget is for the whole table and does not depend on the number of ranks.
 
-    admit_after   a key is stored with the k-th batch that it occurs in (2 to 127); until then it is scored
-                  with its initial values and learns nothing. Approximate: a few keys enter early
-    sketch        memory of the counts behind it; all counts are halved every sketch / 16 bytes of sightings
-    max_age       rows whose last batch is older than this, in event time, leave: "30d"
-    max_rows      at most so many rows after a step; `evict` says which leave
-    max_bytes     the same as an amount of memory ("8GiB") for rows and index, by a row's largest size
-    evict         "lru": the rows that were used longest ago; "lfu": the least often used ones
-    half_life     event time after which a use counts half, for "lfu"
+    Args:
+        admit_after: a key gets a row with the k-th batch in which it occurs (2 to 127). Until then it is
+            scored with its initial values and learns nothing. Approximate: a few keys enter early.
+        sketch: memory of the counting sketch for `admit_after`; all counts are halved every sketch / 16 bytes
+            of sightings.
+        max_age: expiry: rows whose last batch is older than this, in event time, are removed, such as "30d".
+        max_rows: greatest number of rows after a step; needs `evict`.
+        max_bytes: the same as memory of rows and index, such as "8GiB", by a row's largest size.
+        evict: "lru" removes the least recently used rows, "lfu" the least frequently used.
+        half_life: event time after which a use counts half, for "lfu".
 
-    Raises ConfigError, one sentence, for what cannot work.
+    Raises:
+        ConfigError: an argument is wrong, or the arguments do not fit together.
+
+    Example:
+        TablePolicy(admit_after=3, max_age="30d", max_bytes="8GiB", evict="lfu")
     """
 
     admit_after: int | None = None
@@ -76,25 +82,29 @@ class TablePolicy:
 
     @property
     def max_age_s(self) -> int | None:
-        """Whole seconds, rounded up."""
+        """Maximum age in whole seconds, rounded up."""
         if self.max_age is None:
             return None
         return -(-duration_ms(self.max_age, "TablePolicy: max_age") // SECOND_MS)
 
     @property
     def half_life_s(self) -> int:
-        """Whole seconds; 0 where uses need not be counted."""
+        """Half-life in whole seconds; 0 where uses are not counted."""
         if self.evict != "lfu":
             return 0
         return duration_ms(self.half_life, "TablePolicy: half_life") // SECOND_MS
 
     @property
     def tracks(self) -> bool:
-        """Whether it must be known when rows were used."""
+        """True when the table has to record when its rows were used."""
         return self.max_age is not None or self.evict is not None
 
     def row_budget(self, row_bytes: int) -> int | None:
-        """Most rows of at most `row_bytes` each; None: no budget. Raises ConfigError where none fits."""
+        """Greatest number of rows of at most `row_bytes` each; None: no budget.
+
+        Raises:
+            ConfigError: the budget is smaller than a row.
+        """
         budgets = [] if self.max_rows is None else [self.max_rows]
         if self.max_bytes is not None:
             budgets.append(parse_bytes(self.max_bytes, "TablePolicy: max_bytes") // row_bytes)
@@ -108,9 +118,15 @@ class TablePolicy:
 def by_table(
     given: TablePolicy | Mapping[str, TablePolicy] | None, tables: Iterable[str], *, timed: bool
 ) -> dict[str, TablePolicy]:
-    """Table → policy, of those that have one. `timed`: whether the log has event times.
+    """Table → policy, for the tables that have a policy.
 
-    Raises ConfigError for a table that does not exist, and for a max_age of events without time.
+    Args:
+        given: a policy for all tables, or policies by table.
+        tables: names of all tables.
+        timed: the log has event times.
+
+    Raises:
+        ConfigError: a table does not exist, or max_age is set for events without time.
     """
     names = list(dict.fromkeys(tables))
     if given is None:

@@ -1,7 +1,7 @@
-"""Data that operators hold: dictionaries and word vectors that stand beside the code, and running statistics.
+"""Data of operators: constant resources (dictionaries, word vectors) and running statistics.
 
-A `Resource` never changes; a `Statistic` is learned from the stream, batch by batch, and belongs to the
-checkpoint and to the published version.
+A `Resource` never changes. A `Statistic` is learned from the stream, batch by batch, and is part of
+checkpoints and published versions.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ Array = npt.NDArray[Any]
 
 
 class Resource:
-    """Immutable arrays behind one C++ struct, whose members are their pointers and then int64 scalars.
+    """Immutable arrays behind a C++ struct, whose members are pointers to them and then int64 scalars.
 
-    ctype    the struct, for example `Dictionary<int64_t>` (kernels/*.cuh)
-    arrays   one for each pointer member, in order; C-contiguous
-    scalars  one for each int64_t member behind them
+    Args:
+        ctype: the struct, for example `Dictionary<int64_t>` (kernels/*.cuh).
+        arrays: one for each pointer member, in order; C-contiguous.
+        scalars: one for each int64_t member after the pointers.
     """
 
     def __init__(self, ctype: str, arrays: Sequence[Array], scalars: Sequence[int] = ()) -> None:
@@ -38,11 +39,11 @@ class Resource:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the working set."""
+        """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays)
 
     def __repr__(self) -> str:
-        # Part of a node's identity: the same content is the same node.
+        # Part of a node's identity: equal content gives the same node.
         return f"Resource({self.ctype}, {self.digest})"
 
     def __eq__(self, other: object) -> bool:
@@ -53,20 +54,22 @@ class Resource:
 
 
 class Statistic(ABC):
-    """What a node knows of the values that its first input had in earlier batches.
+    """Running statistic of the values that a node's first input had in earlier batches.
 
-    Subclasses are frozen dataclasses, so that their `repr` is part of a node's identity. The state is one
+    Subclasses are frozen dataclasses, so that their `repr` is part of a node's identity. The state is an
     array of 8-byte values, float64 or int64; device code reads it through a pointer `{state}`.
     """
 
     @abstractmethod
     def initial(self) -> Array:
-        """The state before the first batch."""
+        """State before the first batch."""
 
     @abstractmethod
     def update(self, state: Array, observed: Array) -> Array:
-        """The state after a batch whose values were `observed`, in the global sequence; the same bits for
-        the same values.
+        """State after a batch; equal values give equal bits.
 
-        observed: float64[B], or int64[B] when the node's first input is a whole number, bool or key.
+        Args:
+            state: before the batch.
+            observed: float64[B], or int64[B] when the node's first input is a whole number, bool or key; in
+                the global sequence.
         """

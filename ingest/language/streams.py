@@ -1,9 +1,7 @@
-"""What a pipeline reads: event streams, look-up tables, and the view that joins them (FeatureBox §3).
+"""Inputs of a pipeline: event streams, look-up tables, and the view that joins them (FeatureBox §3).
 
-These are declarations; `ingest.join.examples` carries them out. Columns are attributes:
-`impressions.user_id` is
-an expression. A column that is called like an attribute of the class (`key`, `time`, …) is
-`impressions["key"]`.
+These are declarations; `ingest.join.examples` executes them. Columns are attributes: `impressions.user_id` is
+an expression. A column with the name of an attribute of the class (`key`, `time`, …) is `impressions["key"]`.
 
     Stream --label_join/labelled--> View --lookup--> View        recent(stream.column): a user's history
 """
@@ -16,6 +14,7 @@ from typing import Any
 
 from livectr.ingest.language import dtypes, event_times
 from livectr.ingest.language.byte_units import parse_bytes
+from livectr.ingest.language.columns import Columns, UnknownColumnError
 from livectr.ingest.language.durations import duration_ms
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef, column
 from livectr.kernels.errors import ConfigError
@@ -24,86 +23,36 @@ from livectr.kernels.stream.join import MAX_BYTES
 MAX_AHEAD_MS = 60_000
 
 
-class UnknownColumnError(ConfigError, AttributeError):
-    """A column that was not declared (an AttributeError too, so that hasattr() works)."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Columns:
-    """Columns as attributes, shared by streams and tables."""
-
-    topic: str
-    key: str
-    columns: Mapping[str, str]
-    time: str | None = None
-
-    def __post_init__(self) -> None:
-        if not self.topic:
-            raise ConfigError(f"{type(self).__name__}: the topic has no name")
-        object.__setattr__(self, "columns", dict(self.columns))
-        for name, dtype in self.columns.items():
-            dtypes.check_dtype(dtype, f"{self.topic}.{name}")
-        self._need("key", self.key, ("int64", "int32", "string"))
-        if self.time is not None:
-            self._need("time", self.time, ("int64",))
-
-    def _need(self, what: str, name: str, allowed: tuple[str, ...]) -> None:
-        if name not in self.columns:
-            raise UnknownColumnError(f"{self.topic}: {what} column {name!r} is not declared; {self._known()}")
-        if self.columns[name] not in allowed:
-            kinds = " or ".join(allowed)
-            raise ConfigError(
-                f"{self.topic}: {what} column {name!r} is {self.columns[name]}; it must be {kinds}"
-            )
-
-    def _settings(self) -> list[str]:
-        return [name for name in self.__dataclass_fields__ if name != "where"]
-
-    def _known(self) -> str:
-        return f"its columns are {', '.join(self.columns)}"
-
-    def __getitem__(self, name: str) -> Expr:
-        if name not in self.columns:
-            raise UnknownColumnError(f"{self.topic} has no column {name!r}; {self._known()}")
-        if self.columns[name] == "image":
-            raise ConfigError(
-                f"{self.topic}.{name} cannot be a feature: images come with the image models; use an image id"
-            )
-        return self._column(name)
-
-    def __getattr__(self, name: str) -> Expr:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return self[name]
-
-    def _column(self, name: str) -> Expr:
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        # A function of every setting: fingerprints are made of it.
-        values = {name: getattr(self, name) for name in self._settings()}
-        if values.get("time_unit") in (None, "ms"):  # the same milliseconds
-            values.pop("time_unit", None)
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class Stream(_Columns):
-    """A log of events.
+class Stream(Columns):
+    """Declaration of a log of events.
 
-    topic        Kafka topic, or folder of files under the source
-    columns      name → type of every column that the log may be asked for
-    key          the column that partitions the topic (the user)
-    time         event time, int64 since 1970; None: the order of the log is all there is
-    time_unit    its unit in the log: "ms", "s", "us" or "ns"; features and requests see milliseconds. None:
-                 milliseconds, and numbers that are likely in another unit are refused
-                 (ingest.language.event_times)
-    json_fields  new column → "column.path.to.field" inside a string column of JSON; its type is in `columns`
-    fill         column → value for nulls; without it numbers are 0, strings "", bools false, lists empty
-    where        a function of this stream to a bool expression over its columns; other rows are left out
-    max_ahead    how far a time may lie ahead of what the broker, or the other users of the log, say; a record
-                 with a later one is a dead letter
-    max_disorder how late a record may come and still have its right place: marks of time lag by it
+    Args:
+        topic: Kafka topic, or folder of files under the source.
+        columns: name → type of every column that may be read.
+        key: column that partitions the topic (the user).
+        time: column of the event time, int64 since 1970; None: events are ordered by their position in the
+            log.
+        json_fields: new column → "column.path.to.field" inside a string column of JSON; its type is in
+            `columns`.
+        fill: column → value for nulls. Without it nulls are 0, "", false or an empty list.
+        where: function from this stream to a bool expression over its columns; other rows are dropped.
+        time_unit: unit of `time` in the log: "ms", "s", "us" or "ns"; features and requests see milliseconds.
+            None: milliseconds, and numbers that are probably in another unit are rejected
+            (ingest.language.event_times).
+        max_ahead: greatest lead of an event time over the broker's time, or over the times of other users; a
+            record with a later time becomes a dead letter.
+        max_disorder: longest delay with which a record may arrive and still be sorted into its place; the
+            watermark lags by it.
+
+    Raises:
+        ConfigError: an argument is wrong, or the arguments do not fit together.
+
+    Example:
+        clicks = Stream(
+            "clicks", key="user_id", time="ts",
+            columns={"user_id": "int64", "ad_id": "int64", "ts": "int64"},
+        )
     """
 
     json_fields: Mapping[str, str] = field(default_factory=dict)
@@ -178,18 +127,18 @@ class Stream(_Columns):
 
     @property
     def filter(self) -> Expr | None:
-        """The bool expression that a row must satisfy, or None."""
+        """Bool expression that a row must satisfy, or None."""
         return None if self.where is None else self.where(self)
 
     def _column(self, name: str) -> Expr:
-        # The fill travels with the node, so that a serving request's missing value becomes the same feature.
+        # The fill is part of the node, so that a missing value of a serving request gives the same feature.
         return column(ColumnRef(self.topic, name, fill=self.fill.get(name)), self.columns[name])
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, where={self.filter})"
 
     def _settings(self) -> list[str]:
-        # Left out while they are the usual ones, so that the logs' names stay what they are.
+        # Default values are left out, so that fingerprints of older pipelines stay the same.
         usual = {
             name: self.__dataclass_fields__[name].default for name in ("max_ahead_ms", "max_disorder_ms")
         }
@@ -199,9 +148,18 @@ class Stream(_Columns):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Table(_Columns):
-    """A look-up table: the latest row of each key of a compacted topic or of files. `time` is for display
-    only."""
+class Table(Columns):
+    """Declaration of a look-up table: the latest row of each key of a compacted topic or of files.
+
+    Args:
+        topic: Kafka topic, or folder of files under the source.
+        key: column of the key.
+        columns: name → type of every column.
+        time: time column, for display only.
+
+    Example:
+        ads = Table("ads", key="ad_id", columns={"ad_id": "int64", "category": "string"})
+    """
 
     def __init__(self, topic: str, *, key: str, columns: Mapping[str, str], time: str | None = None) -> None:
         for name, value in dict(topic=topic, key=key, columns=columns, time=time).items():
@@ -214,7 +172,7 @@ class Table(_Columns):
 
 @dataclass(frozen=True)
 class Lookup:
-    """Rows of `table` beside each event: the table's key equals the event's column `on`."""
+    """Look-up join: rows of `table` whose key equals the event's column `on`."""
 
     table: Table
     on: str
@@ -222,12 +180,17 @@ class Lookup:
 
 @dataclass(frozen=True, repr=False)
 class View:
-    """Labelled impressions with their look-ups. Its attributes are the columns of the impression stream.
+    """Labelled impressions with their look-ups; its attributes are the columns of the impression stream.
 
-    clicks, on, window_ms, correct_late   of a label join (clicks is None for a stream whose label is a
-                                          column)
-    label                                 the label column, or None for a label join
-    join_bytes                            memory of a label join, of each partition
+    Args:
+        impressions: the stream of impressions.
+        clicks: the stream of clicks; None for a stream whose label is a column.
+        on: columns of the label join.
+        window_ms: window of the label join.
+        correct_late: a click after the window emits a correction.
+        label: the label column; None for a label join.
+        lookups: look-up joins.
+        join_bytes: memory of the label join of each partition.
     """
 
     impressions: Stream
@@ -240,8 +203,18 @@ class View:
     join_bytes: int = MAX_BYTES
 
     def lookup(self, table: Table, on: str | None = None) -> View:
-        """Looks up `table` by the impression column `on` (default: the column that is named like the table's
-        key)."""
+        """Look up rows of a table for each impression.
+
+        Args:
+            table: to be looked up.
+            on: impression column that holds the table's key; by default the column with the key's name.
+
+        Raises:
+            ConfigError: the types differ, or the table is looked up already.
+
+        Example:
+            log = label_join(impressions, clicks, on="request_id", window="10m").lookup(ads)
+        """
         on = table.key if on is None else on
         kind, wanted = self.impressions[on].dtype, table.columns[table.key]
         if kind != wanted and not {kind, wanted} <= {"int32", "int64"}:
@@ -262,7 +235,7 @@ class View:
         return self.impressions[name]
 
     def __repr__(self) -> str:
-        # As in a stream, what is usual has no part in the fingerprint.
+        # As in a stream, default values are not part of the fingerprint.
         names = [
             name for name in self.__dataclass_fields__ if name != "join_bytes" or self.join_bytes != MAX_BYTES
         ]
@@ -278,14 +251,26 @@ def label_join(
     correct_late: bool = False,
     max_bytes: str | int = MAX_BYTES,
 ) -> View:
-    """Impressions labelled 1 when a click with equal `on` columns follows within `window` of event time, else
-    0.
+    """Label impressions by clicks: 1 when a click with equal `on` columns follows within `window` of event
+    time.
 
     Both topics must be partitioned alike by their key columns (the user), so that a pair meets on one rank.
-    With `correct_late`, a click after the window leaves as a correction example.
 
-    max_bytes: memory of each partition's join ("1GiB"). An impression or a lone click for which it has no
-    room is a dead letter. Of each partition, so that what is learned does not depend on the number of ranks.
+    Args:
+        impressions: stream with a time column.
+        clicks: stream with a time column.
+        on: column or columns that identify an impression in both streams.
+        window: duration after the impression, such as "10m".
+        correct_late: a click after the window emits its impression again, as a correction with label 1.
+        max_bytes: memory of each partition's join, such as "1GiB". An impression or an unmatched click for
+            which it has no room becomes a dead letter. The limit is for a partition, so that results do not
+            depend on the number of ranks.
+
+    Raises:
+        ConfigError: the streams cannot be joined.
+
+    Example:
+        log = label_join(impressions, clicks, on="request_id", window="10m")
     """
     names = (on,) if isinstance(on, str) else tuple(on)
     if not names:
@@ -318,7 +303,15 @@ def label_join(
 
 
 def labelled(stream: Stream, *, label: str) -> View:
-    """A log whose label is a column: a number, 0 or 1, or a bool. Rows with other labels are refused."""
+    """Read a log whose label is a column: a number, 0 or 1, or a bool. Rows with other labels are rejected.
+
+    Args:
+        stream: the impressions.
+        label: name of the label column.
+
+    Raises:
+        ConfigError: the column is no number or bool.
+    """
     if dtypes.element(stream[label].dtype) not in dtypes.FIXED or dtypes.is_list(stream[label].dtype):
         raise ConfigError(
             f"labelled: {stream.topic}.{label} is {stream[label].dtype}; a label must be a number or bool"
@@ -327,11 +320,18 @@ def labelled(stream: Stream, *, label: str) -> View:
 
 
 def recent(item: Expr, n: int, within: str | int, where: Expr | None = None) -> Expr:
-    """Keys of the last `n` values of a stream's column that the user had within the duration `within` before
-    the event, oldest first, repeats kept; never from the event's future. A root of type list<int64>.
+    """Behavior history: the last `n` keys of a click column of the same user before the event, oldest first.
 
-    where: only of events that pass, such as clicks with a visit that lasted (DICM §7.2):
-    `recent(clicks.image_id, n=50, within="14d", where=clicks.dwell_ms >= 2000)`. Labels are not affected.
+    The result has type list<int64>. Repeated keys are kept, and clicks after the event are never seen.
+
+    Args:
+        item: column of the click stream: int64, int32 or string.
+        n: greatest length, 1 to 100000.
+        within: longest time before the event, such as "14d".
+        where: condition on the click's columns, such as visits of a minimum length (DICM §7.2); labels do not
+            depend on it.
+
+    Example: `recent(clicks.image_id, n=50, within="14d", where=clicks.dwell_ms >= 2000)`.
     """
     ref = item.params[0] if isinstance(item, Expr) and item.op == "column" else None
     if not isinstance(ref, ColumnRef) or ref.table or item.dtype not in ("int64", "int32", "string"):
@@ -351,13 +351,13 @@ def _check_where(where: object, ref: ColumnRef) -> None:
     if not isinstance(where, Expr) or where.dtype != "bool":
         raise ConfigError(f"recent({ref.name}): where is {where}, but must be a condition, as in column > 3")
     for root in roots_of(where):
-        one = root.params[0]
-        if not isinstance(one, ColumnRef) or one.source != ref.source:
+        used = root.params[0]
+        if not isinstance(used, ColumnRef) or used.source != ref.source:
             raise ConfigError(f"recent({ref.name}): where needs columns of {ref.source} alone, not {root}")
 
 
 def roots_of(*exprs: Expr) -> tuple[Expr, ...]:
-    """The roots that expressions depend on, once per name, in order of first appearance."""
+    """Root nodes that expressions depend on, once per name, in order of first appearance."""
     found: dict[str, Expr] = {}
     for node in _below(*exprs):
         if node.is_root:
@@ -366,12 +366,13 @@ def roots_of(*exprs: Expr) -> tuple[Expr, ...]:
 
 
 def needs_statistics(*exprs: Expr) -> bool:
-    """Whether expressions depend on running statistics: their values then depend on what was trained."""
+    """Return true when an expression depends on running statistics, so that its values depend on the
+    training."""
     return any(node.device is not None and node.device.statistic is not None for node in _below(*exprs))
 
 
 def _below(*exprs: Expr) -> Iterator[Expr]:
-    """The nodes that expressions are made of, themselves too, in order of first appearance."""
+    """Nodes of expressions, the expressions included, in order of first appearance."""
     seen: set[int] = set()
     stack = list(reversed(exprs))
     while stack:

@@ -1,1 +1,1 @@
-"""Features that are computed once, stored, and read by every training run."""
+"""Materialized features: computed once, stored as Parquet, read by every training run."""

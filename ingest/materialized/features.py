@@ -1,11 +1,10 @@
-"""The second track of FeatureBox §3: materialized features, materialized once, are read beside the logs and
-merged with the features that are computed.
+"""Second track of FeatureBox §3: materialized features are read and merged with computed features.
 
     logs  ─► source ─► join ─► extract (the remaining features) ─┐
-    DIR   ─► a reader thread per partition ─► take(instances) ───┴─► Features, as if all had been computed
+    DIR   ─► a reader thread per partition ─► read(instances) ───┴─► Features, as if all had been computed
 
-Rows are matched by instance id through a hash index over a bounded window of row groups, not by position:
-rows that the logs no longer have are passed over, and small differences in order do no harm.
+Rows are matched by instance id through a hash index over a bounded window of row groups, not by position.
+Rows that the logs no longer have are skipped, and small differences in order are harmless.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from livectr.ingest import metrics
 from livectr.ingest.extract.extractor import Extract, Extractor
 from livectr.ingest.extract.statistics import Statistics
-from livectr.ingest.join.examples import Examples
+from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.materialized.reader import Hit, PartitionReader
 from livectr.ingest.materialized.store import AGAIN, Feature, Manifest, feature_of
 from livectr.ingest.pipeline import Pipeline
@@ -30,15 +29,18 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
 
 BYTES_TOPIC = "materialized features"
-"""The name of these bytes among those of the topics."""
+"""Label of these bytes in metrics by topic."""
 
 I64 = npt.NDArray[np.int64]
 
 
 class MaterializedFeatures:
-    """The materialized features of a folder that a pipeline uses. Open it with `open`.
+    """Reader of the materialized features that a pipeline uses; created by `open`.
 
-    names: the features, sparse ones first, in the order of `features` of `take`.
+    Attributes:
+        features: the features, in the order of `read`.
+        names: their names, sparse features first.
+        bytes_read: compressed bytes of the column chunks read so far.
     """
 
     def __init__(self, root: Path, manifest: Manifest, pipeline: Pipeline) -> None:
@@ -48,7 +50,7 @@ class MaterializedFeatures:
         known = (*pipeline.plan.sparse, *pipeline.plan.dense)
         self.features = tuple(mine[name] for name in known if name in mine)
         self.names = tuple(feature.name for feature in self.features)
-        # An order is an event time and the label window, which may be another one now.
+        # An order is an event time plus the label window, which may have changed.
         self._shift = manifest.window_ms - pipeline.log.window_ms
         self._partitions: dict[int, PartitionReader] = {}
         self._lock, self._counting = threading.Lock(), threading.Lock()
@@ -57,10 +59,11 @@ class MaterializedFeatures:
 
     @staticmethod
     def open(folder: str | Path, pipeline: Pipeline) -> MaterializedFeatures:
-        """The features of a folder that the pipeline has; others are not read.
+        """Open a folder; features that the pipeline lacks are not read.
 
-        Raises ConfigError, one sentence, for a folder that is not whole, has none of the pipeline's features,
-        or has one that was made from another expression.
+        Raises:
+            ConfigError: the folder is incomplete, has no feature of the pipeline, or has a feature of another
+                expression.
         """
         root = Path(folder)
         manifest = Manifest.read(root)
@@ -76,16 +79,17 @@ class MaterializedFeatures:
                 )
         materialized = MaterializedFeatures(root, manifest, pipeline)
         if not materialized.names:
-            held = ", ".join(feature.name for feature in manifest.features)
-            raise ConfigError(f"{root} has no feature of this pipeline; its features are {held}")
+            names = ", ".join(feature.name for feature in manifest.features)
+            raise ConfigError(f"{root} has no feature of this pipeline; its features are {names}")
         if manifest.labelled != (pipeline.log.clicks is None):
             raise ConfigError(f"{root} was made from a log that is labelled otherwise; run `{AGAIN}` again")
         return materialized
 
-    def take(self, examples: Examples) -> Features:
-        """The materialized features of b examples, in their order; call it in training order.
+    def read(self, examples: Examples) -> Features:
+        """Materialized features of b examples, in their order; called in training order.
 
-        Raises UserError when the folder lacks an instance, with the command that makes it anew.
+        Raises:
+            UserError: the folder lacks an instance; the message has the command to create it again.
         """
         hits: list[Hit] = []
         with self._lock:
@@ -119,7 +123,7 @@ class MaterializedFeatures:
 
 
 def _assemble(features: Sequence[Feature], rows: int, hits: Sequence[Hit]) -> Features:
-    """Rows of groups as the features of b = `rows` examples, in the order of `features`."""
+    """Combine rows of groups to the features of b = `rows` examples, in the order of `features`."""
     kinds = [feature.kind for feature in features if feature.kind != "dense"]
     width = sum(feature.width for feature in features if feature.kind == "dense")
     scalars = np.empty((kinds.count("key"), rows), np.int64)
@@ -129,8 +133,8 @@ def _assemble(features: Sequence[Feature], rows: int, hits: Sequence[Hit]) -> Fe
         dense[hit.places] = hit.group.dense[hit.rows]
         failed[hit.places] = hit.group.failed[hit.rows]
     lists = iter([_ragged(rows, hits, index) for index in range(kinds.count("keys"))])
-    scalar, one = iter(scalars), np.ones(rows, np.int64)
-    fields = [(one, next(scalar)) if kind == "key" else next(lists) for kind in kinds]
+    scalar, ones = iter(scalars), np.ones(rows, np.int64)
+    fields = [(ones, next(scalar)) if kind == "key" else next(lists) for kind in kinds]
     offsets = np.zeros(len(fields) * rows + 1, np.int64)
     if fields:
         np.cumsum(np.concatenate([lengths for lengths, _ in fields]), out=offsets[1:])
@@ -141,7 +145,7 @@ def _assemble(features: Sequence[Feature], rows: int, hits: Sequence[Hit]) -> Fe
 
 
 def _ragged(rows: int, hits: Sequence[Hit], index: int) -> tuple[I64, I64]:
-    """(lengths int64[b], keys) of one list field."""
+    """(lengths int64[b], keys) of a list field."""
     starts, lengths = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
     base, values = 0, []
     for hit in hits:
@@ -157,11 +161,16 @@ def _ragged(rows: int, hits: Sequence[Hit], index: int) -> tuple[I64, I64]:
 
 
 class ExampleFeatures:
-    """Features of examples: materialized ones read, the rest computed; without materialized ones, all of
-    them computed.
+    """Features of examples: materialized features are read, the others are computed.
 
-    pipeline: what the example source is opened with: its plan has the computed features only, so that no
-    other columns are read. extractor: makes what computes a plan's features.
+    Args:
+        pipeline: whose features they are.
+        materialized: None: all features are computed.
+        extractor: makes the extractor of a plan.
+
+    Attributes:
+        pipeline: to open the example source with; its plan has the computed features only, so that no other
+            columns are read.
     """
 
     def __init__(
@@ -193,8 +202,11 @@ class ExampleFeatures:
         folder: str | None,
         extractor: Callable[[FeaturePlan], Extract] = Extractor,
     ) -> ExampleFeatures:
-        """With the materialized features of a folder, or without (None). Raises ConfigError for an unfit
-        folder."""
+        """Open with the materialized features of a folder, or without (None).
+
+        Raises:
+            ConfigError: the folder does not fit.
+        """
         materialized = MaterializedFeatures.open(folder, pipeline) if folder is not None else None
         return ExampleFeatures(pipeline, materialized, extractor)
 
@@ -204,16 +216,16 @@ class ExampleFeatures:
         return {BYTES_TOPIC: self.materialized.bytes_read} if self.materialized is not None else {}
 
     def features(self, examples: Examples, statistics: Statistics | None = None) -> Features:
-        """Features of the whole pipeline, in its field order; call it in training order.
+        """Features of the full pipeline, in its field order; called in training order.
 
-        statistics: of the whole pipeline; no feature that depends on them is a materialized one.
+        statistics: of the full pipeline; materialized features do not depend on them.
         """
         computed = _none(len(examples))
         if self._extract is not None:
             computed = self._extract(examples.columns, statistics)
         if self.materialized is None:
             return computed
-        read = self.materialized.take(examples)
+        read = self.materialized.read(examples)
         merged = computed.merge(read, self._fields, self._dense)
         return replace(merged, failed=merged.failed | read.failed)
 
@@ -224,12 +236,12 @@ class ExampleFeatures:
 
 
 def _number(name: str, part: int, names: Sequence[str]) -> str:
-    """The name of a dense number: a vector's are name.0, name.1, …"""
+    """Name of a dense number; a vector has name.0, name.1, …"""
     return name if name in names else f"{name}.{part}"
 
 
 def _none(rows: int) -> Features:
-    """b rows without features."""
+    """Features of `rows` rows without fields and dense numbers."""
     return Features(
         rows,
         np.zeros(1, np.int32),

@@ -1,5 +1,7 @@
-"""A reader of materialized features: the row groups of one partition, a window of them searched by instance
-id, and a thread that reads and decodes ahead."""
+"""Reader of a partition's materialized features.
+
+It searches a window of row groups by instance id (hash index); a thread reads and decodes ahead.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ from livectr.kernels.errors import ConfigError, UserError
 from livectr.kernels.keys.keys import MISSING, KeyNumbers
 
 AHEAD_GROUPS = 1
-"""Row groups of a partition that wait decoded before they are asked for."""
+"""Row groups of a partition that are decoded ahead."""
 WINDOW_GROUPS = 2
-"""Row groups of a partition that are searched for an instance: how far orders may differ."""
+"""Row groups of a partition that are searched for an instance: a bound on differences in order."""
 BEYOND_GROUPS = 2
-"""An instance is missing when so many row groups that lie behind its place do not have it."""
+"""Row groups after an instance's place that are searched before it counts as missing."""
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -32,10 +34,18 @@ F32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Group:
-    """n rows of a row group, decoded. instance, time_ms: int64[n]; failed: bool[n]; first_order: of its rows.
+    """Decoded row group of n rows.
 
-    numbers, row: an instance's number → its row. keys: int64[S, n], the scalar fields. lists: the other
-    sparse fields as (offsets int32[n + 1], keys). dense: float32[n, D].
+    Args:
+        instance: int64[n].
+        time_ms: int64[n].
+        failed: bool[n].
+        first_order: order of the first row.
+        numbers: instance → number; with `row` a hash index of the group.
+        row: int64, row of each number.
+        keys: int64[S, n], the scalar fields.
+        lists: the other sparse fields as (offsets int32[n + 1], keys).
+        dense: float32[n, D].
     """
 
     instance: I64
@@ -49,7 +59,7 @@ class Group:
     dense: F32
 
     def find(self, instance: I64) -> I64:
-        """Rows of instances, int64[m]; -1 where there is none."""
+        """Rows of instances, int64[m]; -1 for an absent instance."""
         numbers = self.numbers.find(instance)
         known = numbers != MISSING
         rows = np.full(len(instance), -1, np.int64)
@@ -59,7 +69,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Hit:
-    """Rows of a group that belong at places of a batch."""
+    """Rows of a group and their places in a batch."""
 
     group: Group
     rows: I64
@@ -67,7 +77,16 @@ class Hit:
 
 
 class PartitionReader:
-    """The row groups of one partition in their order."""
+    """Reads the row groups of a partition in order.
+
+    Args:
+        root: folder of the materialized features.
+        number: of the partition.
+        files: of the partition, in order.
+        features: to read.
+        fetched: called with the bytes of each read.
+        unreadable: dead letters of the materialization, for error messages.
+    """
 
     def __init__(
         self,
@@ -87,7 +106,17 @@ class PartitionReader:
         self._prefetch: Prefetch[Group] | None = None
 
     def find(self, places: I64, instance: I64, order: I64, time_ms: I64) -> list[Hit]:
-        """Where the instances int64[m] are. order, time_ms: int64[m], of the examples."""
+        """Find the rows of instances.
+
+        Args:
+            places: int64[m], places of the examples in their batch.
+            instance: int64[m].
+            order: int64[m].
+            time_ms: int64[m], compared with the stored times.
+
+        Raises:
+            UserError: an instance is missing, or has another event time.
+        """
         hits: list[Hit] = []
         left = np.arange(len(instance))
         for group in list(self._window):
@@ -103,13 +132,14 @@ class PartitionReader:
         return hits
 
     def close(self) -> None:
+        """Stop the thread."""
         if self._prefetch is not None:
             self._prefetch.close()
 
     def _match(
         self, group: Group, left: I64, places: I64, instance: I64, time_ms: I64, hits: list[Hit]
     ) -> I64:
-        """Note the rows that the group has; returns what is left to find."""
+        """Add the rows that the group has to `hits`; return the instances left to find."""
         rows = group.find(instance[left])
         here = rows >= 0
         if not here.any():
@@ -125,7 +155,7 @@ class PartitionReader:
         return left[~here]
 
     def _next(self, order: int) -> Group | None:
-        """The next row group; those that end before `order` are not read, but for the one before it."""
+        """The next row group. Groups that end before `order` are skipped, except the last of them."""
         self._from_order = order
         if self._prefetch is None:
             self._prefetch = Prefetch(
@@ -141,7 +171,7 @@ class PartitionReader:
         )
 
     def _groups(self) -> Iterator[Group]:
-        """Runs in the thread."""
+        """Row groups, read in the thread."""
         columns = [*META, *(feature.name for feature in self._features)]
         before: tuple[pq.ParquetFile, int] | None = None
         for file in self._files:
@@ -152,7 +182,7 @@ class PartitionReader:
                 if statistics.max < self._from_order:
                     before = parquet, number
                     continue
-                if before is not None:  # small differences in order: what is wanted may lie in it
+                if before is not None:  # orders may differ slightly, so it may hold wanted rows
                     yield self._read(*before, columns)
                     before = None
                 yield self._read(parquet, number, columns)
@@ -175,7 +205,7 @@ def _decode(rows: pa.RecordBatch, features: Sequence[Feature]) -> Group:
     numbers = KeyNumbers()
     number = numbers.assign(instance)
     row = np.empty(len(numbers), np.int64)
-    row[number] = np.arange(len(instance))  # a correction is the same instance again, with the same features
+    row[number] = np.arange(len(instance))  # a correction repeats an instance, with equal features
     keys, lists, dense = [], [], []
     for feature in features:
         column = rows.column(feature.name)

@@ -1,12 +1,12 @@
-"""The files of materialized features: what is materialized once and read by every training run (FeatureBox
-§3).
+"""Files of materialized features: written once and read by every training run (FeatureBox §3).
 
-    DIR/manifest.json                       the features, what they were computed from, and every file
+    DIR/manifest.json                       the features, their expressions and log, and every file
     DIR/partition=<p>/part-<seq>.parquet    rows in the training order of partition p
 
-Columns of a part: instance int64, order int64, time_ms int64 as in `ingest.join.examples.Examples`; failed
-bool, rows that could not be extracted; then one column per feature: int64 keys of a scalar sparse field,
-list<int64> of one with many keys, float32 of a dense number, fixed-size lists of float32 of a dense vector.
+Columns of a part: instance int64, order int64, time_ms int64 as in `ingest.join.example_columns.Examples`;
+failed bool, rows that could not be extracted; then a column for each feature. A scalar sparse field is int64
+keys, a sparse field with many keys list<int64>, a dense number float32, a dense vector a fixed-size list of
+float32.
 """
 
 from __future__ import annotations
@@ -37,10 +37,14 @@ AGAIN = "livectr features materialize"
 
 @dataclass(frozen=True)
 class Feature:
-    """A materialized feature.
+    """Materialized feature.
 
-    kind: "key" (one per row), "keys" (a list), "dense". width: numbers per row of a dense one, else 1.
-    digest: sha256 of what the values depend on (see `feature_of`). expression: for people.
+    Args:
+        name: of the feature.
+        kind: "key" (one key per row), "keys" (a list), "dense".
+        width: numbers per row of a dense feature, else 1.
+        digest: SHA-256 of all that the values depend on (see `feature_of`).
+        expression: as text, for messages.
     """
 
     name: str
@@ -51,7 +55,7 @@ class Feature:
 
     @property
     def arrow(self) -> pa.DataType:
-        """Type of its column."""
+        """Arrow type of its column."""
         if self.kind == "dense":
             return pa.float32() if self.width == 1 else pa.list_(_item(pa.float32()), self.width)
         return pa.int64() if self.kind == "key" else pa.list_(_item(pa.int64()))
@@ -59,7 +63,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class PartFile:
-    """A Parquet file below DIR."""
+    """Parquet file below DIR."""
 
     path: str
     partition: int
@@ -69,11 +73,20 @@ class PartFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder of materialized features holds.
+    """Content of a folder of materialized features.
 
-    labelled: instances are numbered records (`labelled()`), not keys of the events. window_ms: of the label
-    join; an order is about an event time plus this. least, greatest: (instance, time_ms) over all rows; None
-    when there are none. unreadable: records that became dead letters.
+    Args:
+        features: in the order of columns.
+        pipeline: path of the pipeline file.
+        source: URL of the log.
+        livectr: version of the program.
+        labelled: instances are record numbers (`labelled()`), not keys of the events.
+        window_ms: of the label join; an order is approximately an event time plus this.
+        unreadable: rows that became dead letters.
+        rows: total.
+        least: smallest (instance, time_ms) over all rows, each by itself; None without rows.
+        greatest: greatest (instance, time_ms).
+        files: all part files.
     """
 
     features: tuple[Feature, ...]
@@ -89,12 +102,17 @@ class Manifest:
     files: tuple[PartFile, ...]
 
     def write(self, root: Path) -> None:
+        """Write the manifest to a folder."""
         values = {"format": FORMAT, **asdict(self)}
         (root / MANIFEST).write_text(json.dumps(values, indent=2) + "\n")
 
     @staticmethod
     def read(root: Path) -> Manifest:
-        """Raises ConfigError when the folder is no finished store, or one of its files is not whole."""
+        """Read and check a folder.
+
+        Raises:
+            ConfigError: the folder is no complete store, or a file is missing or truncated.
+        """
         if not root.is_dir():
             raise ConfigError(f"there is no folder {root} with materialized features; make it with `{AGAIN}`")
         try:
@@ -121,10 +139,10 @@ class Manifest:
 
 
 def feature_of(pipeline: Pipeline, name: str) -> Feature:
-    """The feature of a pipeline as it would be materialized.
+    """Feature of a pipeline as it would be materialized.
 
-    Its digest covers the expression with its operators' code and resources (`Expr.digest`), where JSON fields
-    lie, the columns by which tables are looked up, and for histories what makes a click count.
+    Its digest covers the expression with its operators' code and resources (`Expr.digest`), the paths of JSON
+    fields, the look-up columns, and for histories the conditions under which a click counts.
     """
     plan = pipeline.plan
     node = plan.sparse.get(name)
@@ -138,7 +156,7 @@ def feature_of(pipeline: Pipeline, name: str) -> Feature:
 
 
 def schema_of(features: Sequence[Feature]) -> pa.Schema:
-    """Columns of a part file; nothing in it is null."""
+    """Schema of a part file; no column has nulls."""
     kinds = dict.fromkeys(META, pa.int64()) | {"failed": pa.bool_()}
     kinds |= {feature.name: feature.arrow for feature in features}
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in kinds.items()])
@@ -153,7 +171,7 @@ def _item(kind: pa.DataType) -> pa.Field:
 
 
 def _digest(pipeline: Pipeline, node: Expr) -> str:
-    """sha256 of an expression and of where its roots come from."""
+    """SHA-256 of an expression and of the origins of its roots."""
     log = pipeline.log
     on = {lookup.table.topic: (lookup.on, lookup.table.key) for lookup in log.lookups}
     origins = []
@@ -165,7 +183,7 @@ def _digest(pipeline: Pipeline, node: Expr) -> str:
         else:
             stream = next(stream for stream in pipeline.streams if stream.topic == ref.source)
             origin += [stream.json_fields.get(ref.column), stream.fill.get(ref.column)]
-            if isinstance(ref, RecentRef):  # which clicks count: those that pass and are no duplicates
+            if isinstance(ref, RecentRef):  # clicks count that pass the filter and are no duplicates
                 passing = stream.filter.digest if stream.filter is not None else None
                 origin += [passing, log.on, max(log.window_ms, LEAST_DEDUP_MS), ref.passing]
                 origin += [(stream.json_fields.get(c), stream.fill.get(c)) for c in ref.columns]

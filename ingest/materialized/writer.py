@@ -1,8 +1,8 @@
-"""Materialized features are materialized: a log's examples become Parquet files in training order, once.
+"""Materialization: features of a log's examples are computed once and written to Parquet in training order.
 
     source ─► label join ─► look-ups ─► extraction of the chosen features ─► a Parquet writer per partition
 
-Everything is written beside the target folder and renamed at the end: a folder of the target's name is whole.
+All files are written beside the target folder, which is renamed at the end: an existing target is complete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.dead_letters.usable import judge
 from livectr.ingest.extract.extractor import Extractor
-from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.join.example_columns import Examples
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.language.streams import needs_statistics
 from livectr.ingest.materialized.store import (
     GROUP_ROWS,
@@ -41,13 +42,20 @@ from livectr.kernels.errors import ConfigError
 
 PART_ROWS = 128 * GROUP_ROWS
 """Rows of a part file."""
-TAKE_ROWS = 8_192
+POP_ROWS = 8_192
 I64 = npt.NDArray[np.int64]
 
 
 def choose(pipeline: Pipeline, names: Sequence[str] | None) -> tuple[Feature, ...]:
-    """The features to materialize, in the pipeline's order: those of the given names, or all that do not
-    depend on running statistics. Raises ConfigError for a name that cannot be one."""
+    """Features to materialize, in the pipeline's order.
+
+    Args:
+        pipeline: whose features are chosen.
+        names: of features; None: all that do not depend on running statistics.
+
+    Raises:
+        ConfigError: a feature cannot be materialized.
+    """
     known = {**pipeline.plan.sparse, **pipeline.plan.dense}
     wanted = set(known if names is None else names)
     if unknown := sorted(wanted - set(known)):
@@ -57,8 +65,10 @@ def choose(pipeline: Pipeline, names: Sequence[str] | None) -> tuple[Feature, ..
         raise ConfigError(
             f"feature {running[0]!r} depends on running statistics, which training learns; leave it out"
         )
-    if taken := wanted.intersection(META):
-        raise ConfigError(f"feature {min(taken)!r} is named like a column of the store; give it another name")
+    if reserved := wanted.intersection(META):
+        raise ConfigError(
+            f"feature {min(reserved)!r} is named like a column of the store; give it another name"
+        )
     chosen = tuple(feature_of(pipeline, name) for name in known if name in wanted.difference(running))
     if not chosen:
         raise ConfigError("there is no feature to materialize: all depend on running statistics")
@@ -67,7 +77,8 @@ def choose(pipeline: Pipeline, names: Sequence[str] | None) -> tuple[Feature, ..
 
 @dataclass(frozen=True)
 class Progress:
-    """rows written so far; behind: records that are not read yet, about."""
+    """Progress of a materialization: rows written; events read; behind: approximate count of unread
+    records."""
 
     rows: int
     events: int
@@ -84,17 +95,29 @@ def materialize(
     dead_letters: DeadLetters,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Manifest:
-    """Compute the features of every example of a log, to the end that it has at the start.
+    """Compute the features of every example of a log, up to its end at the start.
 
-    Raises ConfigError when the target exists, or when the log cannot be read; DataError when too few of its
-    rows are usable.
+    Args:
+        pipeline: whose features are computed.
+        source: `kafka://…` or `file:…`.
+        target: folder to create.
+        features: see `choose`.
+        pipeline_file: its path, for the manifest.
+        dead_letters: receives bad records.
+        progress: called after each batch.
+
+    Raises:
+        ConfigError: the target exists, or the log cannot be read.
+        DataError: too few rows of the log are usable.
     """
     part = pipeline.select([feature.name for feature in features])
     extract = Extractor(part.plan)
     if target.exists():
         raise ConfigError(f"{target} exists; delete it or name another folder")
     with _finished(target) as folder:
-        examples = ExampleSource(part, source, rank=0, world=1, until_end=True, dead_letters=dead_letters)
+        examples = ExampleSource(
+            part, source, ReadOptions(until_end=True), rank=0, world=1, dead_letters=dead_letters
+        )
         writers: dict[int, _Writer] = {}
         rows, ends = 0, _Ends()
         try:
@@ -137,8 +160,13 @@ def materialize(
 
 
 def columns_of(examples: Examples, values: Features, features: Sequence[Feature]) -> pa.RecordBatch:
-    """b rows of a store: places of the examples, and their features in the order of `features`, which is the
-    order of fields and dense numbers in `values` too."""
+    """b rows of a store: positions of the examples, and their features.
+
+    Args:
+        examples: b examples.
+        values: their features.
+        features: in the order of fields and dense numbers in `values`.
+    """
     rows = len(examples)
     places = (examples.instance, examples.order, examples.time_ms, values.failed)
     arrays = [pa.array(column) for column in places]
@@ -161,7 +189,7 @@ def columns_of(examples: Examples, values: Features, features: Sequence[Feature]
 
 
 class _Ends:
-    """The least and the greatest (instance, time_ms), each by itself."""
+    """Smallest and greatest instance and time_ms, each by itself."""
 
     def __init__(self) -> None:
         self.least: tuple[int, int] | None = None
@@ -176,14 +204,14 @@ class _Ends:
 
 
 class _Writer:
-    """The part files of one partition."""
+    """Writer of the part files of a partition."""
 
     def __init__(self, root: Path, partition: int, schema: pa.Schema) -> None:
         self._root, self._partition, self._schema = root, partition, schema
         self._folder = root / partition_folder(partition)
         self._folder.mkdir()
         self._waiting: list[pa.RecordBatch] = []
-        self._rows = 0  # that wait
+        self._rows = 0  # waiting rows
         self._file: pq.ParquetWriter | None = None
         self._file_rows = 0
         self._done: list[PartFile] = []
@@ -195,14 +223,14 @@ class _Writer:
             self._flush(self._rows // GROUP_ROWS * GROUP_ROWS)
 
     def close(self) -> list[PartFile]:
-        """Write what waits; returns all files."""
+        """Write the waiting rows; return all files."""
         if self._rows:
             self._flush(self._rows)
         self._end_file()
         return self._done
 
     def _flush(self, rows: int) -> None:
-        """Write the first rows that wait, as row groups."""
+        """Write the first waiting rows as row groups."""
         table = pa.Table.from_batches(self._waiting)
         self._waiting = table.slice(rows).to_batches()
         self._rows -= rows
@@ -243,18 +271,18 @@ def _batches(source: ExampleSource) -> Iterator[Examples]:
         source.poll(0.0 if source.ended else 0.05)
         ended, frontier = source.ended, source.frontier
         while True:
-            order, _ = source.orders(TAKE_ROWS)
+            order, _ = source.orders(POP_ROWS)
             settled = len(order) if ended else int(np.searchsorted(order, frontier))
-            if settled < TAKE_ROWS and not (ended and settled):
+            if settled < POP_ROWS and not (ended and settled):
                 break
-            yield source.take(settled)
+            yield source.pop(settled)
         if ended:
             return
 
 
 @contextmanager
 def _finished(target: Path) -> Iterator[Path]:
-    """A folder that takes the name `target` when all went well, and is gone otherwise."""
+    """Folder that is renamed to `target` on success and deleted on failure."""
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:

@@ -1,6 +1,6 @@
-"""The operators of the feature language. An operator is a function from expressions to an expression.
+"""Operators of the feature language: functions from expressions to an expression.
 
-Users write `livectr.ops.cross(…)`; `livectr.operator` makes new ones from C++.
+Users write `livectr.ops.cross(…)`; `livectr.operator` makes new operators from C++.
 """
 
 from livectr.ingest.operators.bucketize import bucketize

@@ -1,4 +1,4 @@
-"""Numbers to bucket numbers."""
+"""Bucketing of numbers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from livectr.kernels.errors import ConfigError
 
 
 def bucketize(x: Operand, bounds: Sequence[float]) -> Expr:
-    """How many of the strictly increasing `bounds` are <= x: int32 in [0, len(bounds)].
+    """Bucket number: the count of `bounds` that are <= x, int32 in [0, len(bounds)].
 
-    The same as numpy.searchsorted(bounds, x, side="right"): bucket 0 is below the first bound, NaN is in the
-    last one. Integers are compared with whole-number bounds exactly, else in float64.
+    It equals numpy.searchsorted(bounds, x, side="right"): bucket 0 is below the first bound, NaN is in the
+    last bucket. Integers are compared with whole-number bounds exactly, else in float64.
+
+    Args:
+        x: number or bool, or a list of them.
+        bounds: strictly increasing finite numbers.
 
     Example: `bucketize(users.age, [18, 25, 35, 50])`.
     """
@@ -28,10 +32,10 @@ def bucketize(x: Operand, bounds: Sequence[float]) -> Expr:
         raise ConfigError(f"bucketize({node}): bounds must be finite numbers, not {bounds!r}")
     if any(low >= high for low, high in pairwise(values)):
         raise ConfigError(f"bucketize({node}): bounds must increase strictly, not {bounds!r}")
-    whole = dtypes.element(node.dtype) in ("int64", "int32", "bool") and all(
+    exact = dtypes.element(node.dtype) in ("int64", "int32", "bool") and all(
         isinstance(b, int) and abs(b) < 2**63 for b in values
     )
-    dtype = "int64" if whole else "float64"
-    name, prelude = array([(int if whole else float)(b) for b in values], dtype)
+    dtype = "int64" if exact else "float64"
+    name, prelude = array([(int if exact else float)(b) for b in values], dtype)
     device = Device(f"bucketize<{C_TYPES[dtype]}>({{0}}, {name}, {len(values)})", prelude=prelude)
     return mapped("bucketize", (node,), dtype="int32", device=device, params=(tuple(values),))

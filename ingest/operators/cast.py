@@ -1,4 +1,4 @@
-"""Casts between types."""
+"""Type casts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from livectr.kernels.errors import ConfigError
 
 
 def cast(x: Operand, dtype: str) -> Expr:
-    """x as another type, or each item of a list.
+    """Cast a value, or each item of a list, to another type.
 
     number → number      rounded to the nearest float; towards zero to whole numbers, and to the type's limits
                          beyond them; NaN → 0
-    number → bool        whether it is not 0; NaN → false
+    number → bool        false for 0 and NaN, else true
     bool → number        0 or 1
-    string → number      [+-]digits[.digits][e[+-]digits], with ASCII space around it; anything else → 0.
-                         float64: the nearest one for any number of digits (ties to even; infinite beyond
-                         float64's range); float32: that, rounded once more. Whole numbers: exact ("1e3" and
-                         "5.0" are whole); 0 where the value is no whole number or beyond the type
+    string → number      [+-]digits[.digits][e[+-]digits], with ASCII space around it; any other text → 0.
+                         float64: the nearest number, for any count of digits (ties to even; infinite beyond
+                         float64's range); float32: the float64, rounded again. Whole numbers: exact ("1e3"
+                         and "5.0" are whole); 0 for other values and beyond the type
     whole number → string   in decimal; bool → string: "true" or "false"
+
+    Args:
+        x: number, bool or string.
+        dtype: "int64", "int32", "float32", "float64", "bool" or "string".
 
     Example: `cast(json_field(log.extra, "price", "string"), "float32")`.
     """

@@ -1,4 +1,4 @@
-"""Crosses: one key per combination of values."""
+"""Feature crosses: a key for each combination of values."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from livectr.kernels.errors import ConfigError
 
 
 def cross(*inputs: Operand) -> Expr:
-    """A 64-bit key for each combination of the values of 2 to 4 inputs: int64, or list<int64> if an input is
-    a list.
+    """Feature cross: a 64-bit key for each combination of values: int64, or list<int64> if an input is a
+    list.
 
-    The inputs' keys are mixed in order: cross(a, b) differs from cross(b, a). Lists give their product, the
-    last input running fastest; an empty list gives no key. Unlike integers' own keys, mixed keys can collide:
-    among n different combinations the chance is about n² / 2⁶⁵ (n = 10⁸: 0.03 %).
+    The inputs' keys are mixed in order: cross(a, b) differs from cross(b, a). Lists give their product, with
+    the last input varying fastest; an empty list gives no key. Mixed keys can collide, unlike integers' own
+    keys: among n different combinations with a probability of about n² / 2⁶⁵ (n = 10⁸: 0.03 %).
+
+    Args:
+        inputs: 2 to 4 integers, bools, strings, or lists of them.
 
     Example: `cross(bucketize(users.age, [18, 25, 35]), ads.category)`.
     """

@@ -1,4 +1,4 @@
-"""Look-ups in dictionaries that are given with the pipeline: a Python dict or a file of keys and values."""
+"""Look-ups in dictionaries given with the pipeline: a Python dict or a file of keys and values."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ def lookup(
     key: str = "key",
     value: str = "value",
 ) -> Expr:
-    """The value of a key, or of each key of a list, in a dictionary; `default` for a key that it does not
-    have (None: 0, false, "" or an empty list).
+    """Look up a key, or each key of a list, in a constant dictionary.
 
-    x        int64, int32 or string
-    mapping  a Python dict, or the path of a Parquet, Arrow IPC or CSV file with a column of keys and one of
-             values, named by `key` and `value`. Keys: whole numbers or strings, as x has them, each once.
-             Values: numbers or bools (the result has their type; Python's are int64, float64 or bool),
-             strings, or lists of numbers (only for an x that is no list)
+    The dictionary is part of the pipeline's fingerprint; for data that changes while the pipeline runs, use a
+    `Table`. A look-up reads one cache line, two for strings and lists. Strings are compared by their 64-bit
+    keys: with n keys, an unknown string matches a key with a probability of n / 2⁶⁴.
 
-    The content belongs to the pipeline's fingerprint: with another file it is another pipeline; what changes
-    while it runs is a `Table`. A look-up reads one cache line, two for strings and lists. Strings are known
-    by their 64-bit keys: a string that the dictionary of n keys lacks is taken for one of them with a chance
-    of n / 2⁶⁴.
+    Args:
+        x: int64, int32 or string, or a list of them.
+        mapping: dict, or the path of a Parquet, Arrow IPC or CSV file. Keys are whole numbers or strings, as
+            x, without repeats. Values are numbers or bools (the result has their type; Python's are int64,
+            float64 or bool), strings, or lists of numbers (only for an x that is no list).
+        default: value for other keys; None: 0, false, "" or an empty list.
+        key: name of the key column of a file.
+        value: name of the value column of a file.
 
     Example: `lookup(log.country, {"de": 49, "fr": 33}, default=-1)`, `lookup(log.category, "parents.csv")`.
     """
@@ -72,7 +73,7 @@ def lookup(
 
 
 def _typed(values: pa.Array, where: str) -> tuple[str, pa.Array]:
-    """The values' type in the feature language, and the values in a large Arrow type of it."""
+    """Type of the values in the feature language, and the values in a large Arrow type."""
     kind = values.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     dtype = _dtype(kind.value_type) if is_list else _dtype(kind)
@@ -123,7 +124,7 @@ def _joined(values: pa.Array, more: Sequence[Any], dtype: str) -> npt.NDArray[An
 
 
 def _words(values: npt.NDArray[Any]) -> U64:
-    """The bytes of each number as the lower ones of a word."""
+    """Bytes of each number as the lower bytes of a 64-bit word."""
     words = np.zeros((len(values), 8), np.uint8)
     words[:, : values.itemsize] = values.view(np.uint8).reshape(len(values), values.itemsize)
     return words.view(np.uint64).ravel()
@@ -156,5 +157,5 @@ def _spans(ends: npt.NDArray[np.int64], most: int, where: str) -> U64:
 
 
 def _filled(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A pointer to nothing may not even be copied from."""
+    """Array with at least one element: a pointer to an empty array may not be copied from."""
     return array if len(array) else np.zeros(1, array.dtype)

@@ -1,4 +1,4 @@
-"""Word vectors that are given with the pipeline (Op5 of FeatureBox, Fig. 4)."""
+"""Word vectors given with the pipeline (Op5 of FeatureBox, Fig. 4)."""
 
 from __future__ import annotations
 
@@ -19,24 +19,27 @@ from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.columns import MAX_ROW_VALUES
 
 VECTOR_STEP = 8
-"""As in kernels/operators/dictionary.cuh: rows are padded to a multiple of it."""
+"""Rows are padded to a multiple of it, as in kernels/operators/dictionary.cuh."""
 
 
 def word_embedding(
     words: Operand, vectors: str | Path | tuple[Any, Any], pool: Literal["mean", "sum"] = "mean"
 ) -> Expr:
-    """The mean or the sum of the vectors of the words: list<float32> of exactly as many numbers as a vector
-    has, zeros where no word is known. Unknown words count for nothing, also in the mean; a word that comes
-    twice counts twice. Vectors are added in the order of the words, in float32.
+    """Mean or sum of the word vectors of words: list<float32> with the width of a vector.
 
-    words    string, int64, or a list of them
-    vectors  (words, float32[n, dim]), or the path of a file:
-             .txt, .vec    word2vec's text format: a line for each word, its numbers behind it; the first line
-                           may give n and dim
-             .npz, .safetensors  an array `vectors` [n, dim], and either `keys` int64[n] or `words`:
-                           strings[n] (.npz) or uint8, the UTF-8 words joined by newlines (both)
+    Unknown words are ignored, also by the mean; a repeated word counts as often as it occurs. Without known
+    words all numbers are 0. Vectors are added in the order of the words, in float32. The vectors are part of
+    the pipeline's fingerprint.
 
-    The content belongs to the pipeline's fingerprint.
+    .txt, .vec           word2vec's text format: a line for each word, followed by its numbers; the first line
+                         may give n and dim
+    .npz, .safetensors   an array `vectors` [n, dim], and either `keys` int64[n] or `words`:
+                         strings[n] (.npz) or uint8, the UTF-8 words joined by newlines (both)
+
+    Args:
+        words: string, int64, or a list of them.
+        vectors: (words, float32[n, dim]), or the path of a file in a format above.
+        pool: "mean" or "sum".
 
     Example: `word_embedding(split(lower(log.query), " "), "glove.txt")`.
     """
@@ -47,7 +50,7 @@ def word_embedding(
         raise ConfigError(f'{where}: pool must be "mean" or "sum", not {pool!r}')
     keys, matrix = _read(vectors, where)
     if dtypes.element(node.dtype) == "int64" and isinstance(vectors, str | Path) and keys.type == pa.string():
-        keys = _whole(keys, where)
+        keys = _as_int64(keys, where)
     resource = _resource(node, keys, matrix, where)
     call = f"word_embedding({{resource}}, {{0}}, {'true' if pool == 'mean' else 'false'}, {{sink}})"
     params = (len(keys), pool, ("width", matrix.shape[1]))
@@ -121,7 +124,7 @@ def _read_text(path: Path) -> tuple[pa.Array, npt.NDArray[np.float32]]:
     columns = [str(index) for index in range(len(line.rstrip(b"\r\n").split(b" ")))]
     filling = (
         columns[-1:] if line.rstrip(b"\r\n").endswith(b" ") else []
-    )  # some writers end lines with a space
+    )  # some programs end lines with a space
     numbers = columns[1 : len(columns) - len(filling)]
     table = pa.csv.read_csv(
         path,
@@ -140,7 +143,7 @@ def _read_text(path: Path) -> tuple[pa.Array, npt.NDArray[np.float32]]:
     return words, matrix
 
 
-def _whole(words: pa.Array, where: str) -> pa.Array:
+def _as_int64(words: pa.Array, where: str) -> pa.Array:
     try:
         return words.cast(pa.int64())
     except pa.ArrowInvalid as error:

@@ -1,4 +1,4 @@
-"""Nulls."""
+"""Values for nulls."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from livectr.kernels.errors import ConfigError
 
 
 def fill_null(x: Expr, value: int | float | bool | str) -> Expr:
-    """A column whose nulls (also those of a look-up without a match) are `value`. Without it a null number is
-    0, a null string "", a null bool false and a null list empty. Only columns have nulls: operators never
-    make one.
+    """Replace nulls of a column, also of a look-up without a match.
+
+    Without it a null number is 0, a null string "", a null bool false and a null list empty. Only columns
+    have nulls; operators never make them.
+
+    Args:
+        x: column that is no list.
+        value: of the column's type.
 
     Example: `fill_null(users.age, 30)`.
     """

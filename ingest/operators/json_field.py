@@ -8,14 +8,17 @@ from livectr.kernels.errors import ConfigError
 
 
 def json_field(x: Operand, path: str, dtype: str) -> Expr:
-    """One field of JSON text (RFC 8259), or of each text of a list; `dtype`: any scalar but binary.
+    """Extract a field from JSON text (RFC 8259), or from each text of a list.
 
-    path   names of members, with dots between them: "device.screen.width". A segment that is a whole number
-           also indexes an array, from 0: "slots.0.price". Names with dots in them cannot be reached
+    A field that is absent, null or of another JSON type gives 0, "" or false, and so does a syntax error
+    anywhere in the text. As in Python's json the last of equal names counts; half a surrogate pair becomes
+    U+FFFD. More than 64 nested containers count as an error. Numbers are read as by `cast`.
 
-    A field that is absent, null or of another JSON type, and broken JSON anywhere in the text, give 0, "" or
-    false. As in Python's json the last of equal keys counts; half a surrogate pair becomes U+FFFD. More than
-    64 containers within each other count as broken. Numbers are read as by `cast`.
+    Args:
+        x: JSON text (string).
+        path: names of members, separated by dots: "device.screen.width". A whole number also indexes an
+            array, from 0: "slots.0.price". Names that contain dots cannot be addressed.
+        dtype: any scalar but binary.
 
     Example: `json_field(log.extra, "device.os", "string")`.
     """

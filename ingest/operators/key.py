@@ -1,4 +1,4 @@
-"""Keys: the 64-bit integers by which embedding tables know values."""
+"""Keys: 64-bit integers that identify values in embedding tables."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from livectr.ingest.language.expr import Device, Expr, Operand, as_expr, mapped,
 
 
 def key(x: Operand) -> Expr:
-    """The 64-bit key of a value, or of each item of a list: int64.
+    """64-bit key of a value, or of each item of a list: int64.
 
-    An integer is its own key, so integers never collide (FeatureBox §2.1 rules hashing tricks out); a bool is
-    0 or 1; a string is the XXH64 of its UTF-8 bytes. Sparse fields are keyed by themselves: call this only to
-    compute on keys.
+    An integer is its own key, so integers never collide (FeatureBox §2.1 rules hashing tricks out). A bool is
+    0 or 1; a string is the XXH64 of its UTF-8 bytes. Sparse fields become keys automatically: call this only
+    to compute on keys.
 
     Example: `key(log.user_id)`.
     """

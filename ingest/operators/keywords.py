@@ -1,4 +1,4 @@
-"""Words of a dictionary within strings."""
+"""Keyword search in strings by a dictionary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from livectr.kernels.operators.keywords import automaton
 
 
 class Words(tuple[str, ...]):
-    """A dictionary; short where an expression is shown."""
+    """Dictionary with a short `repr`, for messages."""
 
     __slots__ = ()
 
@@ -20,13 +20,16 @@ class Words(tuple[str, ...]):
 
 
 def keywords(x: Operand, words: Sequence[str]) -> Expr:
-    """Indexes of the dictionary's words that occur anywhere in the string x: list<int32>, increasing, each
-    once.
+    """Dictionary words that occur in a string, by their index: list<int32>, increasing, without repeats.
 
-    A word is found byte for byte, also within a longer one ("art" in "start"): for whole words put a
-    separator around both, as in `keywords(concat(" ", x, " "), [" art "])`. The time grows with the string's
-    bytes, not with the dictionary (Aho, Corasick 1975); more than 32 different words in one string cost one
-    more pass for each 32.
+    Words are matched byte for byte, also inside longer words ("art" in "start"). To match whole words, put a
+    separator around both, as in `keywords(concat(" ", x, " "), [" art "])`. The time depends on the string's
+    bytes, not on the dictionary (Aho, Corasick 1975). More than 32 different words in a string cost a further
+    pass for each 32.
+
+    Args:
+        x: string.
+        words: the dictionary: different, non-empty strings.
 
     Example: `keywords(lower(ads.title), ["sale", "new", "free shipping"])`.
     """

@@ -1,4 +1,4 @@
-"""Functions of lists."""
+"""Operators on lists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from livectr.kernels.errors import ConfigError
 
 
 def head(x: Operand, n: int) -> Expr:
-    """The first `n` items of a list, all of them where there are fewer: a list of the same type.
+    """First `n` items of a list, or all of a shorter list: a list of the same type.
 
     Example: `head(log.clicked_categories, 5)`.
     """
@@ -16,8 +16,7 @@ def head(x: Operand, n: int) -> Expr:
 
 
 def tail(x: Operand, n: int) -> Expr:
-    """The last `n` items of a list, in their order, all of them where there are fewer: a list of the same
-    type.
+    """Last `n` items of a list in their order, or all of a shorter list: a list of the same type.
 
     Example: `tail(log.clicked_categories, 5)`.
     """
@@ -25,11 +24,10 @@ def tail(x: Operand, n: int) -> Expr:
 
 
 def unique(x: Operand) -> Expr:
-    """The different items of a list, in the order in which they first come: a list of the same type.
+    """Distinct items of a list in the order of their first occurrence: a list of the same type.
 
-    Strings are compared by their bytes. All NaN are one number, and so are 0.0 and -0.0. Takes time in
-    proportion to the length up to some hundred items, and to its square in the worst case
-    (kernels/operators/lists.cuh).
+    Strings are compared by their bytes. All NaN are equal, and so are 0.0 and -0.0. The time is linear in the
+    length up to some hundred items, and quadratic in the worst case (kernels/operators/lists.cuh).
 
     Example: `unique(split(lower(log.query), " "))`.
     """
@@ -39,8 +37,9 @@ def unique(x: Operand) -> Expr:
 
 
 def total(x: Operand) -> Expr:
-    """The sum of a list of numbers or bools, 0 for an empty one. Whole numbers and bools: int64, which wraps
-    around; floats: float64, added in order.
+    """Sum of a list of numbers or bools, 0 for an empty list.
+
+    Whole numbers and bools give int64, which wraps around; floats give float64, added in order.
 
     Example: `total(log.prices_seen)`.
     """
@@ -51,7 +50,7 @@ def total(x: Operand) -> Expr:
 
 
 def mean(x: Operand) -> Expr:
-    """The mean of a list of numbers or bools, added up in order as float64: float64, 0 for an empty list.
+    """Mean of a list of numbers or bools, added in order as float64: float64, 0 for an empty list.
 
     Example: `mean(log.prices_seen)`.
     """
@@ -60,7 +59,7 @@ def mean(x: Operand) -> Expr:
 
 
 def largest(x: Operand) -> Expr:
-    """The largest number of a list, in the list's type; NaN is passed over. 0 where there is none.
+    """Maximum of a list of numbers, in the list's type; NaN is ignored. It is 0 for a list without numbers.
 
     Example: `largest(log.prices_seen)`.
     """
@@ -68,7 +67,7 @@ def largest(x: Operand) -> Expr:
 
 
 def smallest(x: Operand) -> Expr:
-    """The smallest number of a list, in the list's type; NaN is passed over. 0 where there is none.
+    """Minimum of a list of numbers, in the list's type; NaN is ignored. It is 0 for a list without numbers.
 
     Example: `smallest(log.prices_seen)`.
     """
@@ -76,8 +75,11 @@ def smallest(x: Operand) -> Expr:
 
 
 def item(x: Operand, index: Operand) -> Expr:
-    """One item of a list, in the list's type: 0 is the first, -1 the last. Outside of the list it is 0, false
-    or "". The index may be an expression.
+    """Item of a list by index, in the list's type; 0, false or "" for an index outside of the list.
+
+    Args:
+        x: list.
+        index: 0 is the first item, -1 the last; a constant or an expression.
 
     Example: `item(users.recent_ads, -1)`.
     """
@@ -93,8 +95,11 @@ def item(x: Operand, index: Operand) -> Expr:
 
 
 def count_of(x: Operand, value: Operand) -> Expr:
-    """How often a value occurs in a list: int32. The value is a constant or an expression: a string for a
-    list of strings, else a number. Numbers are compared in the type that holds both, as by `==`.
+    """Count of a value in a list: int32. Numbers are compared in the type that holds both, as by `==`.
+
+    Args:
+        x: list.
+        value: constant or expression; a string for a list of strings, else a number.
 
     Example: `count_of(users.recent_categories, ads.category)`, the user's clicks on the ad's category.
     """
@@ -102,7 +107,7 @@ def count_of(x: Operand, value: Operand) -> Expr:
 
 
 def contains_item(x: Operand, value: Operand) -> Expr:
-    """Whether a value occurs in a list, as by `count_of(x, value) > 0`: bool.
+    """Membership of a value in a list, as `count_of(x, value) > 0`: bool.
 
     Example: `contains_item(users.interests, ads.category)`.
     """

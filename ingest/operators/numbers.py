@@ -1,4 +1,4 @@
-"""Functions of numbers."""
+"""Logarithm, clipping and normalisation of numbers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from livectr.kernels.errors import ConfigError
 
 
 def log1p(x: Operand) -> Expr:
-    """log(1 + x), computed in float64, as float32. Below -1 it is NaN (which a dense feature turns into 0):
-    clip first what may be negative.
+    """Logarithm log(1 + x), computed in float64, as float32.
+
+    Below -1 it is NaN, which a dense feature replaces by 0: clip inputs that may be negative.
 
     Example: `log1p(clip(ads.price, 0, None))`.
     """
@@ -22,7 +23,7 @@ def log1p(x: Operand) -> Expr:
 
 
 def clip(x: Operand, lo: float | None, hi: float | None) -> Expr:
-    """x, but at least `lo` and at most `hi` (None: no limit); the type of x stays; NaN stays NaN.
+    """Clip a number to [lo, hi]; None: no limit. The type of x stays; NaN stays NaN.
 
     Example: `clip(log.dwell_ms, 0, 60_000)`.
     """
@@ -42,7 +43,7 @@ def clip(x: Operand, lo: float | None, hi: float | None) -> Expr:
 
 
 def normalise(x: Operand, mean: float, std: float) -> Expr:
-    """(x - mean) / std, computed in float64, as float32.
+    """Normalise a number by constants: (x - mean) / std, computed in float64, as float32.
 
     Example: `normalise(log.position, mean=5.5, std=2.9)`.
     """

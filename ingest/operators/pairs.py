@@ -24,10 +24,18 @@ SUFFIXES = (".parquet", ".arrow", ".feather", ".ipc", ".csv")
 def read_pairs(
     mapping: Mapping[Any, Any] | str | Path, where: str, dtype: str, key: str, value: str
 ) -> tuple[pa.Array, pa.Array]:
-    """(keys, values) without nulls, at least one. Of a file only the two columns are read.
+    """Read a dictionary: (keys, values) without nulls, at least one pair. Of a file only the two columns are
+    read.
 
-    dtype  what the keys are compared with: a CSV file has keys of its type
-    Raises ConfigError that begins with `where`.
+    Args:
+        mapping: dict, or path of a file.
+        where: start of error messages.
+        dtype: type that the keys are compared with; a CSV file's keys have this type.
+        key: name of the key column.
+        value: name of the value column.
+
+    Raises:
+        ConfigError: the dictionary cannot be read.
     """
     if isinstance(mapping, Mapping):
         keys, values = (
@@ -48,8 +56,11 @@ def read_pairs(
 
 
 def key_places(keys: pa.Array, where: str, node: Expr) -> Places:
-    """Where keys stand in the dictionary of `node`'s values. Raises ConfigError when the types differ, for a
-    key that comes twice, and for two strings of the same 64-bit key."""
+    """Slots of keys in the hash table of a dictionary for `node`'s values.
+
+    Raises:
+        ConfigError: the types differ, a key is repeated, or two strings have the same 64-bit key.
+    """
     wanted = "strings" if dtypes.element(node.dtype) == "string" else "whole numbers"
     texts = keys.type in (pa.string(), pa.large_string(), pa.string_view())
     if not (texts if wanted == "strings" else pa.types.is_integer(keys.type)):
@@ -68,7 +79,11 @@ def key_places(keys: pa.Array, where: str, node: Expr) -> Places:
 
 
 def as_array(values: Any, where: str) -> pa.Array:
-    """An Arrow array of Python values. Raises ConfigError when their types do not go together."""
+    """Arrow array of Python values.
+
+    Raises:
+        ConfigError: the values have no common type.
+    """
     try:
         array = pa.array(values)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""How alike two strings or lists of strings are."""
+"""Similarity of strings and of lists of strings."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from livectr.kernels.errors import ConfigError
 
 
 def edit_distance(a: Operand, b: Operand) -> Expr:
-    """Levenshtein distance of two strings: the fewest characters (UTF-8 code points) to insert, delete or
-    replace to make one the other. int32. Only the first 256 characters of each string count. One of the two
-    may be a list: then of each of its strings.
+    """Levenshtein distance of two strings: int32.
 
-    Bit-parallel: about length(a) · length(b) / 64 steps (Myers 1999, Hyyrö 2001).
+    It is the least number of characters (UTF-8 code points) to insert, delete or replace to make the strings
+    equal. Only the first 256 characters of each string count. The algorithm is bit-parallel: about length(a)
+    · length(b) / 64 steps (Myers 1999, Hyyrö 2001).
+
+    Args:
+        a: string, or a list of strings.
+        b: string; a list only if a is none.
 
     Example: `edit_distance(lower(log.query), lower(ads.title))`.
     """
@@ -22,10 +26,9 @@ def edit_distance(a: Operand, b: Operand) -> Expr:
 
 
 def token_overlap(a: Operand, b: Operand) -> Expr:
-    """Jaccard overlap of two lists of strings, as sets: items in both / items in either. float32; 0 when both
-    are empty.
+    """Jaccard similarity of two lists of strings as sets, |a ∩ b| / |a ∪ b|: float32; 0 for two empty lists.
 
-    Items are compared with each other, so lists of up to some hundred items are meant.
+    Items are compared pairwise, so it suits lists of up to some hundred items.
 
     Example: `token_overlap(split(log.query, " "), split(ads.title, " "))`.
     """

@@ -1,4 +1,4 @@
-"""Sizes."""
+"""Lengths of lists and strings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from livectr.kernels.errors import ConfigError
 
 
 def length(x: Operand) -> Expr:
-    """Items of a list, or characters (UTF-8 code points) of a string: int32.
+    """Number of items of a list, or of characters (UTF-8 code points) of a string: int32.
 
     Example: `length(split(log.query, " "))`.
     """

@@ -1,11 +1,11 @@
-"""Operators with running statistics: what the stream has shown so far, as a feature.
+"""Operators with running statistics of the stream.
 
-"So far" is test-then-train: a batch is extracted with the statistics of the batches before it, and they are
-updated with the whole global batch afterwards, in the global sequence. So no value knows its own batch or the
-future, and any number of ranks has the same bits. The state belongs to the checkpoint and to every published
-version; a server uses that of the version that it serves.
+They follow test-then-train: a batch is extracted with the statistics of earlier batches. Then they are
+updated with the full global batch, in the global sequence. So no value depends on its own batch or the
+future, and any number of ranks gives the same bits. The state is part of checkpoints and published versions;
+a server uses the state of the version that it serves.
 
-Only scalars. Values that are not finite, or beyond ±1e150 (whose squares overflow), are left out.
+Inputs are scalars. Values that are not finite, or beyond ±1e150 (whose squares overflow), are ignored.
 """
 
 from __future__ import annotations
@@ -25,20 +25,22 @@ from livectr.kernels.keys.keys import combine_keys
 F64 = npt.NDArray[np.float64]
 
 MAX_COUNTERS = 1 << 24
-"""Counters of a sketch: 128 MiB, which every checkpoint and every version would carry."""
+"""Most counters of a sketch: 128 MiB, which every checkpoint and every version would hold."""
 
 
 @dataclass(frozen=True)
 class Moments(Statistic):
-    """float64[3]: number of values n, mean, and M2, the sum of squared differences from the mean."""
+    """State float64[3]: number of values n, mean, and M2, the sum of squared differences from the mean."""
 
     def initial(self) -> Array:
         return np.zeros(3)
 
     def update(self, state: Array, observed: Array) -> Array:
-        """Two parts put together: Chan, Golub, LeVeque, "Algorithms for Computing the Sample Variance",
-        The American Statistician 37 (1983), (2.1). Sums are of differences from the first value, so that
-        equal values have M2 = 0 exactly."""
+        """Combine two parts: Chan, Golub, LeVeque, "Algorithms for Computing the Sample Variance", The
+        American Statistician 37 (1983), (2.1).
+
+        Sums are of differences from the first value, so that equal values have M2 = 0 exactly.
+        """
         values = _usable(observed)
         if not len(values):
             return state
@@ -53,7 +55,7 @@ class Moments(Statistic):
 
 @dataclass(frozen=True)
 class Range(Statistic):
-    """float64[2]: the least and the greatest value; inf and -inf before the first."""
+    """State float64[2]: minimum and maximum; inf and -inf before the first value."""
 
     def initial(self) -> Array:
         return np.array([np.inf, -np.inf])
@@ -67,8 +69,8 @@ class Range(Statistic):
 
 @dataclass(frozen=True)
 class Quantiles(Statistic):
-    """float64: 0 and the values so far, while fewer than `fit_rows` were seen; then n - 1 and the n - 1
-    bounds, which never change again."""
+    """State float64: 0 and the values seen, up to `fit_rows` of them; then n - 1 and the n - 1 bounds, which
+    stay."""
 
     n: int
     fit_rows: int
@@ -87,11 +89,11 @@ class Quantiles(Statistic):
 
 @dataclass(frozen=True)
 class CountMinSketch(Statistic):
-    """int64[depth · width], row by row: counters of Cormode and Muthukrishnan, "An Improved Data Stream
-    Summary: The Count-Min Sketch and its Applications", J. Algorithms 55 (2005), §3.
+    """Count-min sketch, int64[depth · width], row by row.
 
-    Deviation: rows hash with the mixer of kernels/runtime/hash.cuh, seeded by their number, where the
-    paper's bound asks for pairwise independent hash functions.
+    Cormode and Muthukrishnan, "An Improved Data Stream Summary: The Count-Min Sketch and its Applications",
+    J. Algorithms 55 (2005), §3. Deviation: rows hash with the mixer of kernels/runtime/hash.cuh, seeded by
+    their number, where the paper's bound requires pairwise independent hash functions.
     """
 
     depth: int
@@ -109,14 +111,18 @@ class CountMinSketch(Statistic):
 
 
 def _usable(observed: Array) -> F64:
-    """As float64, without what is not finite or has no square."""
+    """Values as float64, without values that are not finite or whose square overflows."""
     values = observed.astype(np.float64)
     kept: F64 = values[np.abs(values) < 1e150]
     return kept
 
 
 def _scalar(x: Operand, op: str, allowed: tuple[str, ...], what: str) -> Expr:
-    """The node of an operator's argument. Raises ConfigError for a list, a constant, or another type."""
+    """Node of an operator's argument.
+
+    Raises:
+        ConfigError: it is a list, a constant, or has another type.
+    """
     node = as_expr(x, op)
     need(op, node, allowed, what)
     if dtypes.is_list(node.dtype):
@@ -129,8 +135,13 @@ def _scalar(x: Operand, op: str, allowed: tuple[str, ...], what: str) -> Expr:
 
 
 def zscore(x: Operand) -> Expr:
-    """(x - mean) / standard deviation (of the population) of all values in earlier batches, computed in
-    float64, as float32. 0 before the first batch and while all values were equal.
+    """Standard score (x - mean) / standard deviation over all values of earlier batches: float32.
+
+    It uses the population's standard deviation and is computed in float64. It is 0 before the first batch and
+    while all values were equal.
+
+    Args:
+        x: number or bool, one value per row.
 
     Example: `zscore(ads.price)`.
     """
@@ -140,8 +151,12 @@ def zscore(x: Operand) -> Expr:
 
 
 def minmax(x: Operand) -> Expr:
-    """(x - min) / (max - min) over all values in earlier batches, clipped to [0, 1], computed in float64, as
-    float32. 0 before the first batch and while all values were equal.
+    """Min-max scaling (x - min) / (max - min) over all values of earlier batches, clipped to [0, 1]: float32.
+
+    It is computed in float64, and is 0 before the first batch and while all values were equal.
+
+    Args:
+        x: number or bool, one value per row.
 
     Example: `minmax(log.position)`.
     """
@@ -151,12 +166,17 @@ def minmax(x: Operand) -> Expr:
 
 
 def quantile_bins(x: Operand, n: int, fit_rows: int = 10_000) -> Expr:
-    """The n-quantile that x falls into: int32 in [0, n), in buckets of about equally many rows.
+    """Quantile bucket of a number: int32 in [0, n), buckets of about equally many rows.
 
-    The n - 1 bounds are the quantiles i/n (interpolated linearly; Hyndman and Fan 1996, type 7) of the first
-    `fit_rows` values of training. Then they are frozen, so that a key keeps its meaning; until then every row
-    is in bucket 0. Compared in float64 as by `bucketize`: a bound belongs to the bucket above
-    it, NaN is in the last one.
+    The n - 1 bounds are the quantiles i/n of the first `fit_rows` values of training (linear interpolation;
+    Hyndman and Fan 1996, type 7). Then they are frozen, so that a key keeps its meaning; before, every row is
+    in bucket 0. Comparison is in float64 as by `bucketize`: a bound belongs to the bucket above it, NaN to
+    the last bucket.
+
+    Args:
+        x: number or bool, one value per row.
+        n: number of buckets, 2 to fit_rows.
+        fit_rows: values from which the bounds are computed.
 
     Example: `quantile_bins(ads.price, 10)`.
     """
@@ -170,13 +190,17 @@ def quantile_bins(x: Operand, n: int, fit_rows: int = 10_000) -> Expr:
 
 
 def frequency(x: Operand, *, width: int = 1 << 15, depth: int = 4) -> Expr:
-    """How many examples of earlier batches had this value, clicked or not: int64, by a count-min sketch.
+    """Count of examples of earlier batches with the same value, clicked or not: int64, by a count-min sketch.
 
-    Never too low. After N examples it is too high by more than e/width · N with probability e^-depth at most
-    (Cormode and Muthukrishnan 2005, Theorem 1): with the defaults by 83 in a million, with probability 1.8 %.
-    The sketch takes 8 · width · depth bytes (1 MiB) in memory, in each checkpoint and in each version.
+    The count is never too low. After N examples it is too high by more than e/width · N with probability at
+    most e^-depth (Cormode and Muthukrishnan 2005, Theorem 1): with the defaults by 83 in a million, with
+    probability 1.8 %. The sketch takes 8 · width · depth bytes (1 MiB) in memory, in each checkpoint and in
+    each version.
 
-    x is an integer, bool or string, counted by its key(). width is a power of two.
+    Args:
+        x: integer, bool or string, counted by its key().
+        width: counters of a row, a power of two.
+        depth: rows of the sketch.
 
     Example: `log1p(frequency(log.ad_id))`.
     """

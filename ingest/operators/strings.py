@@ -1,4 +1,4 @@
-"""Functions of strings (UTF-8)."""
+"""Lower case, splitting and n-grams of strings (UTF-8)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from livectr.kernels.errors import ConfigError
 
 
 def lower(x: Operand) -> Expr:
-    """Lower case of a string, or of each string of a list.
+    """Convert a string, or each string of a list, to lower case.
 
-    Every character is mapped by itself (Unicode's simple case mapping) in ASCII, Latin-1, Latin Extended-A,
-    modern Greek, Cyrillic and Armenian, where the lower case has as many bytes; other bytes stay as they are.
+    Each character is mapped by itself (Unicode's simple case mapping) in ASCII, Latin-1, Latin Extended-A,
+    modern Greek, Cyrillic and Armenian, if the lower case has as many bytes; other bytes stay.
 
     Example: `lower(log.query)`.
     """
@@ -22,7 +22,7 @@ def lower(x: Operand) -> Expr:
 
 
 def split(x: Operand, separator: str) -> Expr:
-    """Pieces of a string between separators: list<string>. Empty pieces are left out.
+    """Split a string at separators: list<string>, without empty pieces.
 
     Example: `split(lower(log.query), " ")`.
     """
@@ -38,10 +38,15 @@ def split(x: Operand, separator: str) -> Expr:
 
 
 def ngrams(x: Operand, n: int, of: Literal["characters", "bytes"] = "characters") -> Expr:
-    """Runs of `n` neighbours: list<string>; none where there are fewer than n.
+    """N-grams, runs of `n` neighbours: list<string>, empty for fewer than n.
 
-    Of a list of strings: n neighbouring strings, joined by one space. Of a string: n neighbouring characters
-    (UTF-8 code points), or bytes.
+    A list of strings gives n neighbouring strings, joined by a space. A string gives n neighbouring
+    characters (UTF-8 code points), or bytes.
+
+    Args:
+        x: string, binary or list<string>.
+        n: 1 to 64.
+        of: "characters" or "bytes", for a string.
 
     Example: `ngrams(split(log.query, " "), 2)`, `ngrams(ads.title, 3)`.
     """

@@ -1,4 +1,4 @@
-"""Pieces of strings, search in strings, and strings put together (UTF-8)."""
+"""Substrings, search and concatenation of strings (UTF-8)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from livectr.kernels.errors import ConfigError
 
 
 def trim(x: Operand) -> Expr:
-    """A string, or each string of a list, without the ASCII white space at both ends (space, tab, line feed,
-    vertical tab, form feed, carriage return).
+    """Remove ASCII white space at both ends of a string, or of each string of a list.
+
+    White space is space, tab, line feed, vertical tab, form feed and carriage return.
 
     Example: `trim(log.query)`.
     """
@@ -18,19 +19,23 @@ def trim(x: Operand) -> Expr:
 
 
 def substring(x: Operand, start: int, length: int | None = None) -> Expr:
-    """The characters (UTF-8 code points) at positions start … start + length - 1, those that there are; of a
-    string, or of each string of a list. Without a length up to the end.
+    """Substring of a string, or of each string of a list, in characters (UTF-8 code points).
 
-    As Python's x[start : start + length]; a negative start counts from the end, so that
-    `substring(x, -3, 2)` is the third and second last character.
+    It equals Python's x[start : start + length]. A negative start counts from the end, so that `substring(x,
+    -3, 2)` is the third and second last character.
+
+    Args:
+        x: string.
+        start: position of the first character.
+        length: greatest number of characters; None: up to the end.
 
     Example: `substring(log.query, 0, 20)`.
     """
     node = as_expr(x, "substring")
     need("substring", node, ("string",), "a string")
     for value, name in ((start, "start"), (length, "length")):
-        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31
-        if not (whole or (value is None and name == "length")):
+        is_int = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**31
+        if not (is_int or (value is None and name == "length")):
             raise ConfigError(f"substring({node}): {name} must be a whole number of 32 bits, not {value!r}")
     if length is not None and length < 0:
         raise ConfigError(f"substring({node}): length must not be negative, but is {length}")
@@ -40,8 +45,9 @@ def substring(x: Operand, start: int, length: int | None = None) -> Expr:
 
 
 def contains(x: Operand, text: Operand) -> Expr:
-    """Whether the string x, or each string of a list, has `text` in it, byte for byte: bool. The empty text
-    is in every string.
+    """Test if a string, or each string of a list, contains `text`, byte for byte: bool.
+
+    Every string contains the empty text.
 
     Example: `contains(lower(ads.title), "sale")`.
     """
@@ -49,7 +55,7 @@ def contains(x: Operand, text: Operand) -> Expr:
 
 
 def starts_with(x: Operand, text: Operand) -> Expr:
-    """Whether the string x, or each string of a list, begins with `text`: bool.
+    """Test if a string, or each string of a list, starts with `text`: bool.
 
     Example: `starts_with(log.url, "https://")`.
     """
@@ -64,8 +70,7 @@ def _search(op: str, x: Operand, text: Operand) -> Expr:
 
 
 def concat(*inputs: Operand) -> Expr:
-    """2 to 8 strings, one after the other: string. One of them may be a list: then each of its strings in
-    turn.
+    """Concatenate 2 to 8 strings: string. One input may be a list; then each of its strings is concatenated.
 
     Example: `concat(users.city, "|", log.query)`.
     """

@@ -1,4 +1,4 @@
-"""Parts of event times, and times between events."""
+"""Hour and weekday of event times, and times between events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def hour(ts_ms: Operand, utc_offset_hours: float = 0) -> Expr:
-    """Hour of the day, 0 to 23, of epoch milliseconds: int32. UTC unless an offset is given.
+    """Hour of the day, 0 to 23: int32.
+
+    Args:
+        ts_ms: epoch milliseconds (int64).
+        utc_offset_hours: offset from UTC.
 
     Example: `hour(log.ts, utc_offset_hours=8)`.
     """
@@ -19,7 +23,11 @@ def hour(ts_ms: Operand, utc_offset_hours: float = 0) -> Expr:
 
 
 def weekday(ts_ms: Operand, utc_offset_hours: float = 0) -> Expr:
-    """Day of the week, 0 (Monday) to 6 (Sunday), of epoch milliseconds: int32. UTC unless an offset is given.
+    """Day of the week, 0 (Monday) to 6 (Sunday): int32.
+
+    Args:
+        ts_ms: epoch milliseconds (int64).
+        utc_offset_hours: offset from UTC.
 
     Example: `weekday(log.ts)`.
     """
@@ -27,11 +35,15 @@ def weekday(ts_ms: Operand, utc_offset_hours: float = 0) -> Expr:
 
 
 def age(ts_ms: Operand, since_ms: Operand, unit: Literal["s", "m", "h", "d"] = "h") -> Expr:
-    """How long before the event something was: (ts_ms - since_ms) in seconds, minutes, hours or days, as
-    float32. Negative where it was after the event.
+    """Time from an earlier moment to the event, (ts_ms - since_ms), as float32; negative for a later moment.
 
-    Both are epoch milliseconds (int64). A null time is 0, the year 1970: give it a `fill_null`, or bucketize
-    the age so that the last bucket means "never".
+    A null time is 0, the year 1970: give it a `fill_null`, or bucketize the age so that the last bucket means
+    "never".
+
+    Args:
+        ts_ms: time of the event, epoch milliseconds (int64).
+        since_ms: the earlier moment, epoch milliseconds (int64).
+        unit: "s", "m", "h" or "d".
 
     Example: `age(log.ts, ads.created_ts, unit="d")`.
     """

@@ -1,4 +1,4 @@
-"""Operators that a user writes: a signature and a device expression, compiled for both targets."""
+"""User-defined operators: a signature and a C++ expression, compiled for host and device."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ _TOKENS = re.compile(
 _SAFE: Final = {"/": "/ Division{} *", "%": "% Remainder{} *"}
 
 _origins: dict[str, tuple[str, int, str]] = {}
-"""Label of a user's operator in the compiler's text → file, line and text of its expression. Not a part of
-the operator: a pipeline stays the same when its lines move."""
+"""Label of a user's operator in compiler messages → file, line and text of its expression.
+
+It is not part of the operator: a pipeline stays the same when its lines move.
+"""
 
 
 class Operator:
-    """A C++ expression over scalars. Called with expressions it builds a node; a list is mapped item by
-    item."""
+    """User-defined operator: a C++ expression over scalars, mapped over the items of a list.
+
+    Calling it with expressions builds a node.
+    """
 
     def __init__(self, signature: str, expression: str, name: str = "", doc: str | None = None) -> None:
         match = _SIGNATURE.fullmatch(signature)
@@ -56,7 +60,8 @@ class Operator:
         _origins[self._label] = frame.f_code.co_filename, frame.f_lineno, expression
 
     def _safe(self, token: re.Match[str]) -> str:
-        """A division that gives 0 by zero (kernels/operators/division.cuh) in place of one that traps."""
+        """Replace a division by one that gives 0 for a divisor of 0 (kernels/operators/division.cuh) instead
+        of a trap."""
         if token["division"] in ("/=", "%="):
             sign = token["division"][0]
             raise ConfigError(f"operator {self.name}: write x = x {sign} y in place of x {sign}= y")
@@ -67,8 +72,8 @@ class Operator:
             raise ConfigError(f"operator {self.name}: type {dtype!r} is not one of {', '.join(allowed)}")
 
     def __call__(self, *arguments: Operand | Callable[..., Any]) -> Any:
-        """With expressions: a node. With a Python function (as a decorator): this operator under its name and
-        docs."""
+        """Build a node from expressions, or, as a decorator, name and document the operator after a
+        function."""
         first = arguments[0] if arguments else None
         if callable(first) and not isinstance(first, Operator | Expr):
             return Operator(self.signature, self.expression, first.__name__, first.__doc__)
@@ -86,8 +91,8 @@ class Operator:
         return mapped(self.name, nodes, dtype=self.output, device=device)
 
     def _check_argument(self, node: Expr, dtype: str, argument: str) -> None:
-        """Widening is allowed, as in C++ without loss: int32 → int64, bool → integers, integers and float32 →
-        float64."""
+        """Check an argument's type. Lossless widening is allowed: int32 → int64, bool → integers, integers
+        and float32 → float64."""
         kind = dtypes.element(node.dtype)
         numbers = kind in dtypes.FIXED and dtype in dtypes.NUMBERS and dtypes.promote(kind, dtype) == dtype
         if kind != dtype and not numbers:
@@ -116,8 +121,12 @@ class Operator:
 
 
 def located(text: str) -> tuple[str, str]:
-    """(name of the first operator that a compiler's text is about, its errors in users' operators with the
-    places in their files); ("", "") when there is none."""
+    """Locate compiler errors in users' operators.
+
+    Returns:
+        Name of the first operator concerned, and its errors with places in the user's files; ("", "") if
+            none.
+    """
     name, errors = "", []
     for line in text.splitlines():
         match = _PLACE.search(line)
@@ -136,8 +145,8 @@ _PLACE = re.compile(
 
 
 def _line_in(file: str, call: int, expression: str, line: int) -> int:
-    """Line of a file that holds line `line` of an expression which was given in a call at line `call`; the
-    call's line where the text does not stand in the file as it is."""
+    """Line of a file that holds line `line` of an expression passed to a call at line `call`; `call` if not
+    found."""
     try:
         nodes = list(ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))))
     except (OSError, ValueError, SyntaxError):
@@ -150,21 +159,25 @@ def _line_in(file: str, call: int, expression: str, line: int) -> int:
 
 
 def operator(signature: str, expression: str, *, name: str = "") -> Operator:
-    """Makes an operator from C++: `operator("int64 ts -> int32", "(ts / 3600000) % 24")`.
+    """Make an operator from C++: `operator("int64 ts -> int32", "(ts / 3600000) % 24")`.
 
-    signature   inputs "type name, …" -> output type. Inputs: int64, int32, float32, float64, bool, string (a
-                `Str` with `data` and `size` in bytes); output: a number or bool
-    expression  a C++ expression of the inputs. It may call the device functions of kernels/*.cuh. `/` and
-                `%` of whole numbers round towards zero as in C++ and give 0 for a divisor of 0;
-                `floor_divide(a, b)` and `modulo(a, b)` round towards minus infinity. It must neither loop
-                forever nor read outside of a string
-
-    As a decorator it takes name and docstring of the function, whose body is not used:
+    As a decorator it takes name and docstring from the function, whose body is not used:
 
         @operator("int64 ts -> int32", "modulo(ts / 60000, int64_t(60))")
         def minute(ts): "Minute of the hour."
 
-    Raises ConfigError for a bad signature. When it does not compile, compiling the plan raises ConfigError
-    with the compiler's text at the expression's line in the user's file.
+    The expression may call the device functions of kernels/*.cuh. `/` and `%` of whole numbers round towards
+    zero as in C++ and give 0 for a divisor of 0; `floor_divide(a, b)` and `modulo(a, b)` round towards minus
+    infinity. It must neither loop forever nor read outside of a string.
+
+    Args:
+        signature: inputs "type name, …" -> output type. Inputs: int64, int32, float32, float64, bool, string
+            (a `Str` with `data` and `size` in bytes). Output: a number or bool.
+        expression: C++ expression of the inputs.
+        name: of the operator in messages.
+
+    Raises:
+        ConfigError: the signature is wrong. When the expression does not compile, compiling the plan raises
+            ConfigError with the compiler's message at the expression's line in the user's file.
     """
     return Operator(signature, expression, name)

@@ -1,4 +1,4 @@
-"""Choice."""
+"""Conditional choice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from livectr.kernels.errors import ConfigError
 
 
 def where(condition: Operand, a: Operand, b: Operand) -> Expr:
-    """a where the condition holds, else b; numbers are promoted to a common type.
+    """Choose a where the condition is true, else b; numbers are promoted to a common type.
+
+    Args:
+        condition: bool.
+        a: number, bool or string.
+        b: of a type that fits a.
 
     Example: `where(users.age > 0, users.age, 30)`.
     """

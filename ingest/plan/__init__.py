@@ -1,1 +1,1 @@
-"""The feature DAG of a pipeline: nodes in layers, memory, and which device computes which node."""
+"""Feature plan: the DAG of a pipeline's nodes in layers, its memory layout, and its placement on devices."""

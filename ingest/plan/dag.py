@@ -1,7 +1,7 @@
-"""The feature plan: expressions of a pipeline as layers of a DAG (FeatureBox §4, Fig. 4).
+"""Feature plan: expressions of a pipeline as layers of a DAG (FeatureBox §4, Fig. 4).
 
-Every call is a node; equal calls are one node; a node's layer is its depth from the roots, so the nodes of a
-layer have no dependencies among them. `ingest.extract.extractor.Extractor` compiles a plan.
+Every call is a node; equal calls are one node. A node's layer is its depth from the roots, so nodes of a
+layer do not depend on each other. `ingest.extract.extractor.Extractor` compiles a plan.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ from livectr.kernels.errors import ConfigError
 
 
 class FeaturePlan:
-    """Sparse fields (keys for embedding tables) and dense numbers, computed from the root columns.
+    """DAG of sparse fields (keys for embedding tables) and dense numbers, computed from the root columns.
 
-    A sparse expression of any type but floats becomes keys as by `key()`; a dense one must be a scalar number
-    or bool. ConfigError when an expression cannot be what it is asked to be.
+    Args:
+        sparse: name → expression of any type but floats; texts become keys as by `key()`.
+        dense: name → expression of a scalar number or bool, or of a vector of fixed width.
+
+    Raises:
+        ConfigError: an expression has another type.
     """
 
     def __init__(self, sparse: Mapping[str, Expr], dense: Mapping[str, Expr] | None = None) -> None:
@@ -40,7 +44,7 @@ class FeaturePlan:
 
     @property
     def dense_names(self) -> tuple[str, ...]:
-        """Names of the dense numbers, in order; those of a vector `v` are v.0, v.1, …"""
+        """Names of the dense numbers, in order; a vector `v` has v.0, v.1, …"""
         return tuple(
             part
             for name, node in self.dense.items()
@@ -53,12 +57,12 @@ class FeaturePlan:
 
     @cached_property
     def roots(self) -> tuple[Expr, ...]:
-        """The columns that are needed, once per name."""
+        """Columns that the plan reads, once per name."""
         return roots_of(*self.outputs)
 
     @cached_property
     def nodes(self) -> tuple[Expr, ...]:
-        """Every node but constants, layer by layer, in order of first appearance within a layer."""
+        """All nodes except constants, layer by layer, in order of first appearance within a layer."""
         order: dict[int, Expr] = {}
         stack = list(reversed(self.outputs))
         while stack:
@@ -76,16 +80,16 @@ class FeaturePlan:
 
     @cached_property
     def statistics(self) -> tuple[Expr, ...]:
-        """Nodes that know a running statistic of their first input."""
+        """Nodes that use a running statistic of their first input."""
         return tuple(node for node in self.nodes if node.device and node.device.statistic)
 
     @cached_property
     def resources(self) -> tuple[Resource, ...]:
-        """The resources of the nodes, in node order."""
+        """Resources of the nodes, in node order."""
         return tuple(node.device.resource for node in self.nodes if node.device and node.device.resource)
 
     def resource_words(self, addresses: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
-        """Members of the resources' structs one after the other.
+        """Members of the resources' structs, concatenated: int64[words].
 
         Args:
             addresses: for each resource, the addresses of its arrays.
@@ -94,18 +98,18 @@ class FeaturePlan:
         return np.array([word for resource, at in pairs for word in (*at, *resource.scalars)], np.int64)
 
     def initial_states(self) -> tuple[Array, ...]:
-        """The state of each statistic before the first batch, in the order of `statistics`."""
+        """State of each statistic before the first batch, in the order of `statistics`."""
         statistics = [node.device.statistic for node in self.statistics if node.device]
         return tuple(statistic.initial() for statistic in statistics if statistic)
 
     @cached_property
     def layout(self) -> Layout:
-        """Where the results lie."""
+        """Memory layout of the results."""
         return Layout(self.layers, (*self.outputs, *(node.inputs[0] for node in self.statistics)))
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of what the plan computes: names, order, expressions, operators' code."""
+        """SHA-256 of the plan's computation: names, order, expressions, operators' code."""
         outputs = [
             [(name, node.digest) for name, node in outputs.items()] for outputs in (self.sparse, self.dense)
         ]

@@ -1,8 +1,8 @@
-"""Coordinates for a drawing of a layered DAG (Sugiyama's method).
+"""Coordinates for the drawing of a layered DAG (Sugiyama's method).
 
 An edge that skips layers runs through a lane in each of them, shared by all edges of its source, so that no
-edge crosses a box. Vertices and lanes of a layer are ordered by the barycentre of their neighbours, to lessen
-crossings; then each is moved as near to its neighbours as its order and the gaps allow.
+edge crosses a box. Vertices and lanes of a layer are ordered by the barycentre of their neighbours, to reduce
+crossings. Then each is moved as near to its neighbours as order and gaps allow.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ LANE_GAP = 3.0
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Vertical centres, the topmost edge at 0.
+    """Vertical centres; the topmost edge is at 0.
 
-    y       of each vertex
-    lanes   (source, layer) → of the lane by which the source's edges pass through the layer
-    height  of the whole
+    Args:
+        y: centre of each vertex.
+        lanes: (source, layer) → centre of the lane for the source's edges in that layer.
+        height: of the drawing.
     """
 
     y: list[float]
@@ -32,7 +33,13 @@ class Arrangement:
 
 
 def arrange(layers: Sequence[int], heights: Sequence[float], edges: Sequence[tuple[int, int]]) -> Arrangement:
-    """Places vertices of the given layers and heights; an edge (source, target) leads to a higher layer."""
+    """Place vertices of the given layers and heights.
+
+    Args:
+        layers: layer of each vertex.
+        heights: height of each vertex.
+        edges: (source, target), each to a higher layer.
+    """
     vertices, sizes = len(layers), list(heights)
     rows: list[list[int]] = [[] for _ in range(max(layers, default=-1) + 1)]
     for vertex, layer in enumerate(layers):
@@ -80,8 +87,8 @@ def _mean(values: list[float], otherwise: float) -> float:
 
 
 def _order(direction: Sequence[list[int]], rows: Sequence[list[int]], near: Sequence[list[int]]) -> None:
-    """Sorts each row by the mean relative position of its neighbours; a vertex without any stays about where
-    it is."""
+    """Sort each row by the mean relative position of its neighbours; vertices without neighbours keep their
+    position."""
     place = {vertex: (i + 0.5) / len(row) for row in rows for i, vertex in enumerate(row)}
     for row in direction:
         row.sort(key=lambda vertex: _mean([place[n] for n in near[vertex]], place[vertex]))
@@ -89,7 +96,7 @@ def _order(direction: Sequence[list[int]], rows: Sequence[list[int]], near: Sequ
 
 
 def _stacked(row: Sequence[int], sizes: Sequence[float], vertices: int) -> list[float]:
-    """Centres of a row that is packed as closely as the gaps allow, around 0."""
+    """Centres of a row packed as closely as the gaps allow, around 0."""
     steps = [
         (sizes[a] + sizes[b]) / 2 + (LANE_GAP if a >= vertices or b >= vertices else GAP)
         for a, b in pairwise(row)
@@ -101,8 +108,10 @@ def _stacked(row: Sequence[int], sizes: Sequence[float], vertices: int) -> list[
 def _nearest(
     wanted: Sequence[float], row: Sequence[int], sizes: Sequence[float], vertices: int
 ) -> list[float]:
-    """The centres nearest to `wanted` (least squares) that keep order and gaps: an isotonic regression of
-    what is left when the packed row is taken away, by pooling adjacent violators."""
+    """Centres nearest to `wanted` (least squares) that keep order and gaps.
+
+    This is an isotonic regression of the difference to the packed row, by pooling adjacent violators.
+    """
     packed = _stacked(row, sizes, vertices)
     pools: list[tuple[float, int]] = []
     for wish, centre in zip(wanted, packed, strict=True):

@@ -1,6 +1,6 @@
-"""A plan's DAG as an SVG file by itself: a column per layer, a box per node, coloured by device.
+"""Drawing of a plan's DAG as a self-contained SVG: a column per layer, a box per node, coloured by device.
 
-Hovering a box shows the whole expression. Edges that carry a result from the CPU to the device are dashed.
+A tooltip shows the whole expression of a box. Dashed edges are copies from the CPU to the device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from livectr.ingest.plan.placement import DevicePlacement
 LETTER = 6.63
 """Width of a letter of the 11 px monospace font."""
 SMALL = 9.5 / 11
-"""The smaller font in terms of the larger."""
+"""Size of the smaller font relative to the larger."""
 LABEL_LETTERS = (14, 32)
 BOX, CHIP = 33.0, 21.0
 PADDING = 12.0
@@ -60,7 +60,7 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class _Box:
-    """What is drawn of a node or an output."""
+    """Box of a node or an output."""
 
     layer: int
     kind: str
@@ -79,7 +79,7 @@ class _Box:
 
 
 def to_svg(placement: DevicePlacement) -> str:
-    """The drawing, as UTF-8 text."""
+    """Draw a placement: an SVG document as text."""
     plan = placement.plan
     boxes = [_node(placement, node) for node in plan.nodes]
     number = {id(node): index for index, node in enumerate(plan.nodes)}
@@ -237,5 +237,5 @@ def _cut(text: str, letters: int) -> str:
 
 
 def _text(text: str) -> str:
-    """Escaped, without the characters that XML cannot hold."""
+    """Escape text and replace characters that XML cannot hold."""
     return escape(re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text))

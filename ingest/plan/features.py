@@ -1,4 +1,4 @@
-"""A batch of features: ragged 64-bit keys of the sparse fields and a matrix of dense numbers."""
+"""Batch of features: ragged 64-bit keys of the sparse fields and a matrix of dense numbers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Features:
-    """Features of `rows` = B events.
+    """Features of B rows.
 
-    offsets  int32[F·B + 1], field-major: the keys of field f in row b are keys[offsets[f·B + b] : offsets[f·B
-             + b + 1]]
-    keys     int64[nnz]
-    dense    float32[B, D_dense]; always finite
-    observed int64[S, B]: what the plan's statistics learn from, 8-byte words (float64 or int64)
-    failed   bool[B]: rows that could not be extracted; their features are not to be used
+    Args:
+        rows: B.
+        offsets: int32[F·B + 1], field-major: the keys of field f in row b are keys[offsets[f·B + b] :
+            offsets[f·B + b + 1]].
+        keys: int64[nnz].
+        dense: float32[B, D_dense], always finite.
+        observed: int64[S, B], inputs of the plan's statistics as 8-byte words (float64 or int64).
+        failed: bool[B], rows that could not be extracted; their features must not be used.
     """
 
     rows: int
@@ -34,7 +36,7 @@ class Features:
 
     @property
     def fields(self) -> int:
-        """F; 0 when there are no rows (nothing tells)."""
+        """F; 0 when there are no rows, because then it is unknown."""
         return (len(self.offsets) - 1) // self.rows if self.rows else 0
 
     @property
@@ -43,12 +45,16 @@ class Features:
         return np.diff(self.offsets).reshape(self.fields, self.rows)
 
     def field(self, index: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """(offsets int32[B + 1] from 0, keys) of one field."""
+        """(offsets int32[B + 1] from 0, keys) of a field."""
         offsets = self.offsets[index * self.rows : (index + 1) * self.rows + 1]
         return offsets - offsets[0], self.keys[offsets[0] : offsets[-1]]
 
     def take(self, rows: npt.NDArray[Any] | Sequence[int]) -> Features:
-        """The given rows, in the given order (repeats allowed)."""
+        """Gather rows in the given order; repeats are allowed.
+
+        Raises:
+            IndexError: a row is out of range.
+        """
         index = np.asarray(rows, np.int64)
         fields = self.fields
         if self.rows and len(index) and (index.min() < -self.rows or index.max() >= self.rows):
@@ -62,7 +68,7 @@ class Features:
         return Features(len(index), offsets, self.keys[gather], self.dense[index], observed, failed)
 
     def select_fields(self, fields: Sequence[int]) -> Features:
-        """The given fields, in the given order; dense numbers stay."""
+        """Select fields in the given order; dense numbers stay."""
         if not self.rows:
             return self
         parts = [self.field(index) for index in fields]
@@ -73,10 +79,17 @@ class Features:
         return replace(self, offsets=offsets, keys=keys)
 
     def merge(self, other: Features, fields: Sequence[int], dense: Sequence[int]) -> Features:
-        """Features of the same rows side by side (FeatureBox §3, "merge features").
+        """Merge features of the same rows side by side (FeatureBox §3, "merge features").
 
-        fields: the fields of the result, by their number among this batch's and then the other's; dense: its
-        dense numbers, likewise. What a plan tells besides (`observed`, `failed`) stays as it is here.
+        `observed` and `failed` are taken from this batch.
+
+        Args:
+            other: features of the same rows.
+            fields: fields of the result, numbered over this batch's and then the other's fields.
+            dense: dense numbers of the result, numbered likewise.
+
+        Raises:
+            ValueError: the batches have different numbers of rows.
         """
         if self.rows != other.rows:
             raise ValueError(f"features of {self.rows} rows cannot be merged with those of {other.rows}")
@@ -94,7 +107,11 @@ class Features:
 
     @staticmethod
     def concat(batches: Sequence[Features]) -> Features:
-        """The rows of several batches of the same fields, one after the other."""
+        """Concatenate the rows of batches with the same fields.
+
+        Raises:
+            ValueError: the batches have different numbers of fields.
+        """
         full = [batch for batch in batches if batch.rows]
         if len(full) <= 1:
             return full[0] if full else batches[0]

@@ -1,9 +1,9 @@
-"""Where the results of a plan lie: a slot for each node's column, and a pool for what the column points to.
+"""Memory layout of a plan's results: a slot for each node's column, a pool for the bytes it points to.
 
-A column lives until the last layer that reads it has run, outputs until the end; then its slot is free for
-nodes of later layers. Bytes in a pool live as long as anything may point to them: a string that is a piece of
-another one is not copied, so strings keep their inputs' bytes alive. All results that die at the same layer
-share one pool, and freeing it is setting its head back (FeatureBox §5: the pool is reset after the layer).
+A column lives until the last layer that reads it has run; outputs live to the end. Then its slot is free for
+nodes of later layers. Bytes in a pool live as long as anything may point to them: a substring is not copied,
+so strings keep their inputs' bytes alive. All results that die at the same layer share a pool, which is freed
+by resetting its head (FeatureBox §5: the pool is reset after the layer).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _ITEM_BYTES = {"int64": 8, "int32": 4, "float32": 4, "float64": 8, "bool": 1, "s
 
 
 def column_bytes(dtype: str) -> int:
-    """Bytes per row of a column of results: strings and lists are a pointer and a size."""
+    """Bytes per row of a column of results; strings and lists are a pointer and a size."""
     return 16 if dtypes.is_list(dtype) else _ITEM_BYTES[dtype]
 
 
 def is_pooled(node: Expr) -> bool:
-    """Whether a node's results may take memory of a pool."""
+    """Return true if a node's results may take memory of a pool."""
     return not node.is_root and node.dtype not in dtypes.FIXED
 
 
@@ -32,7 +32,7 @@ class Layout:
 
     Args:
         layers: the plan's nodes, layer by layer; layer 0 holds the roots.
-        outputs: nodes whose results are needed when the last layer has run.
+        outputs: nodes whose results are needed after the last layer.
     """
 
     def __init__(self, layers: Sequence[Sequence[Expr]], outputs: Collection[Expr]) -> None:
@@ -42,7 +42,7 @@ class Layout:
 
     @cached_property
     def slots(self) -> dict[int, int]:
-        """id of a node → where its column begins, in bytes per row: a multiple of its width."""
+        """id of a node → start of its column in bytes per row, a multiple of its width."""
         return self._assigned[0]
 
     @property
@@ -52,7 +52,7 @@ class Layout:
 
     @cached_property
     def pools(self) -> dict[int, int]:
-        """id of a pooled node → number of its pool, 0 for what lives longest."""
+        """id of a pooled node → number of its pool; pool 0 lives longest."""
         dies = {id(node): self._last[id(node)] for node in self._nodes}
         for node in reversed(self._nodes):
             if is_pooled(node) and dtypes.element(node.dtype) in dtypes.TEXTS:
@@ -66,13 +66,12 @@ class Layout:
 
     @property
     def has_output_pool(self) -> bool:
-        """Whether pool 0 is that of results that live to the end."""
+        """True when pool 0 holds results that live to the end."""
         return bool(self.pools) and self._deaths[0] == len(self._layers)
 
     @cached_property
     def regions(self) -> tuple[int, ...]:
-        """Pool → number of the memory region that it uses: pools whose results never live at the same time
-        share one."""
+        """Pool → number of its memory region; pools that never live at the same time share a region."""
         pools = self.pools
         born = [min(n.layer for n in self._nodes if pools.get(id(n)) == i) for i in range(len(self._deaths))]
         free: list[int] = []  # region → last layer that uses it
@@ -108,7 +107,7 @@ class Layout:
 
 
 def _last_layers(nodes: Sequence[Expr], outputs: Collection[Expr], layers: int) -> dict[int, int]:
-    """id of a node → the last layer that reads its column; one more than the last layer for outputs."""
+    """id of a node → the last layer that reads its column; for outputs the number of layers."""
     last = {id(node): node.layer for node in nodes}
     for node in nodes:
         for source in node.inputs:

@@ -1,10 +1,9 @@
-"""How much memory a plan's nodes take for a batch, before any batch is seen: FeatureBox §4 places operators
-by their footprint, §5 holds their results.
+"""Memory estimate of a plan's nodes for a batch: FeatureBox §4 places operators by their footprint.
 
 Fixed-width results and resources are exact; strings and lists are estimated from assumed sizes per row. A
 result lives from its layer to the last layer that uses it, an output to the end; resources and statistics are
-resident. Columns follow Arrow (kernels/runtime/columns.cuh): a string or list is offsets int32[n + 1] and
-its values.
+resident. Columns follow Arrow (kernels/runtime/columns.cuh): a string or list is offsets int32[n + 1] and its
+values.
 """
 
 from __future__ import annotations
@@ -24,16 +23,17 @@ if TYPE_CHECKING:
 ITEM_BYTES: Final = {"int64": 8, "int32": 4, "float32": 4, "float64": 8, "bool": 1}
 OFFSET_BYTES: Final = 4
 MOST_ITEMS: Final = 65_536
-"""Values of one node in one row; a row with more of them cannot be extracted."""
+"""Most values of a node in one row; a row with more cannot be extracted."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is assumed of values whose size only the data knows.
+    """Assumed sizes of values whose size depends on the data.
 
-    string_bytes  mean bytes of a string
-    list_items    mean items of a list; a history of n keys has at most n, and where lists are crossed their
-                  items multiply
+    Args:
+        string_bytes: mean bytes of a string.
+        list_items: mean items of a list. A history of n keys has at most n; crossed lists multiply their
+            items.
     """
 
     string_bytes: int = 24
@@ -50,14 +50,14 @@ class LayerMemory:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one device: `resident` for as long as the plan is loaded, the rest once per batch."""
+    """Bytes of one device: `resident` while the plan is loaded; `layers` once per batch."""
 
     layers: tuple[LayerMemory, ...]
     resident: int
 
     @property
     def peak(self) -> int:
-        """The most that is held at a time."""
+        """Greatest number of bytes in use at a time."""
         return self.resident + max((layer.live for layer in self.layers), default=0)
 
 
@@ -84,7 +84,7 @@ def result_bytes(node: Expr, rows: int, sizes: Sizes) -> int:
 
 
 def resident_bytes(node: Expr) -> int:
-    """Bytes that a node holds between batches: its resource and its statistic's state."""
+    """Bytes that a node keeps between batches: its resource and its statistic's state."""
     if node.device is None:
         return 0
     resource, statistic = node.device.resource, node.device.statistic
@@ -92,7 +92,7 @@ def resident_bytes(node: Expr) -> int:
 
 
 def working_set(node: Expr, rows: int, sizes: Sizes) -> int:
-    """Bytes that a node's call touches: what it holds, its result, and the columns that it reads."""
+    """Bytes that a node's call touches: resident bytes, its result, and the columns it reads."""
     read = {id(source): source for source in node.inputs if source.op != "constant"}
     columns = [node, *read.values()]
     return resident_bytes(node) + sum(result_bytes(column, rows, sizes) for column in columns)
@@ -103,22 +103,22 @@ def memory_of(
     rows: int,
     sizes: Sizes,
     *,
-    held: Iterable[Expr] | None = None,
+    stored: Iterable[Expr] | None = None,
     computed: Iterable[Expr] | None = None,
 ) -> Memory:
-    """Memory of a device that holds the columns `held` and computes `computed` among them (default: the
-    whole plan)."""
-    held = plan.nodes if held is None else tuple(held)
+    """Memory of a device that holds the columns `stored` and computes `computed` among them; by default the
+    whole plan."""
+    stored = plan.nodes if stored is None else tuple(stored)
     computed = plan.nodes if computed is None else tuple(computed)
     depth = len(plan.layers)
-    last = {id(node): node.layer for node in held}
+    last = {id(node): node.layer for node in stored}
     last |= {id(node): depth - 1 for node in plan.outputs if id(node) in last}
     for node in computed:
         for source in node.inputs:
             if source.op != "constant":
                 last[id(source)] = max(last[id(source)], node.layer)
     written, change = [0] * depth, [0] * (depth + 1)
-    for node in held:
+    for node in stored:
         size = result_bytes(node, rows, sizes)
         written[node.layer] += size
         change[node.layer] += size

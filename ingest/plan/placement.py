@@ -1,13 +1,13 @@
-"""Which nodes the GPU computes and which the CPU, under a budget of device memory (FeatureBox §4).
+"""Placement of a plan's nodes on GPU and CPU under a budget of device memory (FeatureBox §4).
 
 "We favor the execution of operators on GPUs unless an operator requires a significant memory footprint that
-does not fit in the GPU memory": nodes are given to the GPU in ascending order of their working set, as long
-as the device's peak stays within the budget. The others go to CPU workers; their results are copied to the
-device (H2D) when their layer is done, while the GPU computes nodes that do not depend on them.
+does not fit in the GPU memory": nodes go to the GPU in ascending order of their working set, as long as the
+device's peak stays within the budget. The others go to CPU workers. Their results are copied to the device
+(H2D) when their layer is done, while the GPU computes nodes that do not depend on them.
 
-Nothing is copied back. What a CPU node needs is computed on the CPU too, from the batch in host memory; a
+Nothing is copied back. Inputs of a CPU node are computed on the CPU too, from the batch in host memory; a
 node that both sides need is computed on both. The order does not depend on the budget, so a larger budget
-only ever moves nodes to the GPU.
+only moves nodes to the GPU.
 """
 
 from __future__ import annotations
@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LayerPlacement:
-    """A layer's nodes by device, each in plan order. In layer 0 they are columns of the batch, which `gpu`
-    holds on the device and `cpu` reads in host memory; above it they are computed there.
+    """Nodes of a layer by device, each in plan order.
 
-    copied  nodes of `cpu` whose results go to the device when the layer is done
+    In layer 0 they are columns of the batch, stored on the device (`gpu`) or read in host memory (`cpu`).
+
+    Args:
+        gpu: nodes that the GPU computes.
+        cpu: nodes that the CPU computes.
+        copied: nodes of `cpu` whose results are copied to the device after the layer.
     """
 
     gpu: tuple[Expr, ...]
@@ -41,14 +45,19 @@ class LayerPlacement:
 
 @dataclass(frozen=True, eq=False)
 class DevicePlacement:
-    """Where a plan's nodes are computed. All tuples are in plan order.
+    """Placement of a plan's nodes on devices. All tuples are in plan order.
 
-    cpu           nodes that the CPU computes for the device: their results are copied
-    host_nodes    what the CPU computes or reads: `cpu` and all its ancestors, columns of the batch included
-    device_nodes  what the device holds: outputs and what they need, where nodes of `cpu` are given and their
-                  ancestors are left out unless others need them; columns of the batch included
-    too_big       nodes that the budget keeps off the GPU, whether their results are copied or only CPU nodes
-                  use them
+    Args:
+        plan: the feature plan.
+        rows: batch size for which memory is estimated.
+        sizes: assumed sizes of strings and lists.
+        budget_bytes: limit of device memory; None: no limit.
+        cpu: nodes that the CPU computes for the device; their results are copied.
+        host_nodes: nodes that the CPU computes or reads: `cpu` and all ancestors, columns of the batch
+            included.
+        device_nodes: nodes that the device holds: outputs and their ancestors, columns of the batch included.
+            Nodes of `cpu` are inputs there, and ancestors that only they need are left out.
+        too_big: nodes that the budget keeps off the GPU; CPU nodes use them, or their results are copied.
     """
 
     plan: FeaturePlan
@@ -62,18 +71,18 @@ class DevicePlacement:
 
     @cached_property
     def gpu(self) -> tuple[Expr, ...]:
-        """What the device computes."""
+        """Nodes that the device computes."""
         given = _ids(self.cpu)
         return tuple(node for node in self.device_nodes if not node.is_root and id(node) not in given)
 
     @cached_property
     def copied_bytes(self) -> int:
-        """Estimated bytes of the CPU's results that go to the device, per batch; columns are not among
-        them."""
+        """Estimated bytes of CPU results copied to the device per batch, without columns of the batch."""
         return sum(result_bytes(node, self.rows, self.sizes) for node in self.cpu)
 
     @cached_property
     def layers(self) -> tuple[LayerPlacement, ...]:
+        """Placement of each layer."""
         host, device, copied = _ids(self.host_nodes), _ids(self.device_nodes), _ids(self.cpu)
         return tuple(
             LayerPlacement(
@@ -86,16 +95,16 @@ class DevicePlacement:
 
     @cached_property
     def device_memory(self) -> Memory:
-        """What the device holds; never more than the budget."""
-        return memory_of(self.plan, self.rows, self.sizes, held=self.device_nodes, computed=self.gpu)
+        """Estimated memory of the device; never more than the budget."""
+        return memory_of(self.plan, self.rows, self.sizes, stored=self.device_nodes, computed=self.gpu)
 
     @cached_property
     def host_memory(self) -> Memory:
-        """What the CPU's share holds in host memory."""
-        return memory_of(self.plan, self.rows, self.sizes, held=self.host_nodes, computed=self.host_nodes)
+        """Estimated host memory of the CPU's share."""
+        return memory_of(self.plan, self.rows, self.sizes, stored=self.host_nodes, computed=self.host_nodes)
 
     def device_of(self, node: Expr) -> str:
-        """ "GPU", "CPU", or "both"."""
+        """Device of a node: "GPU", "CPU", or "both"."""
         on_cpu = id(node) in self._host_ids
         return "both" if on_cpu and id(node) in self._gpu_ids else "CPU" if on_cpu else "GPU"
 
@@ -111,14 +120,15 @@ class DevicePlacement:
 def place(
     plan: FeaturePlan, *, budget_bytes: int | None, rows: int, sizes: Sizes | None = None
 ) -> DevicePlacement:
-    """Places a plan for batches of `rows` rows; without a budget everything is on the GPU.
+    """Place a plan for batches of `rows` rows; without a budget all nodes are on the GPU.
 
-    Raises ConfigError when not even the features of such a batch fit into the budget.
+    Raises:
+        ConfigError: the features of a batch alone exceed the budget.
     """
     sizes = sizes or Sizes()
     order = sorted(
         (node for node in plan.nodes if not node.is_root), key=lambda node: working_set(node, rows, sizes)
-    )  # stable: equal ones in plan order
+    )  # stable: equal working sets stay in plan order
     if budget_bytes is None:
         return _split(plan, rows, sizes, None, order)
     least = _split(plan, rows, sizes, budget_bytes, ()).device_memory.peak
@@ -127,8 +137,7 @@ def place(
             f"gpu_budget is {show_bytes(budget_bytes)}, but the features alone of a batch of {rows:,} rows "
             f"take {show_bytes(least)} ({least:,} bytes); raise it, or lower batch_size"
         )
-    # The peak never falls when a node is added to the GPU, so the longest prefix that fits is found by
-    # bisection.
+    # The peak never falls when a node is added to the GPU, so bisection finds the longest prefix that fits.
     fits, fails = 0, len(order) + 1
     while fails - fits > 1:
         middle = (fits + fails) // 2
@@ -142,7 +151,7 @@ def place(
 def _split(
     plan: FeaturePlan, rows: int, sizes: Sizes, budget_bytes: int | None, on_gpu: Iterable[Expr]
 ) -> DevicePlacement:
-    """The placement in which exactly `on_gpu` may be computed on the GPU."""
+    """Placement in which exactly the nodes `on_gpu` may be computed on the GPU."""
     allowed = _ids(on_gpu)
     too_big = tuple(node for node in plan.nodes if not node.is_root and id(node) not in allowed)
     device = _needed(plan.outputs, stop=_ids(too_big))
@@ -154,7 +163,7 @@ def _split(
 
 
 def _needed(targets: Iterable[Expr], stop: frozenset[int] = frozenset()) -> frozenset[int]:
-    """Ids of `targets` and of all their ancestors; what `stop` needs is left out."""
+    """Ids of `targets` and their ancestors; ancestors of `stop` alone are left out."""
     found: set[int] = set()
     stack = list(targets)
     while stack:

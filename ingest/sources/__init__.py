@@ -1,1 +1,1 @@
-"""Where logs come from: a Kafka cluster or a folder of files, both read as record batches with positions."""
+"""Sources of logs: a Kafka cluster or a folder of files, read as record batches with positions."""

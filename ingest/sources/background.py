@@ -1,4 +1,4 @@
-"""The thread of a source: it reads and decodes ahead, as far as a bounded queue lets it."""
+"""Background thread of a source: it reads and decodes ahead, limited by a bounded queue."""
 
 from __future__ import annotations
 
@@ -17,16 +17,22 @@ _log = logging.getLogger(__name__)
 _LAG_EVERY_S = 1.0
 _FULL_FOR_S, _WARN_EVERY_S = 2.0, 30.0
 QUEUE_BYTES = 8 << 20
-"""Decoded bytes that may wait by default. All of it can move into the ready queue at once, where a row takes
-several times as much, and every checkpoint writes what is ready: more costs memory and wins no time."""
+"""Default for the decoded bytes that may wait.
+
+All of them can move into the ready queue at once, where a row takes several times as much memory, and every
+checkpoint writes ready examples. A longer queue costs memory and saves no time.
+"""
 
 
 class BackgroundSource(ABC):
-    """What Kafka and file sources share: queue, back-pressure, ends, errors of the thread.
+    """Base of Kafka and file sources: queue, back-pressure, ends, errors of the thread.
 
-    A subclass reads in `_run`, hands chunks to `_put` and says with `_mark` how far a partition's end is.
-    max_queue_bytes: decoded bytes that may wait; the thread rests while there are more, and while the spool
-    of the dead letters is full.
+    A subclass reads in `_run`, passes chunks to `_put` and reports the distance to a partition's end with
+    `_mark`. The thread waits while the queue or the spool of the dead letters is full.
+
+    Args:
+        max_queue_bytes: decoded bytes that may wait for `poll`.
+        dead_letters: receives bad records.
     """
 
     def __init__(self, max_queue_bytes: int, dead_letters: DeadLetters) -> None:
@@ -35,13 +41,13 @@ class BackgroundSource(ABC):
         self._positions: dict[TopicPartition, Position] = {}
         self._bytes: Counter[str] = Counter()  # topic → bytes read; only the reading thread adds
         self._changed = threading.Condition()
-        # All below is guarded by _changed.
+        # The fields below are guarded by _changed.
         self._queue: deque[tuple[Chunk, int]] = deque()
         self._queue_bytes = 0
         self._queued: Counter[TopicPartition] = Counter()
         self._ended: dict[TopicPartition, bool] = {}
         self._behind: dict[TopicPartition, int] = {}
-        self._held: frozenset[TopicPartition] = frozenset()
+        self._paused: frozenset[TopicPartition] = frozenset()
         self._error: BaseException | None = None
         self._finished = False
         self._stopping = False
@@ -50,7 +56,7 @@ class BackgroundSource(ABC):
 
     @abstractmethod
     def _run(self) -> None:
-        """Read until `_stopping` or until every end is reached; runs in the thread."""
+        """Read until `_stopping`, or until every end is reached; runs in the thread."""
 
     def assign(self, positions: Mapping[TopicPartition, Position]) -> None:
         self._positions = dict(positions)
@@ -90,9 +96,9 @@ class BackgroundSource(ABC):
     def bytes_read(self) -> dict[str, int]:
         return dict(self._bytes)
 
-    def hold(self, partitions: Collection[TopicPartition]) -> None:
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
         with self._changed:
-            self._held = frozenset(partitions)
+            self._paused = frozenset(partitions)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -115,7 +121,7 @@ class BackgroundSource(ABC):
                 self._changed.notify_all()
 
     def _put(self, chunk: Chunk, behind: int, ended: bool) -> None:
-        """Queue a chunk and its partition's distance to the end; waits while the queue is full."""
+        """Queue a chunk with its partition's distance to the end; blocks while the queue is full."""
         place = (chunk.topic, chunk.partition)
         self._wait_for_letters()
         size = chunk.batch.nbytes + chunk.offset.nbytes + chunk.index.nbytes
@@ -129,18 +135,19 @@ class BackgroundSource(ABC):
             self._changed.notify_all()
 
     def _wait_for_letters(self) -> None:
-        """Back-pressure: bad records are read no faster than their letters find a place."""
+        """Back-pressure: block while the spool of dead letters is full."""
         warn_at = time.monotonic() + _FULL_FOR_S
         while self._letters.full and not self._stopping:
             if time.monotonic() >= warn_at:
                 warn_at = time.monotonic() + _WARN_EVERY_S
                 _log.warning(
-                    "reading waits: dead letters fill their spool until %s takes them", self._letters.target
+                    "reading waits: the spool of dead letters is full until %s takes them",
+                    self._letters.target,
                 )
             self._rest(0.1)
 
     def _mark(self, place: TopicPartition, behind: int, ended: bool) -> None:
-        """Say how far the end is when nothing was read."""
+        """Report the distance to the end when nothing was read."""
         with self._changed:
             self._behind[place] = behind
             self._ended[place] = ended
@@ -151,7 +158,7 @@ class BackgroundSource(ABC):
         metrics.read_bytes.labels(topic).inc(size)
 
     def _rest(self, seconds: float) -> None:
-        """Wait a little, less when the caller wants something."""
+        """Sleep; a call of `close` or `pause` ends it early."""
         with self._changed:
             if not self._stopping:
                 self._changed.wait(seconds)

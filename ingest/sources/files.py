@@ -1,15 +1,15 @@
-"""Logs as files: DIR/<topic>/<partition>-<anything>.jsonl, .arrow, .parquet …
+"""File source: logs in DIR/<topic>/<partition>-<anything>.jsonl, .arrow, .parquet …
 
-The number at the front of a file's name is its partition (without one: 0). A partition is its files in name
-order, its records numbered through from 0; that number is the position. When logs are followed, a file is
-taken to be finished as soon as a later one of its partition exists.
+The number at the start of a file name is its partition (0 without a number). A partition is the sequence of
+its files in name order. Its records are numbered from 0; the number is the position. When logs are followed,
+a file counts as finished as soon as a later file of its partition exists.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,26 +18,31 @@ import pyarrow as pa
 from livectr.ingest.addresses import log_folder
 from livectr.ingest.chunks import Chunk, Position, TopicPartition
 from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters, Reason
-from livectr.ingest.decode.clean import Mask
-from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.decode.decoders import Decoding
 from livectr.ingest.language.streams import Stream, Table
-from livectr.ingest.limits import LIMITS, RecordLimits
 from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from livectr.ingest.sources.part_file import SUFFIXES, Part, UnreadableError, column_names, open_part
 from livectr.kernels.errors import ConfigError, MismatchError
 
-_LOOK_EVERY_S = 0.05
+_POLL_S = 0.05
 _GUESSED_RECORD_BYTES = 256
 
 _log = logging.getLogger(__name__)
 
 
 class FileSource(BackgroundSource):
-    """Reads a folder of logs, to the end that it has at the start or following it as it grows.
+    """Source that reads a folder of logs, up to its end at the start or following it as it grows.
 
-    url: `file:DIR`. columns, required, labels, masks: topic → see `Cleaner`.
-    limits: records beyond them are dead letters.
-    Raises ConfigError when the folder of a topic is absent or has no log file.
+    Args:
+        url: `file:DIR`.
+        streams: declarations of the topics.
+        until_end: stop at the end that the folder has at the start.
+        dead_letters: receives bad records.
+        decoding: columns in use and limits.
+        max_queue_bytes: decoded bytes that may wait for `poll`.
+
+    Raises:
+        ConfigError: the URL is not of this form.
     """
 
     def __init__(
@@ -47,35 +52,23 @@ class FileSource(BackgroundSource):
         *,
         until_end: bool,
         dead_letters: DeadLetters,
-        columns: Mapping[str, Sequence[str]] | None = None,
-        required: Mapping[str, Collection[str]] | None = None,
-        labels: Mapping[str, str] | None = None,
-        masks: Mapping[str, Mask] | None = None,
-        limits: RecordLimits = LIMITS,
+        decoding: Decoding | None = None,
         max_queue_bytes: int = QUEUE_BYTES,
     ) -> None:
         super().__init__(max_queue_bytes, dead_letters)
+        decoding = decoding or Decoding()
         self._root = log_folder(url)
         self._until_end = until_end
-        self._max_record_bytes = limits.record_bytes
-        self._decoders = {
-            stream.topic: Decoder(
-                stream,
-                dead_letters,
-                columns=(columns or {}).get(stream.topic),
-                required=(required or {}).get(stream.topic, ()),
-                label=(labels or {}).get(stream.topic),
-                mask=(masks or {}).get(stream.topic),
-                limits=limits,
-            )
-            for stream in streams
-        }
+        self._max_record_bytes = decoding.limits.record_bytes
+        self._decoders = decoding.decoders(streams, dead_letters)
         self._logs: dict[TopicPartition, _PartitionLog] = {}
         self._records_read, self._bytes_read = 0, 0
 
     def topics(self) -> dict[str, list[int]]:
         if not self._root.is_dir():
-            raise ConfigError(f"there is no folder {self._root}; name the one that holds a folder per topic")
+            raise ConfigError(
+                f"there is no folder {self._root}; name the folder that holds a folder for each topic"
+            )
         found = {}
         for topic in self._decoders:
             if not (self._root / topic).is_dir():
@@ -89,7 +82,11 @@ class FileSource(BackgroundSource):
         return found
 
     def start(self) -> None:
-        """Raises MismatchError when a position lies behind the end of its partition."""
+        """Skip to the positions and start to read.
+
+        Raises:
+            MismatchError: a position is beyond the end of its partition.
+        """
         self._letters.resume({place: at for place, at in self._positions.items() if at > Position(0, 0)})
         for (topic, partition), position in self._positions.items():
             decoder = self._decoders[topic]
@@ -104,7 +101,7 @@ class FileSource(BackgroundSource):
         super().start()
 
     def end_offsets(self) -> dict[TopicPartition, int]:
-        """Record numbers; an estimate from bytes until the end is read."""
+        """Record numbers of the ends; estimated from bytes until the end is read."""
         lag = self.lag()
         return {place: log.record + lag[place] for place, log in self._logs.items()}
 
@@ -118,7 +115,7 @@ class FileSource(BackgroundSource):
         while left and not self._stopping:
             progress = False
             for place, log in list(left.items()):
-                if place in self._held or self._stopping:
+                if place in self._paused or self._stopping:
                     continue
                 chunk = self._read(place, log)
                 if chunk is not None:
@@ -129,7 +126,7 @@ class FileSource(BackgroundSource):
                 if log.ended:
                     del left[place]
             if not progress and left:
-                self._rest(_LOOK_EVERY_S)
+                self._rest(_POLL_S)
                 self._look()
 
     def _read(self, place: TopicPartition, log: _PartitionLog) -> Chunk | None:
@@ -141,7 +138,7 @@ class FileSource(BackgroundSource):
         except UnreadableError as error:
             path = str(log.last_path)
             self._letters.rows.add(topic, 1, {"a file of the log, or the rest of it, cannot be read": 1})
-            self._letters.write(topic, partition, first, 0, Reason.BAD_FILE, str(error), path.encode())
+            self._letters.write((topic, partition, first, 0), Reason.BAD_FILE, str(error), path.encode())
             piece = []
         self._fetched(topic, log.bytes_read - fetched)
         if piece is None:
@@ -158,13 +155,13 @@ class FileSource(BackgroundSource):
         return decoder.messages(partition, offsets, values, next_offset=log.record)
 
     def _estimate(self, log: _PartitionLog) -> int:
-        """About how many records of a partition are not read yet."""
+        """Approximate count of records of a partition that are not read yet."""
         known = self._bytes_read and self._records_read
         size = self._bytes_read / self._records_read if known else _GUESSED_RECORD_BYTES
         return 0 if log.ended else round(log.bytes_left() / size)
 
     def _look(self) -> None:
-        """Find files that came since."""
+        """Find new files."""
         if self._until_end:
             return
         listings = {topic: _list_parts(self._root / topic) for topic, _ in self._logs}
@@ -173,7 +170,7 @@ class FileSource(BackgroundSource):
 
 
 class _PartitionLog:
-    """The files of one partition as one sequence of records."""
+    """Sequence of records in the files of one partition."""
 
     def __init__(
         self, files: Sequence[Path], columns: Collection[str], max_record_bytes: int, until_end: bool
@@ -191,11 +188,11 @@ class _PartitionLog:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will ever come any more."""
+        """True when no record will come any more."""
         return self._until_end and self._part is None and not self._waiting
 
     def extend(self, files: Sequence[Path]) -> None:
-        """Take up files that appeared."""
+        """Add files that appeared."""
         for path in files:
             if path in self._known:
                 continue
@@ -207,7 +204,7 @@ class _PartitionLog:
             self._waiting.sort(key=lambda waiting: waiting.name)
 
     def skip(self, records: int) -> int:
-        """Pass over so many records, fewer when there are fewer; returns how many."""
+        """Skip records up to number `records`; return the number reached, less when the files hold fewer."""
         while self.record < records:
             part = self._open()
             if part is None:
@@ -218,7 +215,11 @@ class _PartitionLog:
         return self.record
 
     def read(self) -> list[bytes] | pa.RecordBatch | None:
-        """The next lines or rows, None when there are none now. May raise UnreadableError, once a file."""
+        """The next lines or rows, None when there are none at present.
+
+        Raises:
+            UnreadableError: at most once for each file.
+        """
         while True:
             part = self._open()
             if part is None:
@@ -258,7 +259,7 @@ class _PartitionLog:
         return self._until_end or bool(self._waiting)
 
     def _advance(self) -> bool:
-        """Leave a finished file; False when it may still grow."""
+        """Close a finished file; return false when it may still grow."""
         if not self._is_final():
             return False
         self.close()
@@ -266,7 +267,7 @@ class _PartitionLog:
 
 
 def _list_parts(folder: Path) -> dict[int, list[Path]]:
-    """Partition → its log files in name order. Names that begin with "." or "_" are scratch files."""
+    """Partition → its log files in name order. Names that begin with "." or "_" are temporary files."""
     parts: dict[int, list[Path]] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix in SUFFIXES and path.name[0] not in "._":

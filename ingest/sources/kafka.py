@@ -1,7 +1,7 @@
-"""Logs in Kafka: assigned partitions, explicit positions, nothing committed to the broker.
+"""Kafka source: assigned partitions, explicit positions, no offsets committed to the broker.
 
-Aborted transactions are left out. Checksums are verified, which needs the C implementation of crc32c: in pure
-Python it would take ten times longer than everything else together.
+Aborted transactions are skipped. Checksums are verified with the C implementation of crc32c: pure Python
+would take ten times longer than everything else together.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import (
@@ -24,10 +24,8 @@ from livectr.ingest.addresses import kafka_servers, no_answer
 from livectr.ingest.chunks import BEGINNING, Position
 from livectr.ingest.chunks import TopicPartition as Place
 from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters
-from livectr.ingest.decode.clean import Mask
-from livectr.ingest.decode.decoder import Decoder
+from livectr.ingest.decode.decoders import Decoding
 from livectr.ingest.language.streams import Stream, Table
-from livectr.ingest.limits import LIMITS, RecordLimits
 from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from livectr.ingest.sources.kafka_batches import bound_batches
 from livectr.kernels.errors import ConfigError, InternalError, MismatchError, UserError
@@ -39,19 +37,28 @@ _PROBE_TIMEOUT_MS = 1_000
 _MAX_BACKOFF_S = 5.0
 _LOG_APPEND_TIME = 1
 _UNKNOWN_MS = 1 << 60
-"""For a message whose time is its producer's (CreateTime): it bounds nothing."""
+"""Append time of a message whose time is its producer's (CreateTime): it bounds nothing."""
 _CODEC_PACKAGES = {"lz4": "lz4", "zstd": "zstandard", "snappy": "python-snappy"}
 
 _log = logging.getLogger(__name__)
 
 
 class KafkaSource(BackgroundSource):
-    """Reads topics of a Kafka cluster, to the end that they have at the start or following them.
+    """Source that reads topics of a Kafka cluster, up to their end at the start or following them.
 
-    url: `kafka://host:port[,host:port]`. columns, required, labels, masks: topic → see `Cleaner`.
-    limits: messages beyond them are dead letters.
-    A broker that goes away later is waited for: nothing is lost, reading goes on where it stopped.
-    Raises ConnectError when no broker answers, ConfigError when crc32c is not installed.
+    When a broker goes away later, the source waits for it and continues where it stopped; nothing is lost.
+
+    Args:
+        url: `kafka://host:port[,host:port]`.
+        streams: declarations of the topics.
+        until_end: stop at the end that the topics have at the start.
+        dead_letters: receives bad records.
+        decoding: columns in use and limits.
+        max_queue_bytes: decoded bytes that may wait for `poll`.
+
+    Raises:
+        ConnectError: no broker answers.
+        ConfigError: crc32c is not installed.
     """
 
     def __init__(
@@ -61,56 +68,22 @@ class KafkaSource(BackgroundSource):
         *,
         until_end: bool,
         dead_letters: DeadLetters,
-        columns: Mapping[str, Sequence[str]] | None = None,
-        required: Mapping[str, Collection[str]] | None = None,
-        labels: Mapping[str, str] | None = None,
-        masks: Mapping[str, Mask] | None = None,
-        limits: RecordLimits = LIMITS,
+        decoding: Decoding | None = None,
         max_queue_bytes: int = QUEUE_BYTES,
     ) -> None:
         super().__init__(max_queue_bytes, dead_letters)
+        decoding = decoding or Decoding()
         if importlib.util.find_spec("crc32c") is None:
             raise ConfigError("reading Kafka needs the checksum library: pip install crc32c")
         self._url = url
         self._until_end = until_end
-        self._decoders = {
-            stream.topic: Decoder(
-                stream,
-                dead_letters,
-                columns=(columns or {}).get(stream.topic),
-                required=(required or {}).get(stream.topic, ()),
-                label=(labels or {}).get(stream.topic),
-                mask=(masks or {}).get(stream.topic),
-                limits=limits,
-            )
-            for stream in streams
-        }
-        bound_batches(limits.unpacked_bytes)
+        self._decoders = decoding.decoders(streams, dead_letters)
+        bound_batches(decoding.limits.unpacked_bytes)
         self._tables = {stream.topic for stream in streams if isinstance(stream, Table)}
         self._ends: dict[Place, int] = {}
-        self._paused: frozenset[Place] = frozenset()
-        self._silent_probes = 0  # unanswered ones in a row
-        try:
-            self._consumer = KafkaConsumer(
-                bootstrap_servers=kafka_servers(url),
-                client_id="livectr-ingest",
-                group_id=None,
-                enable_auto_commit=False,
-                auto_offset_reset="none",
-                allow_auto_create_topics=False,
-                isolation_level="read_committed",
-                check_crcs=True,
-                bootstrap_timeout_ms=_CONNECT_TIMEOUT_MS,
-                reconnect_backoff_max_ms=int(_MAX_BACKOFF_S * 1000),
-                # Big fetches: the cost of a message should be its own, not the request's.
-                fetch_max_bytes=32 << 20,
-                max_partition_fetch_bytes=4 << 20,
-                fetch_max_wait_ms=100,
-                max_poll_records=16_384,
-                metrics_enabled=False,
-            )
-        except KafkaError as error:
-            raise no_answer(url) from error
+        self._not_fetched: frozenset[Place] = frozenset()
+        self._silent_probes = 0  # probes without answer in a row
+        self._consumer = _connect(url)
 
     def topics(self) -> dict[str, list[int]]:
         try:
@@ -128,7 +101,11 @@ class KafkaSource(BackgroundSource):
             raise no_answer(self._url) from error
 
     def start(self) -> None:
-        """Raises MismatchError when a position lies behind the end of its partition."""
+        """Seek to the positions and start to read.
+
+        Raises:
+            MismatchError: a position is beyond the end of its partition.
+        """
         places = {place: TopicPartition(*place) for place in self._positions}
         try:
             begins = self._consumer.beginning_offsets(list(places.values()), timeout_ms=_CONNECT_TIMEOUT_MS)
@@ -182,7 +159,7 @@ class KafkaSource(BackgroundSource):
                 backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
                 continue
             for partition, records in polled.items():
-                self._take((partition.topic, partition.partition), records)
+                self._queue_records((partition.topic, partition.partition), records)
             for place in list(left):
                 at, end = self._progress(place)
                 if at >= end and self._until_end:
@@ -191,9 +168,10 @@ class KafkaSource(BackgroundSource):
                     self._mark(place, 0, self._until_end or not self._silent_probes)
 
     def _probe(self, left: set[Place]) -> None:
-        """Nothing came for a while: is the broker there? While it is not, no partition is at its end.
+        """Ask the brokers for the ends after a silence; without an answer no partition counts as read to its
+        end.
 
-        kafka-python connects again by itself, with exponential back-off, and goes on where it stopped.
+        kafka-python reconnects by itself with exponential back-off and continues where it stopped.
         """
         partitions = [TopicPartition(*place) for place in left]
         try:
@@ -209,8 +187,8 @@ class KafkaSource(BackgroundSource):
         if not self._until_end:
             self._ends.update({(tp.topic, tp.partition): end for tp, end in ends.items()})
 
-    def _take(self, place: Place, records: Sequence[object]) -> None:
-        """Decode and queue consecutive messages of a partition, up to the end that was agreed on."""
+    def _queue_records(self, place: Place, records: Sequence[object]) -> None:
+        """Decode and queue consecutive messages of a partition, up to the end at which reading stops."""
         topic, partition = place
         offsets: list[int] = [record.offset for record in records]  # type: ignore[attr-defined]
         values: list[bytes | None] = [record.value for record in records]  # type: ignore[attr-defined]
@@ -239,7 +217,8 @@ class KafkaSource(BackgroundSource):
         self._put(chunk, max(0, end - chunk.next.offset), at >= end)
 
     def _progress(self, place: Place) -> tuple[int, int]:
-        """(next offset, end); the position may have passed records that are not for us (aborted, markers)."""
+        """(next offset, end). The next offset may lie after records that are not delivered (aborted,
+        markers)."""
         partition = TopicPartition(*place)
         if not self._until_end:
             end = self._consumer.highwater(partition)
@@ -249,16 +228,40 @@ class KafkaSource(BackgroundSource):
         return (self._positions[place].offset if at is None else at), self._ends[place]
 
     def _pause(self, left: set[Place]) -> None:
-        """Do not fetch what is held, nor what has ended."""
-        paused = frozenset(self._held | (set(self._positions) - left)) & frozenset(self._positions)
-        if paused != self._paused:
-            self._consumer.pause(*(TopicPartition(*place) for place in paused - self._paused))
-            self._consumer.resume(*(TopicPartition(*place) for place in self._paused - paused))
-            self._paused = paused
+        """Pause fetching of partitions that are paused by the caller or have ended."""
+        paused = frozenset(self._paused | (set(self._positions) - left)) & frozenset(self._positions)
+        if paused != self._not_fetched:
+            self._consumer.pause(*(TopicPartition(*place) for place in paused - self._not_fetched))
+            self._consumer.resume(*(TopicPartition(*place) for place in self._not_fetched - paused))
+            self._not_fetched = paused
+
+
+def _connect(url: str) -> KafkaConsumer:
+    try:
+        return KafkaConsumer(
+            bootstrap_servers=kafka_servers(url),
+            client_id="livectr-ingest",
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            allow_auto_create_topics=False,
+            isolation_level="read_committed",
+            check_crcs=True,
+            bootstrap_timeout_ms=_CONNECT_TIMEOUT_MS,
+            reconnect_backoff_max_ms=int(_MAX_BACKOFF_S * 1000),
+            # Large fetches amortize the cost of a request over many messages.
+            fetch_max_bytes=32 << 20,
+            max_partition_fetch_bytes=4 << 20,
+            fetch_max_wait_ms=100,
+            max_poll_records=16_384,
+            metrics_enabled=False,
+        )
+    except KafkaError as error:
+        raise no_answer(url) from error
 
 
 def _explained(error: KafkaError) -> Exception:
-    """A lasting failure of the log, in words."""
+    """Exception for a permanent failure of the log, in a user's words."""
     if isinstance(error, OffsetOutOfRangeError | LogTruncationError):
         return UserError(
             f"the log no longer has the records to read next ({error}): they were deleted before this"

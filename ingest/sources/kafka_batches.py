@@ -1,13 +1,13 @@
-"""Record batches of Kafka, read with a bound and without an end: what cannot be read is handed on as such.
+"""Kafka record batches, decompressed up to a limit; unreadable records become dead letters.
 
-A producer compresses records as one batch, which the broker stores as it came: 1 MB on the wire may unpack to
-gigabytes. kafka-python unpacks a batch whole, and whatever it raises about one record stops its partition for
-ever, at each restart again. `ReadableBatch` takes the place of its batch class: it unpacks up to a limit, and
-gives an `UnreadableMessage` for a batch, or a record, that cannot be read, so that the next one follows.
+A producer compresses records as one batch, which the broker stores unchanged: 1 MB on the wire may decompress
+to gigabytes. kafka-python decompresses a batch completely, and any error about one record stops its
+partition, again at each restart. `ReadableBatch` replaces its batch class. It decompresses up to a limit and
+returns an `UnreadableMessage` for an unreadable batch or record, so that the next one can be read.
 
-A broker reads a producer's batch before it takes it. So few such things arrive: a header key that is no
-UTF-8, which no broker looks at, or a batch that unpacks to too much. A wrong checksum stays an error: then
-bits were lost on a disk or on the way, which says nothing about the record.
+Such batches are rare, because a broker checks a producer's batch. Known cases are a header key that is not
+UTF-8, which no broker checks, and a batch that decompresses to too much. A wrong checksum stays an error:
+bits were lost on a disk or in the network, which says nothing about the record.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from kafka.record.util import decode_varint
 from livectr.ingest.chunks import UnreadableMessage
 from livectr.ingest.limits import LIMITS
 
-_CHUNK = 1024  # records that are read at once
+_CHUNK = 1024  # records that are read together
 
 
 class TooLargeError(Exception):
-    """A batch unpacks to more than the limit."""
+    """Raised when a batch decompresses to more than the limit."""
 
 
 class ReadableBatch(DefaultRecordBatch):  # type: ignore[misc]
-    """A record batch of format v2 whose iteration raises nothing but UnsupportedCodecError."""
+    """Record batch of format v2 whose iteration raises nothing but UnsupportedCodecError."""
 
     _buffer: bytearray
     _pos: int
     _decompressed: bool
     unpacked_bytes = LIMITS.unpacked_bytes
-    """Most bytes of a batch once it is decompressed; of the whole process."""
+    """Greatest size of a decompressed batch, for the whole process."""
 
     def __iter__(self) -> Iterator[DefaultRecord]:
         try:
@@ -78,7 +78,7 @@ class ReadableBatch(DefaultRecordBatch):  # type: ignore[misc]
             left = left - count if len(records) == count else 0
 
     def _one_by_one(self, last: int) -> Iterator[DefaultRecord]:
-        """The records behind offset `last`, until one of which it is not known where it ends."""
+        """Records after offset `last`, up to the first record without a known end."""
         while True:
             stop, offset = self._pos, last + 1
             try:
@@ -111,7 +111,8 @@ class ReadableBatch(DefaultRecordBatch):  # type: ignore[misc]
 
 
 def bound_batches(unpacked_bytes: int) -> None:
-    """Let every consumer of this process read its batches as `ReadableBatch`, up to `unpacked_bytes`."""
+    """Make every consumer of this process read `ReadableBatch`es of at most `unpacked_bytes` decompressed
+    bytes."""
     ReadableBatch.unpacked_bytes = unpacked_bytes
     memory_records.DefaultRecordBatch = ReadableBatch
 
@@ -135,14 +136,15 @@ def _zstd(packed: memoryview, limit: int) -> bytes:
 
 
 def _lz4(packed: memoryview, limit: int) -> bytes:
-    if codec.lz4 is None:  # one of the two older libraries
+    if codec.lz4 is None:  # an older library decodes without a limit
         return bytes(codec.lz4_decode(bytes(packed)))
     with codec.lz4.open(io.BytesIO(packed), "rb") as reader:
         return _read(reader, limit)
 
 
 def _snappy(packed: memoryview, limit: int) -> bytes:
-    """Each block begins with its length, which its decoder believes."""
+    """Decompress blocks; each block starts with its size, which the decoder trusts, so it is checked
+    first."""
     data = bytes(packed)
     blocks = [data]
     if codec._detect_xerial_stream(data):

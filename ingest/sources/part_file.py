@@ -1,8 +1,8 @@
-"""One part file of a log: JSON lines, Arrow IPC or Parquet, read record by record number.
+"""Part files of a log: JSON lines, Arrow IPC or Parquet, read by record number.
 
-`read` gives the next piece or None when there is nothing more at present. `final` says that the file will not
-grow any more: then an unfinished end is taken as it is. Log files only ever grow; one that became shorter is
-an error.
+`read` returns the next lines or rows, or None when there are none at present. `final` says that the file no
+longer grows: then an incomplete last line counts as a record. Log files only grow; a file that became shorter
+is an error.
 """
 
 from __future__ import annotations
@@ -20,41 +20,48 @@ _BLOCK_BYTES = 1 << 20
 _PIECE_ROWS = 16_384
 
 Fetched: TypeAlias = Callable[[int], None]
-"""Is told how many bytes were fetched."""
+"""Callback with the number of bytes fetched."""
 
 SUFFIXES = (".jsonl", ".json", ".ndjson", ".arrow", ".arrows", ".feather", ".parquet")
 
 
 class UnreadableError(Exception):
-    """A file, or the rest of it, is not of its format."""
+    """Raised when a file, or the rest of it, is not in its format."""
 
 
 class Part(Protocol):
-    """A part file, read from its beginning."""
+    """Reader of a part file, from its beginning."""
 
     path: Path
     bytes_read: int
-    """What was fetched so far: blocks of lines; of Parquet the chosen columns' chunks as they lie in the
-    file; of an Arrow file the chosen columns' buffers, of an Arrow stream all bytes."""
+    """Bytes fetched so far: of lines, whole blocks; of Parquet, the column chunks in use; of an Arrow file,
+    the buffers of the columns in use; of an Arrow stream, all bytes."""
 
     def skip(self, records: int, final: bool) -> int:
-        """Pass over so many records, fewer when the file has fewer; returns how many."""
+        """Skip `records` records; return their count, less when the file has fewer."""
 
     def read(self, final: bool) -> list[bytes] | pa.RecordBatch | None:
-        """The next lines or rows; every line and every row is a record. Raises UnreadableError."""
+        """The next lines or rows; every line and every row is a record.
+
+        Raises:
+            UnreadableError: the file, or the rest of it, is not in its format.
+        """
 
     def bytes_left(self) -> int:
-        """About how many bytes are not read yet."""
+        """Approximate count of bytes that are not read yet."""
 
     def close(self) -> None: ...
 
 
 def open_part(path: Path, columns: Collection[str], max_record_bytes: int, stop_bytes: int | None) -> Part:
-    """The reader of a part file, by its extension.
+    """Open the reader for a part file's extension.
 
-    columns: the columns to read from Arrow and Parquet.
-    max_record_bytes: what exceeds it in a line is dropped, but for one byte that tells it is too long.
-    stop_bytes: read JSON lines up to here, whatever comes later; None follows the file as it grows.
+    Args:
+        path: of the file.
+        columns: columns to read from Arrow and Parquet.
+        max_record_bytes: longer lines are cut one byte after this length, which marks them as too long.
+        stop_bytes: read JSON lines up to this offset, whatever is appended; None follows the file as it
+            grows.
     """
     if path.suffix in (".jsonl", ".json", ".ndjson"):
         return _Lines(path, max_record_bytes, stop_bytes)
@@ -123,7 +130,8 @@ class _Lines:
 
 
 class _Rows:
-    """Arrow IPC files and streams, and Parquet; one that is being written is tried again when it grew."""
+    """Reader of Arrow IPC files and streams, and Parquet; a file that is being written is opened again after
+    it grew."""
 
     def __init__(self, path: Path, columns: Collection[str]) -> None:
         self.path = path
@@ -236,7 +244,7 @@ def _count_rows(path: Path) -> int:
             return int(pq.read_metadata(path).num_rows)
         for batch in _ipc_batches(path, None):
             count += batch.num_rows
-    except Exception:  # `read` says what it is
+    except Exception:  # `read` reports the error
         pass
     return count
 
@@ -244,7 +252,7 @@ def _count_rows(path: Path) -> int:
 def _open_rows(
     path: Path, columns: Collection[str], first: int, fetched: Fetched
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of the columns there are, from row `first` on; `fetched` is told the bytes that each takes."""
+    """Batches of the columns that exist, from row `first` on; `fetched` is called with the bytes of each."""
     if not _is_parquet(path):
         return _from_row(_ipc_batches(path, columns, fetched), first)
     file = pq.ParquetFile(path, pre_buffer=False)
@@ -266,9 +274,9 @@ def _parquet_batches(
 
 
 def chunk_bytes(group: pq.RowGroupMetaData, names: Collection[str]) -> int:
-    """Bytes that the chunks of some columns take in a Parquet file."""
+    """Bytes that the chunks of some columns take in a row group of a Parquet file."""
     chunks = [group.column(number) for number in range(group.num_columns)]
-    wanted = tuple(f"{name}." for name in names)  # of a list's chunk: column.list.element
+    wanted = tuple(f"{name}." for name in names)  # a list's chunk has the path column.list.element
     return sum(
         chunk.total_compressed_size for chunk in chunks if f"{chunk.path_in_schema}.".startswith(wanted)
     )

@@ -1,7 +1,7 @@
-"""Sources of logs: a Kafka cluster or a folder of files, both read as chunks of records with positions.
+"""Interface of log sources: a Kafka cluster or a folder of files, read as chunks of records with positions.
 
-A source reads partitions of topics from explicit positions. It keeps no state that a checkpoint needs:
-the caller passes the positions where reading goes on. `open_source` picks the source by its scheme.
+A source reads partitions of topics from explicit positions. It keeps no state that a checkpoint needs: the
+caller passes the positions where reading starts. `open_source` selects the source by the URL's scheme.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from livectr.ingest.chunks import Chunk, Position, TopicPartition
+from livectr.ingest.sources.background import QUEUE_BYTES
 from livectr.kernels.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,43 +19,50 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Reads topics in the background; every method belongs to the caller's one thread."""
+    """Source of records that reads in a background thread; all methods are called from one thread."""
 
     def topics(self) -> dict[str, list[int]]:
-        """Partitions of every declared topic. Raises ConnectError, ConfigError for a missing topic."""
+        """Topic → its partitions.
+
+        Raises:
+            ConnectError: the brokers cannot be reached.
+            ConfigError: a declared topic does not exist.
+        """
 
     def assign(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Say which partitions to read and from where, before `start`."""
+        """Set the partitions to read and their start positions; called before `start`."""
 
     def start(self) -> None:
-        """Start to read in the background."""
+        """Start the background thread."""
 
     def poll(self, max_wait_s: float) -> list[Chunk]:
-        """What has been read so far; waits up to `max_wait_s` for the first chunk.
+        """Return the chunks that were read, waiting up to `max_wait_s` seconds for the first.
 
-        Raises what the reading thread raised.
+        Errors of the background thread are raised here.
         """
 
     def at_end(self, topic: str, partition: int) -> bool:
-        """Whether `poll` has returned everything up to the end: the end at the start when the source
-        reads until its end, the current end when it follows its logs."""
+        """Return true when `poll` has returned everything up to the partition's end.
+
+        The end is the one at the start if the source reads until its end, else the current one.
+        """
 
     def end_offsets(self) -> dict[TopicPartition, int]:
-        """The end that `at_end` compares with, as far as it is known."""
+        """Ends that `at_end` compares with, as far as they are known."""
 
-    def hold(self, partitions: Collection[TopicPartition]) -> None:
-        """Do not read these partitions for now (in place of the ones held before): back-pressure for a
-        partition that runs ahead of the others. What has been read already still comes."""
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Stop to read these partitions and resume all others (back-pressure). Records already read still
+        arrive."""
 
     def lag(self) -> dict[TopicPartition, int]:
         """Records between the last one that `poll` returned and the end of each partition."""
 
     def bytes_read(self) -> dict[str, int]:
-        """Topic → bytes read since `start`: of files what was fetched for the columns in use (see
-        `ingest.sources.part_file.Part`), of Kafka keys and values of messages."""
+        """Topic → bytes read since `start`: of files the bytes fetched for the columns in use (see
+        `ingest.sources.part_file.Part`), of Kafka the keys and values of messages."""
 
     def close(self) -> None:
-        """Stop reading and free everything; calling it twice is fine."""
+        """Stop reading and free all resources; a second call does nothing."""
 
 
 def open_source(
@@ -63,25 +71,37 @@ def open_source(
     *,
     until_end: bool,
     dead_letters: DeadLetters,
-    columns: Mapping[str, Sequence[str]] | None = None,
-    **options: Any,
+    max_queue_bytes: int = QUEUE_BYTES,
+    **decoding: Any,
 ) -> Source:
-    """The source behind `url`: `kafka://host:port[,host:port]` or `file:DIR`.
+    """Open the source of a URL.
 
-    until_end: stop at the end that the logs have when reading starts; else follow them.
-    columns: topic → columns in use; only these are decoded. None means every declared column.
-    options: see `KafkaSource` and `FileSource`.
+    Args:
+        url: `kafka://host:port[,host:port]` or `file:DIR`.
+        streams: declarations of the topics to read.
+        until_end: stop at the end that the logs have at the start; else follow them.
+        dead_letters: receives bad records.
+        max_queue_bytes: decoded bytes that may wait for `poll`.
+        decoding: fields of `ingest.decode.decoders.Decoding`.
+
+    Raises:
+        ConfigError: the URL has another scheme.
     """
+    # Imported here: only the source in use is loaded.
+    from livectr.ingest.decode.decoders import Decoding
+
+    options: dict[str, Any] = {
+        "until_end": until_end,
+        "dead_letters": dead_letters,
+        "decoding": Decoding(**decoding),
+        "max_queue_bytes": max_queue_bytes,
+    }
     if url.startswith("kafka:"):
         from livectr.ingest.sources.kafka import KafkaSource
 
-        return KafkaSource(
-            url, streams, until_end=until_end, dead_letters=dead_letters, columns=columns, **options
-        )
+        return KafkaSource(url, streams, **options)
     if url.startswith("file:"):
         from livectr.ingest.sources.files import FileSource
 
-        return FileSource(
-            url, streams, until_end=until_end, dead_letters=dead_letters, columns=columns, **options
-        )
+        return FileSource(url, streams, **options)
     raise ConfigError(f"source {url!r} is neither kafka://HOST:PORT nor file:DIR")

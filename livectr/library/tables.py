@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from livectr.ingest.decode.arrow_rows import UnusableError, as_one, conform
+from livectr.ingest.decode.arrow_rows import UnusableError, concat_rows, conform
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.kernels.errors import ConfigError
@@ -139,7 +139,7 @@ def conformed(table: pa.Table, columns: Mapping[str, str], *, optional: Iterable
     """Columns in their declared types; timestamps become milliseconds. Raises ConfigError for the first value
     that does not fit."""
     batches = table.combine_chunks().to_batches()
-    batch = as_one(batches) if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    batch = concat_rows(batches) if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
     try:
         cast, _, bad = conform(batch, columns, set(optional))
     except UnusableError as error:

@@ -157,7 +157,7 @@ def _report(
     for place, reason in bad:
         at = pictures[place]
         detail = f"{at.name}: {reason}"
-        letters.write(at.topic, at.partition, at.offset, at.index, Reason.BAD_IMAGE, detail, values[place])
+        letters.write((at.topic, at.partition, at.offset, at.index), Reason.BAD_IMAGE, detail, values[place])
 
 
 def _encoder(options: EncodeOptions) -> Encoder:

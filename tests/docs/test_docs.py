@@ -143,7 +143,7 @@ def test_operator_list_is_made_of_the_docstrings() -> None:
 
 def test_operator_list_shows_names_signatures_and_text_as_written() -> None:
     listed = operator_page.listing()
-    assert "#### `frequency(x, *, width=32768, depth=4)`\n\nHow many examples" in listed
+    assert "#### `frequency(x, *, width=32768, depth=4)`\n\nCount of examples" in listed
     assert "int64, or list\\<int64> if" in listed  # in HTML <int64> would be a tag, and not be seen
     assert "```text\nnumber → number      rounded" in listed
 

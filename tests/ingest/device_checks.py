@@ -1,6 +1,6 @@
-"""What must hold on every device: bodies of tests for the emulated one (tests/ingest) and a GPU (tests/gpu).
+"""Bodies of tests that run on every device: the emulated device (tests/ingest) and a GPU (tests/gpu).
 
-The host extractor is the reference here; it is held to NumPy's operators in test_operators.py.
+The host extractor is the reference here; test_operators.py compares it with NumPy.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def random_dags_equal_the_host(target: Target, seed: int, *, exact: bool) -> Non
 
 
 def small_budgets_change_nothing(target: Target, *, exact: bool) -> None:
-    """From all on the device to hardly anything: the features stay the same."""
+    """With any budget, from all nodes on the device to almost none, the features stay the same."""
     pipeline = display_ads()
     # Results of every type travel from the CPU: numbers, strings, lists of both.
     words = op.split(op.lower(TEXT), " ")
@@ -116,7 +116,7 @@ def a_row_with_too_many_values_fails_alone(target: Target) -> None:
 
 
 def both_targets_refuse_the_same_rows(target: Target) -> None:
-    """Rows with as many values, or bytes, as one may have, and with one more."""
+    """Rows with the greatest number of values or bytes, and with one value more."""
     items, text = column(ColumnRef("t", "items"), "list<int64>"), column(ColumnRef("t", "text"), "string")
     plan = FeaturePlan(
         {

@@ -1,4 +1,4 @@
-"""Random logs of impressions and clicks, and what must come out of them, row by row."""
+"""Random logs of impressions and clicks, and the expected examples, row by row."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from livectr.ingest.join.examples import Examples
+from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.label_join import LEAST_DEDUP_MS
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream, Table, label_join, recent
@@ -176,7 +176,7 @@ def expected_partition(logs: Logs, partition: int, *, correct_late: bool = False
 
 
 def expected(logs: Logs, *, correct_late: bool = False) -> list[Expected]:
-    """The one global sequence: by (order, partition), then as each partition gives them."""
+    """Expected global sequence: by (order, partition), then in each partition's order."""
     parts = [
         example
         for p in sorted(logs.impressions)

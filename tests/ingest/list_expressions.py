@@ -28,14 +28,14 @@ LETTERS, WORDS = op.ngrams(TEXT, 1), op.split(TEXT, " ")
 
 
 def looked_up(x: Expr, mapping: dict[Any, Any], default: Any = None, **kept: Any) -> Expr:
-    """A look-up whose reference is the mapping itself."""
+    """Look-up whose reference is the mapping itself."""
     node = op.lookup(x, mapping, default, **kept)
     DICTIONARIES[node.digest] = (mapping, default)
     return node
 
 
 def embedded(words: Expr, keys: list[Any], vectors: Any, pool: Any = "mean") -> Expr:
-    """A word embedding whose reference are the vectors themselves."""
+    """Word embedding whose reference is the vectors themselves."""
     node = op.word_embedding(words, (keys, vectors), pool)
     VECTORS[node.digest] = (dict(zip(keys, vectors, strict=True)), vectors.shape[1])
     return node

@@ -1,4 +1,4 @@
-"""One partition that is fed piece by piece."""
+"""Reader of a partition that is fed piece by piece."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Reader:
         self.advance()
 
     def advance(self) -> None:
-        free = [read == len(log) for read, log in zip(self.read, self.logs, strict=True)]
-        self.partition.advance(free, ended=all(free))
+        idle = [read == len(log) for read, log in zip(self.read, self.logs, strict=True)]
+        self.partition.advance(idle, ended=all(idle))
         order = self.partition.ready.orders(1 << 30)
-        assert np.all(order < self.partition.frontier) or all(free)
+        assert np.all(order < self.partition.frontier) or all(idle)
 
-    def take(self, count: int) -> None:
-        self.out += self.partition.ready.take(min(count, len(self.partition.ready)))
+    def pop(self, count: int) -> None:
+        self.out += self.partition.ready.pop(min(count, len(self.partition.ready)))
 
     def restart(self) -> None:
         parts = SourceState({0: self.partition.state()}).parts()
@@ -58,7 +58,7 @@ class Reader:
         for topic in range(len(self.logs)):
             self.step(topic, 1 << 30)
         assert self.partition.ended
-        self.take(1 << 30)
+        self.pop(1 << 30)
         rows = []
         for part in self.out:
             meta = part.rows.select(["#user", "#instance", "#time"]).to_pydict().values()

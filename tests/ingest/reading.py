@@ -1,4 +1,4 @@
-"""What the source tests share: a small stream, and reading a source to its end."""
+"""Helpers of the source tests: a small stream, and reading a source to its end."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def event(user_id: int) -> bytes:
 def assign(
     source: Source, positions: Mapping[tuple[str, int], Position] | None = None
 ) -> list[tuple[str, int]]:
-    """Assign every partition, from the beginning where nothing is said."""
+    """Assign every partition, by default from the beginning."""
     places = [(topic, partition) for topic, parts in source.topics().items() for partition in parts]
     source.assign({place: (positions or {}).get(place, BEGINNING) for place in places})
     return places
 
 
 def poll_until(source: Source, done: Callable[[list[Chunk]], bool]) -> list[Chunk]:
-    """Polls until `done` says so of all chunks so far."""
+    """Poll until `done` is true for all chunks so far."""
     chunks: list[Chunk] = []
     deadline = time.monotonic() + DEADLINE_S
     while not done(chunks):
@@ -45,13 +45,13 @@ def poll_until(source: Source, done: Callable[[list[Chunk]], bool]) -> list[Chun
 
 
 def to_end(source: Source, places: Iterable[tuple[str, int]]) -> list[Chunk]:
-    """Everything up to the end of `places`; the end may only be claimed once everything was returned."""
+    """Read to the end of `places`; a source may report the end only after it returned every record."""
     places = list(places)
     return poll_until(source, lambda _: all(source.at_end(*place) for place in places))
 
 
 def rows(chunks: Iterable[Chunk], place: tuple[str, int]) -> list[Row]:
-    """(offset, index, user_id) of a partition, in the order in which they came."""
+    """(offset, index, user_id) of a partition's rows, in order of arrival."""
     found: list[Row] = []
     for chunk in chunks:
         if (chunk.topic, chunk.partition) == place:

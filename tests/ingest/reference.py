@@ -1,4 +1,5 @@
-"""What every operator means, in NumPy and plain Python: one node at a time, nothing shared, nothing fused."""
+"""Reference of every operator in NumPy and plain Python: one node at a time, nothing shared, nothing
+fused."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass
 class Column:
-    """Values of all rows, one after the other; `lengths` of each row's list, None for scalars."""
+    """Values of all rows, concatenated; `lengths` of each row's list, None for scalars."""
 
     values: Array
     lengths: Array | None = None
@@ -150,7 +151,7 @@ BLOCKS = (range(0x180), range(0x386, 0x3AC), range(0x400, 0x590))
 
 
 def lower_character(c: str) -> str:
-    """Lower case of one character where `lower` promises one."""
+    """Lower case of a character that `lower` maps."""
     low = c.lower()
     known = any(ord(c) in block for block in BLOCKS)
     return low if known and len(low) == 1 and len(low.encode()) == len(c.encode()) else c

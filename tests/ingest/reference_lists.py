@@ -1,4 +1,4 @@
-"""What the operators on lists, dictionaries, word vectors and ages mean, in plain Python and NumPy."""
+"""Reference of the operators on lists, dictionaries, word vectors and ages, in plain Python and NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operators on strings mean, in plain Python. `reference.evaluate` calls these."""
+"""Reference of the operators on strings, in plain Python. `reference.evaluate` calls these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with an operator shows when the pipeline is loaded, at its line in the user's file."""
+"""A mistake in an operator is reported when the pipeline is loaded, at its line in the user's file."""
 
 from __future__ import annotations
 

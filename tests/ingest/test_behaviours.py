@@ -1,4 +1,4 @@
-"""Behaviors: roots that share a table, their changes, and their way through Arrow."""
+"""Behavior histories: roots that share a table, their changes, and their Arrow form."""
 
 import numpy as np
 import pyarrow as pa

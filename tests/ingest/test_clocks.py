@@ -1,4 +1,4 @@
-"""Wrong clocks: what devices claim about the time moves nobody's label but their own."""
+"""Wrong clocks: a device's wrong time changes no label but its own."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def labels(
     reader = Reader(pipe, log)
     for topic, count, restart in steps:
         reader.step(topic, count)
-        reader.take(1 << 30)
+        reader.pop(1 << 30)
         if restart:
             reader.restart()
     rows = reader.rest()
@@ -96,8 +96,7 @@ def test_k_wrong_clocks_change_at_most_k_labels(
 def test_with_twice_as_much_disorder_as_is_believed_no_clock_is_too_little_wrong(
     seed: int, bad: list[tuple[int, int, int]]
 ) -> None:
-    """With max_disorder = 2 max_ahead, clocks may be wrong by any amount, once the log has its first
-    users."""
+    """With max_disorder = 2 max_ahead, clocks may be wrong by any amount once the log has its first users."""
     pipe = pipeline(120_000)
     log = logs(seed)
     right, _ = labels(pipe, log, [])
@@ -151,7 +150,7 @@ def test_a_user_alone_moves_the_mark_by_little_and_a_gap_is_no_error() -> None:
 
 
 def test_no_more_than_so_many_records_wait() -> None:
-    """A doubtful record is judged when nine users spoke, or after VOICES records of fewer."""
+    """An unconfirmed record is judged after records of nine users, or after VOICES records of fewer."""
     ts = START_MS + np.arange(VOICES + 2) + np.where(np.arange(VOICES + 2) > 0, HOUR_MS, 0)
     for users in (np.zeros(len(ts)), np.arange(len(ts)) % 2):
         assert len(judged(ts[: VOICES + 1], users[: VOICES + 1], ended=False)[0]) < VOICES + 1
@@ -161,7 +160,7 @@ def test_no_more_than_so_many_records_wait() -> None:
 
 
 def test_records_that_come_late_keep_their_labels_within_the_disorder() -> None:
-    """Disorder of five seconds with a window of two: nothing is lost where the stream allows it."""
+    """Disorder of five seconds with a window of two seconds: no label is lost if the stream allows it."""
     rng = np.random.default_rng(5)
     log = logs(5, rows=2000)
     right, _ = labels(pipeline(), log, [])

@@ -1,4 +1,4 @@
-"""Common features: which ones they are, groups against a dictionary, the same bits as row by row."""
+"""Common features: their choice, groups against a dictionary, the same bits as row by row."""
 
 import numpy as np
 import pyarrow as pa
@@ -75,8 +75,7 @@ def columns(built: Pipeline, rng: np.random.Generator, rows: int = ROWS) -> tupl
 
 
 def test_what_is_common() -> None:
-    """The user's key, look-ups by it, histories, and what is made of nothing else; not what is known of the
-    page, or of the time."""
+    """Common: the user's key, look-ups by it, histories, and their functions. Not common: page and time."""
     built = pipeline()
     common = Common.of(built)
     fields, dense = list(built.plan.sparse), built.plan.dense_names
@@ -86,7 +85,7 @@ def test_what_is_common() -> None:
 
 
 def test_groups_are_equal_rows() -> None:
-    """Against a dictionary, on columns of which each alone tells some rows apart."""
+    """Against a dictionary, on columns that each separate some rows."""
     rng = np.random.default_rng(0)
     user = rng.integers(0, 4, 500)
     words = [["", "a", "ab", "b" * 40][i] for i in rng.integers(0, 4, 500)]
@@ -180,7 +179,7 @@ def test_a_null_key_is_another_group_than_0() -> None:
 
 
 def test_rows_that_cannot_be_extracted() -> None:
-    """A group that fails, and a row that does."""
+    """A group fails, and a row fails."""
     event = dict(user="int64", tags="list<int64>", label="float32")
     log = Stream("log", key="user", columns=event)
     users = Table("users", key="user", columns=dict(user="int64", tags="list<int64>"))

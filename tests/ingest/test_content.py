@@ -1,4 +1,4 @@
-"""The content store: rows by id in files, newest first, whoever writes and whoever reads."""
+"""Content store: rows by id in files, the newest row first, with several writers and readers."""
 
 import json
 import os
@@ -21,7 +21,7 @@ WIDTH = 6
 
 
 def rows_of(ids: np.ndarray, salt: int = 0) -> np.ndarray:
-    """Features that tell their id and who wrote them."""
+    """Features that encode their id and writer."""
     out = np.empty((len(ids), WIDTH), np.float16)
     out[:] = (np.asarray(ids, np.int64).view(np.uint64) % 1009)[:, None].astype(np.float16)
     out[:, 0] = salt
@@ -33,7 +33,7 @@ def store_at(path: Path, **more: int) -> ContentStore:
 
 
 def whole(store: ContentStore) -> dict[int, list[float]]:
-    """What `chunks` gives, which must have each id once."""
+    """Rows of `chunks`, which must have each id once."""
     found: dict[int, list[float]] = {}
     for ids, features in store.chunks(rows=5):
         assert len(ids) == len(features) <= 5
@@ -91,7 +91,7 @@ def test_the_newest_row_of_an_id_counts(tmp_path: Path) -> None:
 def test_like_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], n: int
 ) -> None:
-    """Whatever is appended in whatever portions, and merged on the way."""
+    """Appends of any size, with merges between them, equal a dictionary."""
     path = tmp_path_factory.mktemp("store")
     store, reader = store_at(path, shards=n), ContentStore.open(path)
     truth: dict[int, tuple[list[float], int]] = {}
@@ -221,9 +221,9 @@ def test_shards(tmp_path: Path) -> None:
         mine = ids[shard % 2 == rank]
         assert sorted(part.ids.tolist()) == mine.tolist()
         assert part.read(mine)[1].all()
-        with pytest.raises(ValueError, match="not held"):
+        with pytest.raises(ValueError, match="not owned"):
             part.read(ids)
-        with pytest.raises(ValueError, match="not held"):
+        with pytest.raises(ValueError, match="not owned"):
             part.append(ids, rows_of(ids))
         part.append(mine[:3], rows_of(mine[:3], 5))
     assert store.refresh() and not store.refresh()

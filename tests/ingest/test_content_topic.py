@@ -1,4 +1,4 @@
-"""The topic of pictures: only those that are wanted, as bytes, with their places."""
+"""Topic of pictures: wanted pictures as bytes, with their positions."""
 
 import json
 from pathlib import Path

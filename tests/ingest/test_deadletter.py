@@ -1,4 +1,4 @@
-"""Dead letters: each bad record keeps one letter, whatever crashes between."""
+"""Dead letters: each bad record keeps one letter, despite crashes at any point."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from livectr.kernels.errors import ConfigError
 def put(
     letters: DeadLetters, offset: int, index: int = 0, *, partition: int = 0, value: bytes = b"{"
 ) -> None:
-    letters.write("clicks", partition, offset, index, Reason.BAD_JSON, "not JSON", value)
+    letters.write(("clicks", partition, offset, index), Reason.BAD_JSON, "not JSON", value)
 
 
 def read(folder: Path) -> list[dict[str, object]]:
@@ -69,7 +69,7 @@ def test_a_resumed_run_writes_no_letter_twice(tmp_path: Path) -> None:
 
 
 def test_a_letter_about_an_example_is_written_once(tmp_path: Path) -> None:
-    """It has no offset that a checkpoint could tell from others."""
+    """Its place has no offset that a checkpoint could compare."""
     letters = DeadLetters(tmp_path)
     put(letters, EXAMPLE, 7)
     letters.close()

@@ -1,4 +1,4 @@
-"""The drawing of a plan: parsed as XML, a box per node, a path per edge, nothing on top of another."""
+"""Drawing of a plan: parsed as XML, a box per node, a path per edge, no overlaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures into a store: what is encoded, what is skipped, what is bad, and when rows are written."""
+"""Encoding of pictures into a store: encoded, skipped and bad pictures, and the time of writing."""
 
 import io
 from pathlib import Path
@@ -19,7 +19,7 @@ def plain(red: int) -> bytes:
 
 
 class Mean:
-    """An encoder that remembers how many pictures it got at a time."""
+    """Encoder that records the sizes of its batches."""
 
     def __init__(self) -> None:
         self.batches: list[int] = []

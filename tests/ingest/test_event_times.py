@@ -1,4 +1,4 @@
-"""Event times in another unit than milliseconds: refused with what to change, or read as declared."""
+"""Event times in another unit than milliseconds: rejected with advice, or converted as declared."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_another_unit_is_refused_and_can_be_declared(unit: str, ts: int, change:
 
 
 def test_small_and_odd_times_are_times() -> None:
-    """Simulated logs count from 0; a clock that is years off is no matter of the unit."""
+    """Simulated logs count from 0; a clock that is years off is not a wrong unit."""
     times = [
         0,
         1,
@@ -79,7 +79,7 @@ def test_small_and_odd_times_are_times() -> None:
 
 
 def test_the_same_rows_are_refused_however_they_come() -> None:
-    """A row's fate is its own: one by one, in one array, as JSON and as Arrow."""
+    """A row is judged by itself: alone, in an array, as JSON and as Arrow."""
     rng = np.random.default_rng(5)
     times = np.concatenate(
         [rng.integers(-(2**62), 2**62, 50), rng.integers(0, 5 * 10**9, 50), [2**63 - 1, -(2**63)]]

@@ -1,4 +1,4 @@
-"""The example sequence is a function of the logs: of no chunking, timing, number of ranks or restart."""
+"""The example sequence depends on the logs alone: not on chunks, timing, number of ranks or restarts."""
 
 import itertools
 import json
@@ -15,7 +15,7 @@ from kafka import KafkaProducer
 
 from livectr.ingest.addresses import kafka_servers
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import CheckpointError, ConfigError
@@ -32,14 +32,20 @@ WITH_FOLDERS = settings(
 def open_ranks(pipe: Pipeline, url: str, world: int, state: SourceState | None = None) -> list[ExampleSource]:
     return [
         ExampleSource(
-            pipe, url, rank=rank, world=world, until_end=True, dead_letters=DeadLetters(None), state=state
+            pipe,
+            url,
+            ReadOptions(until_end=True),
+            rank=rank,
+            world=world,
+            dead_letters=DeadLetters(None),
+            state=state,
         )
         for rank in range(world)
     ]
 
 
 def take_settled(sources: list[ExampleSource], limit: int = LAST) -> list[Expected]:
-    """What a trainer may take now: examples before the frontier of every rank, at most `limit`."""
+    """Pop the examples that a trainer may take: before the frontier of every rank, at most `limit`."""
     frontier = min(source.frontier for source in sources)
     offers = []
     for rank, source in enumerate(sources):
@@ -47,7 +53,7 @@ def take_settled(sources: list[ExampleSource], limit: int = LAST) -> list[Expect
         settled = order < frontier if frontier != LAST else np.ones(len(order), bool)
         offers += [(*place, rank) for place in zip(order[settled].tolist(), partition.tolist(), strict=False)]
     ranks = [rank for *_, rank in sorted(offers)[:limit]]
-    taken = [rows_of(source.take(ranks.count(rank))) for rank, source in enumerate(sources)]
+    taken = [rows_of(source.pop(ranks.count(rank))) for rank, source in enumerate(sources)]
     return sorted(itertools.chain(*taken), key=lambda row: (row.order, row.partition))
 
 
@@ -93,7 +99,7 @@ def test_restarts_anywhere_with_any_number_of_ranks_change_nothing(
     seed: int,
     lives: list[tuple[int, int]],
 ) -> None:
-    """Each life takes a few examples, leaves a snapshot as bytes, and its successors read it."""
+    """Each run pops a few examples and saves its state as bytes, from which the next run starts."""
     logs = random_logs(seed)
     url = write_logs(tmp_path_factory.mktemp("logs"), logs, cuts=range(0, 100, 7))
     pipe = pipeline(correct_late=correct_late)
@@ -219,16 +225,14 @@ def test_changes_since_a_mark(tmp_path: Path) -> None:
 
 
 def test_finish_releases_what_waits(tmp_path: Path) -> None:
-    """A live log that falls silent: its pending impressions leave when the caller says so."""
+    """In a live log without new records, pending impressions leave when the caller calls `finish`."""
     logs = random_logs(5)
     source = ExampleSource(
         pipeline(),
         write_logs(tmp_path, logs),
+        ReadOptions(until_end=False, until_idle_s=0.2, idle_partition_s=0.1),
         rank=0,
         world=1,
-        until_end=False,
-        until_idle_s=0.2,
-        idle_partition_s=0.1,
         dead_letters=DeadLetters(None),
     )
     rows = []

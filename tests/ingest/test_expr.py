@@ -1,4 +1,4 @@
-"""Expressions are hash-consed, immutable, typed, and wrong ones are refused with a sentence."""
+"""Expressions are hash-consed, immutable and typed; mistakes give a sentence."""
 
 from __future__ import annotations
 

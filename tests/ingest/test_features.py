@@ -1,4 +1,4 @@
-"""Features: taking rows, joining batches and choosing fields, against plain lists."""
+"""Features: gathering rows, concatenating batches and selecting fields, against plain lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that somebody made to do harm, or that are merely broken: each is a dead letter, nothing else."""
+"""Hostile and broken records: each becomes a dead letter and has no other effect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.limits import RecordLimits
 from livectr.kernels.errors import ConfigError
-from tests.ingest.test_decode import ARROW, STREAM, USED, Letters, arrow, decode, event
+from tests.ingest.decoding import ARROW, STREAM, USED, Letters, arrow, decode, event
 
 MIB = 1 << 20
 
@@ -31,7 +31,7 @@ def with_extra(text: bytes, more: bytes) -> bytes:
 
 
 def nested(depth: int) -> bytes:
-    """A value of so many objects within each other."""
+    """Value of `depth` nested objects."""
     return b'{"a":' * depth + b"1" + b"}" * depth
 
 
@@ -44,7 +44,7 @@ def packed(table: pa.Table, codec: str | None) -> bytes:
 
 
 def among_good(value: bytes, **options: object) -> tuple[Chunk, Letters]:
-    """Decode a record between two good ones, of which nothing may be missing."""
+    """Decode a record between two good records, which must both arrive."""
     chunk, letters = decode([event(slot=11), value, event(slot=12)], **options)
     assert chunk.batch["slot"].to_pylist()[:: max(1, len(chunk) - 1)] == [11, 12]
     assert chunk.offset.tolist()[:: max(1, len(chunk) - 1)] == [100, 102]
@@ -101,7 +101,7 @@ def list_of_nulls(n: int) -> pa.Array:
 
 
 def views(text: str, n: int) -> pa.Array:
-    """One text, seen n times."""
+    """Array of n views of the same text."""
     view = struct.pack("<i4sii", len(text), text[:4].encode(), 0, 0)
     buffers = [None, pa.py_buffer(view * n), pa.py_buffer(text.encode())]
     return pa.Array.from_buffers(pa.string_view(), n, buffers)
@@ -167,7 +167,7 @@ def test_sizes_are_those_that_pyarrow_unpacks() -> None:
 
 
 def test_a_letter_about_values_that_python_has_not() -> None:
-    """Nanoseconds and the year 292,277 have no datetime; the letter is written all the same."""
+    """Nanoseconds and the year 292,277 have no datetime; the letter is written anyway."""
     far = pa.array([(1 << 63) - 1, 5, None], pa.timestamp("ns"))
     chunk, letters = decode(
         [arrow({**ARROW, "ts": far, "slot": pa.array([1, 1 << 40, 1])})], columns=["slot"]
@@ -178,7 +178,7 @@ def test_a_letter_about_values_that_python_has_not() -> None:
 
 @pytest.mark.parametrize("form", ["json", "arrow", "file"])
 def test_whatever_is_raised_is_traced_to_its_record(form: str) -> None:
-    """A filter stands for any part of decoding that stumbles over one record."""
+    """A filter stands for any part of decoding that fails on a record."""
 
     def mask(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         if 13 in batch["user_id"].to_pylist():
@@ -226,7 +226,7 @@ HOSTILE = st.sampled_from(
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A valid message with flipped bits, numbers, pieces cut out, or bytes put in."""
+    """Valid message with flipped bits, changed numbers, removed or inserted bytes."""
     value = bytearray(draw(st.sampled_from(VALID)))
     for _ in range(draw(st.integers(1, 4))):
         place = draw(st.integers(0, max(0, len(value) - 1)))
@@ -249,7 +249,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 @given(values=st.lists(st.one_of(damaged(), st.binary(max_size=200)), min_size=1, max_size=3))
 @example(values=[with_extra(event(without="query"), nested(1200))])
 def test_nothing_that_a_record_holds_does_harm(values: Sequence[bytes]) -> None:
-    """Bad records between good ones: the good ones arrive, and of each bad one there are rows or letters."""
+    """Bad records between good records: the good ones arrive, and each bad record gives rows or letters."""
     mixed = [event(slot=0)]
     for value in values:
         mixed += [value, event(slot=1)]

@@ -1,4 +1,4 @@
-"""Pictures in the logs: those that decode go on, the others become letters."""
+"""Pictures in the logs: those that decode are kept, the others become letters."""
 
 import base64
 import io
@@ -17,7 +17,7 @@ from PIL import Image
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.decode.images import FORMATS, MAX_PIXELS, BadPictureError, complaint, decode
-from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.lookup import Lookups
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
@@ -97,7 +97,7 @@ def test_pixels_are_those_of_the_picture() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(64, 48), (48, 64), (33, 95), (300, 260), (7, 5)])
 def test_the_middle_of_the_resized_picture(width: int, height: int) -> None:
-    """Against an antialiased bilinear resize written out: a triangle as wide as the pixels are reduced."""
+    """Against a reference of antialiased bilinear resizing: a triangle filter as wide as the reduction."""
     image = noise(width, height)
     size, short_side = 24, 30
     pixels = decode(encoded(image), size=size, short_side=short_side)
@@ -253,14 +253,14 @@ def test_examples_go_on_without_the_bad_picture(tmp_path: Path) -> None:
     source = ExampleSource(
         Pipeline(log, sparse={"image": log.image_id}, rank=LR()),
         f"file:{tmp_path}",
+        ReadOptions(until_end=True),
         rank=0,
         world=1,
-        until_end=True,
         dead_letters=letters,
     )
     while not source.ended:
         source.poll(0.1)
-    examples = source.take(8)
+    examples = source.pop(8)
     source.close()
     assert examples.columns.column("shown.image_id").to_pylist() == list(range(8))
     assert letters.counts == {"bad_image": len(BAD)}

@@ -1,4 +1,4 @@
-"""Kafka's record batches: one that cannot be unpacked costs its records, and not the partition."""
+"""Kafka record batches: an unreadable batch costs its own records, not the partition."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from livectr.ingest.limits import RecordLimits
 from livectr.ingest.sources.kafka_batches import ReadableBatch
 from livectr.ingest.sources.source import open_source
 from livectr.local.kafka import create_topics
+from tests.ingest.decoding import Letters
 from tests.ingest.reading import assign, event, rows, stream, to_end
-from tests.ingest.test_decode import Letters
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 LIMIT = 1 << 20
@@ -39,7 +39,7 @@ def batch_of(records: list[tuple[bytes, list[tuple[str, bytes]]]], codec: str) -
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_one_record_that_cannot_be_read(codec: str) -> None:
-    """Its neighbours keep their places, also beyond the pieces in which a batch is read."""
+    """Its neighbours keep their offsets, also across the pieces in which a batch is read."""
     bad = {0, 7, 8, 1030, 2999}
     records = [(b"%d" % n, [(NoText("x"), b"")] if n in bad else [("x", b"y")]) for n in range(3000)]
     batch = batch_of(records, codec)

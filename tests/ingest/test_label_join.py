@@ -1,4 +1,4 @@
-"""One partition, from chunks to examples: any chunking, any interleaving, a restart after any chunk."""
+"""Partition, from chunks to examples: any chunking, any interleaving, a restart after any chunk."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_examples_depend_on_the_log_alone(
     reader = Reader(pipeline(correct_late=correct_late), [logs.impressions[0], logs.clicks[0]])
     for topic, count, taken, restart in steps:
         reader.step(topic, count)
-        reader.take(taken)
+        reader.pop(taken)
         if restart:
             reader.restart()
     wanted = expected_partition(logs, 0, correct_late=correct_late)
@@ -35,7 +35,7 @@ def test_examples_depend_on_the_log_alone(
 
 
 def test_columns_of_the_released_are_forgotten() -> None:
-    """The memory of the join is the window's: nothing of a released impression stays."""
+    """The join's memory covers the window only: columns of released impressions are dropped."""
     rows = [
         {"request_id": f"r{i}", "user_id": 1, "ad_id": 2, "ts": i * 1000, "query": "", "price": 0.0}
         for i in range(50_000)
@@ -44,7 +44,7 @@ def test_columns_of_the_released_are_forgotten() -> None:
         reader = Reader(pipeline(correct_late=correct_late), [rows, []])
         for _ in range(50):
             reader.step(0, 1000)
-            reader.take(1 << 30)
+            reader.pop(1 << 30)
         log = reader.partition.joiner._columns
         kept = sum(part.batch.num_rows for part in log._parts)
         assert kept <= windows_ms / 1000 + 2 * 16_384
@@ -68,7 +68,7 @@ def test_a_labelled_log_leaves_in_order(
     reader = Reader(pipe, [log])
     for _, count, taken, restart in steps:
         reader.step(0, count)
-        reader.take(taken)
+        reader.pop(taken)
         if restart:
             reader.restart()
     rows = reader.rest()

@@ -1,4 +1,4 @@
-"""Look-up tables against a dict; the row log under them against a list."""
+"""Look-up tables against a dict; their row log against a list."""
 
 import numpy as np
 import pyarrow as pa
@@ -74,7 +74,7 @@ def test_columns_of_joined_rows_are_the_table_itself() -> None:
 
 
 def test_memory_stays_with_the_live_rows() -> None:
-    """A table that is rewritten over and over keeps no more than its latest rows, and a margin."""
+    """A table that is rewritten many times keeps its latest rows and a margin."""
     table = LookupTable(Table("t", key="id", columns={"id": "int64", "x": "int64"}))
     ids = np.arange(1000)
     for version in range(50):

@@ -1,5 +1,4 @@
-"""Materialized features: what is materialized and merged by instance id equals what is computed, bit for
-bit."""
+"""Materialized features merged by instance id equal computed features, bit for bit."""
 
 from __future__ import annotations
 
@@ -14,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.join.example_columns import Examples
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
 from livectr.ingest.materialized import reader as basic_reader
@@ -32,8 +32,7 @@ ROWS = 400
 
 
 def pipeline(*, correct_late: bool = False, window: str = "1m", fold: bool = True) -> Pipeline:
-    """Scalar and list fields, of impressions, of a look-up and of a history; two dense numbers are
-    materialized."""
+    """Scalar and list fields, of impressions, of a look-up and of a history; two dense numbers."""
     impressions = Stream(
         "impressions",
         key="user_id",
@@ -65,7 +64,7 @@ def pipeline(*, correct_late: bool = False, window: str = "1m", fold: bool = Tru
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(materialize, "GROUP_ROWS", 32)
     monkeypatch.setattr(materialize, "PART_ROWS", 4 * 32)
-    monkeypatch.setattr(materialize, "TAKE_ROWS", 50)
+    monkeypatch.setattr(materialize, "POP_ROWS", 50)
 
 
 @pytest.fixture(scope="module")
@@ -105,12 +104,11 @@ def examples(
     source = ExampleSource(
         track.pipeline,
         url,
+        ReadOptions(until_end=True, full_tables=False),
         rank=rank,
         world=world,
-        until_end=True,
         dead_letters=letters,
         state=state,
-        facts=False,
     )
     try:
         number = 0
@@ -122,7 +120,7 @@ def examples(
                 if states is not None:
                     states[number] = source.snapshot()
                 number += 1
-                yield source.take(settled)
+                yield source.pop(settled)
     finally:
         source.close()
 
@@ -135,7 +133,7 @@ def features(track: ExampleFeatures, url: str, **options: object) -> list[Featur
 
 
 def assert_same(got: list[Features], want: list[Features]) -> None:
-    """Bit for bit."""
+    """Compare bit for bit."""
     assert len(got) == len(want) > 0
     for one, other in zip(got, want, strict=True):
         assert one.rows == other.rows
@@ -375,7 +373,7 @@ def test_little_is_kept_in_memory(url: str, store: Path) -> None:
 
 
 def _resize(store: Path, path: Path) -> None:
-    """Let the manifest know a file's size."""
+    """Write a file's new size into the manifest."""
     values = json.loads((store / MANIFEST).read_text())
     for file in values["files"]:
         if store / file["path"] == path:

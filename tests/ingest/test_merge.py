@@ -1,4 +1,4 @@
-"""The event-time merge against a sort, in any chunking and with a restart at any point."""
+"""Event-time merge against a sort, for any chunks and with a restart at any point."""
 
 import json
 
@@ -24,7 +24,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 6), st.booleans()),
 
 
 class Reader:
-    """Two logs, read piece by piece. Three records share a message; every fifth record was filtered out."""
+    """Reader of two logs. Three records share a message; every fifth record was filtered out."""
 
     def __init__(self, times: tuple[list[int], list[int]], streams: tuple[Stream, Stream] = (A, B)) -> None:
         self.times, self.streams = times, streams
@@ -45,7 +45,7 @@ class Reader:
 
     def release(self) -> None:
         ended = [self.read[topic] == len(self.times[topic]) for topic in (0, 1)]
-        self.merge.settle(ended)
+        self.merge.resolve(ended)
         events = self.merge.release(self.merge.bound(ended))
         users = [batch.column("user").to_pylist() if batch else [] for batch in events.batches]
         rows = [
@@ -56,7 +56,7 @@ class Reader:
         self.marks += events.mark.tolist()
 
     def restart(self) -> None:
-        """What is not released is read again."""
+        """Restart: records that are not released are read again."""
         positions = self.merge.positions()
         self.merge = Merge(self.streams, json.loads(json.dumps(self.merge.state())))
         assert self.merge.positions() == positions
@@ -121,7 +121,7 @@ def test_a_first_record_from_the_far_future_stalls_nothing() -> None:
 
 
 def test_records_have_their_right_place_when_they_come_within_the_disorder() -> None:
-    """In any order of arrival that max_disorder allows, the sequence is that of the sorted log."""
+    """For any order of arrival within max_disorder, the sequence is that of the sorted log."""
     rng = np.random.default_rng(1)
     for _ in range(20):
         logs = [np.sort(rng.integers(0, 3_000, 60)) for _ in range(2)]
@@ -147,7 +147,7 @@ def replace_disorder(stream: Stream, max_disorder_ms: int) -> Stream:
 def test_an_idle_topic_that_speaks_again_comes_after_what_was_released() -> None:
     reader = Reader(([10, 20, 30], [5, 15, 40]))
     reader.step(0, 3)
-    reader.merge.settle([True, True])
+    reader.merge.resolve([True, True])
     events = reader.merge.release(reader.merge.bound([False, True]))  # b is thought idle
     assert events.mark.tolist() == [10, 20]
     reader.step(1, 3)

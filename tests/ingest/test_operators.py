@@ -59,8 +59,10 @@ NUMBER = {
 def batches(
     draw: st.DrawFn, roots: tuple[Expr, ...], special: Mapping[str, st.SearchStrategy[Any]] | None = None
 ) -> pa.RecordBatch:
-    """A batch of the roots, now and then a slice of a larger one (offsets that do not start at 0).
-    `special`: values of some columns, by the columns' names."""
+    """Batch of the roots, sometimes a slice of a larger batch (offsets that do not start at 0).
+
+    special: values of some columns, by name.
+    """
     rows = draw(st.integers(1, 12))
     arrays = []
     for node in roots:

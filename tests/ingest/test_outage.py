@@ -1,4 +1,4 @@
-"""A broker that is away is no silent log: nothing is released early, and the run goes on."""
+"""An unreachable broker is not an idle log: nothing is released early, and the run continues."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from kafka import KafkaProducer
 
 from livectr.ingest.addresses import kafka_servers
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.local.kafka import Broker, create_topics
 from tests.ingest.joined_logs import pipeline, random_logs
 from tests.ingest.test_examples import messages
@@ -25,11 +25,9 @@ def test_silence_counts_from_when_the_broker_answers_again(tmp_path: Path) -> No
         source = ExampleSource(
             pipeline(),
             broker.url,
+            ReadOptions(until_end=False, until_idle_s=3600.0, idle_partition_s=1800.0),
             rank=0,
             world=1,
-            until_end=False,
-            until_idle_s=3600.0,
-            idle_partition_s=1800.0,
             dead_letters=DeadLetters(None),
         )
 

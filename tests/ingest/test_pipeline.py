@@ -1,4 +1,4 @@
-"""Pipelines: what they say about their parts, what they refuse, and how their files are loaded."""
+"""Pipelines: their parts, rejected declarations, and loading of pipeline files."""
 
 from __future__ import annotations
 

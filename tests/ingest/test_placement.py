@@ -1,4 +1,4 @@
-"""Memory estimates and placement: what is known exactly, and laws that hold for any DAG and budget."""
+"""Memory estimates and placement: exact cases, and laws for any DAG and budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS = 10
 
 
 def lookup(source: Expr, kilobytes: int, dtype: str = "int64", name: str = "lookup") -> Expr:
-    """A node that holds a resource."""
+    """Node with a resource."""
     held = Resource("Dictionary<int64_t>", [np.full(1000 * kilobytes, len(name), np.uint8)])
     return Expr(name, (source,), dtype=dtype, device=Device("find({resource}, {0})", resource=held))
 
@@ -40,7 +40,7 @@ class Average(Statistic):
 
 @st.composite
 def plans(draw: st.DrawFn) -> FeaturePlan:
-    """DAGs of up to 24 calls that read earlier nodes; some hold data of up to 4 kB."""
+    """DAGs of up to 24 calls on earlier nodes; some have resources of up to 4 kB."""
     kinds = ("int64", "bool", "string", "list<int64>", "list<string>")
     nodes = [column(ColumnRef("t", f"{kind}{i}"), kind) for kind in kinds for i in range(2)]
     for number in range(draw(st.integers(1, 24))):

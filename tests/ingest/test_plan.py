@@ -1,4 +1,5 @@
-"""Plans: layers, random DAGs against one-by-one evaluation, Arrow's corners, threads, the GPU's compiler."""
+"""Plans: layers, random DAGs against node-by-node evaluation, Arrow corner cases, threads, the GPU's
+compiler."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def random_batch(rng: random.Random, rows: int) -> pa.RecordBatch:
 
 
 def random_dag(rng: random.Random, calls: int) -> list[Expr]:
-    """Calls on earlier nodes of fitting type; shared sub-expressions come by themselves."""
+    """Random calls on earlier nodes of fitting type, with shared sub-expressions."""
     nodes: list[Expr] = list(ROOTS)
     makers = [
         lambda n: n() + n(),
@@ -277,7 +278,7 @@ def test_threads_share_an_extractor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_are_independent_of_the_batch() -> None:
-    """Serving sees other batches than training: a row's features never depend on its neighbours."""
+    """Serving sees other batches than training, so a row's features must not depend on its neighbours."""
     pipeline = display_ads()
     extractor = Extractor(pipeline.plan)
     batch = rows_of(pipeline, 3000)
@@ -286,7 +287,7 @@ def test_rows_are_independent_of_the_batch() -> None:
 
 
 def test_blocks_do_not_share_memory_of_outputs() -> None:
-    """More blocks than threads, so that threads use their memory again before the outputs are packed."""
+    """More blocks than threads, so that threads reuse their memory before the outputs are packed."""
     nodes = [node for name in EXPRESSIONS for node in EXPRESSIONS[name] if "float" not in node.dtype]
     extractor = Extractor(FeaturePlan({f"{index}": node for index, node in enumerate(nodes)}))
     rows, block = 12_000, 500

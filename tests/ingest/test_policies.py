@@ -1,4 +1,4 @@
-"""Policies in a pipeline: which table has which, and what is refused."""
+"""Policies in a pipeline: their tables, and rejected declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that share columns: the features of rows that have them written out, bit for bit, and bounded."""
+"""Rows that share columns have the features of rows with copies, bit for bit, within limits."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_shared_row_with_too_many_values_fails_alone() -> None:
 
 
 def wrong(name: str, kind: Any, offsets: list[int], size: int) -> pa.RecordBatch:
-    """A batch of an array with offsets that Arrow itself would refuse."""
+    """Batch of an array with offsets that Arrow itself would reject."""
     placed = np.zeros(len(offsets), np.int32)
     buffers, rows = [None, pa.py_buffer(placed)], len(offsets) - 1
     if pa.types.is_list(kind):

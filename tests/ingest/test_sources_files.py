@@ -1,4 +1,4 @@
-"""The file source: order, exact positions, growth, and files that are broken or unfinished."""
+"""File source: order, exact positions, growing files, and broken or incomplete files."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_partitions_and_order(folder: Path, read: Callable[..., Source]) -> None
 def test_every_format_and_every_position(
     folder: Path, read: Callable[..., Source], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Resuming at any record gives exactly the rest, whatever the size of the pieces."""
+    """Resuming at any record gives exactly the remaining records, for any size of pieces."""
     count = write_mixed(folder / TOPIC)
     whole = [(n, 0, n) for n in range(count)]
     for block in (64, 1 << 20):
@@ -153,12 +153,12 @@ def test_until_end_is_the_end_at_the_start(folder: Path, read: Callable[..., Sou
     write(path, range(0, 4))
     source = read()
     places = assign(source)
-    source.hold(places)
+    source.pause(places)
     source.start()
     with path.open("ab") as log:
         log.write(event(4) + b"\n")
     write(folder / TOPIC / "0-b.jsonl", range(5, 9))
-    source.hold([])
+    source.pause([])
     assert [user for _, _, user in rows(to_end(source, places), PLACE)] == [0, 1, 2, 3]
 
 
@@ -238,7 +238,7 @@ def test_a_broken_file_is_one_letter(folder: Path, read: Callable[..., Source], 
 def test_lines_without_end(
     folder: Path, read: Callable[..., Source], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line longer than is allowed is one letter, and is never held in memory as a whole."""
+    """A line over the limit becomes one letter and is never in memory completely."""
     monkeypatch.setattr(parts, "_BLOCK_BYTES", 1000)
     long = b'{"user_id": 1, "page": "' + b"x" * 20_000 + b'"}'
     (folder / TOPIC / "0.jsonl").write_bytes(event(0) + b"\n" + long + b"\n" + event(2) + b"\n" + long)
@@ -285,12 +285,12 @@ def test_held_partitions_wait(folder: Path, read: Callable[..., Source]) -> None
         write(folder / TOPIC / f"{partition}.jsonl", range(10))
     source = read()
     places = assign(source)
-    source.hold([(TOPIC, 1)])
+    source.pause([(TOPIC, 1)])
     source.start()
     assert {chunk.partition for chunk in to_end(source, [PLACE])} == {0}
     assert source.poll(0.2) == []
     assert not source.at_end(TOPIC, 1)
-    source.hold([])
+    source.pause([])
     assert {chunk.partition for chunk in to_end(source, places)} == {1}
 
 

@@ -261,10 +261,10 @@ def test_until_end_is_the_end_at_the_start(topic: str, send: Send, read: Read) -
     send(topic, [event(n) for n in range(5)])
     source = read(stream(topic))
     places = assign(source)
-    source.hold(places)
+    source.pause(places)
     source.start()
     send(topic, [event(n) for n in range(5, 9)])
-    source.hold([])
+    source.pause([])
     assert rows(to_end(source, places), (topic, 0)) == [(n, 0, n) for n in range(5)]
     assert source.poll(0.3) == []
 
@@ -287,10 +287,10 @@ def test_held_partitions_wait(topic: str, send: Send, read: Read) -> None:
         send(topic, [event(n) for n in range(5)], partition=partition)
     source = read(stream(topic))
     places = assign(source)
-    source.hold([(topic, 1)])
+    source.pause([(topic, 1)])
     source.start()
     assert rows(to_end(source, [(topic, 0)]), (topic, 1)) == []
-    source.hold([])
+    source.pause([])
     assert rows(to_end(source, places), (topic, 1)) == [(n, 0, n) for n in range(5)]
 
 

@@ -1,4 +1,4 @@
-"""The spool of dead letters: nothing that was flushed is lost, whoever is away and whatever is killed."""
+"""Spool of dead letters: flushed letters survive an absent broker and killed processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def wait_until(done: Callable[[], bool]) -> None:
 
 
 def lines_of(spool: Spool) -> list[bytes]:
-    """Take everything."""
+    """Read and remove all lines."""
     found: list[bytes] = []
     while (segment := spool.next()) is not None:
         found += segment.read_bytes().splitlines()
@@ -42,7 +42,7 @@ def lines_of(spool: Spool) -> list[bytes]:
 
 
 def keys_in(url: str) -> list[str]:
-    """The keys of the letters in a broker, as they came."""
+    """Message keys of the letters in a broker, in order."""
     place = TopicPartition(TOPIC, 0)
     consumer = KafkaConsumer(bootstrap_servers=kafka_servers(url), auto_offset_reset="earliest")
     consumer.assign([place])
@@ -68,7 +68,7 @@ def test_lines_come_in_order_and_once(tmp_path: Path) -> None:
 
 
 def test_a_new_process_takes_over_what_others_left(tmp_path: Path) -> None:
-    """Also where there are fewer than before: two take over what four left, each line once."""
+    """Two processes deliver the lines of four earlier ones, each line once."""
     for writer in range(4):
         spool = Spool(tmp_path, writer=writer, writers=4, most_bytes=1 << 20)
         spool.append(b"%d\n" % writer)
@@ -108,14 +108,14 @@ def test_a_disk_that_takes_no_letters_is_told_in_a_sentence(tmp_path: Path) -> N
     (tmp_path / "00000-letters.jsonl").unlink()
     (tmp_path / "00000-letters.jsonl").symlink_to("/dev/full")
     letters = DeadLetters(tmp_path)
-    letters.write("t", 0, 1, 0, Reason.BAD_JSON, "x", b"{")
+    letters.write(("t", 0, 1, 0), Reason.BAD_JSON, "x", b"{")
     with pytest.raises(UserError, match="No space left on device; make room on that disk"):
         letters.flush()
 
 
 def test_a_broker_may_be_away_for_as_long_as_it_likes(tmp_path: Path) -> None:
-    """Reading goes on until the spool is full, then waits; with the broker it goes on where it stopped. The
-    letters that a run leaves behind are sent by the next one."""
+    """Reading stops when the spool is full and continues when the broker is back. Letters that a run leaves
+    behind are sent by the next run."""
     log = tmp_path / "logs" / "impressions"
     log.mkdir(parents=True)
     bad = range(0, 6000, 2)
@@ -127,7 +127,7 @@ def test_a_broker_may_be_away_for_as_long_as_it_likes(tmp_path: Path) -> None:
         ended = DeadLetters(broker.url, spool=tmp_path / "ended")
         broker.kill()
         for offset in range(3):
-            ended.write("clicks", 1, offset, 0, Reason.BAD_JSON, "x", b"{")
+            ended.write(("clicks", 1, offset, 0), Reason.BAD_JSON, "x", b"{")
         ended.close()
         left = sorted((tmp_path / "ended").iterdir())
         kept = [json.loads(line)["offset"] for path in left for line in path.read_bytes().splitlines()]

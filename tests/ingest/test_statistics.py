@@ -110,7 +110,7 @@ def streams(draw: st.DrawFn, roots: tuple[Expr, ...], values: dict[str, Any]) ->
 
 @pytest.mark.parametrize("name", STATISTICS)
 def test_a_batch_knows_the_batches_before_it(name: str) -> None:
-    """Its own values and later ones change nothing in its features."""
+    """A batch's own values and later values do not change its features."""
     reference, nodes = STATISTICS[name]
     extractor = compiled(name)
 
@@ -141,7 +141,7 @@ def of(values: Any, node: Expr) -> pa.RecordBatch:
 
 
 def test_equal_values_have_no_spread() -> None:
-    """Where a rounded mean would make 0.1 differ from 0.1, and noise out of it."""
+    """A rounded mean would make 0.1 differ from 0.1, and noise of the difference."""
     extractor = Extractor(plan_of(op.zscore(F64)))
     statistics = Statistics(extractor.plan)
     for rows in (4096, 777, 1):
@@ -153,7 +153,7 @@ def test_equal_values_have_no_spread() -> None:
 
 
 def test_moments_of_a_long_stream() -> None:
-    """Batch by batch the same as at once, far from zero."""
+    """Updates batch by batch equal a single computation, far from zero."""
     values = np.random.default_rng(0).normal(1e6, 1e-2, 100_000)
     state = Moments().initial()
     for part in np.split(values, 50):
@@ -197,7 +197,7 @@ def test_a_sketch_is_never_too_low(values: list[int]) -> None:
 
 
 def test_the_error_of_a_sketch_keeps_its_bound() -> None:
-    """Theorem 1 of the paper: at most e/width · N too high, but for a share e^-depth."""
+    """Theorem 1 of the paper: at most e/width · N too high, except for a share e^-depth."""
     rng = np.random.default_rng(1)
     keys = rng.zipf(1.3, 200_000).astype(np.int64)
     sketch = CountMinSketch(depth=4, width=1 << 10)
@@ -213,7 +213,7 @@ def test_the_error_of_a_sketch_keeps_its_bound() -> None:
 
 
 def test_a_state_is_a_moment() -> None:
-    """A later update leaves it, and the features computed with it, as they are."""
+    """A later update changes neither the state nor the features computed with it."""
     extractor = compiled("frequency")
     batch = pa.RecordBatch.from_arrays(
         [pa.array([None] * 5, dtypes.arrow_type(node.dtype)) for node in extractor.plan.roots],

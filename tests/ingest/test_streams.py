@@ -1,4 +1,4 @@
-"""Declarations of streams, tables and views, and the sentences that wrong ones get."""
+"""Declarations of streams, tables and views, and the error messages of wrong declarations."""
 
 from __future__ import annotations
 

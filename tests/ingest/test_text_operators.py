@@ -1,4 +1,4 @@
-"""The operators on strings against their references: ragged, empty, null, non-ASCII and broken values."""
+"""String operators against their references: ragged, empty, null, non-ASCII and broken values."""
 
 from __future__ import annotations
 

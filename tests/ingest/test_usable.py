@@ -1,4 +1,4 @@
-"""Rows that cannot be used: counted by topic, judged by their share, told with the commonest complaint."""
+"""Unusable rows: counted by topic, checked by their share, reported with the most frequent complaint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from livectr.ingest.dead_letters.complaints import missing_column
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
-from livectr.ingest.dead_letters.usable import SETTLED_ROWS, RowCounts, TopicRows, complaint, judge, merged
+from livectr.ingest.dead_letters.usable import JUDGED_ROWS, RowCounts, TopicRows, complaint, judge, merged
 from livectr.ingest.decode.decoder import Decoder
 from livectr.ingest.language.streams import Stream
 from livectr.kernels.errors import DataError
@@ -52,7 +52,7 @@ def test_rows_are_counted_and_not_letters() -> None:
 
 
 def test_numbers_and_bools_convert_alike_in_json_and_arrow() -> None:
-    """By row: a mixed block is taken apart, and every value is that of its own text."""
+    """In a mixed block each value is converted by its own text."""
     cases = [
         (dict(n=True), 1, "n"), (dict(n=False), 0, "n"), (dict(x=True), 1.0, "x"), (dict(ok=1), True, "ok"),
         (dict(ok=0), False, "ok"), (dict(ok=1.0), True, "ok"), (dict(n=None), None, "n"), (dict(), 2, "n"),
@@ -107,13 +107,13 @@ def test_a_missing_column(name: str, seen: list[str], told: str) -> None:
 
 def test_what_is_judged() -> None:
     def told(rows: int, unusable: int, *, final: bool = False, least: float = 0.5) -> bool:
-        topics = {"a": TopicRows(SETTLED_ROWS, 0), "b": TopicRows(rows, unusable, Counter(x=unusable))}
+        topics = {"a": TopicRows(JUDGED_ROWS, 0), "b": TopicRows(rows, unusable, Counter(x=unusable))}
         return complaint(topics, None, min_usable=least, final=final) is not None
 
-    assert told(SETTLED_ROWS, SETTLED_ROWS // 2 + 1) and not told(SETTLED_ROWS, SETTLED_ROWS // 2)
-    assert not told(SETTLED_ROWS - 1, SETTLED_ROWS - 1)
+    assert told(JUDGED_ROWS, JUDGED_ROWS // 2 + 1) and not told(JUDGED_ROWS, JUDGED_ROWS // 2)
+    assert not told(JUDGED_ROWS - 1, JUDGED_ROWS - 1)
     assert told(1, 1, final=True) and not told(3, 2, final=True) and not told(0, 0, final=True)
-    assert told(SETTLED_ROWS, 200, least=0.99) and not told(SETTLED_ROWS, SETTLED_ROWS, least=0, final=True)
+    assert told(JUDGED_ROWS, 200, least=0.99) and not told(JUDGED_ROWS, JUDGED_ROWS, least=0, final=True)
 
 
 def test_shares_of_ranks_make_one_sentence() -> None:

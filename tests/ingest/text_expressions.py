@@ -1,6 +1,6 @@
-"""Expressions that use every operator on strings over the columns of the operator tests.
+"""Expressions that use every string operator on the columns of the operator tests.
 
-Their JSON and numbers are put together from those columns, so that a device makes them too.
+JSON and numbers are concatenated from those columns, so that a device computes them too.
 """
 
 from __future__ import annotations

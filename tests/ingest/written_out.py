@@ -1,4 +1,4 @@
-"""Features of rows that share columns, as if they shared none."""
+"""Features of rows with shared columns, in the form of features without sharing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from livectr.ingest.plan.features import Features
 
 
 def written_out(found: SharedFeatures) -> Features:
-    """All fields in the plan's order, what is shared once for each row."""
+    """All fields in the plan's order, with shared fields copied to each row."""
     fields = np.argsort([*found.shared_fields, *found.own_fields]).tolist()
     rows = found.own.rows
     shared = found.shared.take(np.zeros(rows, np.int64))

@@ -24,7 +24,7 @@ from livectr.ingest import operators as op
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
-from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.language import dtypes
 from livectr.ingest.plan.features import Features
 from livectr.protos import livectr_pb2 as pb
@@ -203,12 +203,12 @@ def trained(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str) -> I
     write_logs(tmp_path, random, pages)
     letters = DeadLetters(None)
     source = ExampleSource(
-        pipeline, f"file:{tmp_path}", rank=0, world=1, until_end=True, dead_letters=letters
+        pipeline, f"file:{tmp_path}", ReadOptions(until_end=True), rank=0, world=1, dead_letters=letters
     )
     while not source.ended:
         source.poll(0.01)
     assert not letters.counts
-    examples = source.take(sum(len(page.rows) for page in pages))
+    examples = source.pop(sum(len(page.rows) for page in pages))
     extract, statistics = Extractor(pipeline.plan), Statistics(pipeline.plan)
     for start in range(0, len(examples), 32):
         seen = extract(examples.columns.slice(start, 32), statistics)

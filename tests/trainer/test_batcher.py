@@ -53,7 +53,7 @@ class ScriptedSource:
         first = self.ready[:limit]
         return np.array([e[0] for e in first], np.int64), np.array([e[1] for e in first], np.int32)
 
-    def take(self, k: int) -> Batch:
+    def pop(self, k: int) -> Batch:
         taken, self.ready = self.ready[:k], self.ready[k:]
         return taken
 
@@ -79,7 +79,7 @@ def batches_of(log: Log, *, world: int, seed: int, batch_size: int, interval_ms:
             if ended:
                 return found
             continue
-        rows = [row for rank, k in zip(ranks, result.counts, strict=True) for row in rank.take(int(k))]
+        rows = [row for rank, k in zip(ranks, result.counts, strict=True) for row in rank.pop(int(k))]
         found.append([rows[i] for i in result.sequence])
     raise AssertionError("the batches never end")
 
@@ -138,7 +138,7 @@ def test_the_batcher_gives_the_same_batches_and_stops_polling_when_it_has_enough
         assert round_.flags == (Flags(True, False, 2, 3),)
         most_ready = max(most_ready, len(source.ready))
         if round_.cut is not None:
-            rows = source.take(int(round_.cut.counts[0]))
+            rows = source.pop(int(round_.cut.counts[0]))
             batches.append([rows[i] for i in round_.cut.sequence])
     assert batches == batches_of(log, world=1, seed=0, batch_size=8, interval_ms=interval_ms)
     assert most_ready < 60

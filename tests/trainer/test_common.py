@@ -13,7 +13,7 @@ from livectr.cli import main
 from livectr.ingest.common_features import CommonExtractor, CommonFeatures
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
-from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from livectr.trainer.des.step import DesStep
@@ -161,10 +161,12 @@ def test_a_run_in_groups_ends_as_one_without(tmp_path: Path) -> None:
 def groups_of_first_batch(source: str) -> int:
     """Number of groups in the first 512 examples."""
     built = ad_pipeline()
-    examples = ExampleSource(built, source, rank=0, world=1, until_end=True, dead_letters=DeadLetters(None))
+    examples = ExampleSource(
+        built, source, ReadOptions(until_end=True), rank=0, world=1, dead_letters=DeadLetters(None)
+    )
     while not examples.ended:
         examples.poll(0.1)
-    first = examples.take(512)
+    first = examples.pop(512)
     examples.close()
     found = CommonExtractor(built, Extractor(built.plan)).features(first)
     assert isinstance(found, CommonFeatures)

@@ -265,7 +265,7 @@ def test_a_pipelines_content_is_made_and_found_again(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint" / "content" / "images" / "store.json").is_file()
     given = Content(("image",), CONTENT.model)
     found = Contents({"images": given}, {"images": tmp_path / "made"}, checkpoint=None, rank=1, world=2)
-    assert found.stores["images"].held == tuple(range(1, 16, 2))
+    assert found.stores["images"].own_shards == tuple(range(1, 16, 2))
     assert Contents({"images": given}, {}, checkpoint=None, rank=0, world=1).stores == {}
 
 

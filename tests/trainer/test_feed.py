@@ -15,7 +15,8 @@ import pytest
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
-from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.join.example_columns import Examples
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.plan.features import Features
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
@@ -53,7 +54,9 @@ def opened(
 ) -> Iterator[tuple[Feed, ExampleSource, Batcher]]:
     with ExitStack() as stack:
         letters = DeadLetters(None)
-        examples = ExampleSource(ad_pipeline(), source, rank=0, world=1, until_end=True, dead_letters=letters)
+        examples = ExampleSource(
+            ad_pipeline(), source, ReadOptions(until_end=True), rank=0, world=1, dead_letters=letters
+        )
         stack.callback(examples.close)
         feed = Feed(
             examples,

@@ -82,7 +82,7 @@ class Contents:
                 except ValueError as error:
                     raise ConfigError(f"content {name!r}: {error}") from None
                 folder = folder or self._own_folder(checkpoint, name)
-                ContentStore.ensure(folder, width=encoder.width, encoder=encoder.name, held=())
+                ContentStore.ensure(folder, width=encoder.width, encoder=encoder.name, own_shards=())
             if folder is not None:
                 shards = ContentStore.open(folder, ()).shards
                 self.stores[name] = ContentStore.open(folder, range(rank, shards, world))
@@ -165,5 +165,5 @@ class Contents:
 def held_by(store: ContentStore) -> Callable[[I64], npt.NDArray[np.bool_]]:
     """Function of ids int64[n]: those whose shards the store holds, bool[n]."""
     held = np.zeros(store.shards, bool)
-    held[list(store.held)] = True
+    held[list(store.own_shards)] = True
     return lambda ids: np.asarray(held[store.shard_of(ids)])

@@ -26,7 +26,8 @@ import numpy.typing as npt
 from livectr.ingest.common_features import CommonFeatures
 from livectr.ingest.dead_letters.letters import EXAMPLE, DeadLetters, Reason
 from livectr.ingest.extract.statistics import Statistics
-from livectr.ingest.join.examples import Examples, ExampleSource
+from livectr.ingest.join.example_columns import Examples
+from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.plan.features import Features
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
@@ -113,7 +114,7 @@ class Feed:
 
     def _begin(self, cut: Cut) -> None:
         """Take a batch and start to extract it."""
-        own = self._source.take(int(cut.counts[self._control.rank]))
+        own = self._source.pop(int(cut.counts[self._control.rank]))
         self._flight = _Flight(cut, own, self._worker.submit(self._features, own, self.statistics))
 
     def _settle(self) -> Batch | None:
@@ -152,10 +153,7 @@ class Feed:
             partition, instance = int(own.partition[row]), int(own.instance[row])
             values = own.columns.slice(row, 1).to_pylist()[0]
             self._dead_letters.write(
-                topic,
-                partition,
-                EXAMPLE,
-                instance,
+                (topic, partition, EXAMPLE, instance),
                 Reason.NOT_EXTRACTED,
                 f"a feature of the example of instance {instance} of partition {partition}, at "
                 f"{own.time_ms[row]} ms (order {own.order[row]}), has too many values",

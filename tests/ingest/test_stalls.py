@@ -1,4 +1,4 @@
-"""A topic partition that holds others back is seen: in metrics, and in a warning that names it."""
+"""A topic partition that blocks others is reported by metrics and by a warning with its name."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.join.examples import ExampleSource
+from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from tests.ingest.test_clocks import HOUR_MS, logs, pipeline
 
 
@@ -28,7 +28,7 @@ def metric(name: str, topic: str, partition: int) -> float:
 def test_a_record_from_the_future_is_held_and_said_and_given_up_when_the_log_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "livectr.ingest.join.held")
+    caplog.set_level(logging.WARNING, "livectr.ingest.join.stalls")
     log = logs(1)
     by_ms = int(time.time() * 1000) - log[0][-1]["ts"]
     for rows in log:
@@ -44,14 +44,13 @@ def test_a_record_from_the_future_is_held_and_said_and_given_up_when_the_log_goe
     source = ExampleSource(
         pipeline(),
         f"file:{tmp_path}",
+        ReadOptions(until_end=False, idle_partition_s=0.5),
         rank=0,
         world=1,
-        until_end=False,
-        idle_partition_s=0.5,
         dead_letters=letters,
     )
     poll_until(source, lambda: "topic clicks partition 0 has held others back" in caplog.text)
-    assert metric("livectr_doubtful_events", "clicks", 0) == 1
+    assert metric("livectr_unconfirmed_events", "clicks", 0) == 1
     assert metric("livectr_held_back_seconds", "clicks", 0) >= 5
     assert not letters.counts and len(caplog.records) == 1
     for file, rows, stop in zip(files, log, half, strict=True):
@@ -59,15 +58,15 @@ def test_a_record_from_the_future_is_held_and_said_and_given_up_when_the_log_goe
             more.writelines(json.dumps(row) + "\n" for row in rows[stop:])
     poll_until(source, lambda: "topic clicks partition 0 goes on" in caplog.text)
     assert letters.counts == {"bad_time": 1}
-    assert metric("livectr_doubtful_events", "clicks", 0) == 0
+    assert metric("livectr_unconfirmed_events", "clicks", 0) == 0
     source.close()
 
 
 def test_a_topic_that_gives_nothing_later_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clicks of partition 1 stand still, though they are not silent for long enough to be left out."""
-    caplog.set_level(logging.WARNING, "livectr.ingest.join.held")
+    """Clicks of partition 1 stop, but are not idle for long enough to be left out."""
+    caplog.set_level(logging.WARNING, "livectr.ingest.join.stalls")
     log = logs(2)
     for number in (0, 1):
         for topic, rows in zip(("impressions", "clicks"), log, strict=True):
@@ -78,10 +77,9 @@ def test_a_topic_that_gives_nothing_later_is_named(
     source = ExampleSource(
         pipeline(),
         f"file:{tmp_path}",
+        ReadOptions(until_end=False, idle_partition_s=3600),
         rank=0,
         world=1,
-        until_end=False,
-        idle_partition_s=3600,
         dead_letters=DeadLetters(None),
     )
     poll_until(source, lambda: "topic clicks partition 1 has held others back" in caplog.text)

@@ -1,0 +1,99 @@
+"""Batches of labelled examples, and the look-up join that completes their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.ingest import metrics
+from livectr.ingest.join.lookup import LookupTable
+from livectr.ingest.join.payload import lookup_column
+from livectr.ingest.language import dtypes
+from livectr.ingest.pipeline import Pipeline
+
+I64 = npt.NDArray[np.int64]
+I32 = npt.NDArray[np.int32]
+F32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Batch of b labelled examples in training order.
+
+    Args:
+        columns: roots of the pipeline's plan by name, b rows. Columns of a look-up are null where its key is
+            unknown, and may be dictionary-encoded.
+        label: float32[b], 0 or 1.
+        user: int64[b], key of the user.
+        instance: int64[b], key of the label join.
+        time_ms: int64[b], event time of the impression.
+        item: int64[b], key of the item; 0 without an items table.
+        order: int64[b], place in the global sequence.
+        partition: int32[b]; equal orders are sorted by it.
+    """
+
+    columns: pa.RecordBatch
+    label: F32
+    user: I64
+    instance: I64
+    time_ms: I64
+    item: I64
+    order: I64
+    partition: I32
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+
+class ExampleColumns:
+    """Look-up join: the columns of a pipeline's plan for the rows of examples.
+
+    Args:
+        pipeline: its plan says which roots are read.
+        tables: topic → look-up table.
+    """
+
+    def __init__(self, pipeline: Pipeline, tables: Mapping[str, LookupTable]) -> None:
+        self._tables = tables
+        self._roots = {root.name: dtypes.arrow_type(root.dtype) for root in pipeline.plan.roots}
+        self._lookup_roots = {  # topic of a table → column of it → root
+            topic: {root.params[0].column: root.name for root in roots}
+            for topic, roots in pipeline.lookup_roots.items()
+            if roots
+        }
+        self._counters = {  # topic of a table → look-ups with a row, and without one
+            topic: (metrics.lookups.labels(topic, "true"), metrics.lookups.labels(topic, "false"))
+            for topic in self._lookup_roots
+        }
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Topics of the tables that features read."""
+        return frozenset(self._lookup_roots)
+
+    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The plan's roots for b rows of a `Payload`, in the plan's order."""
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        for topic, roots in self._lookup_roots.items():
+            keys = columns[lookup_column(topic)].to_numpy()
+            table = self._tables[topic]
+            before = table.found, table.missing
+            joined = table.columns(keys, list(roots))
+            found, missing = self._counters[topic]
+            found.inc(table.found - before[0])
+            missing.inc(table.missing - before[1])
+            columns |= {roots[name]: column for name, column in joined.items()}
+        if not self._roots:  # nothing is computed; the number of rows stays
+            return rows.select([])
+        return pa.RecordBatch.from_arrays([columns[name] for name in self._roots], names=list(self._roots))
+
+    def no_examples(self) -> Examples:
+        """A batch of 0 examples."""
+        empty = np.empty(0, np.int64)
+        columns = pa.RecordBatch.from_pylist([], schema=pa.schema(list(self._roots.items())))
+        label, partition = np.empty(0, np.float32), np.empty(0, np.int32)
+        return Examples(columns, label, empty, empty, empty, empty, empty, partition)

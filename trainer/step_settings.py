@@ -17,7 +17,7 @@ TRAVELS: tuple[FieldExchange, ...] = get_args(FieldExchange)
 
 @dataclass(frozen=True)
 class StepSettings:
-    """How a step is run.
+    """Settings of a step.
 
     aggregate: how ⊕ is run. travel: what of every field travels, "auto", one for all or by field name; see
         `trainer.des.route`. precision: of the networks' matrix products; see `models.precision`.

@@ -21,7 +21,7 @@ def test_a_resumed_step_goes_on() -> None:
 
 
 def test_rows_never_pass_the_host() -> None:
-    """What a step reads are tensors on the GPU, whose gradients are there too."""
+    """Rows of a step are tensors on the GPU, and so are their gradients."""
     step = checks.step_of("both", "cuda:0", GpuTables())
     assert step.cache is not None and step.cache.budget_rows > 1_000_000
     features, label = next(checks.batches("both", 0))

@@ -134,7 +134,7 @@ def test_features_know_the_batches_before_and_no_other(
 
 
 class Failing:
-    """What a run over a log with rows that cannot be extracted left."""
+    """Checkpoint of a run over a log whose rows cannot all be extracted."""
 
     def __init__(self, root: Path, world: int) -> None:
         source = write_files(root / "logs", IMPRESSIONS, failing=FAILING)

@@ -25,7 +25,7 @@ DIM = 3
 
 
 def rows_at(version: int, keys: np.ndarray) -> np.ndarray:
-    """What the tests let a row be at a version."""
+    """Row of a key at a version, as these tests define it."""
     return (keys[:, None] * 100 + version + np.zeros(DIM)).astype(np.float32)
 
 

@@ -72,7 +72,7 @@ class Seen:
 
 
 def assert_served(client: redis.Redis, trainer: Trainer, step: int) -> None:
-    """What the trainer takes for the newest version is what stands in Redis, whole, at that step."""
+    """Check that the trainer's newest version stands in Redis, complete, at that step."""
     manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
     assert trainer.publisher.last == manifest and manifest.step == step
     rows, status = read(client, trainer, KEYS, manifest.version, manifest.ns)
@@ -82,7 +82,7 @@ def assert_served(client: redis.Redis, trainer: Trainer, step: int) -> None:
 
 
 def called(script: str) -> bytes:
-    """How a call of a script looks on the wire."""
+    """Bytes of a script's call on the wire."""
     return b"EVALSHA\r\n$40\r\n" + hashlib.sha1(script.encode()).hexdigest().encode()
 
 

@@ -58,7 +58,7 @@ def kill_group(pid: int) -> None:
 
 
 class Result:
-    """What a finished run left in its checkpoint."""
+    """Final state of a finished run, from its checkpoint."""
 
     def __init__(self, root: Path) -> None:
         manifest = newest_manifest(root)

@@ -17,7 +17,7 @@ items = st.sampled_from([0, 1, 2, 3, -5, 2**63 - 1, -(2**63)]) | st.integers(-(2
 
 @given(st.lists(st.tuples(st.lists(items, max_size=12), st.booleans()), max_size=12), st.integers(0, 6))
 def test_against_a_loop(batches: list[tuple[list[int], bool]], fresh: int) -> None:
-    """Of any batches, with a resume after any of them, and however many new items are kept apart."""
+    """Counts are exact for any batches, with a resume after any, and any number of new items."""
     before: Counter[int] = Counter()
     counts = ItemCounts()
     with pytest.MonkeyPatch.context() as patch:

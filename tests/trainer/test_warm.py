@@ -40,7 +40,7 @@ def pictured() -> Pipeline:
 
 
 class Kept:
-    """What a checkpoint holds."""
+    """Contents of a checkpoint."""
 
     def __init__(self, root: Path, pipeline: Pipeline) -> None:
         manifest = newest_manifest(root)

@@ -1,4 +1,4 @@
-"""How a step is run; none of it changes the model but for rounding. Nothing heavy is imported here."""
+"""Settings of a step; they change the model by rounding alone. Nothing heavy is imported here."""
 
 from __future__ import annotations
 

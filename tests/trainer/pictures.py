@@ -1,4 +1,4 @@
-"""What tests of encoding share: pictures of one colour, a topic of them in files, an encoder of colours."""
+"""Pictures for tests of encoding: pictures of one colour, a topic of them in files, an encoder of colours."""
 
 import base64
 import io

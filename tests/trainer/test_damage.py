@@ -1,4 +1,4 @@
-"""What a checkpoint names is whole, or is not used; a full disk is a sentence; counts survive a kill -9."""
+"""Damaged checkpoints are refused; a full disk is a sentence; counts survive a kill -9."""
 
 from __future__ import annotations
 

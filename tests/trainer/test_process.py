@@ -1,4 +1,4 @@
-"""How a trainer's process shares cores and memory, each in a process of its own."""
+"""Processes of a trainer share cores and memory, each in a process of its own."""
 
 import os
 import subprocess

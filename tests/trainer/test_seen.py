@@ -1,4 +1,4 @@
-"""How often an item was learned before: against a loop, in any batches, across a resume."""
+"""Counts of how often an item was learned before: against a loop, in any batches, across a resume."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -105,12 +106,11 @@ def of_dicts(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def pandas_frame(table: pa.Table) -> Any:
-    pytest.importorskip("pandas")
     return table.to_pandas()
 
 
 def polars_frame(table: pa.Table) -> Any:
-    return pytest.importorskip("polars").from_arrow(table)
+    return polars.from_arrow(table)
 
 
 KINDS = [of_dicts, pa.Table.to_pydict, Stranger, OldStranger, pandas_frame, polars_frame]

@@ -51,7 +51,7 @@ from tests.faults.archive import Archive
 from tests.faults.reference import F64, Reference
 
 TOLERANCE = 2e-5
-"""Of a pCTR: the reference adds floats in another order."""
+"""Largest difference of a pCTR: the reference adds floats in another order."""
 EXPLAINED = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,

@@ -12,25 +12,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from livectr import __version__
-from livectr.commands import (
-    ablate,
-    bench,
-    compare,
-    demo,
-    evaluate,
-    example,
-    features,
-    images,
-    inspect,
-    kafka,
-    query,
-    redis,
-    replay,
-    serve,
-    simulate,
-    train,
-)
 from livectr.commands.flags import Parser
+from livectr.commands.logs import features, images, replay, simulate
+from livectr.commands.measure import ablate, bench, compare, evaluate, inspect
+from livectr.commands.run import query, serve, train
+from livectr.commands.start import demo, example, kafka, redis
 from livectr.kernels.errors import ConfigError, ConnectError, DataError, InternalError, UserError
 from livectr.kernels.process.disk import is_full
 

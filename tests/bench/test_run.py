@@ -10,7 +10,7 @@ import pytest
 from bench.machine import hardware
 from bench.run import ROW, _complete
 from livectr.cli import main
-from livectr.commands.bench import NAMES
+from livectr.commands.measure.bench import NAMES
 from livectr.kernels.errors import InternalError
 
 

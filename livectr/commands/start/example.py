@@ -8,7 +8,7 @@ from typing import Any
 from livectr.commands.flags import command
 from livectr.kernels.errors import ConfigError
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def names() -> list[str]:

@@ -1,0 +1,1 @@
+"""Commands that write logs and what is computed from them once."""

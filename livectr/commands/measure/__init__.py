@@ -1,0 +1,1 @@
+"""Commands that show and measure: plans, checkpoints, models, and LiveCTR itself."""

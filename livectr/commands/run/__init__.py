@@ -1,0 +1,1 @@
+"""Commands of a running system: trainer, servers, and their client."""

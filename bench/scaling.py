@@ -105,11 +105,11 @@ class Found:
     def model(self) -> float:
         """Bytes that the formulas speak of."""
         own = {"partial": ("sum",), "vectors": ("vectors",), "rows": ("rows",)}[self.field_exchange]
-        return sum(self.bytes.get(operator, 0.0) for operator in own)
+        return sum(self.bytes.get(collective, 0.0) for collective in own)
 
 
 def point_rows(found: Found) -> list[dict[str, object]]:
-    """Bytes beside the formula, all bytes; milliseconds of the dearest operators and of the step."""
+    """Bytes beside the formula, all bytes; milliseconds of the slowest collectives and of the step."""
     workload, rows = str(found.point), []
     if found.point.n > 1:
         predicted = found.point.predicted(found.field_exchange, found.unique)
@@ -120,8 +120,8 @@ def point_rows(found: Found) -> list[dict[str, object]]:
                 peer=predicted / 1e3),
             row(f"{found.field_exchange}: all bytes", workload, "kB/step", sum(found.bytes.values()) / 1e3),
         ]  # fmt: skip
-        for operator, spent in sorted(found.seconds.items(), key=lambda item: -item[1])[:3]:
-            rows.append(row(f"{found.field_exchange}: in {operator}", workload, "ms/step", 1e3 * spent))
+        for collective, spent in sorted(found.seconds.items(), key=lambda item: -item[1])[:3]:
+            rows.append(row(f"{found.field_exchange}: in {collective}", workload, "ms/step", 1e3 * spent))
     return [*rows, row(f"{found.field_exchange}: step", workload, "ms/step", 1e3 * found.step)]
 
 

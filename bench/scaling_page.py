@@ -54,19 +54,19 @@ def table(result: dict[str, Any]) -> str:
             cells.append(f"{sent['ours']:,.0f} ({sent['peer']:,.0f})" if sent else "–")
             cells.append(f"{step['ours']:.1f}" if step else "–")
         lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", *_operators(rows)]) + "\n"
+    return "\n".join([*lines, "", *_collectives(rows)]) + "\n"
 
 
-def _operators(rows: dict[Key, dict[str, Any]]) -> list[str]:
-    """The dearest collectives of the base point, waiting for the other rank included."""
+def _collectives(rows: dict[Key, dict[str, Any]]) -> list[str]:
+    """The slowest collectives of the base point, waiting for the other rank included."""
     base = (BASE.n, BASE.b, BASE.f, BASE.k)
     lines = [f"Where {BASE} waits longest, milliseconds a step by collective:", ""]
     for way in WAYS:
         prefix = f"{way}: in "
         spent = {key[0].removeprefix(prefix): row for key, row in rows.items() if key[0].startswith(prefix)
                  and key[1:] == base}  # fmt: skip
-        told = ", ".join(f"`{operator}` {row['ours']:.1f}" for operator, row in spent.items())
-        lines.append(f"- {way}: {told}")
+        times = ", ".join(f"`{collective}` {row['ours']:.1f}" for collective, row in spent.items())
+        lines.append(f"- {way}: {times}")
     return lines
 
 

@@ -1,6 +1,6 @@
 """Prometheus metrics of `ingest`.
 
-Sources count `events` and `dead_letters` and set `consumer_lag`; the join sets the others.
+Sources count `events` and `dead_letters` and set `consumer_lag_records`; the join sets the others.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ read_bytes = Counter(
     "Bytes read for the columns in use, by topic or `materialized features`",
     ["topic"],
 )
-consumer_lag = Gauge(
-    "livectr_consumer_lag",
+consumer_lag_records = Gauge(
+    "livectr_consumer_lag_records",
     "Records between the last delivered one and the end of the log",
     ["topic", "partition"],
 )
 dead_letters = Counter("livectr_dead_letters_total", "Rows that could not be used", ["reason"])
 lookups = Counter(
     "livectr_lookups_total",
-    "Look-ups of examples in a table, found (true) or not (false)",
-    ["table", "found"],
+    "Look-ups of examples in a table, with a row of the key (hit) or without (miss)",
+    ["table", "outcome"],
 )
 dead_letters_waiting = Gauge(
     "livectr_dead_letters_waiting", "Dead letters on this machine's disk that their topic has not taken yet"
@@ -32,10 +32,11 @@ pending_joins = Gauge("livectr_pending_joins", "Impressions that wait for the en
 join_bytes = Gauge(
     "livectr_join_bytes", "Bytes of the label joins' state, of label_join's max_bytes a partition"
 )
-join_dropped = Counter(
-    "livectr_join_dropped_total",
-    "Events that the label join had no room for, and keys that made room",
-    ["what"],
+join_refused_events = Counter(
+    "livectr_join_refused_events_total", "Events that the label join refused for lack of room"
+)
+join_evicted_keys = Counter(
+    "livectr_join_evicted_keys_total", "Keys that the label join forgot early for lack of room"
 )
 late_events = Counter(
     "livectr_late_events_total",

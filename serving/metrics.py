@@ -48,9 +48,9 @@ RETRIED = Counter(
     "livectr_retried_requests_total", "Requests that had to move on to a newer version", ["role"]
 )
 CANDIDATES = Counter("livectr_candidates_total", "Candidates scored", ["role"])
-NEARCACHE_ROWS = Gauge("livectr_nearcache_rows", "Embedding rows held in the server")
-NEARCACHE_HITS = Counter("livectr_nearcache_hits_total", "Rows found in the near-cache")
-NEARCACHE_MISSES = Counter("livectr_nearcache_misses_total", "Rows read from Redis")
+NEAR_CACHE_ROWS = Gauge("livectr_near_cache_rows", "Embedding rows held in the server")
+NEAR_CACHE_HITS = Counter("livectr_near_cache_hits_total", "Rows found in the near-cache")
+NEAR_CACHE_MISSES = Counter("livectr_near_cache_misses_total", "Rows read from Redis")
 CONTENT_VECTORS = Gauge("livectr_content_vectors", "Published content vectors in memory", ["content"])
 COLD_VECTORS = Gauge(
     "livectr_cold_content_vectors", "Vectors in memory of content without a published vector", ["content"]

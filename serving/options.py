@@ -34,7 +34,7 @@ class ServeOptions:
         max_string_bytes: bytes of one string of a request.
         max_top_k: items that a pre-rank request may ask for.
         max_values: values of list features of one request, over all candidates.
-        nearcache_rows: embedding rows held in memory, over all tables.
+        near_cache_rows: embedding rows held in memory, over all tables.
         lookup_ttl_s: seconds for which a look-up row (user, ad) is used before it is read again.
         lost_grace_s: seconds for which the server stays SERVING, with replies marked degraded, while rows of
             the served version may be missing in Redis.
@@ -60,7 +60,7 @@ class ServeOptions:
     max_string_bytes: int = RequestLimits.string_bytes
     max_top_k: int = RequestLimits.top_k
     max_values: int = RequestLimits.values
-    nearcache_rows: int = 2_000_000
+    near_cache_rows: int = 2_000_000
     lookup_ttl_s: float = 1.0
     lost_grace_s: float = 30.0
     grace_s: float = 5.0

@@ -12,7 +12,7 @@ from livectr.trainer.counts import summed
 from livectr.trainer.parts import Parts
 
 QUALITY = (
-    "auc", "gauc", "logloss", "calibration", "users_left_out",
+    "auc", "gauc", "logloss", "calibration", "skipped_users",
     "cold_examples", "cold_auc", "cold_gauc", "cold_users_left_out",
 )  # fmt: skip
 """Fields that a report has in common with trainer.quality.metrics.Quality."""
@@ -52,7 +52,7 @@ class Report:
     gauc: float | None = None
     logloss: float | None = None
     calibration: float | None = None
-    users_left_out: int | None = None
+    skipped_users: int | None = None
     cold_examples: int | None = None
     cold_auc: float | None = None
     cold_gauc: float | None = None

@@ -26,17 +26,19 @@ COLD_GAUC = Gauge(
     "livectr_cold_gauc", "Test-then-train GAUC of cold items over the sliding window.", ["model"]
 )
 COLD_EXAMPLES = Gauge("livectr_cold_examples", "Examples of cold items in the sliding window.")
-USERS_LEFT_OUT = Gauge(
+SKIPPED_USERS = Gauge(
     "livectr_gauc_skipped_users", "Users of one class in the sliding window: GAUC leaves them out."
 )
 LOGLOSS = Gauge("livectr_logloss", "Test-then-train log loss over the sliding window.", ["model"])
-CALIBRATION = Gauge("livectr_calibration", "Predicted over observed clicks in the sliding window.", ["model"])
+CALIBRATION = Gauge(
+    "livectr_calibration_ratio", "Predicted over observed clicks in the sliding window.", ["model"]
+)
 TABLE_ROWS = Gauge("livectr_table_rows", "Rows of an embedding table on this rank.", ["table"])
 TIER_ROWS = Gauge("livectr_tier_rows", "Rows of this rank's embedding tables, by where they are.", ["tier"])
 TIER_LOOKUPS = Counter(
     "livectr_tier_lookups",
     "Rows that batches needed: in DRAM, read ahead from SSD (ahead), waited for (ssd), in neither (new).",
-    ["found"],
+    ["outcome"],
 )
 SPILL_BYTES = Counter("livectr_spill_bytes", "Bytes of rows read from and written to SSD.", ["direction"])
 TIER_WAIT_SECONDS = Histogram(
@@ -50,21 +52,19 @@ REFUSED_KEYS = Counter(
 )
 EXPIRED_ROWS = Counter("livectr_expired_rows", "Rows that left a table by their age.", ["table"])
 EVICTED_ROWS = Counter("livectr_evicted_rows", "Rows that left a table for its budget.", ["table"])
-COLLECTIVE_BYTES = Counter(
-    "livectr_collective_bytes", "Bytes that this rank sent to others, by operator.", ["operator"]
-)
+COLLECTIVE_BYTES = Counter("livectr_collective_bytes", "Bytes that this rank sent to others.", ["collective"])
 COLLECTIVE_SECONDS = Counter(
-    "livectr_collective_seconds", "Seconds in collectives, waiting for other ranks included.", ["operator"]
+    "livectr_collective_seconds", "Seconds in collectives, waiting for other ranks included.", ["collective"]
 )
 SKIPPED_BATCHES = Counter(
     "livectr_skipped_batches", "Batches that were scored but not learned: their gradients were not finite."
 )
-SWEPT_CONTENT = Counter(
+PRECOMPUTED_CONTENT = Counter(
     "livectr_precomputed_content",
     "Ids of content whose vector was computed for a version, on this rank.",
     ["content"],
 )
-SWEEP_SECONDS = Histogram(
+PRECOMPUTE_SECONDS = Histogram(
     "livectr_precompute_seconds",
     "Seconds that the vectors of a version's content took on this rank.",
     ["content"],
@@ -72,10 +72,12 @@ SWEEP_SECONDS = Histogram(
 )
 PUBLISHED_VERSION = Gauge("livectr_published_version", "Newest version that servers can use.")
 PUBLISHED_ROWS = Counter("livectr_published_rows", "Table rows written to Redis.")
-VERSIONS_LOST = Counter(
-    "livectr_published_lost", "Versions that Redis did not hold whole any more; the next is complete."
+LOST_VERSIONS = Counter(
+    "livectr_lost_versions", "Versions that Redis did not hold whole any more; the next is complete."
 )
-LOOKS_FAILED = Counter("livectr_published_checks_failed", "Looks at what Redis holds that had no answer.")
+PUBLISH_CHECKS_FAILED = Counter(
+    "livectr_published_checks_failed", "Checks of the rows in Redis that had no answer."
+)
 FAILED_PUBLISHES = Counter(
     "livectr_failed_publishes", "Pushes and flips of this rank that Redis did not confirm; they are repeated."
 )
@@ -90,7 +92,9 @@ CONTENT_EMBEDDED = Counter(
     ["content"],
 )
 CONTENT_ABSENT = Counter(
-    "livectr_content_absent", "Those of them that have no features: the learned absent vector.", ["content"]
+    "livectr_content_absent",
+    "Unique ids of steps without features: they got the learned absent vector.",
+    ["content"],
 )
 CONTENT_READ_SECONDS = Histogram(
     "livectr_content_read_seconds",
@@ -104,8 +108,10 @@ CONTENT_ENCODED = Counter(
 CONTENT_BAD = Counter(
     "livectr_content_bad", "Pictures of the stream that do not decode; they are dead letters.", ["content"]
 )
-CONTENT_QUEUE = Gauge(
-    "livectr_content_queue", "Records of the pictures' topic that this rank has not looked at.", ["content"]
+CONTENT_QUEUE_RECORDS = Gauge(
+    "livectr_content_queue_records",
+    "Records of the pictures' topic that this rank has not read.",
+    ["content"],
 )
 CONTENT_ENCODE_SECONDS = Histogram(
     "livectr_content_encode_seconds",

@@ -66,7 +66,7 @@ class ExampleColumns:
             if roots
         }
         self._counters = {  # topic of a table → look-ups with a row, and without one
-            topic: (metrics.lookups.labels(topic, "true"), metrics.lookups.labels(topic, "false"))
+            topic: (metrics.lookups.labels(topic, "hit"), metrics.lookups.labels(topic, "miss"))
             for topic in self._lookup_roots
         }
 

@@ -92,8 +92,8 @@ class Reporter:
         """Add the difference to the previous report."""
         metrics.pending_joins.set(stats.pending)
         metrics.join_bytes.set(stats.join_bytes)
-        metrics.join_dropped.labels("event").inc(stats.full - self._last.full)
-        metrics.join_dropped.labels("key").inc(stats.forgotten - self._last.forgotten)
+        metrics.join_refused_events.inc(stats.full - self._last.full)
+        metrics.join_evicted_keys.inc(stats.forgotten - self._last.forgotten)
         for topic, count in stats.late_events.items():
             metrics.late_events.labels(topic).inc(count - self._last.late_events[topic])
         metrics.late_clicks.inc(stats.late_clicks - self._last.late_clicks)

@@ -82,7 +82,7 @@ class BackgroundSource(ABC):
         if time.monotonic() - self._lag_at_s > _LAG_EVERY_S:
             self._lag_at_s = time.monotonic()
             for (topic, partition), behind in self.lag().items():
-                metrics.consumer_lag.labels(topic, str(partition)).set(behind)
+                metrics.consumer_lag_records.labels(topic, str(partition)).set(behind)
         return chunks
 
     def at_end(self, topic: str, partition: int) -> bool:

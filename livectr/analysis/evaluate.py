@@ -241,7 +241,7 @@ def _table(rows: Sequence[Row]) -> Table:
             row.of if row.start_ms is None else _time(row.start_ms),
             f"{q.examples:,}",
             *map(_number, (q.auc, q.gauc)),
-            f"{q.users_left_out:,}",
+            f"{q.skipped_users:,}",
             *map(_number, (q.cold_auc, q.cold_gauc, q.logloss, q.calibration)),
             end_section=row.of == "last" and i + 1 < len(rows),
         )

@@ -326,8 +326,8 @@ class Settings:
         commands=SERVE,
         least=1,
     )
-    nearcache_rows: int = setting(
-        S.nearcache_rows, "embedding rows kept in the server's memory", commands=SERVE, least=0
+    near_cache_rows: int = setting(
+        S.near_cache_rows, "embedding rows kept in the server's memory", commands=SERVE, least=0
     )
     lookup_ttl_s: float = setting(
         S.lookup_ttl_s, "time that a look-up row is used before it is read again", commands=SERVE, least=0

@@ -322,7 +322,7 @@ def prerank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollow
         fingerprint=pipeline.fingerprint,
         contents=Contents(pipeline, content_fields(pipeline, ROLE), options.content),
         with_items=True,
-        near_cache=lambda manifest: near_cache(pipeline, fields, manifest, options.nearcache_rows),
+        near_cache=lambda manifest: near_cache(pipeline, fields, manifest, options.near_cache_rows),
         scorer=lambda dense: TowerScorer(pipeline, dense),
     )
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)

@@ -255,7 +255,7 @@ def rank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
         fingerprint=pipeline.fingerprint,
         contents=Contents(pipeline, content_fields(pipeline, ROLE), options.content),
         with_items=False,
-        near_cache=lambda m: near_cache(pipeline, pipeline.plan.fields, m, options.nearcache_rows),
+        near_cache=lambda m: near_cache(pipeline, pipeline.plan.fields, m, options.near_cache_rows),
         scorer=lambda dense: RankScorer(pipeline, dense),
     )
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)

@@ -150,7 +150,7 @@ class NearCache:
                 self._make_room(sum(len(keys) for keys, _ in read.values()))
                 for table, (keys, rows) in read.items():
                     self._assign(table, keys, rows)
-                metrics.NEARCACHE_ROWS.set(len(self))
+                metrics.NEAR_CACHE_ROWS.set(len(self))
             field_tables = self._tables_of(batch)
             missing = self._missing(batch, field_tables)
             if missing:
@@ -203,8 +203,8 @@ class NearCache:
                     missing.setdefault(table, []).append(batch.keys[start:end][absent[start:end]])
         unique = {table: np.unique(np.concatenate(parts)) for table, parts in missing.items()}
         misses = sum(len(keys) for keys in unique.values())
-        metrics.NEARCACHE_HITS.inc(len(batch.keys) - misses)
-        metrics.NEARCACHE_MISSES.inc(misses)
+        metrics.NEAR_CACHE_HITS.inc(len(batch.keys) - misses)
+        metrics.NEAR_CACHE_MISSES.inc(misses)
         return unique
 
     def _make_room(self, coming: int) -> None:

@@ -25,8 +25,8 @@ def write(root: Path, *, shown: list[dict[str, Any]], clicks: list[dict[str, Any
     write_json(root / "logs", "ads", [{"ad": number, "category": f"c{number % 3}"} for number in range(ads)])
 
 
-def found(kind: str) -> float:
-    return REGISTRY.get_sample_value("livectr_lookups_total", {"table": "ads", "found": kind}) or 0.0
+def lookups(outcome: str) -> float:
+    return REGISTRY.get_sample_value("livectr_lookups_total", {"table": "ads", "outcome": outcome}) or 0.0
 
 
 USUAL = [request(number) for number in range(SHOWN)]
@@ -71,13 +71,16 @@ def test_a_log_as_it_should_be_has_no_hints(tmp_path: Path, train: Learner) -> N
 def test_what_looks_wrong_is_said_once(
     tmp_path: Path, train: Learner, changes: dict[str, Any], hint: str
 ) -> None:
-    before = found("true"), found("false")
+    before = lookups("hit"), lookups("miss")
     write(tmp_path, **{"shown": USUAL, "clicks": CLICKS, **changes})
     code, report, said = train(JOINED)
     assert code == 0 and hint in report["hints"]
     assert said.count(hint) == 1
-    lookups = report["stream"]["lookups"]["ads"]
-    assert (found("true") - before[0], found("false") - before[1]) == (lookups["found"], lookups["missing"])
+    reported = report["stream"]["lookups"]["ads"]
+    assert (lookups("hit") - before[0], lookups("miss") - before[1]) == (
+        reported["found"],
+        reported["missing"],
+    )
 
 
 def test_labels_that_are_never_1(tmp_path: Path, train: Learner) -> None:

@@ -120,7 +120,7 @@ def test_an_emptied_redis_is_reported_until_it_is_complete_again(
     caplog.set_level(logging.WARNING)
     publication = trainer(redis_url)
     publish(publication)
-    app = serve("rank", pipeline, nearcache_rows=60, lost_grace_s=1.0)
+    app = serve("rank", pipeline, near_cache_rows=60, lost_grace_s=1.0)
     with traffic(app) as running:
         client.flushall()
         wait_for(lambda: running.marked > 20)
@@ -170,7 +170,7 @@ def test_the_trainer_mends_it_by_itself(redis_url: str, client: redis.Redis, ser
     running = threading.Thread(target=idle)
     running.start()
     try:
-        app = serve("rank", pipeline, nearcache_rows=60)
+        app = serve("rank", pipeline, near_cache_rows=60)
         with traffic(app) as seen:
             for version in (2, 3, 4):
                 marked, right = seen.marked, seen.right
@@ -190,7 +190,7 @@ def test_another_pipeline_under_the_same_name_space(
 ) -> None:
     """After a FLUSHALL another pipeline's first name space has the same name, with equal tables and rows."""
     publish(trainer(redis_url))
-    app = serve("rank", pipeline, nearcache_rows=60, lost_grace_s=1.0)
+    app = serve("rank", pipeline, near_cache_rows=60, lost_grace_s=1.0)
     with traffic(app) as running:
         client.flushall()
         other = Publication(redis_url, "someone else's", SEGMENTS)
@@ -204,7 +204,7 @@ def test_another_pipeline_under_the_same_name_space(
 def test_another_pipeline_sweeps_ours_away(redis_url: str, client: redis.Redis, serve: Serve) -> None:
     """Without a FLUSHALL: our rows are right until the other trainer removes them, sentinels first."""
     publish(trainer(redis_url))
-    app = serve("rank", pipeline, nearcache_rows=60)
+    app = serve("rank", pipeline, near_cache_rows=60)
     with traffic(app) as running:
         other = Publication(redis_url, "someone else's", SEGMENTS)
         other.publish(rows(500), dense(500))
@@ -249,7 +249,7 @@ def test_evicted_rows_are_marked_until_everything_was_published(
     publication = trainer(redis_url)
     publish(publication)
     client.config_set("maxmemory-policy", "allkeys-random")
-    app = serve("rank", pipeline, nearcache_rows=60)
+    app = serve("rank", pipeline, near_cache_rows=60)
     assert metrics.RISKY_POLICY._value.get() == 1
     before = client.info()["evicted_keys"]
     with traffic(app) as running:

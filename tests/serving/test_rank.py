@@ -127,7 +127,7 @@ def test_a_changed_look_up_row_is_seen(redis_url: str, world: World, serve: Serv
 
 def test_a_full_near_cache_still_answers_right(redis_url: str, world: World, serve: Serve) -> None:
     world.publish(publication(redis_url))
-    app = serve("rank", nearcache_rows=20)
+    app = serve("rank", near_cache_rows=20)
     with RankClient(app.server.address) as client:
         for start in range(100, 150, 10):
             ads = list(range(start, start + 10))

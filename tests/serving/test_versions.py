@@ -80,7 +80,7 @@ def served(app: App) -> int:
 def test_swaps_under_load_mix_nothing_and_fail_nobody(redis_url: str, serve: Serve) -> None:
     publication = trainer(redis_url)
     publish(publication)
-    app = serve("rank", pipeline, nearcache_rows=300)  # smaller than the tables: rows come and go meanwhile
+    app = serve("rank", pipeline, near_cache_rows=300)  # smaller than the tables: rows come and go meanwhile
     stop = threading.Event()
     seen: list[int] = []
     wrong: list[object] = []

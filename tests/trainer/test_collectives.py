@@ -27,7 +27,7 @@ def test_backward_of_the_sum_is_the_identity() -> None:
     assert torch.equal(x.grad, weight)
 
 
-def test_bytes_are_counted_by_operator() -> None:
+def test_bytes_are_counted_by_collective() -> None:
     one = Collectives()
     before = telemetry.COLLECTIVE_BYTES.labels("test")._value.get()
     one.count("test", 12)

@@ -155,7 +155,7 @@ def test_gauc_and_cold_gauc_against_the_definition(rows: list[tuple[int, int, bo
     counts = ItemCounts()
     counts.seen(np.repeat(np.arange(4), 18))
     found = quality(user, logit, label, is_cold(counts.seen(table[:, 3])))
-    assert (found.gauc, found.users_left_out) == pytest.approx(brute_force_gauc(loops), nan_ok=True)
+    assert (found.gauc, found.skipped_users) == pytest.approx(brute_force_gauc(loops), nan_ok=True)
     only = [row for row, yes in zip(loops, cold, strict=True) if yes]
     assert (found.cold_gauc, found.cold_users_left_out) == pytest.approx(brute_force_gauc(only), nan_ok=True)
     assert found.cold_examples == len(only)
@@ -209,7 +209,7 @@ def test_an_empty_report_is_json() -> None:
         "examples": 0,
         "auc": None,
         "gauc": None,
-        "users_left_out": 0,
+        "skipped_users": 0,
         "logloss": None,
         "calibration": None,
         "cold_examples": 0,

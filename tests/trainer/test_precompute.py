@@ -134,7 +134,7 @@ def test_a_version_has_the_vectors_of_all_ids(
     client = redis.Redis.from_url(redis_url)
     trainer = Trainer(redis_url)
     keys = np.arange(10)
-    swept = telemetry.SWEPT_CONTENT.labels("images")._value.get()
+    swept = telemetry.PRECOMPUTED_CONTENT.labels("images")._value.get()
     for step in range(1, 6):
         with torch.no_grad():
             network.absent.add_(0)
@@ -148,7 +148,7 @@ def test_a_version_has_the_vectors_of_all_ids(
         ids, vectors = whole(decode_vectors(blob) for blob in blobs)
         assert np.array_equal(np.sort(ids), np.sort(store.ids))
         np.testing.assert_allclose(vectors[np.argsort(ids)], expected, rtol=1e-5, atol=1e-6)
-    assert telemetry.SWEPT_CONTENT.labels("images")._value.get() == swept + 5 * len(store)
+    assert telemetry.PRECOMPUTED_CONTENT.labels("images")._value.get() == swept + 5 * len(store)
     versions = {int(name.split(b":")[2]) for name in client.keys("livectr:blob:*content*")}
     assert versions == {2, 3, 4, 5}  # older ones are dropped with their version
     trainer.publisher.close()

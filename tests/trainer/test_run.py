@@ -109,7 +109,7 @@ def test_shadows_are_logged_and_reported(tmp_path: Path, source: str) -> None:
     assert held.dtype.names[-3:] == ("rank", "prerank", "ids")  # type: ignore[index]
     label, shadow = held["label"].astype(np.float32), report.shadows["ids"]
     assert shadow["auc"] == pytest.approx(auc(held["ids"], label)) != report.auc
-    assert (shadow["gauc"], shadow["users_left_out"]) == gauc(held["user"], held["ids"], label)
+    assert (shadow["gauc"], shadow["skipped_users"]) == gauc(held["user"], held["ids"], label)
     assert shadow["cold_examples"] == report.cold_examples == (held["seen"] < 20).sum() > 0
     assert shadow["last_20_percent"].keys() == report.last_20_percent.keys()
     other = replace(pipeline, shadows={"other": LR()})

@@ -1,4 +1,4 @@
-"""Collectives of the trainer, with bytes and seconds by operator.
+"""Collectives of the trainer, with bytes and seconds of each.
 
 Aggregation ⊕ of DES Algorithm 1 can be run in two ways:
 
@@ -49,8 +49,8 @@ class Collectives:
         abort: reports failures to the other ranks.
 
     Attributes:
-        bytes: operator → bytes that this rank has sent
-        seconds: operator → seconds in its collectives, including the wait for other ranks
+        bytes: collective → bytes that this rank has sent
+        seconds: collective → seconds in its collectives, including the wait for other ranks
     """
 
     def __init__(
@@ -69,39 +69,39 @@ class Collectives:
         self.bytes: dict[str, int] = defaultdict(int)
         self.seconds: dict[str, float] = defaultdict(float)
 
-    def count(self, operator: str, sent: int) -> None:
-        """Add to an operator's bytes, here and in the metrics."""
-        self.bytes[operator] += sent
-        telemetry.COLLECTIVE_BYTES.labels(operator).inc(sent)
+    def count(self, collective: str, sent: int) -> None:
+        """Add to a collective's bytes, here and in the metrics."""
+        self.bytes[collective] += sent
+        telemetry.COLLECTIVE_BYTES.labels(collective).inc(sent)
 
     @contextmanager
-    def timed(self, operator: str) -> Iterator[None]:
-        """Add the seconds of a block to an operator's, here and in the metrics."""
+    def timed(self, collective: str) -> Iterator[None]:
+        """Add the seconds of a block to a collective's, here and in the metrics."""
         start = time.perf_counter()
         yield
         spent = time.perf_counter() - start
-        self.seconds[operator] += spent
-        telemetry.COLLECTIVE_SECONDS.labels(operator).inc(spent)
+        self.seconds[collective] += spent
+        telemetry.COLLECTIVE_SECONDS.labels(collective).inc(spent)
 
-    def aggregate(self, partial: Tensor, operator: str) -> Tensor:
+    def aggregate(self, partial: Tensor, collective: str) -> Tensor:
         """All-reduce ⊕ with autograd: f32[B, S] → sum over ranks, the same bits on every rank."""
         if self.world == 1:
             return partial
-        total: Tensor = _Aggregate.apply(partial, lambda x: self.all_reduce(x, operator))  # type: ignore[no-untyped-call]
+        total: Tensor = _Aggregate.apply(partial, lambda x: self.all_reduce(x, collective))  # type: ignore[no-untyped-call]
         return total
 
-    def all_reduce(self, tensor: Tensor, operator: str) -> Tensor:
+    def all_reduce(self, tensor: Tensor, collective: str) -> Tensor:
         """All-reduce float32 `tensor` in place and return it: the same bits on every rank."""
         if self.world == 1:
             return tensor
-        with self.timed(operator):
+        with self.timed(collective):
             if self.wire == "bf16":
-                return self._reduce_in_pieces(tensor, operator)
+                return self._reduce_in_pieces(tensor, collective)
             dist.all_reduce(tensor)
-        self.count(operator, 2 * (self.world - 1) * tensor.nbytes // self.world)
+        self.count(collective, 2 * (self.world - 1) * tensor.nbytes // self.world)
         return tensor
 
-    def _reduce_in_pieces(self, tensor: Tensor, operator: str) -> Tensor:
+    def _reduce_in_pieces(self, tensor: Tensor, collective: str) -> Tensor:
         """All-reduce with bfloat16 on the wire and float32 sums: reduce-scatter, then all-gather.
 
         Every rank uses the rounded sum, also of its own piece: the bits are the same on all ranks.
@@ -112,7 +112,7 @@ class Collectives:
         total = self._send(flat, sizes, [own] * self.world).view(self.world, own).sum(dim=0)
         flat.copy_(self._send(total.repeat(self.world), [own] * self.world, sizes))
         width = 2 if self.wire == "bf16" else 4
-        self.count(operator, width * (flat.numel() - own + (self.world - 1) * own))
+        self.count(collective, width * (flat.numel() - own + (self.world - 1) * own))
         return tensor
 
     def all_to_all(
@@ -123,7 +123,7 @@ class Collectives:
         Args:
             outgoing: float32 of any length to each rank.
             incoming: numbers that come from each rank.
-            sent: operator → numbers to other ranks, forward and as gradients backward; these are counted.
+            sent: collective → numbers to other ranks, forward and as gradients backward; these are counted.
 
         Returns:
             float32[incoming[r]] from each rank.
@@ -131,8 +131,8 @@ class Collectives:
         if self.world == 1:
             return list(outgoing)
         width = 2 if self.wire == "bf16" else 4
-        for operator, numbers in sent.items():
-            self.count(operator, width * numbers)
+        for collective, numbers in sent.items():
+            self.count(collective, width * numbers)
         name = next(iter(sent), "all_to_all")
         flat: Tensor = _AllToAll.apply(  # type: ignore[no-untyped-call]
             torch.cat([part.reshape(-1) for part in outgoing]),
@@ -143,9 +143,9 @@ class Collectives:
         return list(torch.split(flat, list(incoming)))
 
     def _timed_send(
-        self, flat: Tensor, outgoing: Sequence[int], incoming: Sequence[int], operator: str
+        self, flat: Tensor, outgoing: Sequence[int], incoming: Sequence[int], collective: str
     ) -> Tensor:
-        with self.timed(operator):
+        with self.timed(collective):
             return self._send(flat, outgoing, incoming)
 
     def _send(self, flat: Tensor, outgoing: Sequence[int], incoming: Sequence[int]) -> Tensor:
@@ -156,7 +156,7 @@ class Collectives:
         dist.all_to_all_single(received, flat.to(dtype), list(incoming), list(outgoing))
         return received.to(torch.float32)
 
-    def all_gather_tensors(self, own: Tensor, sizes: Sequence[int], operator: str) -> list[Tensor]:
+    def all_gather_tensors(self, own: Tensor, sizes: Sequence[int], collective: str) -> list[Tensor]:
         """All-gather with autograd: own f32[n] → f32[sizes[r]] of each rank.
 
         Backward is the identity on the own share, since every rank computes the same loss.
@@ -166,28 +166,30 @@ class Collectives:
         flat: Tensor = _AllGather.apply(  # type: ignore[no-untyped-call]
             own,
             sum(sizes[: self.rank]),
-            lambda x: self._timed_send(x.repeat(self.world), [x.numel()] * self.world, sizes, operator),
+            lambda x: self._timed_send(x.repeat(self.world), [x.numel()] * self.world, sizes, collective),
         )
-        self.count(operator, (2 if self.wire == "bf16" else 4) * (self.world - 1) * own.numel())
+        self.count(collective, (2 if self.wire == "bf16" else 4) * (self.world - 1) * own.numel())
         return list(torch.split(flat, list(sizes)))
 
-    def all_gather(self, own: NDArray[np.generic], operator: str) -> NDArray[np.generic]:
+    def all_gather(self, own: NDArray[np.generic], collective: str) -> NDArray[np.generic]:
         """All-gather arrays of one shape and dtype → [N, *shape]."""
         if self.world == 1:
             return own[None]
         mine = torch.from_numpy(np.ascontiguousarray(own).view(np.uint8).reshape(-1))
         gathered = torch.empty(self.world, mine.numel(), dtype=torch.uint8)
-        with self.timed(operator):
+        with self.timed(collective):
             dist.all_gather(list(gathered), mine)
-        self.count(operator, (self.world - 1) * mine.nbytes)
+        self.count(collective, (self.world - 1) * mine.nbytes)
         return gathered.numpy().view(own.dtype).reshape(self.world, *own.shape)
 
-    def all_gather_ragged(self, own: NDArray[Any], sizes: Sequence[int], operator: str) -> list[NDArray[Any]]:
+    def all_gather_ragged(
+        self, own: NDArray[Any], sizes: Sequence[int], collective: str
+    ) -> list[NDArray[Any]]:
         """All-gather numbers of 4 bytes: own [n] → [sizes[r]] of each rank."""
-        return self.begin_all_gather_ragged(own, sizes, operator)()
+        return self.begin_all_gather_ragged(own, sizes, collective)()
 
     def begin_all_gather_ragged(
-        self, own: NDArray[Any], sizes: Sequence[int], operator: str
+        self, own: NDArray[Any], sizes: Sequence[int], collective: str
     ) -> Callable[[], list[NDArray[Any]]]:
         """Start an asynchronous `all_gather_ragged`; the result waits for the numbers."""
         if self.world == 1:
@@ -195,10 +197,10 @@ class Collectives:
         mine = torch.from_numpy(np.tile(own.view(np.int32), self.world))
         received = torch.empty(sum(sizes), dtype=torch.int32)
         work = dist.all_to_all_single(received, mine, list(sizes), [len(own)] * self.world, async_op=True)
-        self.count(operator, (self.world - 1) * own.nbytes)
+        self.count(collective, (self.world - 1) * own.nbytes)
 
         def wait() -> list[NDArray[Any]]:
-            with self.timed(operator):
+            with self.timed(collective):
                 work.wait()
             return [part.numpy().view(own.dtype) for part in torch.split(received, list(sizes))]
 
@@ -212,7 +214,7 @@ class Collectives:
         Args:
             outgoing: message to each rank.
             incoming: bytes that come from each rank.
-            sent: operator → bytes to other ranks; these are counted.
+            sent: collective → bytes to other ranks; these are counted.
         """
         if self.world == 1:
             return list(outgoing)
@@ -226,8 +228,8 @@ class Collectives:
             dist.all_to_all_single(
                 received, packed, sizes, [len(m) * other for m, other in zip(outgoing, others, strict=True)]
             )
-        for operator, nbytes in sent.items():
-            self.count(operator, nbytes)
+        for collective, nbytes in sent.items():
+            self.count(collective, nbytes)
         parts = [part.numpy() for part in torch.split(received, sizes)]
         # Aligned, so that 4-byte words at a message's front can be read in place.
         return [

@@ -76,7 +76,7 @@ class Encoding:
         self._in_hand = 0
         self.encoded = 0
         self.bad = 0
-        self._queue = telemetry.CONTENT_QUEUE.labels(name)
+        self._queue = telemetry.CONTENT_QUEUE_RECORDS.labels(name)
         self._next_line = time.monotonic() + SAY_EVERY_S
         self._thread = threading.Thread(target=self._work, name=f"livectr-encode-{name}", daemon=True)
         self._thread.start()

@@ -77,7 +77,7 @@ class ContentPrecompute:
         for some, embedded in self._embedded():
             if stopped():
                 raise StoppedError
-            telemetry.SWEPT_CONTENT.labels(self.name).inc(len(some))
+            telemetry.PRECOMPUTED_CONTENT.labels(self.name).inc(len(some))
             ids.append(some)
             vectors.append(embedded)
             held += len(some)
@@ -85,7 +85,7 @@ class ContentPrecompute:
                 yield np.concatenate(ids), np.concatenate(vectors)
                 given, held = given + 1, 0
                 del ids[1:], vectors[1:]
-        telemetry.SWEEP_SECONDS.labels(self.name).observe(time.perf_counter() - started)
+        telemetry.PRECOMPUTE_SECONDS.labels(self.name).observe(time.perf_counter() - started)
         for _ in range(given, self.blobs):
             yield np.concatenate(ids), np.concatenate(vectors)
             del ids[1:], vectors[1:]

@@ -188,7 +188,7 @@ class Exchange:
     def _messages(
         self, own: OwnFeatures, share: _Share, label: F32, encoded: Encoded
     ) -> tuple[list[U8], dict[str, int]]:
-        """Message to each rank, and the bytes to others by operator."""
+        """Message to each rank, and the bytes to others by collective."""
         outgoing: list[U8] = []
         sent = {"keys": 0, "labels": 0, "dense": 0}
         for r in range(self.route.world):

@@ -293,7 +293,7 @@ class Publisher:
     def _lost(self) -> None:
         """Publish everything anew: Redis does not hold the last version any more."""
         self.begin_anew()
-        telemetry.VERSIONS_LOST.inc()
+        telemetry.LOST_VERSIONS.inc()
 
     def _watch(self) -> None:
         """Let the look-out compare Redis with the last version."""

@@ -105,7 +105,7 @@ class PublishedWatch:
                         self._store.url,
                         error,
                     )
-                telemetry.LOOKS_FAILED.inc()
+                telemetry.PUBLISH_CHECKS_FAILED.inc()
                 self._failing = True
 
     def _look(self) -> None:

@@ -148,7 +148,7 @@ class Quality:
     examples: int
     auc: float
     gauc: float
-    users_left_out: int
+    skipped_users: int
     logloss: float
     calibration: float
     cold_examples: int

@@ -75,7 +75,7 @@ class Monitor:
             telemetry.CALIBRATION.labels(role).set(quality.calibration)
             # The same examples for every model.
             telemetry.COLD_EXAMPLES.set(quality.cold_examples)
-            telemetry.USERS_LEFT_OUT.set(quality.users_left_out)
+            telemetry.SKIPPED_USERS.set(quality.skipped_users)
 
     def show(self, examples: int, version: VersionManifest | None, unusable: str = "") -> None:
         """Update gauges and status line, if it is time to. Called at every step.

@@ -32,7 +32,7 @@ import redis
 
 from livectr.demo.live import Screen, State
 from livectr.demo.report import account, last_json_line, report
-from livectr.demo.scrape import quantile, scrape, total, value
+from livectr.demo.scrape import quantile, scrape
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.kernels.errors import ConfigError
 from livectr.local.parts import Part, PartError
@@ -328,14 +328,7 @@ class _Demo:
         s.clients = last_json_line(clients.tail())
         samples = scrape(self.trainer_metrics)
         if samples:
-            s.examples = value(samples, "livectr_examples_total")
-            for name in ("auc", "gauc", "cold_gauc", "logloss", "calibration"):
-                setattr(s, name, value(samples, f"livectr_{name}", model="rank"))
-            s.shadow_gauc = value(samples, "livectr_gauc", model=s.shadow)
-            s.shadow_cold_gauc = value(samples, "livectr_cold_gauc", model=s.shadow)
-            s.version = value(samples, "livectr_published_version")
-            s.pending = total(samples, "livectr_pending_joins")
-            s.dead_letters = total(samples, "livectr_dead_letters_total")
+            s.read_trainer(samples)
         fresh = scrape(self.rank_metrics)
         s.freshness_p50_s = quantile(fresh, "livectr_freshness_seconds", 0.5)
         s.freshness_p99_s = quantile(fresh, "livectr_freshness_seconds", 0.99)

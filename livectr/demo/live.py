@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from livectr.demo.scrape import Samples, total, value
+
 LINE_EVERY_S = 5.0
 
 
@@ -39,6 +41,20 @@ class State:
     freshness_p50_s: float | None = None
     freshness_p99_s: float | None = None
     clients: dict[str, Any] = field(default_factory=dict)
+
+    def read_trainer(self, samples: Samples) -> None:
+        """Take the figures of a trainer from a scrape of its metrics."""
+        self.examples = value(samples, "livectr_examples_total")
+        self.auc = value(samples, "livectr_auc", model="rank")
+        self.gauc = value(samples, "livectr_gauc", model="rank")
+        self.cold_gauc = value(samples, "livectr_cold_gauc", model="rank")
+        self.logloss = value(samples, "livectr_logloss", model="rank")
+        self.calibration = value(samples, "livectr_calibration_ratio", model="rank")
+        self.shadow_gauc = value(samples, "livectr_gauc", model=self.shadow)
+        self.shadow_cold_gauc = value(samples, "livectr_cold_gauc", model=self.shadow)
+        self.version = value(samples, "livectr_published_version")
+        self.pending = total(samples, "livectr_pending_joins")
+        self.dead_letters = total(samples, "livectr_dead_letters_total")
 
 
 class Screen:

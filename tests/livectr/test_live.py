@@ -1,12 +1,17 @@
 """The demo's screen shows the known numbers, on a terminal and in a log."""
 
 import io
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from prometheus_client import start_http_server
 from rich.console import Console
 
 from livectr.demo.live import Screen, State
+from livectr.demo.scrape import scrape
+from livectr.local.ports import free_ports
+from livectr.trainer import telemetry
 
 KNOWN = State(
     elapsed_s=30,
@@ -23,6 +28,38 @@ KNOWN = State(
     freshness_p50_s=4.1,
     clients={"rank": {"requests": 600, "errors": 0, "p50_ms": 9.5, "p99_ms": 70.1}},
 )
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Port of this process's metrics."""
+    port = free_ports(1)
+    server, thread = start_http_server(port, "127.0.0.1")
+    yield port
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_figures_of_the_trainer_come_from_its_metrics(port: int) -> None:
+    by_model = {
+        "auc": telemetry.AUC,
+        "gauc": telemetry.GAUC,
+        "cold_gauc": telemetry.COLD_GAUC,
+        "logloss": telemetry.LOGLOSS,
+        "calibration": telemetry.CALIBRATION,
+    }
+    for number, gauge in enumerate(by_model.values(), start=1):
+        gauge.labels("rank").set(number)
+        gauge.labels("compared").set(10 * number)
+    telemetry.PUBLISHED_VERSION.set(7)
+    samples = scrape(port)
+    assert samples
+    state = State(shadow="compared")
+    state.read_trainer(samples)
+    assert [getattr(state, name) for name in by_model] == [1, 2, 3, 4, 5]
+    assert (state.shadow_gauc, state.shadow_cold_gauc, state.version) == (20, 30, 7)
+    assert None not in (state.examples, state.pending, state.dead_letters)
 
 
 def shown(terminal: bool, *states: State) -> str:

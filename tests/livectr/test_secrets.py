@@ -1,4 +1,4 @@
-"""A Redis password is in no child's argument list, log, report or checkpoint; it comes from a file, too."""
+"""A Redis password is in no child's arguments, log, metrics, report or checkpoint; a file may hold it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
 from livectr.protos.store import without_password
 from livectr.secrets import with_password, without_flags
+from tests.promtool import checked_scrape
 from tests.trainer.ad_logs import write_files
 
 ROOT = Path(__file__).parents[2]
@@ -65,12 +66,12 @@ def until(log: Path, text: str, times: int, process: subprocess.Popen[str]) -> N
         time.sleep(0.1)
 
 
-def test_no_child_log_report_or_checkpoint_shows_the_password(tmp_path: Path, guarded: str) -> None:
+def test_no_child_log_metric_report_or_checkpoint_shows_the_password(tmp_path: Path, guarded: str) -> None:
     """Two ranks train and two workers serve; the password is in the user's own flag, or in a file."""
     (tmp_path / "pipeline.py").write_text(PIPELINE)
     secret = tmp_path / "secret"
     secret.write_text(PASSWORD + "\n")
-    pipeline, port = ["--pipeline", str(tmp_path / "pipeline.py")], free_ports(2)
+    pipeline, port = ["--pipeline", str(tmp_path / "pipeline.py")], free_ports(4)
     train = ["train", *pipeline, "--source", write_files(tmp_path / "logs", 1000), "--ranks", "2"]
     train += [
         "--threads",
@@ -83,6 +84,7 @@ def test_no_child_log_report_or_checkpoint_shows_the_password(tmp_path: Path, gu
         with_password(guarded, PASSWORD),
     ]
     train += ["--checkpoint", str(tmp_path / "checkpoint"), "--report", str(tmp_path / "report.json")]
+    train += ["--metrics-port", str(port + 2)]
     serve = ["serve", "rank", *pipeline, "--workers", "2", "--redis", guarded]
     serve += ["--redis-password-file", str(secret), "--metrics-port", str(port)]
     logs = [tmp_path / "train.log", tmp_path / "serve.log"]
@@ -96,6 +98,11 @@ def test_no_child_log_report_or_checkpoint_shows_the_password(tmp_path: Path, gu
         shown = [" ".join(one.cmdline()) for one in (*family, psutil.Process(server.pid))]
         assert not [words for words in shown if "hunter2" in words]
         _answers_on_loopback_alone(port)
+        scrapes = [checked_scrape(port + process) for process in range(4)]
+        assert (
+            "livectr_collective_bytes_total" in scrapes[2] and "livectr_collective_bytes_total" in scrapes[3]
+        )
+        assert not [text for text in scrapes if "hunter2" in text]
         for process in (trainer, server):
             process.send_signal(signal.SIGTERM)
         assert [trainer.wait(120), server.wait(120)] == [0, 0]

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.request import urlopen
 
 import grpc
 import pytest
@@ -21,6 +20,7 @@ from livectr.kernels.errors import ConfigError
 from livectr.serving.app import serve_rank
 from livectr.serving.client import PreRankClient, RankClient
 from livectr.serving.options import ServeOptions
+from tests.promtool import checked_scrape
 from tests.serving.display_world import NOW_MS, World, publication
 
 HERE = Path(__file__).resolve().parent
@@ -74,7 +74,7 @@ def test_a_process_serves_and_ends_gracefully(redis_url: str, world: World) -> N
                 {"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100], "position": [0]}
             )
         assert len(response.pctr) == 1
-        text = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+        text = checked_scrape(port)
         assert 'livectr_requests_total{code="OK",role="rank"} 1.0' in text
         assert f'livectr_served_version{{role="rank"}} {version}.0' in text
         assert "livectr_freshness_seconds_bucket" in text

@@ -1,0 +1,67 @@
+"""Settings of `livectr serve`."""
+
+from dataclasses import dataclass
+
+from livectr.config.field import REDIS, SERVE, setting
+from livectr.serving.options import ServeOptions as S
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """Settings of a server; ServeOptions has the same names and defaults."""
+
+    redis: str = setting(
+        "redis://127.0.0.1:6379",
+        "Redis that the trainer publishes to",
+        commands=SERVE,
+        scheme=REDIS,
+        example="URL",
+    )
+    listen: str = setting(
+        S.listen, "address to answer on (port 0: a free one)", commands=SERVE, example="HOST:PORT"
+    )
+    workers: int = setting(S.workers, "processes that share the port", commands=SERVE, least=1)
+    max_active: int = setting(S.max_active, "requests that are computed at a time", commands=SERVE, least=1)
+    max_waiting: int = setting(
+        S.max_waiting, "requests that may wait; more are refused at once", commands=SERVE, least=0
+    )
+    max_active_bytes: int = setting(
+        S.max_active_bytes,
+        "bytes of all requests that compute or wait; more are refused at once",
+        commands=SERVE,
+        least=1,
+    )
+    max_wait_s: float = setting(
+        S.max_wait_s,
+        "longest wait of a request without a deadline",
+        commands=SERVE,
+        above=0,
+    )
+    max_candidates: int = setting(S.max_candidates, "most candidates of a request", commands=SERVE, least=1)
+    max_message_bytes: int = setting(
+        S.max_message_bytes, "largest request on the wire", commands=SERVE, least=1
+    )
+    max_list: int = setting(S.max_list, "most values of one list in a request", commands=SERVE, least=1)
+    max_string_bytes: int = setting(
+        S.max_string_bytes, "longest string in a request", commands=SERVE, least=1
+    )
+    max_top_k: int = setting(S.max_top_k, "largest top_k of a request", commands=("prerank",), least=1)
+    max_values: int = setting(
+        S.max_values,
+        "most values of list features in a request, over all candidates",
+        commands=SERVE,
+        least=1,
+    )
+    near_cache_rows: int = setting(
+        S.near_cache_rows, "embedding rows kept in the server's memory", commands=SERVE, least=0
+    )
+    lookup_ttl_s: float = setting(
+        S.lookup_ttl_s, "time that a look-up row is used before it is read again", commands=SERVE, least=0
+    )
+    lost_grace_s: float = setting(
+        S.lost_grace_s,
+        "time that a server stays SERVING when Redis has lost its version (replies are marked degraded)",
+        commands=SERVE,
+        least=0,
+    )
+    grace_s: float = setting(S.grace_s, "time to finish running requests at SIGTERM", commands=SERVE, least=0)

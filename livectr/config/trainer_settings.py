@@ -1,0 +1,224 @@
+"""Settings of `livectr train`."""
+
+from dataclasses import dataclass
+
+from livectr.config.field import EVERY, INSPECT, REDIS, TRAIN, setting
+from livectr.ingest.limits import MOST_DEPTH
+from livectr.trainer.options import TrainOptions as T
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """Settings of a training run; TrainOptions has the same names and defaults."""
+
+    source: str | None = setting(
+        None,
+        "the logs: kafka://HOST:PORT[,…] or file:DIR",
+        commands=TRAIN,
+        scheme=("kafka://", "file:"),
+        example="URL",
+    )
+    ranks: int = setting(
+        1,
+        "processes on this machine that train together",
+        commands=TRAIN,
+        least=1,
+    )
+    nodes: int = setting(
+        1, "machines that train together, each with --ranks processes", commands=TRAIN, least=1
+    )
+    node: int = setting(0, "number of this machine, from 0", commands=TRAIN, least=0)
+    rendezvous: str | None = setting(
+        None,
+        "meeting point of several nodes: a free port of node 0",
+        commands=TRAIN,
+        example="HOST:PORT",
+    )
+    restarts: int = setting(
+        0,
+        "restart all ranks when a rank dies, at most this often in a row without a new checkpoint",
+        commands=TRAIN,
+        least=0,
+    )
+    until_end: bool = setting(T.until_end, "stop at the end that the logs had at the start", commands=TRAIN)
+    until_idle_s: float | None = setting(
+        T.until_idle_s, "stop when no record has come for this time", commands=TRAIN, above=0
+    )
+    idle_partition_s: float = setting(
+        T.idle_partition_s,
+        "a partition that is silent for this time no longer holds the watermark back",
+        commands=TRAIN,
+        above=0,
+    )
+    batch_size: int = setting(
+        T.batch_size, "examples in a step, over all ranks", commands=TRAIN + INSPECT, least=1
+    )
+    batch_interval_ms: int | None = setting(
+        T.batch_interval_ms, "also end a batch at every multiple of this event time", commands=TRAIN, least=1
+    )
+    seed: int = setting(T.seed, "seed of initial values", commands=TRAIN, least=0)
+    threads: int | None = setting(
+        T.threads, "CPU threads of a rank (default: the cores shared by the ranks)", commands=TRAIN, least=1
+    )
+    placement: str = setting(
+        T.placement,
+        "placement of fields on ranks: mod (round-robin) or balanced (by measured keys and bytes)",
+        commands=TRAIN + INSPECT,
+    )
+    rank_memory: int | None = setting(
+        T.rank_memory,
+        "memory for tables of a rank in placement balanced; larger ones are split by key (default: no limit)",
+        commands=TRAIN + INSPECT,
+        least=0,
+        example="BYTES",
+    )
+    dram_bytes: int | None = setting(
+        T.dram_bytes,
+        "DRAM for embedding rows of a rank; the other rows go to --spill (default: no limit)",
+        commands=TRAIN,
+        least=1,
+        example="BYTES",
+    )
+    spill: str | None = setting(
+        T.spill, "folder on an SSD for embedding rows beyond dram_bytes", commands=TRAIN, example="DIR"
+    )
+    device: str = setting(
+        T.device,
+        "device that extracts features and trains tables: cpu or gpu (needs livectr[gpu])",
+        commands=TRAIN,
+    )
+    gpu_budget: int | None = setting(
+        T.gpu_budget,
+        "device memory for features; operators that do not fit run on the CPU (default: no limit)",
+        commands=TRAIN + INSPECT,
+        least=0,
+        example="BYTES",
+    )
+    gpu_rows: int | None = setting(
+        T.gpu_rows,
+        "most rows of a rank's tables on its GPU; the others are in host memory (0: all of them; "
+        "default: as many as half of the GPU memory holds that is free at the start)",
+        commands=TRAIN,
+        least=0,
+        example="ROWS",
+    )
+    max_steps: int | None = setting(T.max_steps, "stop after this number of steps", commands=TRAIN, least=1)
+    metrics_window_s: float = setting(
+        T.metrics_window_s,
+        "event time of the window in which AUC and other measures are watched",
+        commands=TRAIN,
+        above=0,
+    )
+    checkpoint: str | None = setting(
+        T.checkpoint, "keep checkpoints here, and resume from the newest", commands=TRAIN, example="DIR"
+    )
+    checkpoint_interval_s: float = setting(
+        T.checkpoint_interval_s,
+        "least time between checkpoints (0: a checkpoint with each publish)",
+        commands=TRAIN,
+        least=0,
+    )
+    warm_start: str | None = setting(
+        T.warm_start,
+        "start a new run with parts of the model in the checkpoint directory of another run",
+        commands=TRAIN,
+        example="DIR",
+    )
+    warm_parts: str = setting(
+        T.warm_parts,
+        "parts of --warm-start: network, content, embeddings, or partial (all but embeddings), full, none",
+        commands=TRAIN,
+    )
+    publish: str | None = setting(
+        T.publish, "publish versions to this Redis", commands=TRAIN, scheme=REDIS, example="URL"
+    )
+    publish_interval_s: float = setting(
+        T.publish_interval_s, "time between commits, which publish a version", commands=TRAIN, above=0
+    )
+    min_examples: int = setting(
+        T.min_examples,
+        "publish no model that has learned fewer examples (those of a warm start count)",
+        commands=TRAIN,
+        least=0,
+    )
+    take_over: bool = setting(
+        T.take_over,
+        "replace the version of another run, another pipeline or a newer checkpoint in the namespace",
+        commands=TRAIN,
+    )
+    materialized: str | None = setting(
+        T.materialized,
+        "read features from this folder (livectr features materialize), and compute the others",
+        commands=TRAIN,
+        example="DIR",
+    )
+    common_features: bool = setting(
+        T.common_features,
+        "compute the features that examples of a user share once for a batch",
+        commands=TRAIN,
+    )
+    aggregate: str = setting(
+        T.aggregate,
+        "collective that adds partial results: reducescatter or allreduce",
+        commands=TRAIN,
+    )
+    field_exchange: str = setting(
+        T.field_exchange,
+        "how a field reaches the rank of the example: auto, partial, vectors, rows; or user=rows,ad=vectors",
+        commands=TRAIN,
+    )
+    wire: str = setting(T.wire, "numbers between ranks: fp32 or bf16", commands=TRAIN)
+    precision: str = setting(T.precision, "operands of matrix products: fp32 or bf16", commands=TRAIN)
+    content: str | None = setting(
+        T.content,
+        "folders of features of images or texts, images=DIR,texts=DIR2",
+        commands=EVERY,
+        example="NAME=DIR",
+    )
+    dead_letters: str | None = setting(
+        T.dead_letters,
+        "target of records that cannot be used (default: a place beside the source)",
+        commands=TRAIN,
+        example="DIR",
+    )
+    dead_letter_spool_bytes: int = setting(
+        T.dead_letter_spool_bytes,
+        "dead letters that may wait on disk for their topic; when it is full, reading waits",
+        commands=TRAIN,
+        least=1,
+    )
+    max_record_bytes: int = setting(
+        T.max_record_bytes, "longest JSON record; a longer one is a dead letter", commands=TRAIN, least=1
+    )
+    max_record_depth: int = setting(
+        T.max_record_depth,
+        "deepest nesting of objects and lists in a JSON record",
+        commands=TRAIN,
+        least=1,
+        most=MOST_DEPTH,
+    )
+    max_message_rows: int = setting(
+        T.max_message_rows, "most rows of an Arrow message", commands=TRAIN, least=1
+    )
+    max_unpacked_bytes: int = setting(
+        T.max_unpacked_bytes,
+        "largest Arrow message, or batch of messages, once it is decompressed",
+        commands=TRAIN,
+        least=1,
+    )
+    min_usable: float = setting(
+        T.min_usable,
+        "least share of a topic's rows that must be usable, else training ends with exit code 3 (0: never)",
+        commands=TRAIN,
+        least=0,
+        most=1,
+    )
+    predictions: str | None = setting(
+        T.predictions,
+        "keep the log of predictions, which are made before learning",
+        commands=TRAIN,
+        example="FILE",
+    )
+    report: str | None = setting(
+        T.report, "write the report (JSON) here at the end", commands=TRAIN, example="FILE"
+    )

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from livectr.library.features import features
     from livectr.library.scoring import score
     from livectr.library.training import Trained, train
-    from livectr.serving.client import PreRankClient, RankClient
+    from livectr.serving.client import ClientTls, PreRankClient, RankClient
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ClientTls": "livectr.serving.client",
     "ConfigError": "livectr.kernels.errors",
     "Content": "livectr.ingest.language.content",
     "ContentStore": "livectr.ingest.content.store",
@@ -58,6 +59,7 @@ _MODULES = ("evaluation", "models", "ops")
 """Public modules."""
 
 __all__ = [
+    "ClientTls",
     "ConfigError",
     "Content",
     "ContentStore",

@@ -8,32 +8,43 @@ import logging
 import os
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from livectr.ingest.pipeline import Pipeline, load_pipeline
-from livectr.kernels.errors import ConfigError, UserError
+from livectr.kernels.errors import ConfigError, ConnectError, UserError
 from livectr.kernels.process.heap import tune_malloc
+from livectr.kernels.process.signals import end_at_sigterm
 from livectr.kernels.process.threads import watched_threads
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
+from livectr.serving.connections import connections
 from livectr.serving.options import ServeOptions
+from livectr.serving.probes import NoProbes, PipeProbes, Probe, Probes, ProbeServer
 from livectr.serving.request.admission import Admission
 from livectr.serving.request.parse import RequestSchema
 from livectr.serving.score.prerank import PreRanker, prerank_follower
 from livectr.serving.score.rank import Ranker, rank_follower
-from livectr.serving.server import Method, Server
+from livectr.serving.server import Method, Server, Transport
+from livectr.serving.tls import TlsFiles
 from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
-from livectr.serving.workers import stop_signal, supervise
+from livectr.serving.workers import AWAY, MISTAKE, StopSignal, supervise
 
 log = logging.getLogger(__name__)
 
 _SERVICES = {"rank": "livectr.v1.Rank", "prerank": "livectr.v1.PreRank"}
 MODEL_SERVICE = "livectr.v1.Model"
+_AGE_JITTER = 1.2
+"""Factor on the age of connections: gRPC spreads it by 10 %, and the last requests take a while."""
+_DRAIN_POLL_S = 0.1
+_START_PAUSE_S = 1.0
+"""Seconds between attempts to reach Redis at the start."""
 
 
 class App:
@@ -42,17 +53,27 @@ class App:
     Args:
         role: "rank" or "prerank".
         reuse_port: share the port with other workers.
+        probes: told when the app has started, and when it becomes ready or no longer is.
 
     Raises:
         ConfigError: the role cannot serve the pipeline, or the address cannot be listened on.
     """
 
     def __init__(
-        self, role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bool = False
+        self,
+        role: str,
+        pipeline: Pipeline,
+        options: ServeOptions,
+        *,
+        reuse_port: bool = False,
+        probes: Probes | None = None,
     ) -> None:
         self.role = role
         self._options = options
         self._pipeline = pipeline
+        self._probes = probes or NoProbes()
+        self._draining = False
+        self._readiness = threading.Lock()
         method: Method[Any]
         if role == "rank":
             self.follower: VersionFollower = rank_follower(pipeline, options)
@@ -68,24 +89,43 @@ class App:
         self.admission = Admission(
             options.max_active, options.max_waiting, options.max_wait_s, options.max_active_bytes
         )
-        self.server = Server(
-            role,
-            options.listen,
-            [method, describe],
-            self.admission,
-            max_message_bytes=options.max_message_bytes,
-            reuse_port=reuse_port,
-        )
+        self.server = Server(role, _transport(options, reuse_port), [method, describe], self.admission)
 
     def start(self) -> None:
         """Connect to Redis and open the port; health is NOT_SERVING until `wait_ready`.
 
         Raises:
-            ConnectError: Redis cannot be reached.
+            ConnectError: Redis cannot be reached; the call may be repeated.
             MismatchError: Redis holds a version of another pipeline.
         """
         self.follower.start()
         self.server.start()
+        self._probes.set(Probe.STARTUP, True)
+
+    def start_when_possible(self, wait: Callable[[float], bool]) -> None:
+        """Start; wait for a Redis that does not answer, at most `start_wait_s` seconds.
+
+        Args:
+            wait: waits for so many seconds; True: the process was told to stop.
+
+        Raises:
+            ConnectError: Redis does not answer in time.
+            MismatchError: Redis holds a version of another pipeline.
+        """
+        limit = time.monotonic() + self._options.start_wait_s
+        said = False
+        while True:
+            try:
+                return self.start()
+            except ConnectError as error:
+                if time.monotonic() + _START_PAUSE_S > limit:
+                    raise
+                if not said:
+                    log.warning("%s server waits: %s", self.role, error)
+                    said = True
+            self._probes.set(Probe.STARTUP, True)  # a restart would bring Redis no sooner
+            if wait(_START_PAUSE_S):
+                return None
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Wait for the first version; True if it is served, and health is SERVING.
@@ -95,13 +135,40 @@ class App:
         """
         if not self.follower.wait_ready(timeout_s):
             return False
-        self.follower.health.subscribe(self.server.set_ready)
+        self.follower.health.subscribe(self._set_ready)
         return True
 
+    def drain(self, wait: Callable[[float], bool]) -> None:
+        """Be NOT_SERVING for good, and go on answering until clients have gone elsewhere.
+
+            1  `drain_s` seconds: load balancers take the server out of their lists
+            2  with `max_connection_age_s`: until every connection has reached its age and was closed
+
+        gRPC drops calls that arrive in the moment when it stops; step 2 leaves none. It is bounded, for
+        clients that connect to this very server again.
+
+        Args:
+            wait: waits for so many seconds; True: nobody wants to wait any more.
+        """
+        with self._readiness:
+            self._draining = True
+        self._set_ready(False)
+        hurried = wait(self._options.drain_s)
+        limit = time.monotonic() + _AGE_JITTER * self._options.max_connection_age_s
+        while not hurried and time.monotonic() < limit and connections(self.server.port):
+            hurried = wait(_DRAIN_POLL_S)
+
     def stop(self) -> None:
-        """Wait for running requests, then disconnect."""
+        """Stop taking requests, wait for running requests, then disconnect."""
+        self.drain(lambda _: True)
         self.server.stop(self._options.grace_s)
         self.follower.close()
+
+    def _set_ready(self, ready: bool) -> None:
+        with self._readiness:
+            ready = ready and not self._draining
+            self.server.set_ready(ready)
+            self._probes.set(Probe.READY, ready)
 
     def _describe(self, request: Any, deadline: float | None) -> Any:
         version = self.follower.current
@@ -140,19 +207,37 @@ def _serve(role: str, pipeline: Pipeline, options: ServeOptions) -> None:
         raise ConfigError(f"workers must be at least 1, not {options.workers}")
     if options.workers > 1:
         supervise(role, options)
-    else:
-        _run(role, pipeline, options, reuse_port=False)
+        return
+    probes = NoProbes() if options.health_listen is None else ProbeServer(options.health_listen)
+    try:
+        _run(role, pipeline, options, probes, reuse_port=False)
+    finally:
+        probes.close()
 
 
-def _run(role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bool) -> None:
+def _transport(options: ServeOptions, reuse_port: bool) -> Transport:
+    tls = None
+    if options.tls_cert is not None and options.tls_key is not None:
+        tls = TlsFiles(options.tls_cert, options.tls_key, options.tls_client_ca)
+    return Transport(
+        options.listen,
+        options.max_message_bytes,
+        reuse_port,
+        tls,
+        options.max_connection_age_s,
+        options.grace_s,
+    )
+
+
+def _run(role: str, pipeline: Pipeline, options: ServeOptions, probes: Probes, *, reuse_port: bool) -> None:
     # Requests are the parallelism; intra-op threads would only contend.
     torch.set_num_threads(1)
     os.environ.setdefault("LIVECTR_THREADS", "1")
     tune_malloc()
     # While a version is loaded, a request must not wait 5 ms (Python's default) for the interpreter lock.
     sys.setswitchinterval(0.0005)
-    stopped = stop_signal()
-    app = App(role, pipeline, options, reuse_port=reuse_port)
+    stop = StopSignal()
+    app = App(role, pipeline, options, reuse_port=reuse_port, probes=probes)
     try:
         metrics.start(options.metrics_port, options.metrics_listen)
     except OSError as error:
@@ -160,18 +245,19 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, *, reuse_port: bo
             f"metrics port {options.metrics_port} of {options.metrics_listen} cannot be opened: {error}"
         ) from error
     with watched_threads(app.follower.health.fail):
-        _serve_until(stopped, app)
+        _serve_until(stop, app)
 
 
-def _serve_until(stopped: threading.Event, app: App) -> None:
-    """Serve until `stopped` is set.
+def _serve_until(stop: StopSignal, app: App) -> None:
+    """Serve until a signal comes, then drain.
 
     Raises:
         ConfigError: the process cannot go on.
+        ConnectError: Redis does not answer.
     """
-    role, health = app.role, app.follower.health
-    app.start()
+    role, health, stopped = app.role, app.follower.health, stop.stopped
     try:
+        app.start_when_possible(stopped.wait)
         waiting = False
         while not (stopped.is_set() or health.fatal or app.wait_ready(0.2)):
             if not waiting:
@@ -183,8 +269,10 @@ def _serve_until(stopped: threading.Event, app: App) -> None:
         if version is not None and not stopped.is_set():
             print(f"{role} server ready on {app.server.address} (version {version.number})", flush=True)
         while not stopped.wait(0 if health.fatal else 0.2):
+            health.tick()  # the follower's thread may hang in a look
             if health.fatal:
                 raise ConfigError(health.fatal)
+        app.drain(stop.hurried.wait)
     finally:
         app.stop()
 
@@ -208,18 +296,20 @@ def _content(contents: Contents, version: ModelVersion | None) -> list[Any]:
     ]
 
 
-def _worker(role: str) -> int:
+def _worker(role: str, probe_pipe: int) -> int:
     """Run a worker process with the options as JSON on standard input; return its exit status."""
     fields = json.load(sys.stdin)
+    end_at_sigterm()
     options = ServeOptions(**{**fields, "pipeline_file": Path(fields["pipeline_file"])})
     assert options.pipeline_file is not None
     try:
-        _run(role, load_pipeline(options.pipeline_file), options, reuse_port=True)
+        probes = PipeProbes(probe_pipe)
+        _run(role, load_pipeline(options.pipeline_file), options, probes, reuse_port=True)
     except UserError as error:
         print(error, file=sys.stderr)
-        return 2
+        return AWAY if isinstance(error, ConnectError) else MISTAKE
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(_worker(sys.argv[1]))
+    sys.exit(_worker(sys.argv[1], int(sys.argv[2])))

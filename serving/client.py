@@ -8,7 +8,10 @@ The client reads the types of the columns from the server (`describe`) and packs
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -16,6 +19,7 @@ import grpc
 import numpy as np
 import numpy.typing as npt
 
+from livectr.kernels.errors import ConfigError
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos import livectr_pb2_grpc as rpc
 
@@ -23,6 +27,8 @@ Stub = TypeVar("Stub")
 
 Content = Mapping[str, Mapping[int, npt.ArrayLike]]
 """Content name → id → raw features f[width]; `describe` names the width."""
+
+ChannelOptions = Sequence[tuple[str, Any]]
 
 _FIELDS = {
     "int64": "ints",
@@ -35,23 +41,83 @@ _FIELDS = {
 }
 
 
+_RETRY = json.dumps(
+    {
+        "methodConfig": [
+            {
+                "name": [{}],
+                "retryPolicy": {
+                    "maxAttempts": 4,
+                    "initialBackoff": "0.05s",
+                    "maxBackoff": "1s",
+                    "backoffMultiplier": 2,
+                    "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
+                },
+            }
+        ]
+    }
+)
+"""gRPC service config: a call that meets a server at its end is made again, within its deadline.
+
+gRPC's C core answers a call that arrives in the moment when a server stops with CANCELLED.
+"""
+
+
+@dataclass(frozen=True)
+class ClientTls:
+    """PEM files of a client.
+
+    Args:
+        ca: authorities that the server's certificate may be of.
+        cert: own certificate chain, for servers that ask for one.
+        key: its private key.
+    """
+
+    ca: str
+    cert: str | None = None
+    key: str | None = None
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        """Credentials of a channel. Raises ConfigError when a file cannot be read."""
+        try:
+            ca, key, cert = (Path(p).read_bytes() if p else None for p in (self.ca, self.key, self.cert))
+        except OSError as error:
+            raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from None
+        return grpc.ssl_channel_credentials(ca, key, cert)
+
+
 class _Client(Generic[Stub]):
     """Channel to a server.
 
+    A call that meets a server at its end is made again, at most three times within its
+    deadline.
+
     Args:
-        address: HOST:PORT.
+        address: HOST:PORT; any target that gRPC knows.
         timeout_s: deadline of every call, in seconds.
+        tls: files for a server with TLS; None: without TLS.
+        options: more options of the gRPC channel.
     """
 
-    def __init__(self, address: str, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        timeout_s: float = 5.0,
+        *,
+        tls: ClientTls | None = None,
+        options: ChannelOptions = (),
+    ) -> None:
         self._timeout_s = timeout_s
-        self._channel = grpc.insecure_channel(
-            address,
-            options=[
-                ("grpc.max_receive_message_length", -1),
-                ("grpc.max_send_message_length", -1),
-            ],
-        )
+        given = [
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.service_config", _RETRY),
+            *options,
+        ]
+        if tls is None:
+            self._channel = grpc.insecure_channel(address, given)
+        else:
+            self._channel = grpc.secure_channel(address, tls.credentials(), given)
         self._model = rpc.ModelStub(self._channel)  # type: ignore[no-untyped-call]
         self._dtypes: dict[str, str] | None = None
 
@@ -83,8 +149,15 @@ class _Client(Generic[Stub]):
 class RankClient(_Client[Any]):
     """Client of a rank server."""
 
-    def __init__(self, address: str, timeout_s: float = 5.0) -> None:
-        super().__init__(address, timeout_s)
+    def __init__(
+        self,
+        address: str,
+        timeout_s: float = 5.0,
+        *,
+        tls: ClientTls | None = None,
+        options: ChannelOptions = (),
+    ) -> None:
+        super().__init__(address, timeout_s, tls=tls, options=options)
         self._stub = rpc.RankStub(self._channel)  # type: ignore[no-untyped-call]
 
     def rank(
@@ -121,8 +194,15 @@ class RankClient(_Client[Any]):
 class PreRankClient(_Client[Any]):
     """Client of a pre-rank server."""
 
-    def __init__(self, address: str, timeout_s: float = 5.0) -> None:
-        super().__init__(address, timeout_s)
+    def __init__(
+        self,
+        address: str,
+        timeout_s: float = 5.0,
+        *,
+        tls: ClientTls | None = None,
+        options: ChannelOptions = (),
+    ) -> None:
+        super().__init__(address, timeout_s, tls=tls, options=options)
         self._stub = rpc.PreRankStub(self._channel)  # type: ignore[no-untyped-call]
 
     def prerank(

@@ -38,7 +38,17 @@ class ServeOptions:
         lookup_ttl_s: seconds for which a look-up row (user, ad) is used before it is read again.
         lost_grace_s: seconds for which the server stays SERVING, with replies marked degraded, while rows of
             the served version may be missing in Redis.
-        grace_s: seconds that requests have to end when the server is told to stop.
+        max_stale_s: seconds for which a server that cannot follow the published versions stays SERVING; 0:
+            forever.
+        drain_s: seconds that a server told to stop is NOT_SERVING and still takes requests.
+        grace_s: seconds that requests have to end when the server no longer takes new ones.
+        start_wait_s: seconds to wait at the start for a Redis that does not answer.
+        health_listen: HOST:PORT of the health service for probes, without TLS; None: only at `listen`.
+        max_connection_age_s: seconds after which a client has to connect again, to another server where there
+            is one; a server that drains waits for this. 0: never.
+        tls_cert: PEM file of the server's certificate chain; None: without TLS.
+        tls_key: PEM file of its private key.
+        tls_client_ca: PEM file of the authorities of clients, which then need a certificate.
         content: folders of raw features of the pipeline's content, "images=DIR,texts=DIR2"; ids without a
             published vector are embedded from them. None: only from the inline content of requests.
     """
@@ -63,13 +73,25 @@ class ServeOptions:
     near_cache_rows: int = 2_000_000
     lookup_ttl_s: float = 1.0
     lost_grace_s: float = 30.0
+    max_stale_s: float = 600.0
+    drain_s: float = 0.0
     grace_s: float = 5.0
+    start_wait_s: float = 0.0
+    health_listen: str | None = None
+    max_connection_age_s: float = 0.0
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_client_ca: str | None = None
     content: str | None = None
 
     def __post_init__(self) -> None:
-        host, _, port = self.listen.rpartition(":")
-        if not (host and port.isdecimal() and int(port) < 65536):  # gRPC would take another address silently
-            raise ConfigError(f"listen is {self.listen!r}, but must be HOST:PORT with a port up to 65535")
+        for name, address in (("listen", self.listen), ("health_listen", self.health_listen)):
+            if address is not None:
+                _check_address(name, address)
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("TLS needs both files: say --tls-cert and --tls-key")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ConfigError("clients show certificates only over TLS: say --tls-cert and --tls-key, too")
         if self.max_message_bytes > _LARGEST_MESSAGE:
             raise ConfigError(
                 f"max_message_bytes is {self.max_message_bytes}, but must be at most {_LARGEST_MESSAGE}"
@@ -79,3 +101,10 @@ class ServeOptions:
                 f"max_active_bytes is {self.max_active_bytes}, but one request may have max_message_bytes, "
                 f"{self.max_message_bytes}: raise the first or lower the second"
             )
+
+
+def _check_address(name: str, address: str) -> None:
+    """Raise ConfigError for what gRPC would silently take as another address."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal() and int(port) < 65536):
+        raise ConfigError(f"{name} is {address!r}, but must be HOST:PORT with a port up to 65535")

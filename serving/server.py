@@ -23,6 +23,7 @@ from livectr.serving import metrics
 from livectr.serving.deadlines import deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
 from livectr.serving.request.admission import Admission
+from livectr.serving.tls import TlsFiles
 
 log = logging.getLogger(__name__)
 
@@ -51,37 +52,49 @@ class Method(Generic[Req]):
     admitted: bool = True
 
 
+@dataclass(frozen=True)
+class Transport:
+    """Connections of a server.
+
+    Args:
+        listen: HOST:PORT; port 0 takes a free port.
+        max_message_bytes: largest request.
+        reuse_port: share the port with other processes (SO_REUSEPORT).
+        tls: files of the certificate; None: without TLS.
+        max_age_s: seconds after which a client gets a GOAWAY and connects again; 0: never.
+        grace_s: seconds that requests of a connection have to end after its GOAWAY.
+    """
+
+    listen: str
+    max_message_bytes: int
+    reuse_port: bool = False
+    tls: TlsFiles | None = None
+    max_age_s: float = 0.0
+    grace_s: float = 5.0
+
+
 class Server:
     """gRPC server of a role.
 
     Args:
         role: "rank" or "prerank"; label of metrics.
-        listen: HOST:PORT; port 0 takes a free port.
+        transport: address, limits and TLS.
         methods: unary methods, of one or several services.
         admission: bounded queue of the admitted methods.
-        max_message_bytes: largest request.
-        reuse_port: share the port with other processes (SO_REUSEPORT).
 
     Raises:
-        ConfigError: the address cannot be listened on.
+        ConfigError: the address cannot be listened on, or the TLS files cannot be used.
     """
 
     def __init__(
-        self,
-        role: str,
-        listen: str,
-        methods: list[Method[Any]],
-        admission: Admission,
-        *,
-        max_message_bytes: int,
-        reuse_port: bool = False,
+        self, role: str, transport: Transport, methods: list[Method[Any]], admission: Admission
     ) -> None:
         self.role = role
         self._admission = admission
-        self._max_message_bytes = max_message_bytes
+        self._max_message_bytes = transport.max_message_bytes
         threads = admission.max_active + admission.max_waiting + _SPARE_THREADS
         pool = ThreadPoolExecutor(threads, thread_name_prefix=f"{role}-rpc")
-        self._server = grpc.server(pool, options=_server_options(max_message_bytes, reuse_port))
+        self._server = grpc.server(pool, options=_server_options(transport))
         self._services = sorted({method.service for method in methods})
         for service in self._services:
             handlers = {m.name: self._unary(m) for m in methods if m.service == service}
@@ -92,12 +105,8 @@ class Server:
             [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
         )
         self.set_ready(False)
-        host = listen.rpartition(":")[0]
-        try:
-            self.port = self._server.add_insecure_port(listen)
-        except RuntimeError as error:
-            raise ConfigError(f"cannot listen on {listen}: choose a free HOST:PORT") from error
-        self.address = f"{host}:{self.port}"
+        self.port = self._listen(transport)
+        self.address = f"{transport.listen.rpartition(':')[0]}:{self.port}"
 
     def start(self) -> None:
         self._server.start()
@@ -112,6 +121,16 @@ class Server:
         """Refuse new requests and wait until running requests end, at most `grace_s` seconds."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait()
+
+    def _listen(self, transport: Transport) -> int:
+        """Open the port and return its number."""
+        credentials = transport.tls.credentials() if transport.tls is not None else None
+        try:
+            if credentials is not None:
+                return int(self._server.add_secure_port(transport.listen, credentials))
+            return int(self._server.add_insecure_port(transport.listen))
+        except RuntimeError as error:
+            raise ConfigError(f"cannot listen on {transport.listen}: choose a free HOST:PORT") from error
 
     def _unary(self, method: Method[Req]) -> grpc.RpcMethodHandler:
         def handle(raw: bytes, context: grpc.ServicerContext) -> bytes:
@@ -151,15 +170,21 @@ class Server:
         return cast(bytes, answer.SerializeToString())
 
 
-def _server_options(max_message_bytes: int, reuse_port: bool) -> list[tuple[str, int]]:
-    return [
-        ("grpc.so_reuseport", int(reuse_port)),
+def _server_options(transport: Transport) -> list[tuple[str, int]]:
+    options = [
+        ("grpc.so_reuseport", int(transport.reuse_port)),
         # The handler names the size that is too large; gRPC itself cuts off far larger messages.
-        ("grpc.max_receive_message_length", max_message_bytes + _MARGIN_BYTES),
+        ("grpc.max_receive_message_length", transport.max_message_bytes + _MARGIN_BYTES),
         # gRPC knows the size of a compressed message only once it lies unpacked in memory.
         ("grpc.compression_enabled_algorithms_bitset", 1 << grpc.Compression.NoCompression),
         ("grpc.max_send_message_length", -1),
     ]
+    if transport.max_age_s:
+        options += [
+            ("grpc.max_connection_age_ms", round(transport.max_age_s * 1000)),
+            ("grpc.max_connection_age_grace_ms", round(transport.grace_s * 1000)),
+        ]
+    return options
 
 
 def _parse(kind: type[Req], raw: bytes) -> Req:

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
 from contextlib import suppress
-from typing import Any
+from types import FrameType
 
-from livectr.kernels.errors import ConfigError
+from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.kernels.process.children import die_with_parent
 from livectr.serving.options import ServeOptions
+from livectr.serving.probes import NoProbes, Probes, ProbeServer, WorkerProbes
+
+MISTAKE, AWAY = 2, 4
+"""Exit codes of a worker, which become those of its supervisor."""
+_RESERVE_S = 5.0
+"""Seconds beyond its own waits that a worker has to end."""
 
 
 def supervise(role: str, options: ServeOptions) -> None:
@@ -30,11 +37,12 @@ def supervise(role: str, options: ServeOptions) -> None:
 
     Raises:
         ConfigError: the address cannot be listened on, or a worker reported a user's mistake.
+        ConnectError: a worker could not reach Redis.
         RuntimeError: a worker ended with another status.
     """
     if options.pipeline_file is None:
         raise ConfigError("several workers need the pipeline's file")
-    stopped = stop_signal()
+    stop = StopSignal()
     host, _, port = options.listen.rpartition(":")
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as reserved:
         # Bound, not listening: all workers get the same free port, and no other process takes it.
@@ -46,50 +54,80 @@ def supervise(role: str, options: ServeOptions) -> None:
                 f"cannot listen on {options.listen}: choose a free HOST:PORT ({error})"
             ) from error
         listen = f"{host}:{reserved.getsockname()[1]}"
-        workers = [_spawn(role, options, listen, index) for index in range(options.workers)]
+        started = [_spawn(role, options, listen, index) for index in range(options.workers)]
+        workers, pipes = [worker for worker, _ in started], [pipe for _, pipe in started]
         failed: list[int] = []
+        probes: Probes = NoProbes()
         try:
-            while not stopped.wait(0.2) and not failed:
+            if options.health_listen is not None:  # after the workers: gRPC's threads survive no fork
+                probes = ProbeServer(options.health_listen)
+            health = WorkerProbes(probes, pipes)
+            while not stop.stopped.wait(0.2) and not failed:
                 failed = [code for worker in workers if (code := worker.poll()) is not None]
+            health.drain()
         finally:
-            _end(workers, options.grace_s)
-    if failed and not stopped.is_set():
-        if failed[0] == 2:
+            age_s = 2 * options.max_connection_age_s  # longer than a worker waits for its clients
+            _end(workers, options.drain_s + age_s + options.grace_s, stop.hurried)
+            probes.close()
+    if failed and not stop.stopped.is_set():
+        if failed[0] == AWAY:
+            raise ConnectError("a worker could not reach Redis; its message is above")
+        if failed[0] == MISTAKE:
             raise ConfigError("a worker could not start or go on; its message is above")
         raise RuntimeError(f"a worker of the {role} server ended with status {failed[0]}")
 
 
-def stop_signal() -> threading.Event:
-    """Event that SIGTERM or SIGINT sets; only in the main thread."""
-    stopped = threading.Event()
-    if threading.current_thread() is threading.main_thread():
-        stop: Callable[[int, Any], None] = lambda *_: stopped.set()  # noqa: E731
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
-    return stopped
+class StopSignal:
+    """Events that SIGTERM and SIGINT set; only in the main thread.
+
+    Attributes:
+        stopped: a signal has come.
+        hurried: nobody wants to wait for load balancers: it was Ctrl-C, or the second signal.
+    """
+
+    def __init__(self) -> None:
+        self.stopped, self.hurried = threading.Event(), threading.Event()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._note)
+            signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT or self.stopped.is_set():
+            self.hurried.set()
+        self.stopped.set()
 
 
-def _spawn(role: str, options: ServeOptions, listen: str, index: int) -> subprocess.Popen[bytes]:
+def _spawn(role: str, options: ServeOptions, listen: str, index: int) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a worker; return it with the read end of its pipe of health."""
     port = options.metrics_port + index if options.metrics_port else 0
     values = dataclasses.asdict(options) | {"listen": listen, "workers": 1, "metrics_port": port}
     values["pipeline_file"] = str(options.pipeline_file)
+    values["health_listen"] = None
+    pipe, workers_end = os.pipe()
     worker = subprocess.Popen(
-        [sys.executable, "-m", "livectr.serving.app", role],
+        [sys.executable, "-m", "livectr.serving.app", role, str(workers_end)],
         stdin=subprocess.PIPE,  # options hold a password, and every user can read a command line
         preexec_fn=die_with_parent(),
+        pass_fds=[workers_end],
     )
+    os.close(workers_end)
     assert worker.stdin is not None
     with suppress(BrokenPipeError), worker.stdin:  # it has ended: its exit code tells
         worker.stdin.write(json.dumps(values).encode())
-    return worker
+    return worker, pipe
 
 
-def _end(workers: list[subprocess.Popen[bytes]], grace_s: float) -> None:
+def _end(workers: list[subprocess.Popen[bytes]], grace_s: float, hurried: threading.Event) -> None:
+    """Stop the workers; a second signal is passed on, and after `grace_s` and a reserve they are killed."""
     for worker in workers:
         worker.terminate()
+    deadline, told = time.monotonic() + grace_s + _RESERVE_S, False
+    while any(worker.poll() is None for worker in workers) and time.monotonic() < deadline:
+        if hurried.is_set() and not told:
+            told = True
+            for worker in workers:
+                worker.terminate()
+        time.sleep(0.02)
     for worker in workers:
-        try:
-            worker.wait(timeout=grace_s + 5)
-        except subprocess.TimeoutExpired:
-            worker.kill()
-            worker.wait()
+        worker.kill()
+        worker.wait()

@@ -30,7 +30,8 @@ ORDER = {
     "trainer": "telemetry step_settings warm_parts options configs process groups feature_parts comm "
     "counts placement content tables des checkpoint publish stream quality progress stages commits parts "
     "build state report run",
-    "serving": "client errors deadlines limits options metrics version request score server workers app",
+    "serving": "client errors deadlines limits options metrics probes tls connections version "
+    "request score server workers app",
 }
 """Rooms and files of a folder; each imports from itself and from those to its left."""
 

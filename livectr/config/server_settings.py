@@ -64,4 +64,45 @@ class ServeSettings:
         commands=SERVE,
         least=0,
     )
-    grace_s: float = setting(S.grace_s, "time to finish running requests at SIGTERM", commands=SERVE, least=0)
+    max_stale_s: float = setting(
+        S.max_stale_s,
+        "time that a server stays SERVING when it cannot follow the published versions (0: forever)",
+        commands=SERVE,
+        least=0,
+    )
+    drain_s: float = setting(
+        S.drain_s,
+        "time at SIGTERM in which health says NOT_SERVING, before new requests are refused",
+        commands=SERVE,
+        least=0,
+    )
+    grace_s: float = setting(
+        S.grace_s, "time to finish running requests, after --drain-s", commands=SERVE, least=0
+    )
+    health_listen: str | None = setting(
+        S.health_listen,
+        "also answer health checks here, without TLS: services live, startup, ready",
+        commands=SERVE,
+        example="HOST:PORT",
+    )
+    max_connection_age_s: float = setting(
+        S.max_connection_age_s,
+        "time after which a client must connect again, so that new servers get their share (0: never)",
+        commands=SERVE,
+        least=0,
+    )
+    tls_cert: str | None = setting(
+        S.tls_cert,
+        "certificate chain (PEM) of the server; read again when it changes",
+        commands=SERVE,
+        example="FILE",
+    )
+    tls_key: str | None = setting(
+        S.tls_key, "private key (PEM) of --tls-cert", commands=SERVE, example="FILE"
+    )
+    tls_client_ca: str | None = setting(
+        S.tls_client_ca,
+        "authorities (PEM) of clients, which then must show a certificate",
+        commands=SERVE,
+        example="FILE",
+    )

@@ -7,9 +7,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from livectr.config.field import EVERY, INSPECT, setting
+from livectr.config.field import EVERY, INSPECT, SERVE, setting
 from livectr.config.server_settings import ServeSettings
 from livectr.config.trainer_settings import TrainSettings
+from livectr.serving.options import ServeOptions as S
 from livectr.trainer.options import TrainOptions as T
 
 
@@ -31,6 +32,12 @@ class CommonSettings:
         "address that the metrics endpoint answers on (0.0.0.0 or :: are all interfaces)",
         commands=EVERY,
         example="ADDRESS",
+    )
+    start_wait_s: float = setting(
+        S.start_wait_s,
+        "time to wait at the start for a Redis that does not answer",
+        commands=SERVE,
+        least=0,
     )
     redis_password_file: str | None = setting(
         None,

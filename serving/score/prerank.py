@@ -326,4 +326,4 @@ def prerank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollow
         scorer=lambda dense: TowerScorer(pipeline, dense),
     )
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
-    return VersionFollower(reader, spec, options.lost_grace_s)
+    return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)

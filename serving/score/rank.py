@@ -259,4 +259,4 @@ def rank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
         scorer=lambda dense: RankScorer(pipeline, dense),
     )
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
-    return VersionFollower(reader, spec, options.lost_grace_s)
+    return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)

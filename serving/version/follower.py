@@ -38,6 +38,7 @@ from livectr.serving.version.health import HealthIssue, ServingHealth
 from livectr.serving.version.loader import ModelVersion, RoleSpec, VersionLoader
 from livectr.serving.version.near_cache import NearCache
 from livectr.serving.version.reader import Reader
+from livectr.serving.version.staleness import Staleness
 from livectr.serving.version.swap_lock import SwapLock
 
 log = logging.getLogger(__name__)
@@ -55,16 +56,19 @@ class VersionFollower:
         reader: reads of the pipeline's namespace.
         spec: role-specific part of a version.
         lost_grace_s: seconds for which an issue may last before the server is NOT_SERVING.
+        max_stale_s: seconds without a good look at Redis before the server is NOT_SERVING; 0: never.
 
     Attributes:
         contents: content that the role's model reads.
         health: health of the server.
     """
 
-    def __init__(self, reader: Reader, spec: RoleSpec, lost_grace_s: float = 30.0) -> None:
+    def __init__(
+        self, reader: Reader, spec: RoleSpec, lost_grace_s: float = 30.0, max_stale_s: float = 0.0
+    ) -> None:
         self.reader = reader
         self.contents = spec.contents
-        self.health = ServingHealth(spec.role, lost_grace_s)
+        self.health = ServingHealth(spec.role, lost_grace_s, Staleness(max_stale_s))
         self._role = spec.role
         self._make_cache = spec.near_cache
         self._loader = VersionLoader(reader, spec)
@@ -126,6 +130,7 @@ class VersionFollower:
         try:
             self.refresh()
             self._check()
+            self._record_look(good=True)
         except REDIS_ERRORS as error:
             log.warning("Redis stopped answering while the server started: %s", error)
         self._thread.start()
@@ -246,13 +251,18 @@ class VersionFollower:
         self._failure = failure
         self._check()
         self.reader.resume()
-        metrics.STALE.labels(self._role).set(0 if failure is None else 1)
+        self._record_look(good=failure is None)
         version = self._version
         if version is not None:
             metrics.SERVED_AGE.labels(self._role).set(time.time() - version.manifest.created_ms / 1000)
         if failure is not None:
             with self._swapped:
                 self._swapped.notify_all()
+
+    def _record_look(self, *, good: bool) -> None:
+        metrics.STALE.labels(self._role).set(0 if good else 1)
+        self.health.staleness.record(good)
+        self.health.tick()
 
     def _record_failure(self, error: Exception, *, first: bool) -> None:
         """Record a failed poll in the log, the metrics and the health."""
@@ -266,7 +276,7 @@ class VersionFollower:
                 error,
                 exc_info=None if known else error,
             )
-        metrics.STALE.labels(self._role).set(1)
+        self._record_look(good=False)
         metrics.CHECKS_FAILED.labels(self._role, outcome).inc()
         redis = f"Redis at {self.reader.url}"
         if not known:

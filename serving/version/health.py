@@ -1,8 +1,9 @@
 """Health of a server: its current issue, the reason, and the time since when.
 
 An issue that outlasts the grace time makes the server NOT_SERVING, so that load balancers send requests to
-other servers. It is SERVING again as soon as the issue is gone. The log, the metrics and `Describe` give the
-reason.
+other servers. It is SERVING again as soon as the issue is gone. A server that has long not known if it serves
+the newest version (`serving.version.staleness`) is NOT_SERVING, too. The log, the metrics and `Describe` give
+the reason.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from livectr.serving import metrics
+from livectr.serving.version.staleness import Staleness
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +47,13 @@ class ServingHealth:
     Args:
         role: "rank" or "prerank".
         grace_s: seconds for which an issue may last before the server is NOT_SERVING.
+        staleness: for how long the server has not been known to serve the newest version.
     """
 
-    def __init__(self, role: str, grace_s: float) -> None:
+    def __init__(self, role: str, grace_s: float, staleness: Staleness | None = None) -> None:
         self._role = role
         self._grace_s = grace_s
+        self.staleness = staleness or Staleness(0)
         self._lock = threading.Lock()
         self._issue: HealthIssue | None = None
         self._reason = ""
@@ -61,7 +65,8 @@ class ServingHealth:
     @property
     def reason(self) -> str:
         """Sentence that describes the issue; empty: there is no issue."""
-        return self._fatal or self._reason
+        stale = self._stale_reason() if self.staleness.stale else ""
+        return self._fatal or self._reason or stale
 
     @property
     def fatal(self) -> str:
@@ -93,15 +98,21 @@ class ServingHealth:
             over = self._issue is not None and time.monotonic() - self._since >= self._grace_s
             if over and self._issue is HealthIssue.MISUSED:
                 self._fatal = self._fatal or self._reason
-            healthy = not over and not self._fatal
+            stale = self.staleness.stale
+            healthy = not (over or stale or self._fatal)
             if self._callback is None or healthy == self._reported:
                 return
             first, self._reported = self._reported is None, healthy
             self._callback(healthy)
         if not healthy:
-            log.error("%s is NOT_SERVING: %s", self._role, self._fatal or self._reason)
+            why = self._fatal or (self._reason if over else self._stale_reason())
+            log.error("%s is NOT_SERVING: %s", self._role, why)
         elif not first:
             log.warning("%s is SERVING again", self._role)
+
+    def _stale_reason(self) -> str:
+        age_s = self.staleness.age_s
+        return f"for {age_s:.0f} s it could not be known that the newest published version is served"
 
     def _set(self, issue: HealthIssue | None, reason: str) -> None:
         with self._lock:

@@ -6,10 +6,13 @@ No pipeline file is needed: the server describes its columns and their types.
 import argparse
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command, count, duration_s, group
 from livectr.kernels.errors import ConfigError, ConnectError
+
+if TYPE_CHECKING:
+    from livectr.serving.client import ClientTls
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "int64": int,
@@ -46,6 +49,9 @@ def add(commands: Any) -> None:
         query.set_defaults(role=role)
         query.add_argument("--server", required=True, metavar="HOST:PORT")
         query.add_argument("--timeout", type=duration_s, default=5.0, metavar="DURATION", help="[5s]")
+        query.add_argument("--tls-ca", metavar="FILE", help="authorities (PEM) of a server with TLS")
+        query.add_argument("--tls-cert", metavar="FILE", help="own certificate (PEM), where it asks for one")
+        query.add_argument("--tls-key", metavar="FILE", help="private key (PEM) of --tls-cert")
         query.add_argument("--json", action="store_true", help="print JSON in place of a table")
         if role == "describe":
             continue
@@ -71,7 +77,8 @@ def run(given: argparse.Namespace) -> int:
 
     if given.role == "describe":
         return _describe(given)
-    client = (RankClient if given.role == "rank" else PreRankClient)(given.server, given.timeout)
+    kind = RankClient if given.role == "rank" else PreRankClient
+    client = kind(given.server, given.timeout, tls=_tls(given))
     with client:
         try:
             described = client.describe()
@@ -108,7 +115,7 @@ def _describe(given: argparse.Namespace) -> int:
     from livectr.protos import livectr_pb2 as pb
     from livectr.serving.client import RankClient
 
-    with RankClient(given.server, given.timeout) as client:
+    with RankClient(given.server, given.timeout, tls=_tls(given)) as client:
         try:
             described = client.describe()
         except grpc.RpcError as error:
@@ -124,6 +131,18 @@ def _describe(given: argparse.Namespace) -> int:
     else:
         _print(rows, f"{described.role} server, version {described.version} of {described.model}")
     return 0
+
+
+def _tls(given: argparse.Namespace) -> "ClientTls | None":
+    from livectr.serving.client import ClientTls
+
+    if (given.tls_cert is None) != (given.tls_key is None):
+        raise ConfigError("a certificate needs its key: say --tls-cert and --tls-key.")
+    if given.tls_ca is None:
+        if given.tls_cert is not None:
+            raise ConfigError("say --tls-ca, too: the authorities of the server.")
+        return None
+    return ClientTls(given.tls_ca, given.tls_cert, given.tls_key)
 
 
 def _pairs(texts: list[str], flag: str) -> list[tuple[str, str]]:

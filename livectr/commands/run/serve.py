@@ -8,6 +8,7 @@ from typing import Any
 from livectr.commands.flags import command, group
 from livectr.commands.settings import add_settings, log_to_stderr, options_of, settings_of
 from livectr.kernels.process.heap import loading
+from livectr.kernels.process.signals import end_at_sigterm
 
 ROLES = {
     "rank": "predict CTR of candidates and order them by expected revenue",
@@ -35,6 +36,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C."""
+    end_at_sigterm()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write beside our messages
     with loading():
         from livectr.serving.app import serve_prerank, serve_rank

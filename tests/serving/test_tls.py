@@ -1,0 +1,151 @@
+"""TLS of servers and clients by files; a renewed certificate is used without a restart."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from livectr.cli import main
+from livectr.kernels.errors import ConfigError
+from livectr.serving.app import App
+from livectr.serving.client import ClientTls, PreRankClient, RankClient
+from livectr.serving.options import ServeOptions
+from livectr.serving.tls import TlsFiles
+from tests.serving.certificates import Authority
+from tests.serving.display_world import NOW_MS, World, publication
+from tests.serving.test_probes import rank
+from tests.serving.test_processes import ready, server
+
+Serve = Callable[..., App]
+
+
+def files(cert: Path, key: Path, **more: Any) -> dict[str, Any]:
+    return {"tls_cert": str(cert), "tls_key": str(key), **more}
+
+
+def serial(address: str) -> int:
+    """Serial number of the certificate that a server shows."""
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain) as secure:
+        shown = secure.getpeercert(binary_form=True)
+    assert shown is not None
+    text = subprocess.run(
+        ["openssl", "x509", "-inform", "der", "-noout", "-serial"],
+        input=shown,
+        capture_output=True,
+        check=True,
+    )
+    return int(text.stdout.decode().strip().removeprefix("serial="), 16)
+
+
+def test_a_client_that_trusts_the_authority_is_answered(
+    redis_url: str, world: World, serve: Serve, tmp_path: Path
+) -> None:
+    world.publish(publication(redis_url))
+    authority = Authority(tmp_path / "a")
+    app = serve("rank", **files(*authority.issue("server")))
+    with RankClient(app.server.address, tls=ClientTls(str(authority.ca))) as client:
+        assert rank(client) == 1
+    stranger = Authority(tmp_path / "b")
+    for tls in (None, ClientTls(str(stranger.ca))):
+        with RankClient(app.server.address, timeout_s=3.0, tls=tls) as client:
+            with pytest.raises(grpc.RpcError) as error:
+                rank(client)
+            assert error.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def test_clients_show_certificates(redis_url: str, world: World, serve: Serve, tmp_path: Path) -> None:
+    world.publish(publication(redis_url))
+    servers, clients = Authority(tmp_path / "servers"), Authority(tmp_path / "clients")
+    app = serve("prerank", **files(*servers.issue("server"), tls_client_ca=str(clients.ca)))
+    cert, key = map(str, clients.issue("client"))
+    ca = str(servers.ca)
+    with PreRankClient(app.server.address, tls=ClientTls(ca, cert, key)) as client:
+        assert len(client.prerank({"user_id": 3, "ts": NOW_MS}, None, 5).ids.values) == 5
+    for tls in (ClientTls(ca), ClientTls(ca, *map(str, servers.issue("stranger")))):
+        with (
+            PreRankClient(app.server.address, timeout_s=3.0, tls=tls) as client,
+            pytest.raises(grpc.RpcError),
+        ):
+            client.describe()
+
+
+def test_a_renewed_certificate_is_used_without_a_restart(
+    redis_url: str, world: World, serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Kubernetes renews it: `..data` is a link that is replaced. Files that do not fit change nothing."""
+    world.publish(publication(redis_url))
+    authority = Authority(tmp_path / "a")
+    for number in (1, 2):
+        folder = tmp_path / f"data-{number}"
+        folder.mkdir()
+        for path, name in zip(authority.issue(f"s{number}", number), ("tls.crt", "tls.key"), strict=True):
+            path.rename(folder / name)
+    link = tmp_path / "data"
+    link.symlink_to("data-1")
+    app = serve("rank", **files(link / "tls.crt", link / "tls.key"))
+    address = app.server.address
+    with RankClient(address, tls=ClientTls(str(authority.ca))) as old:
+        assert rank(old) == 1 and serial(address) == 1
+        # in the middle of a careless renewal: the new certificate beside the old key
+        broken = tmp_path / "broken"
+        broken.mkdir()
+        (broken / "tls.crt").write_bytes((tmp_path / "data-2" / "tls.crt").read_bytes())
+        (broken / "tls.key").write_bytes((tmp_path / "data-1" / "tls.key").read_bytes())
+        replace(link, "broken")
+        assert serial(address) == 1 and serial(address) == 1
+        assert sum("cannot be used" in record.getMessage() for record in caplog.records) == 1
+        replace(link, "data-2")
+        assert serial(address) == 2
+        assert rank(old) == 1
+    with RankClient(address, tls=ClientTls(str(authority.ca))) as new:
+        assert rank(new) == 1
+
+
+def replace(link: Path, target: str) -> None:
+    new = link.with_suffix(".new")
+    new.symlink_to(target)
+    new.replace(link)
+
+
+def test_the_command_line_asks_over_tls(
+    redis_url: str, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.publish(publication(redis_url))
+    authority = Authority(tmp_path)
+    cert, key = map(str, authority.issue("server"))
+    flags = ["--tls-cert", cert, "--tls-key", key, "--tls-client-ca", str(authority.ca), "--workers", "2"]
+    with server("rank", redis_url, *flags) as process:
+        address = ready(process)[0]
+        ready(process)
+        ask = ["query", "rank", "--server", address, "--candidates", "ad_id=100", "position=0"]
+        ask += ["--context", "user_id=3", f"ts={NOW_MS}", "tags="]
+        mine, own_key = map(str, authority.issue("client"))
+        trusted = ["--tls-ca", str(authority.ca)]
+        assert main([*ask, *trusted, "--tls-cert", mine, "--tls-key", own_key, "--json"]) == 0
+        assert '"pctr"' in capsys.readouterr().out
+        assert main([*ask, *trusted, "--timeout", "3s"]) == 4
+        assert main([*ask, "--timeout", "3s"]) == 4
+        assert main([*ask, "--tls-ca", str(tmp_path / "none")]) == 2
+        assert "none" in capsys.readouterr().err
+
+
+def test_files_that_do_not_fit(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    cert, _ = authority.issue("one")
+    _, key = authority.issue("two")
+    for wrong in ({"tls_cert": "x"}, {"tls_key": "x"}, {"tls_client_ca": "x"}):
+        with pytest.raises(ConfigError, match="say --tls-cert and --tls-key"):
+            ServeOptions("redis://x", **wrong)
+    for flags in (files(cert, key), files(cert, tmp_path / "none")):
+        with pytest.raises(ConfigError, match=r"TLS files .* cannot be used"):
+            TlsFiles(flags["tls_cert"], flags["tls_key"]).credentials()

@@ -76,7 +76,7 @@ def _publish(publisher: Publisher, table: DynamicTable) -> None:
     """One version that holds every row of the table."""
     publisher.begin(VersionSnapshot(1, {"bench": table.export(state=False)}, {"bench": len(table)}, b""))
     while publisher.busy:
-        publisher.observe([publisher.state])
+        publisher.observe([publisher.push.state])
         time.sleep(0.001)
 
 

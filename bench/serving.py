@@ -186,8 +186,8 @@ def push(
         )
     )
     while publisher.busy:
-        publisher.observe([publisher.state])
-        if publisher.state in (Push.FAILED, Push.LOST):
+        publisher.observe([publisher.push.state])
+        if publisher.push.state in (Push.FAILED, Push.LOST):
             raise RuntimeError("the version could not be published")
         time.sleep(0.01)
     publisher.close()

@@ -45,7 +45,7 @@ from livectr.trainer.publish.version import PublishedModel
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog, wrong_predictions
 from livectr.trainer.quality.seen import ItemCounts
-from livectr.trainer.stages import BatchPipeline, ExchangeStage, FetchStage, LearnStage, ReportStage
+from livectr.trainer.stages import ExchangeStage, FetchStage, LearnStage, ReportStage, Stages
 from livectr.trainer.stream.batcher import Batcher
 from livectr.trainer.stream.data_watch import DataWatch
 from livectr.trainer.stream.feed import Feed
@@ -57,8 +57,11 @@ from livectr.trainer.tables.tiers import Tiers
 LOG = logging.getLogger(__name__)
 
 
-def build(pipeline: Pipeline, options: TrainOptions, collectives: Collectives, resources: ExitStack) -> Parts:
-    """Make all parts of this rank's run, and restore them from its checkpoint. Collective.
+def build(
+    pipeline: Pipeline, options: TrainOptions, collectives: Collectives, resources: ExitStack
+) -> tuple[Parts, Stages]:
+    """Make all parts of this rank's run and the stages that move them; restore them from its checkpoint.
+    Collective.
 
     Args:
         resources: closes the parts when the run ends.
@@ -100,15 +103,17 @@ def build(pipeline: Pipeline, options: TrainOptions, collectives: Collectives, r
         publisher = make.publisher(store, step, progress, warmed=warm.examples if warm is not None else 0)
     batcher = Batcher(source, control, batch_size=options.batch_size, interval_ms=options.batch_interval_ms)
     monitor = make.monitor(step)
-    stages = BatchPipeline(
+    stages = Stages(
         cut=batcher,
         extract=feed,
         exchange=ExchangeStage(step),
         fetch=FetchStage(depth=int(tiers is not None)),
         learn=LearnStage(step, policies),
         report=ReportStage(rank, progress, monitor, log, items, publisher),
+        commits=make.commits(step, source, checkpoint, publisher),
+        push=publisher.push if publisher is not None else None,
     )
-    return Parts(
+    parts = Parts(
         pipeline=pipeline,
         options=options,
         control=control,
@@ -126,9 +131,8 @@ def build(pipeline: Pipeline, options: TrainOptions, collectives: Collectives, r
         checkpoint=checkpoint,
         publisher=publisher,
         progress=progress,
-        stages=stages,
-        commits=make.commits(step, source, checkpoint, publisher),
     )
+    return parts, stages
 
 
 def load(restored: Restored, step: DesStep, policies: Policies, items: ItemCounts | None) -> None:

@@ -1,6 +1,7 @@
 """Commits: a run's state becomes a checkpoint and a version in Redis.
 
-A commit takes the state of a step boundary with no batch in flight (`CommitState`), in these steps:
+A commit takes the state of a step boundary with no batch in flight (`CommitState`). The version goes on to
+the push, the stage after it (trainer.publish.push), which holds one. The steps:
 
     1  settle the publish before: while it is under way, this commit publishes nothing;
     2  every rank writes its checkpoint files;
@@ -9,6 +10,8 @@ A commit takes the state of a step boundary with no batch in flight (`CommitStat
     5  every rank copies what changed and pushes it to Redis in the background;
     6  some steps later, when every push has arrived, rank 0 flips the version.
 """
+
+from __future__ import annotations
 
 import logging
 import time
@@ -25,6 +28,7 @@ from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
+from livectr.trainer.parts import Parts
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.snapshot import Boundary, Snapshotter, overgrown
 from livectr.trainer.publish.version import Push
@@ -67,6 +71,68 @@ class CommitState:
     began_s: float
     checkpoint: CheckpointState | None
     snapshots: Snapshotter | None
+
+    @staticmethod
+    def of(parts: Parts, *, checkpoint: bool) -> CommitState:
+        """Close the generation of changes, and assemble this rank's state.
+
+        Args:
+            checkpoint: with the content of a checkpoint, if the run keeps one.
+        """
+        boundary = Boundary.mark(parts.step, parts.source)
+        began_s = time.monotonic()
+        wanted = checkpoint and parts.checkpoint is not None
+        return CommitState(
+            steps=parts.progress.steps,
+            examples=parts.progress.examples,
+            boundary=boundary,
+            tables=parts.step.tables,
+            began_s=began_s,
+            checkpoint=_checkpoint_state(parts, boundary) if wanted else None,
+            snapshots=_snapshotter(parts),
+        )
+
+
+def _checkpoint_state(parts: Parts, boundary: Boundary) -> CheckpointState:
+    """Content of a generation; dead letters and predictions until here are on disk afterwards."""
+    parts.dead_letters.flush()
+    progress, log, source = parts.progress, parts.log, parts.source
+    letters = parts.dead_letters.counts_before(source.positions())
+    own = {**source.counted(), "dead_letters": letters}
+    cursor = replace(progress.cursor, ns="") if progress.cursor is not None else None
+    return CheckpointState(
+        step=progress.steps,
+        examples=progress.examples,
+        predictions=log.sync() if log is not None else 0,
+        cursor=asdict(cursor) if cursor is not None else None,
+        tables=parts.step.tables,
+        marks=boundary.tables,
+        dense=parts.step.state_dense(),
+        statistics=parts.feed.statistics.state(),
+        items=parts.items.state() if parts.items is not None else {},
+        source=source.snapshot().parts(),
+        policies=parts.policies.state(),
+        tracked=parts.policies.tracked,
+        row=parts.step.layout.describe(),
+        field_keys=progress.keys_by_field(),
+        counts=summed([progress.earlier, own]),
+        predictions_sha256=log.sha256 if log is not None else "",
+    )
+
+
+def _snapshotter(parts: Parts) -> Snapshotter | None:
+    """Copies the changes of a version; None if nothing is published."""
+    if parts.publisher is None:
+        return None
+    return Snapshotter(
+        parts.pipeline,
+        parts.step,
+        parts.source,
+        parts.extraction.extract,
+        parts.feed.statistics,
+        parts.control,
+        parts.publisher.store.space,
+    )
 
 
 class Committer:
@@ -239,7 +305,7 @@ class Committer:
         deadline = time.monotonic() + limit_s
         while self._publisher is not None:
             served = self.versions
-            self._settle(state.examples, deadline, patient=not stopped)
+            self._drain(state.examples, deadline, patient=not stopped)
             if began and self.versions > served:
                 return
             if self._held_back(state.examples):
@@ -256,8 +322,8 @@ class Committer:
                 time.sleep(0.5)
             began = self.commit(replace(state, began_s=time.monotonic()))
 
-    def _settle(self, examples: int, deadline: float, *, patient: bool) -> None:
-        """Exchange states of pushes until no version is under way. Collective.
+    def _drain(self, examples: int, deadline: float, *, patient: bool) -> None:
+        """Exchange states of pushes until no version is in flight. Collective.
 
         Args:
             deadline: time.monotonic() of rank 0 from which on nobody waits for a Redis that cannot be asked.
@@ -265,7 +331,7 @@ class Committer:
         """
         while self._publisher is not None and self._publisher.busy:
             late = time.monotonic() > deadline
-            states = self._control.gather(np.array([self._publisher.state, late]))
+            states = self._control.gather(np.array([self._publisher.push.state, late]))
             self.observe(states[:, 0].tolist(), examples)
             if states[0, 1] and (not patient or Push.UNKNOWN in states[:, 0]):
                 return

@@ -1,4 +1,5 @@
-"""Parts of one rank of a training run, as trainer.build assembles them."""
+"""Parts of one rank of a training run, as trainer.build assembles them; trainer.stages moves batches through
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,6 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.comm.control import Control
-from livectr.trainer.commits import Committer
 from livectr.trainer.content.contents import Contents
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
@@ -25,7 +25,6 @@ from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog
 from livectr.trainer.quality.seen import ItemCounts
-from livectr.trainer.stages import BatchPipeline
 from livectr.trainer.stream.data_watch import DataWatch
 from livectr.trainer.stream.feed import Feed
 from livectr.trainer.tables.policies import Policies
@@ -73,5 +72,3 @@ class Parts:
     checkpoint: Checkpointer | None
     publisher: Publisher | None
     progress: Progress
-    stages: BatchPipeline
-    commits: Committer

@@ -1,6 +1,7 @@
 """Report of a training run: counts, speed and test-then-train quality, as JSON."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,12 +74,15 @@ class Report:
             path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
-def report_of(parts: Parts, rows: dict[str, TopicRows], seconds: float) -> Report:
+def report_of(
+    parts: Parts, rows: dict[str, TopicRows], seconds: float, published: Mapping[str, Any]
+) -> Report:
     """Gather the report of a run; ranks other than 0 know no quality. Collective.
 
     Args:
         rows: rows of every topic, over all ranks.
         seconds: time that the run took.
+        published: versions and rows of this process, as nested counters.
     """
     progress, step = parts.progress, parts.step
     stats = asdict(parts.source.stats)
@@ -88,7 +92,7 @@ def report_of(parts: Parts, rows: dict[str, TopicRows], seconds: float) -> Repor
             [
                 progress.earlier,
                 {**{name: stats[name] for name in OF_PROCESS}, "dead_letters": parts.dead_letters.counts},
-                parts.commits.counts,
+                published,
             ]
         ),
         "precision": step.precision,

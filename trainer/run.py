@@ -2,7 +2,7 @@
 
     source ─poll─► cut ─► extract ─► exchange ─► fetch ─► learn ─► report      (trainer.stages)
                     │ the header's flags: stop, quiet, due, push
-                    └─► drain ─► commit: checkpoint, then version              (trainer.commits)
+                    └─► drain ─► commit: checkpoint, then version ─► push      (trainer.commits)
 
 `trainer.build` assembles the parts and restores them; here they move.
 
@@ -25,12 +25,12 @@ from livectr.kernels.process.heap import tune_malloc
 from livectr.kernels.process.threads import watched_threads
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
-from livectr.trainer.commits import Due
+from livectr.trainer.commits import CommitState, Due
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.parts import Parts
 from livectr.trainer.process import stop_signals
 from livectr.trainer.report import Report, report_of
-from livectr.trainer.state import commit_state
+from livectr.trainer.stages import Stages
 from livectr.trainer.stream.batcher import Flags, Round
 
 __all__ = ["Report", "TrainOptions", "train"]
@@ -61,8 +61,8 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
         collectives.abort.guard(),  # before resources are closed, which may take long
     ):
         options.check_files()
-        parts = build(pipeline, options, collectives, resources)
-        report = Training(parts, lambda: stop() or bool(deaths)).run()
+        parts, stages = build(pipeline, options, collectives, resources)
+        report = Training(parts, stages, lambda: stop() or bool(deaths)).run()
         if deaths:
             raise InternalError(f"{deaths[0]}; the last step was committed, start the trainer again")
         if options.report is not None and collectives.rank == 0:
@@ -74,18 +74,18 @@ class Training:
     """The loop of one rank.
 
     Args:
-        parts: made by `trainer.build.build`.
+        parts, stages: made by `trainer.build.build`.
         stop: tells if the process was asked to end.
     """
 
-    def __init__(self, parts: Parts, stop: Callable[[], bool] = lambda: False) -> None:
-        self.parts = parts
+    def __init__(self, parts: Parts, stages: Stages, stop: Callable[[], bool] = lambda: False) -> None:
+        self.parts, self.stages = parts, stages
         self.stop = stop
         self._fed = parts.progress.resumed
 
     def run(self) -> Report:
         """Train until the end. Collective."""
-        parts, stages, commits = self.parts, self.parts.stages, self.parts.commits
+        parts, stages, commits = self.parts, self.stages, self.stages.commits
         parts.contents.wait(parts.control, self.stop)
         started = time.monotonic()
         with parts.monitor:
@@ -99,7 +99,7 @@ class Training:
                     break
                 if round_.flags[0].due and commits.dirty:
                     stages.drain()
-                    commits.commit(commit_state(parts, checkpoint=round_.flags[0].due == Due.ALL))
+                    commits.commit(CommitState.of(parts, checkpoint=round_.flags[0].due == Due.ALL))
                 stages.advance(round_.cut)
                 commits.dirty |= round_.cut is not None
                 version = parts.publisher.last if parts.publisher else None
@@ -108,9 +108,9 @@ class Training:
             stages.drain()
             if commits.wanted:
                 stopped = any(flags.stop for flags in round_.flags)
-                commits.finish(commit_state(parts, checkpoint=True), stopped=stopped)
+                commits.finish(CommitState.of(parts, checkpoint=True), stopped=stopped)
             parts.monitor.gauges()
-        return report_of(parts, rows, time.monotonic() - started)
+        return report_of(parts, rows, time.monotonic() - started, commits.counts)
 
     def _flags(self) -> Flags:
         """Header of this rank's next round."""
@@ -123,14 +123,14 @@ class Training:
             suspect=parts.watch.suspect,
             stop=self.stop(),
             quiet=parts.source.quiet and (self._fed or parts.control.world > 1),
-            due=parts.commits.due if parts.control.rank == 0 else Due.NOTHING,
-            publish=parts.commits.push,
+            due=self.stages.commits.due if parts.control.rank == 0 else Due.NOTHING,
+            publish=self.stages.commits.push,
         )
 
     def _ends(self, round_: Round) -> bool:
         """Tell if the loop ends here; all ranks decide alike."""
         parts = self.parts
-        begun = parts.progress.steps + parts.stages.in_flight
+        begun = parts.progress.steps + self.stages.in_flight
         if any(flags.stop for flags in round_.flags):
             LOG.info("asked to stop after step %d", begun)
             return True

@@ -1,16 +1,24 @@
-"""Stages of a batch on its way through a rank, in one pipeline.
+"""Stages of a rank, in one pipeline: batches on their way into the model, and versions on their way out.
 
     Flags ─► cut ─► Cut ─► extract ─► Batch ─► exchange ─► fetch ─► Exchanged ─► learn ─► Learned ─► report
     depth     0              1                    0        0 or 1                  0                   0
 
-A stage's depth is the number of batches that it holds between two calls. The extraction holds one: a thread
-computes its features while the batch before is learned. With tables on SSD, the fetch holds one: a thread
-reads its rows while the batch before is learned (trainer.tables.tiers). All else runs in the caller's thread,
-so that collectives keep their order on every rank.
+    CommitState ─► commit ─► Share ─► push ─► Redis
+    depth             0                 1
 
-Every call of `BatchPipeline.advance` moves each batch one stage on, as a shift register does. A commit drains
-the pipeline first: then the source's position is that of what was learned. Only the push of a version goes on
-beside the steps (trainer.publish.publisher), of one version at most.
+A stage's depth is the number of batches or versions that it holds between two calls. Nothing else of a rank
+is in flight:
+
+    extract   a thread computes features of the next batch while the batch before is learned;
+    fetch     with tables on SSD, a thread reads rows of the next batch (trainer.tables.tiers);
+    push      a thread writes a version to Redis while steps go on (trainer.publish.push).
+
+All else runs in the caller's thread, so that collectives keep their order on every rank.
+
+Every call of `Stages.advance` moves each batch one stage on, as a shift register does. `Stages.drain` learns
+the batches in flight. Every commit drains them first: then the source's position is that of what was learned.
+While the push holds a version, commits write checkpoints only. The last commit drains the push as well
+(`Committer.finish`).
 """
 
 from __future__ import annotations
@@ -24,11 +32,13 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.trainer import telemetry
+from livectr.trainer.commits import Committer
 from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.progress import Progress
 from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.publish.push import PushStage
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog, records
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts, is_cold
@@ -40,11 +50,11 @@ F32 = npt.NDArray[np.float32]
 
 
 class Stage(Protocol):
-    """Part of a batch's way; a call takes the batch of the stage before, or None if there is no batch.
+    """Part of the way of a batch or a version.
 
     Attributes:
-        depth: most batches that it holds between two calls.
-        in_flight: batches that it holds.
+        depth: most batches or versions that it holds between two calls.
+        in_flight: batches or versions that it holds.
     """
 
     @property
@@ -163,8 +173,14 @@ class ReportStage:
 
 
 @dataclass(frozen=True)
-class BatchPipeline:
-    """Stages of one rank, in order. `cut` answers flags with the next cut; the others follow on `advance`."""
+class Stages:
+    """Stages of one rank, in order.
+
+    Attributes:
+        cut: answers flags with the next cut; the stages up to `report` follow on `advance`.
+        commits: takes the state of a step boundary.
+        push: writes versions; None if nothing is published.
+    """
 
     cut: Batcher
     extract: Feed
@@ -172,12 +188,18 @@ class BatchPipeline:
     fetch: FetchStage
     learn: LearnStage
     report: ReportStage
+    commits: Committer
+    push: PushStage | None
+
+    @property
+    def of_batches(self) -> tuple[Stage, ...]:
+        """Stages that a batch passes after its cut."""
+        return self.extract, self.exchange, self.fetch, self.learn, self.report
 
     @property
     def in_flight(self) -> int:
         """Batches that were cut and not learned; the same on every rank."""
-        stages: tuple[Stage, ...] = (self.extract, self.exchange, self.fetch, self.learn)
-        return sum(stage.in_flight for stage in stages)
+        return sum(stage.in_flight for stage in self.of_batches)
 
     def advance(self, cut: Cut | None) -> None:
         """Move every batch one stage on, and let a new one in if there is a cut. Collective."""

@@ -43,8 +43,8 @@ def trained(source: str, redis_url: str, steps: int | None = None) -> Iterator[P
         take_over=True,
     )
     with connect() as collectives, ExitStack() as resources:
-        parts = build(ad_pipeline(), options, collectives, resources)
-        Training(parts).run()
+        parts, stages = build(ad_pipeline(), options, collectives, resources)
+        Training(parts, stages).run()
         yield parts
 
 

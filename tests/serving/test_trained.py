@@ -63,8 +63,8 @@ def test_what_was_trained_is_served(
         take_over=True,
     )
     with connect() as collectives, ExitStack() as resources:
-        parts = build(served, options, collectives, resources)
-        report = Training(parts).run()
+        parts, stages = build(served, options, collectives, resources)
+        report = Training(parts, stages).run()
         assert report.examples_trained == 2_000
         trained = World(parts.step)
         now_ms = NOW_MS + 3_000_000

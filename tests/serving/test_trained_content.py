@@ -57,8 +57,8 @@ def test_what_was_trained_is_served(tmp_path: Path, redis_url: str, serve: Calla
         content=f"images={tmp_path / 'images'}",
     )
     with connect() as collectives, ExitStack() as resources:
-        parts = build(pipeline, options, collectives, resources)
-        assert Training(parts).run().examples_trained == 600
+        parts, stages = build(pipeline, options, collectives, resources)
+        assert Training(parts, stages).run().examples_trained == 600
         store = make_store(tmp_path / "same")
         trained = World(store, parts.step)
         rank, prerank = serve("rank", pipeline), serve("prerank", pipeline)

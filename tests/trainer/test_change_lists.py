@@ -72,7 +72,7 @@ def test_lists_are_bounded(
             publish_interval_s=1e-6, checkpoint=str(tmp_path / "checkpoint"),
             checkpoint_interval_s=0.0 if trouble == "Redis is away" else 3600.0,
         )  # fmt: skip
-        parts = build(ad_pipeline(), options, collectives, resources)
+        parts, stages = build(ad_pipeline(), options, collectives, resources)
         commit, tables = Committer.commit, parts.step.tables
         first: list[str] = []
 
@@ -88,7 +88,7 @@ def test_lists_are_bounded(
             return began
 
         monkeypatch.setattr(Committer, "commit", watched)
-        report = Training(parts).run()
+        report = Training(parts, stages).run()
         assert report.examples_trained == IMPRESSIONS
         # a generation's changes come on top before it is closed
         assert max(longest) <= max(LISTED, *(len(table) for table in tables.values())) + 16 * 10

@@ -176,7 +176,7 @@ def test_a_trainer_that_ends_does_not_wait_for_a_sweep(
     trainer.publisher._closing.set()  # the first thing that close() does
     ended.set()
     trainer.publisher.close()
-    assert trainer.publisher.state is Push.UNKNOWN  # nobody asks Redis any more how it went
+    assert trainer.publisher.push.state is Push.UNKNOWN  # nobody asks Redis any more how it went
     assert trainer.store.manifest_text() is None
 
 
@@ -199,11 +199,10 @@ def test_the_manifest_names_the_blobs_of_all_ranks(
     trainer.publisher.begin(
         replace(snapshot(1, np.arange(3)), content={"images": ContentPrecompute("images", network, store)})
     )
-    assert trainer.publisher._pending is not None
-    names = trainer.publisher._pending.manifest.content["images"]
+    assert trainer.publisher.push.version is not None
+    names = trainer.publisher.push.version.manifest.content["images"]
     assert len(set(names)) == 10
-    assert trainer.publisher._job is not None
-    trainer.publisher._job.result()
+    trainer.publisher.push.check()
     client = redis.Redis.from_url(redis_url)
     assert [bool(client.exists(name)) for name in names] == [True] * 5 + [False] * 5
     trainer.publisher.close()

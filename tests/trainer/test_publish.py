@@ -57,7 +57,7 @@ class Trainer:
         """The header exchange until nothing is under way."""
         done = None
         while self.publisher.busy:
-            done = self.publisher.observe([self.publisher.state])
+            done = self.publisher.observe([self.publisher.push.state])
             time.sleep(0.001)
         return done
 
@@ -180,7 +180,7 @@ def test_a_zombie_between_push_and_flip_is_refused(
     """Between steps 5 and 6."""
     zombie = start(trainers, redis_url)
     zombie.publisher.begin(snapshot(1, np.arange(10)))
-    while zombie.publisher.state is Push.PUSHING:
+    while zombie.publisher.push.state is Push.PUSHING:
         time.sleep(0.001)
     start(trainers, redis_url)
     with pytest.raises(FencedError):

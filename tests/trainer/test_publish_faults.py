@@ -130,15 +130,15 @@ def test_until_redis_can_be_asked_the_outcome_is_unknown(client: redis.Redis, pr
     proxy.arm(STEPS["flip"], "answer lost")
     trainer.publisher.begin(part(trainer, 18))
     while not proxy.met.is_set():
-        trainer.publisher.observe([trainer.publisher.state])
+        trainer.publisher.observe([trainer.publisher.push.state])
         time.sleep(0.001)
     proxy.go_away()
     until = time.monotonic() + 0.7
     while time.monotonic() < until:
-        assert trainer.publisher.observe([trainer.publisher.state]) is None
+        assert trainer.publisher.observe([trainer.publisher.push.state]) is None
         assert trainer.publisher.busy  # so that nothing is begun
         time.sleep(0.01)
-    assert trainer.publisher.state is Push.UNKNOWN
+    assert trainer.publisher.push.state is Push.UNKNOWN
     assert trainer.publisher.cursor(20, begins=False).version == 2
     proxy.away = False
     assert trainer.drain() is not None
@@ -246,7 +246,7 @@ def test_after_a_loss_with_an_unknown_flip_its_number_is_skipped(client: redis.R
     proxy.arm(STEPS["flip"], "answer lost")
     trainer.publisher.begin(part(trainer, 18))
     while not proxy.met.is_set():
-        trainer.publisher.observe([trainer.publisher.state])
+        trainer.publisher.observe([trainer.publisher.push.state])
         time.sleep(0.001)
     client.flushall()
     assert trainer.drain() is None and trainer.publisher.full
@@ -293,7 +293,7 @@ def test_a_rank_whose_push_fails_repeats_it_in_the_epoch_that_rank_0_takes(
                 keys = KEYS + 1_000 * number
                 publisher.begin(VersionSnapshot(step, {"ad": (keys, rows_at(step, keys))}, {"ad": 50}, b""))
                 while publisher.busy:
-                    publisher.observe(control.gather(np.array([publisher.state]))[:, 0].tolist())
+                    publisher.observe(control.gather(np.array([publisher.push.state]))[:, 0].tolist())
                     time.sleep(0.001)
                 epochs[number].append(store.epoch)
         except BaseException as error:
@@ -321,4 +321,4 @@ def test_a_process_that_ends_waits_for_no_answer(client: redis.Redis, proxy: Pro
     trainer.publisher.begin(part(trainer, 2))
     assert proxy.met.wait(240)
     trainer.publisher.close()
-    assert trainer.publisher.state is Push.UNKNOWN
+    assert trainer.publisher.push.state is Push.UNKNOWN

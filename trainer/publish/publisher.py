@@ -7,7 +7,8 @@ The steps after a commit's checkpoint (trainer.commits numbers them 1 to 6):
        served.
 
 Ranks learn of each other's pushes from flags in the batcher's header (`Push`), so training never waits. At
-most one version is under way. Meanwhile commits publish nothing, and changes add up.
+most one version is under way, in the stage of trainer.publish.push. Meanwhile commits publish nothing, and
+changes add up.
 
 A complete version is written under a fresh name space `ns`: at the start, unless Redis holds exactly the
 checkpoint's cursor, and whenever Redis is found emptied.
@@ -25,9 +26,9 @@ begun.
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import chain
 from threading import Event
 
@@ -39,12 +40,10 @@ from livectr.protos.evictions import Evictions
 from livectr.protos.manifest import Freshness, VersionManifest
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
-from livectr.trainer.content.precompute import StoppedError
 from livectr.trainer.counts import summed
 from livectr.trainer.publish.garbage import GarbageCollector
-from livectr.trainer.publish.outcome import outcome_of
-from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, LostError, RedisStore, name_space
-from livectr.trainer.publish.share import Share
+from livectr.trainer.publish.push import PushStage, Share
+from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, RedisStore, name_space
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.takeover import Claim, claim_namespace
 from livectr.trainer.publish.version import (
@@ -60,7 +59,6 @@ from livectr.trainer.publish.watch import PublishedWatch
 LOG = logging.getLogger(__name__)
 COLLECT_AFTER_S = 5.0
 """Time after a flip in which rows of the name space before stay, for requests that began under it."""
-PUSH_ERRORS: tuple[type[BaseException], ...] = (*STORE_ERRORS, LostError)
 I64 = npt.NDArray[np.int64]
 
 
@@ -76,7 +74,7 @@ class Publisher:
     Attributes:
         full: the next version must hold everything.
         last: manifest of the version that is served; None before the first.
-        state: state of this rank's push.
+        push: stage of the version under way.
         least_examples: examples that the model must have learned to be published: min_examples, and the
             examples of the version that an earlier process of this run has published.
     """
@@ -94,17 +92,14 @@ class Publisher:
         self.store, self.control = store, control
         self.full = True
         self.last: VersionManifest | None = None
-        self.state = Push.IDLE
         self.least_examples = min_examples
         self._model, self._run_id = model, ""
         self._number = self._version = 0
         self._ns, self._before = "", b""
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="publish")
-        self._job: Future[None] | None = None
-        self._pending: Pending | None = None
         self._unpublished, self._since_begin = Freshness(), Freshness()
         self._closing = Event()
         self._garbage = GarbageCollector(store, collect_after_s, self._closing)
+        self.push = PushStage(store, self._garbage, self._closing)
         self._lookout = (lookout or PublishedWatch(store)) if control.rank == 0 else None
 
     def start(self, cursor: Cursor | None, *, learned: int = 0, take_over: bool = False) -> None:
@@ -152,13 +147,13 @@ class Publisher:
     @property
     def busy(self) -> bool:
         """Tell if a version is under way; the same on every rank after `observe`."""
-        return self._pending is not None
+        return self.push.in_flight > 0
 
     @property
     def flag(self) -> Push:
         """State of the push for the batcher's header; LOST also while nothing is under way."""
         lost = self._lookout is not None and self._lookout.lost and not self.full
-        return Push.LOST if lost and self.state is Push.IDLE else self.state
+        return Push.LOST if lost and self.push.state is Push.IDLE else self.push.state
 
     def trained(self, times_ms: I64) -> None:
         """Rank 0 notes event times of examples that the next version will have learned."""
@@ -235,10 +230,9 @@ class Publisher:
             run=self._run_id,
         )
         rows = sum(share["written"] for share in shares)
-        self._pending = Pending(manifest, manifest.to_json(), rows, self.full)
         blobs = {name: names[self.control.rank] for name, names in content.items()}
         share = Share(self.control.rank, snapshot, manifest, blobs, self.full)
-        self._run(lambda: self._push(share), then=Push.PUSHED)
+        self.push(Pending(manifest, manifest.to_json(), rows, self.full), share)
 
     def observe(self, flags: Sequence[int]) -> Published | None:
         """Step 6: go on as far as the flags of one header allow. Alike on every rank.
@@ -252,15 +246,16 @@ class Publisher:
         Raises:
             FencedError: another trainer has taken over; on every rank.
         """
-        if self._pending is None:
+        push, pending = self.push, self.push.version
+        if pending is None:
             if Push.LOST in flags:
                 self._lost()
             return None
-        if self._job is not None and self._job.done():
-            self._job.result()
+        if not push.working:
+            push.check()
         states = [Push(flag) for flag in flags]
         if Push.FENCED in states:
-            self._finish()
+            push.leave()
             raise FencedError(
                 f"another trainer has taken over namespace {self.store.space.namespace!r} "
                 f"in Redis at {self.store.url}; this one ends (run one trainer for each namespace)"
@@ -268,20 +263,18 @@ class Publisher:
         if Push.PUSHING in states:
             return None
         if states[0] is Push.FLIPPED:
-            return self._flipped(self._finish())
+            return self._flipped(push.leave())
         if states[0] in (Push.FAILED, Push.LOST):
-            self._repeat(self._finish(), lost=states[0] is Push.LOST)
+            self._repeat(push.leave(), lost=states[0] is Push.LOST)
             return None
-        if self.control.rank != 0 or (self._job is not None and not self._job.done()):
+        if self.control.rank != 0 or push.working:
             return None
-        pending = self._pending
         if Push.UNKNOWN in states:
-            self.state = Push.UNKNOWN
-            self._job = self._pool.submit(self._find_out, pending)
-        elif self.state is Push.PUSHED:
+            push.find_out(pending, self._before)
+        elif push.state is Push.PUSHED:
             # 6 every rank's push has arrived: flip
             before = b"" if pending.full else self._before
-            self._run(lambda: self._seal_and_flip(pending, before), then=Push.FLIPPED)
+            push.run(partial(self._seal_and_flip, pending, before), then=Push.FLIPPED)
         return None
 
     def _seal_and_flip(self, pending: Pending, before: bytes) -> None:
@@ -310,47 +303,12 @@ class Publisher:
         self._closing.set()
         if self._lookout is not None:
             self._lookout.close(self.store.interrupt)
-        while self._job is not None and not self._job.done():
-            self.store.interrupt()
-            wait([self._job], timeout=0.2)
-        self._pool.shutdown(wait=True)
+        self.push.close()
         self._garbage.close()
         self.store.close()
 
     def _next_ns(self) -> str:
         return name_space(self.store.epoch, self._number) if self.full else self._ns
-
-    def _push(self, share: Share) -> None:
-        """Push this rank's share in the background (step 5)."""
-        share.open(self.store)
-        if self.control.rank == 0:
-            self._garbage.drop_blobs()
-        share.write(self.store, stopped=self._closing.is_set)
-
-    def _run(self, job: Callable[[], None], then: Push) -> None:
-        """Run a job in the thread; afterwards `state` is `then`, or the failure."""
-
-        def run() -> None:
-            try:
-                job()
-                self.state = then
-            except FencedError:
-                self.state = Push.FENCED
-            except PUSH_ERRORS as error:
-                LOG.warning("publishing failed, to be repeated: %s", error or type(error).__name__)
-                telemetry.FAILED_PUBLISHES.inc()
-                self.state = Push.UNKNOWN
-            except StoppedError:
-                self.state = Push.UNKNOWN
-
-        if self._job is not None:
-            self._job.result()
-        self.state = Push.PUSHING
-        self._job = self._pool.submit(run)
-
-    def _find_out(self, pending: Pending) -> None:
-        """Ask Redis for the outcome of a failed publish until it answers; `state` is the outcome. Rank 0."""
-        self.state = outcome_of(self.store, pending, self._before, self._closing)
 
     def _repeat(self, pending: Pending, *, lost: bool) -> None:
         """Give up a version; the next has its number, unless readers may have seen it."""
@@ -360,12 +318,6 @@ class Publisher:
             self._lost()
             self._version = pending.manifest.version
         self._watch()
-
-    def _finish(self) -> Pending:
-        assert self._pending is not None
-        pending, self._pending = self._pending, None
-        self.state = Push.IDLE
-        return pending
 
     def _flipped(self, pending: Pending) -> Published:
         manifest = pending.manifest

@@ -1,0 +1,76 @@
+"""Stages of a rank: none holds more than its depth; a commit finds no batch in flight."""
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import redis
+
+from livectr.protos.manifest import VersionManifest
+from livectr.trainer.build import build
+from livectr.trainer.comm.collectives import connect
+from livectr.trainer.commits import CommitState, Committer
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.run import Training, TrainOptions
+from livectr.trainer.stages import Stages
+from tests.trainer.ad_logs import ad_pipeline, write_files
+
+IMPRESSIONS = 600
+
+
+@pytest.mark.parametrize("spilled", [False, True])
+def test_no_stage_holds_more_than_its_depth(
+    tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch, spilled: bool
+) -> None:
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    options = TrainOptions(
+        write_files(tmp_path / "logs", IMPRESSIONS), until_end=True, batch_size=16, threads=1,
+        publish=redis_url, publish_interval_s=1e-6, min_examples=0,
+        checkpoint=str(tmp_path / "checkpoint"), checkpoint_interval_s=0.0,
+        spill=str(tmp_path / "spill") if spilled else None, dram_bytes=1 << 20 if spilled else None,
+    )  # fmt: skip
+    advance, commit, flip = Stages.advance, Committer.commit, RedisStore.flip
+    held: dict[str, set[int]] = {name: set() for name in ("extract", "fetch", "push")}
+    in_commits: list[int] = []
+
+    with connect() as collectives, ExitStack() as resources:
+        parts, stages = build(ad_pipeline(), options, collectives, resources)
+        assert stages.push is not None
+
+        def look() -> None:
+            for name in held:
+                stage = getattr(stages, name)
+                assert stage.in_flight <= stage.depth, name
+                held[name].add(stage.in_flight)
+
+        def advanced(self: Stages, *args: object) -> None:
+            advance(self, *args)  # type: ignore[arg-type]
+            look()
+
+        def committed(self: Committer, state: CommitState) -> bool:
+            in_commits.append(stages.in_flight)
+            began = commit(self, state)
+            look()
+            assert not began or stages.push.in_flight == 1  # type: ignore[union-attr]
+            return began
+
+        def slow_flip(self: RedisStore, *args: object) -> None:
+            time.sleep(0.05)  # other commits come meanwhile
+            flip(self, *args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Stages, "advance", advanced)
+        monkeypatch.setattr(Committer, "commit", committed)
+        monkeypatch.setattr(RedisStore, "flip", slow_flip)
+        report = Training(parts, stages).run()
+        look()
+
+        assert report.examples_trained == IMPRESSIONS
+        assert [stages.extract.depth, stages.fetch.depth, stages.push.depth] == [1, int(spilled), 1]
+        assert held == {"extract": {0, 1}, "fetch": {0, 1} if spilled else {0}, "push": {0, 1}}
+        assert in_commits and not any(in_commits)
+        # the end of the run has drained the push: its version is served
+        assert stages.in_flight == 0 and stages.push.in_flight == 0
+        manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
+        assert manifest.examples == IMPRESSIONS and report.published_versions >= 1

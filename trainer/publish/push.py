@@ -1,0 +1,192 @@
+"""Push of a version: a thread writes this rank's share of it to Redis (step 5 of a commit).
+
+The push is the last stage of a rank (trainer.stages). It holds one version at most, beside the steps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import decode_erased, encode_changed, encode_vectors
+from livectr.trainer import telemetry
+from livectr.trainer.content.precompute import StoppedError
+from livectr.trainer.publish.garbage import GarbageCollector
+from livectr.trainer.publish.outcome import outcome_of
+from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, LostError, RedisStore
+from livectr.trainer.publish.version import Pending, Push, VersionSnapshot
+
+LOG = logging.getLogger(__name__)
+PUSH_ERRORS: tuple[type[BaseException], ...] = (*STORE_ERRORS, LostError)
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Share:
+    """Part of one rank of a version under way. A thread calls `open`, then `write`; both may be repeated.
+
+    Attributes:
+        rank: this one, of manifest.world.
+        snapshot: copies of this rank's rows, values and weights.
+        content: name → blobs for the vectors of this rank's content.
+        full: the version holds everything, under a fresh name space.
+    """
+
+    rank: int
+    snapshot: VersionSnapshot
+    manifest: VersionManifest
+    content: Mapping[str, Sequence[str]]
+    full: bool
+
+    def open(self, store: RedisStore) -> None:
+        """Mark the version as begun; a complete one also sets up the fences."""
+        if self.full:
+            store.claim(self.manifest.epoch)
+            store.open(self.rank, self.manifest)
+        store.begin(self.manifest.version)
+
+    def write(self, store: RedisStore, *, stopped: Callable[[], bool]) -> None:
+        """Write all keys of this rank's share.
+
+        Args:
+            stopped: the process ends, so that content vectors are computed no further.
+
+        Raises:
+            StoppedError: the process ends.
+            FencedError, LostError, STORE_ERRORS: see trainer.publish.redis_store.
+        """
+        snapshot, manifest = self.snapshot, self.manifest
+        self._remove_erased(store)
+        for table, keys in snapshot.erased.items():
+            store.erase_rows(manifest.version, manifest.ns, table, keys, manifest.dim)
+        written: dict[str, list[I64]] = {}
+        for table, keys, rows in snapshot.chunks():
+            store.write_rows(manifest.version, manifest.ns, table, keys, rows)
+            if not self.full:  # nobody asks what changed in the first version of a name space
+                written.setdefault(table, []).append(keys)
+        for values in snapshot.values:
+            store.write_values(values)
+        store.write_blob(manifest.dense[self.rank], snapshot.dense)
+        changed = {table: np.concatenate(keys) for table, keys in written.items()}
+        store.write_blob(manifest.changed[self.rank], encode_changed(changed, snapshot.erased))
+        if manifest.item_vectors is not None and snapshot.items is not None:
+            store.write_blob(manifest.item_vectors, encode_vectors(*snapshot.items))
+        for name, precompute in snapshot.content.items():
+            for blob, part in zip(self.content[name], precompute.run(stopped), strict=True):
+                store.write_blob(blob, encode_vectors(*part))
+
+    def _remove_erased(self, store: RedisStore) -> None:
+        """Remove from Redis what the version two before erased; its blobs, read back, name the keys."""
+        manifest = self.manifest
+        version = manifest.version - 2
+        names = manifest.earlier.get(version, ())[self.rank :: manifest.world]
+        for blob in (store.blob(name) for name in names):
+            erased = decode_erased(blob) if blob is not None else {}
+            if any(map(len, erased.values())):
+                store.raise_floor(version)
+            for table, keys in erased.items():
+                store.remove_erased(version, manifest.ns, table, keys)
+
+
+class PushStage:
+    """Stage of the version under way. A call lets a version in; `leave` takes it out once it has an outcome.
+
+    Args:
+        garbage: removes blobs of older versions, on rank 0.
+        closing: the process ends.
+
+    Attributes:
+        version: under way; None if there is none.
+        state: of this rank's share.
+    """
+
+    depth = 1
+
+    def __init__(self, store: RedisStore, garbage: GarbageCollector, closing: Event) -> None:
+        self.version: Pending | None = None
+        self.state = Push.IDLE
+        self._store, self._garbage, self._closing = store, garbage, closing
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="publish")
+        self._job: Future[None] | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """Versions under way: 0 or 1."""
+        return int(self.version is not None)
+
+    @property
+    def working(self) -> bool:
+        """Tell if the thread is at work."""
+        return self._job is not None and not self._job.done()
+
+    def __call__(self, version: Pending, share: Share) -> None:
+        """Step 5: write this rank's share in the thread. Only while no version is in flight."""
+        assert self.version is None
+        self.version = version
+        self.run(partial(self._write, share), then=Push.PUSHED)
+
+    def run(self, job: Callable[[], None], then: Push) -> None:
+        """Run a job in the thread; afterwards `state` is `then`, or the failure."""
+
+        def run() -> None:
+            try:
+                job()
+                self.state = then
+            except FencedError:
+                self.state = Push.FENCED
+            except PUSH_ERRORS as error:
+                LOG.warning("publishing failed, to be repeated: %s", error or type(error).__name__)
+                telemetry.FAILED_PUBLISHES.inc()
+                self.state = Push.UNKNOWN
+            except StoppedError:
+                self.state = Push.UNKNOWN
+
+        self.check()
+        self.state = Push.PUSHING
+        self._job = self._pool.submit(run)
+
+    def find_out(self, version: Pending, before: bytes) -> None:
+        """Ask Redis in the thread for the outcome of a failed publish, until it answers. Rank 0.
+
+        Args:
+            before: text of the manifest before.
+        """
+
+        def ask() -> None:
+            self.state = outcome_of(self._store, version, before, self._closing)
+
+        self.state = Push.UNKNOWN
+        self._job = self._pool.submit(ask)
+
+    def check(self) -> None:
+        """Wait for the thread's job, and raise what it died of."""
+        if self._job is not None:
+            self._job.result()
+
+    def leave(self) -> Pending:
+        """Take the version out."""
+        assert self.version is not None
+        version, self.version = self.version, None
+        self.state = Push.IDLE
+        return version
+
+    def close(self) -> None:
+        """End the thread, whatever it waits for."""
+        while self._job is not None and self.working:
+            self._store.interrupt()
+            wait([self._job], timeout=0.2)
+        self._pool.shutdown(wait=True)
+
+    def _write(self, share: Share) -> None:
+        share.open(self._store)
+        if share.rank == 0:
+            self._garbage.drop_blobs()
+        share.write(self._store, stopped=self._closing.is_set)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("ingest", "kernels", "models", "protos", "serving", "trainer", "livectr")
+BESIDE = ("bench", "tests", "examples")
+"""Folders outside of the package; their files count, too."""
 MANY_BY_NATURE = ("ingest/operators", "models")
 """Folders with a file for each operator or model."""
 POOR_OPENER = re.compile(r"(What|Whether|How|Where|Those|Of|Which|When)\b")
@@ -21,9 +23,9 @@ POOR_OPENER = re.compile(r"(What|Whether|How|Where|Those|Of|Which|When)\b")
 Defined = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def sources(*suffixes: str) -> Iterator[Path]:
+def sources(*suffixes: str, folders: tuple[str, ...] = FOLDERS) -> Iterator[Path]:
     """Files of the package, without generated code; links in livectr/ are not followed."""
-    for folder in FOLDERS:
+    for folder in folders:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and path.suffix in suffixes and "_pb2" not in path.name:
                 yield path
@@ -61,7 +63,7 @@ def counts() -> dict[str, str]:
     )
     lines = {
         p.relative_to(ROOT).as_posix(): len(p.read_text().splitlines())
-        for p in sources(".py", ".cuh", ".hpp")
+        for p in sources(".py", ".cuh", ".hpp", folders=(*FOLDERS, *BESIDE))
     }
     constructors: dict[str, int] = {}
     signatures: dict[str, int] = {}

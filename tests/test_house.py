@@ -180,6 +180,18 @@ def test_folders_are_small() -> None:
     assert not large, large
 
 
+def test_files_are_short() -> None:
+    """Generated code excepted."""
+    long = {
+        path.relative_to(ROOT).as_posix(): lines
+        for folder in (*MAY_IMPORT, "bench", "tests", "examples")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".cuh", ".hpp") and "_pb2" not in path.name
+        if (lines := len(path.read_text().splitlines())) > LINES_PER_FILE
+    }
+    assert not long, f"split by idea: {long}"
+
+
 def test_models_import_torch_only() -> None:
     for source in sources("models"):
         others = {name.split(".")[0] for name in imports(source)} & {

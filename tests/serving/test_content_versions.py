@@ -26,7 +26,7 @@ from livectr.models.ragged import list_sum
 from livectr.serving.app import App
 from livectr.serving.client import RankClient
 from tests.serving.publication import Publication
-from tests.serving.test_versions import versions_of
+from tests.serving.swaps import versions_of
 
 
 @dataclass(frozen=True)

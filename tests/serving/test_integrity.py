@@ -1,31 +1,23 @@
 """A missing row means "never trained" only in a name space that has lost no keys.
 
-Redis is emptied, keys are evicted, another pipeline moves in: every reply is right or marked. The crafted
-model is that of test_versions: the logit of a reply is v / 1000 if and only if all its rows are version v's.
+Redis is emptied, another pipeline moves in: every reply is right or marked. The logit of a reply of the
+crafted model tells its version (tests.serving.swaps).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
-import grpc
-import numpy as np
 import pytest
 import redis
 import safetensors.torch
 import torch
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from livectr.protos.store import Keyspace
 from livectr.serving import metrics
-from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient
-from livectr.serving.options import ServeOptions
 from livectr.trainer.comm.control import Control
 from livectr.trainer.publish.garbage import collect_garbage
 from livectr.trainer.publish.publisher import Publisher
@@ -34,12 +26,13 @@ from livectr.trainer.publish.version import PublishedModel, VersionSnapshot
 from livectr.trainer.publish.watch import PublishedWatch
 from tests.serving.display_world import NOW_MS, World
 from tests.serving.display_world import publication as display_publication
+from tests.serving.losses import NOT_SERVING, SERVING, health, traffic, trouble
 from tests.serving.publication import Publication
 from tests.serving.swap_pipeline import pipeline
-from tests.serving.test_versions import (
+from tests.serving.swaps import (
     ADS,
     SEGMENTS,
-    USERS,
+    Serve,
     dense,
     publish,
     rows,
@@ -48,69 +41,6 @@ from tests.serving.test_versions import (
     versions_of,
     wait_for,
 )
-
-Serve = Callable[..., App]
-
-
-@pytest.fixture
-def client(redis_url: str) -> redis.Redis:
-    return redis.Redis.from_url(redis_url)
-
-
-class Traffic:
-    """Requests for random rows, as fast as a client can send them; each reply is checked."""
-
-    def __init__(self, app: App) -> None:
-        self._address = app.server.address
-        self._stop = threading.Event()
-        self.right = self.marked = 0
-        self.wrong: list[object] = []
-        self._thread = threading.Thread(target=self._ask)
-
-    def _ask(self) -> None:
-        rng = np.random.default_rng(0)
-        with RankClient(self._address) as rank:
-            while not self._stop.is_set():
-                ads = rng.choice(ADS, 20).tolist()
-                reply = rank.rank({"user_id": int(rng.choice(USERS))}, {"ad_id": ads})
-                if reply.degraded:
-                    self.marked += 1
-                    if not reply.degraded_reason:
-                        self.wrong.append("no reason")
-                elif versions_of(reply) == {reply.version}:
-                    self.right += 1
-                else:
-                    self.wrong.append((reply.version, versions_of(reply)))
-
-    def __enter__(self) -> Traffic:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
-@contextmanager
-def traffic(app: App) -> Iterator[Traffic]:
-    """Run requests during the block; some have been answered correctly before it begins."""
-    with Traffic(app) as running:
-        wait_for(lambda: running.right > 20)
-        yield running
-    assert not running.wrong, running.wrong[:5]
-
-
-def health(app: App) -> int:
-    with grpc.insecure_channel(app.server.address) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        return int(stub.Check(health_pb2.HealthCheckRequest(), timeout=10).status)
-
-
-SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-
-
-def trouble(kind: str) -> float:
-    return float(metrics.HEALTH_ISSUE.labels("rank", kind)._value.get())
 
 
 def test_an_emptied_redis_is_reported_until_it_is_complete_again(
@@ -240,109 +170,6 @@ def test_a_version_of_an_older_trainer_is_marked(redis_url: str, client: redis.R
     app = serve("rank", pipeline)
     with RankClient(app.server.address) as rank:
         assert rank.rank({"user_id": 1}, {"ad_id": ADS[:10].tolist()}).degraded
-
-
-def test_evicted_rows_are_marked_until_everything_was_published(
-    redis_url: str, client: redis.Redis, serve: Serve
-) -> None:
-    """Redis runs out of memory under allkeys-random; its count shows that a missing row may be lost."""
-    publication = trainer(redis_url)
-    publish(publication)
-    client.config_set("maxmemory-policy", "allkeys-random")
-    app = serve("rank", pipeline, near_cache_rows=60)
-    assert metrics.RISKY_POLICY._value.get() == 1
-    before = client.info()["evicted_keys"]
-    with traffic(app) as running:
-        client.config_set("maxmemory", client.info()["used_memory"] + 200_000)
-        number = 0
-        while client.info()["evicted_keys"] < before + 300:
-            client.set(f"filler {number}", bytes(10_000))
-            number += 1
-        wait_for(lambda: running.marked > 20)
-        wait_for(lambda: any(trouble(kind) for kind in ("evicted", "rows", "values", "manifest")))
-        client.config_set("maxmemory", 0)
-        client.config_set("maxmemory-policy", "noeviction")
-        for name in client.scan_iter("filler *"):
-            client.unlink(name)
-        publication = trainer(redis_url)
-        publication.version = 1
-        publish(publication)
-        wait_for(lambda: served(app) == 2 and not app.follower.health.reason)
-        marked, right = running.marked, running.right
-        wait_for(lambda: running.right > right + 20)
-        assert running.marked <= marked + 1  # one may have been under way
-    wait_for(lambda: metrics.RISKY_POLICY._value.get() == 0)  # INFO is read every other second
-
-
-def test_one_evicted_row_is_seen_by_its_own_reader(
-    redis_url: str, client: redis.Redis, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between two polls of the follower: the request that misses the row reads the count itself."""
-    monkeypatch.setattr("livectr.serving.version.evictions.POLL_S", 3600.0)
-    publish(trainer(redis_url))
-    client.config_set("maxmemory-policy", "allkeys-lru")
-    app = serve("rank", pipeline)
-    space = Keyspace("livectr")
-    wait_for(lambda: app.follower.reader.evictions.risky)
-    ask = {"user_id": 1}, {"ad_id": ADS[:10].tolist()}
-    # All rows but one are read often; the other is left to be evicted.
-    (lonely,) = space.rows("1-0", "ad", ADS[:1])
-    others = [name for name in client.scan_iter("*") if name != lonely]
-    time.sleep(1.1)  # the clock of the LRU counts seconds
-    client.config_set("maxmemory-samples", 64)
-    client.config_set("maxmemory", client.info()["used_memory"] + 100_000)
-    for number in range(200):
-        if not client.exists(lonely):
-            break
-        for name in others:
-            client.exists(name)
-        client.set(f"filler {number % 40}", bytes(100 * number))
-    with RankClient(app.server.address) as rank:
-        reply = rank.rank(*ask)
-    assert client.exists(lonely) == 0 and client.info()["evicted_keys"] > 0
-    assert reply.degraded and "evicted" in reply.degraded_reason
-
-
-def test_keys_of_others_that_expire_are_no_loss(redis_url: str, client: redis.Redis, serve: Serve) -> None:
-    """A volatile policy evicts only keys with a time to live; published keys have none."""
-    publish(trainer(redis_url))
-    client.config_set("maxmemory-policy", "volatile-lru")
-    app = serve("rank", pipeline)
-    client.config_set("maxmemory", client.info()["used_memory"] + 200_000)
-    for number in range(100):
-        client.set(f"filler {number}", bytes(10_000), ex=3600)
-    assert client.info()["evicted_keys"] > 0
-    with RankClient(app.server.address) as rank:
-        app.follower.reader.evictions.poll(client)
-        reply = rank.rank({"user_id": 1}, {"ad_id": [*ADS[:10].tolist(), 5]})
-    assert not reply.degraded and metrics.RISKY_POLICY._value.get() == 0
-
-
-def test_a_redis_that_forbids_info_is_logged_once(
-    redis_url: str, client: redis.Redis, serve: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A managed Redis may forbid INFO: replies go on, and the log warns that evictions cannot be seen."""
-    publish(trainer(redis_url))
-    client.acl_setuser(
-        "server",
-        enabled=True,
-        nopass=True,
-        keys=["*"],
-        channels=["*"],
-        categories=["+@all"],
-        commands=["-info"],
-    )
-    caplog.set_level(logging.WARNING)
-    user_url = redis_url.replace("redis://", "redis://server:any@")
-    app = App("rank", pipeline, ServeOptions(user_url))
-    app.start()
-    try:
-        assert app.wait_ready(10)
-        with RankClient(app.server.address) as rank:
-            assert not rank.rank({"user_id": 1}, {"ad_id": [1000, 5]}).degraded
-    finally:
-        app.stop()
-    assert sum("refuses INFO" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_lookups_and_histories_that_are_gone_are_marked(

@@ -33,10 +33,10 @@ from livectr.serving.client import RankClient
 from livectr.serving.options import ServeOptions
 from tests.serving.display_world import HISTORY, NOW_MS, World
 from tests.serving.display_world import publication as display_publication
+from tests.serving.losses import NOT_SERVING, SERVING, health, trouble
 from tests.serving.redis_fault import FaultyRedis
 from tests.serving.swap_pipeline import pipeline
-from tests.serving.test_integrity import NOT_SERVING, SERVING, health, trouble
-from tests.serving.test_versions import ADS, publish, served, trainer, versions_of, wait_for
+from tests.serving.swaps import ADS, publish, served, trainer, versions_of, wait_for
 
 Serve = Callable[..., App]
 ROOT = Path(__file__).resolve().parents[2]

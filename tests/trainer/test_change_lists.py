@@ -33,8 +33,8 @@ from livectr.trainer.tables import tiered_table, tiers
 from livectr.trainer.tables.tiers import Tiers
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.processes import start
+from tests.trainer.publishing import Trainer
 from tests.trainer.redis_proxy import Proxy
-from tests.trainer.test_publish import Trainer
 
 IMPRESSIONS = 3_000
 LISTED = 300

@@ -19,7 +19,7 @@ from livectr.trainer.publish.version import PublishedModel
 from livectr.trainer.publish.watch import PublishedWatch
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import start as start_process
-from tests.trainer.test_publish import DIM, Trainer, rows_at, snapshot
+from tests.trainer.publishing import DIM, Trainer, rows_at, snapshot
 
 KEYS = np.arange(200)
 

@@ -19,7 +19,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.content import precompute as sweep
 from livectr.trainer.content.precompute import ContentPrecompute, StoppedError
 from livectr.trainer.publish.version import Push
-from tests.trainer.test_publish import Trainer, snapshot
+from tests.trainer.publishing import Trainer, snapshot
 
 WIDTH = 32
 MODEL = EmbeddingModel(width=WIDTH, hidden=(16, 8), out=4)

@@ -5,7 +5,6 @@ Steps are those of trainer.publish.publisher: 5 push, 6 flip.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -15,84 +14,10 @@ import redis
 from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import RowStatus, decode_changed, decode_rows, decode_vectors
-from livectr.trainer.comm.control import Control
-from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import FencedError, LostError, RedisStore, Values
 from livectr.trainer.publish.succession import Cursor
-from livectr.trainer.publish.version import Published, PublishedModel, Push, VersionSnapshot
-
-DIM = 3
-
-
-def rows_at(version: int, keys: np.ndarray) -> np.ndarray:
-    """Row of a key at a version, as these tests define it."""
-    return (keys[:, None] * 100 + version + np.zeros(DIM)).astype(np.float32)
-
-
-def snapshot(step: int, keys: np.ndarray, **changes: object) -> VersionSnapshot:
-    rows = {"ad": (keys, rows_at(step, keys))}
-    return replace(VersionSnapshot(step, rows, {"ad": len(keys)}, b"dense %d" % step), **changes)
-
-
-class Trainer:
-    """A publisher of one rank, driven as the training loop drives it."""
-
-    def __init__(
-        self, url: str, cursor: Cursor | None = None, take_over: bool = False, **options: float
-    ) -> None:
-        self.store = RedisStore(url, "livectr")
-        self.publisher = Publisher(
-            self.store,
-            Control(),
-            PublishedModel("f", (("rank.v", DIM),), seed=1),
-            **options,
-        )
-        self.publisher.start(cursor, take_over=take_over)
-
-    def publish(self, part: VersionSnapshot) -> Published | None:
-        self.publisher.begin(part)
-        return self.drain()
-
-    def drain(self) -> Published | None:
-        """The header exchange until nothing is under way."""
-        done = None
-        while self.publisher.busy:
-            done = self.publisher.observe([self.publisher.push.state])
-            time.sleep(0.001)
-        return done
-
-
-@pytest.fixture
-def trainers(redis_url: str) -> Iterator[list[Trainer]]:
-    made: list[Trainer] = []
-    yield made
-    for trainer in made:
-        trainer.publisher.close()
-
-
-@pytest.fixture
-def client(redis_url: str) -> redis.Redis:
-    return redis.Redis.from_url(redis_url)
-
-
-@pytest.fixture(autouse=True)
-def _empty(client: redis.Redis) -> None:
-    client.flushall()
-
-
-def start(
-    trainers: list[Trainer],
-    url: str,
-    cursor: Cursor | None = None,
-    take_over: bool = False,
-    **options: float,
-) -> Trainer:
-    trainers.append(Trainer(url, cursor, take_over, **options))
-    return trainers[-1]
-
-
-def read(client: redis.Redis, trainer: Trainer, keys: np.ndarray, version: int, ns: str) -> tuple:
-    return decode_rows(client.mget(trainer.store.space.rows(ns, "ad", keys)), version, DIM)
+from livectr.trainer.publish.version import Push, VersionSnapshot
+from tests.trainer.publishing import DIM, BrokenConnection, Trainer, read, rows_at, snapshot, start
 
 
 def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, trainers: list[Trainer]) -> None:
@@ -259,19 +184,6 @@ def test_another_manifest_in_place_of_ours_is_a_loss(
         trainer.store.flip(b"new", 2, trainer.publisher.last.to_json())
 
 
-class BrokenConnection:
-    """Writes fail as if Redis had gone away, from the n-th call on."""
-
-    def __init__(self, write: Callable[..., None], calls: int) -> None:
-        self.calls, self.write = calls, write
-
-    def __call__(self, *args: object) -> None:
-        if self.calls == 0:
-            raise redis.ConnectionError("gone")
-        self.calls -= 1
-        self.write(*args)
-
-
 def test_a_push_that_broke_is_repeated_under_its_number(
     redis_url: str, client: redis.Redis, trainers: list[Trainer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,132 +253,6 @@ def test_readers_never_see_a_mixed_version(redis_url: str, trainers: list[Traine
     for thread in threads:
         thread.join()
     assert not mixed and len(set(reads)) > 3
-
-
-def erasing(step: int, written: list[int], erased: list[int]) -> VersionSnapshot:
-    """Rows written with the step as their version, and rows erased."""
-    return snapshot(step, np.array(written, np.int64), erased={"ad": np.array(erased, np.int64)})
-
-
-def floor_of(client: redis.Redis) -> int:
-    return int(client.get("{livectr}:floor") or 0)
-
-
-def test_an_erased_row_leaves_redis_and_no_reader_is_told_otherwise(
-    redis_url: str, client: redis.Redis, trainers: list[Trainer]
-) -> None:
-    """Erased by 2: read at version 1, missing at 2, gone when 4 is pushed; a reader still at 1 must go on."""
-    trainer = start(trainers, redis_url)
-    keys = np.arange(3)
-    trainer.publish(snapshot(1, keys))
-    trainer.publish(erasing(2, [], [1, 2, 77]))
-    ns = trainer.publisher.last.ns
-    rows, status = read(client, trainer, keys, 1, ns)
-    assert (status == RowStatus.FOUND).all() and (rows == rows_at(1, keys)).all()
-    assert read(client, trainer, keys, 2, ns)[1].tolist() == [
-        RowStatus.FOUND,
-        RowStatus.MISSING,
-        RowStatus.MISSING,
-    ]
-    assert not client.exists(*trainer.store.space.rows(ns, "ad", np.array([77])))
-    trainer.publish(erasing(3, [2], []))  # it comes back
-    assert floor_of(client) == 0
-    assert read(client, trainer, keys, 2, ns)[1].tolist() == [
-        RowStatus.FOUND,
-        RowStatus.MISSING,
-        RowStatus.MISSING,
-    ]
-    trainer.publish(erasing(4, [], []))
-    assert [client.exists(name) for name in trainer.store.space.rows(ns, "ad", keys)] == [1, 0, 1]
-    assert floor_of(client) == 2
-    values = client.mget(trainer.store.space.rows(ns, "ad", keys))
-    assert decode_rows(values, 1, DIM, 2)[1].tolist() == [
-        RowStatus.FOUND,
-        RowStatus.OVERWRITTEN,
-        RowStatus.OVERWRITTEN,
-    ]
-    assert decode_rows(values, 4, DIM, 2)[1].tolist() == [RowStatus.FOUND, RowStatus.MISSING, RowStatus.FOUND]
-
-
-def test_what_a_trainer_erased_its_successor_removes(
-    redis_url: str, client: redis.Redis, trainers: list[Trainer]
-) -> None:
-    first = start(trainers, redis_url)
-    first.publish(snapshot(1, np.arange(9)))
-    cursor = first.publisher.cursor(2)
-    first.publish(erasing(2, [0], [5, 6]))
-    second = start(trainers, redis_url, cursor)
-    assert not second.publisher.full
-    second.publish(erasing(3, [1], []))
-    second.publish(erasing(4, [1], []))
-    names = second.store.space.rows(cursor.ns, "ad", np.arange(9))
-    assert [k for k, name in enumerate(names) if not client.exists(name)] == [5, 6]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_rows_come_and_go_and_every_version_is_right(
-    redis_url: str, client: redis.Redis, trainers: list[Trainer], monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    """Random versions, some of whose pushes break and are repeated with other rows: a reader of any version
-    finds what was there at it, or is told to go on; one of the newest version always finds it."""
-    rng = np.random.default_rng(seed)
-    trainer = start(trainers, redis_url)
-    keys = np.arange(12)
-    states: dict[int, dict[int, int]] = {}  # version -> key -> step whose row it has
-    state: dict[int, int] = {}
-    last: dict[int, int] = {}
-    step = 0
-
-    def look() -> None:
-        # what a server does: the floor is read with or after the rows
-        values = client.mget(trainer.store.space.rows(trainer.publisher.last.ns, "ad", keys))
-        floor = floor_of(client)
-        newest = trainer.publisher.last.version
-        for version, expected in states.items():
-            rows, status = decode_rows(values, version, DIM, floor)
-            for key, row, what in zip(keys.tolist(), rows, status, strict=True):
-                if what == RowStatus.OVERWRITTEN:
-                    assert version < newest
-                elif what == RowStatus.FOUND:
-                    assert (row == rows_at(expected[key], np.array([key]))).all()
-                else:
-                    assert key not in expected
-
-    for _ in range(40):
-        step += 1
-        for key in rng.choice(keys, rng.integers(0, 6), replace=False).tolist():
-            if rng.random() < 0.5:
-                state[key] = step
-            else:
-                state.pop(key, None)
-        written = np.array([k for k in state if state[k] != last.get(k)], np.int64)
-        gone = [k for k in keys.tolist() if k not in state and (k in last or rng.random() < 0.3)]
-        rows = np.array([rows_at(state[k], np.array([k]))[0] for k in written.tolist()], np.float32)
-        part = replace(erasing(step, [], gone), rows={"ad": (written, rows.reshape(-1, DIM))})
-        with monkeypatch.context() as patch:
-            if step > 1 and rng.random() < 0.4:
-                calls = int(rng.integers(0, 4))
-                patch.setattr(trainer.store, "_chunks", BrokenConnection(trainer.store._chunks, calls))
-            done = trainer.publish(part)
-        if done is not None:
-            last = dict(state)
-            states[done.manifest.version] = last
-        look()
-    assert len(states) > 20
-    for _ in range(2):
-        step += 1
-        trainer.publish(erasing(step, [], []))
-    names = trainer.store.space.rows(trainer.publisher.last.ns, "ad", keys)
-    assert {key for key, name in enumerate(names) if client.exists(name)} == set(state)
-
-
-def test_removed_values_are_removed(redis_url: str, client: redis.Redis, trainers: list[Trainer]) -> None:
-    trainer = start(trainers, redis_url)
-    keys = np.arange(40)
-    names = trainer.store.space.lookup_rows("ads", keys)
-    trainer.store.write_values(Values(keys, names, [b"x"] * 40))
-    trainer.store.write_values(Values(keys, names, [None if k % 2 else b"y" for k in range(40)]))
-    assert client.mget(names) == [None if k % 2 else b"y" for k in range(40)]
 
 
 def test_what_a_user_gets_wrong_is_told(redis_url: str, client: redis.Redis) -> None:

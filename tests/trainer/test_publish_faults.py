@@ -26,17 +26,10 @@ from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore, Values
 from livectr.trainer.publish.row_scripts import ERASE_ROWS, WRITE_ROWS, WRITE_VALUES
 from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
+from tests.trainer.publishing import DIM, Trainer, read, rows_at, snapshot
 from tests.trainer.redis_proxy import Fault, Proxy
-from tests.trainer.test_publish import DIM, Trainer, read, rows_at, snapshot
 
 KEYS = np.arange(50)
-
-
-@pytest.fixture
-def client(redis_url: str) -> redis.Redis:
-    client = redis.Redis.from_url(redis_url)
-    client.flushall()
-    return client
 
 
 @pytest.fixture

@@ -38,13 +38,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_files(tmp_path_factory.mktemp("logs"), IMPRESSIONS)
 
 
-@pytest.fixture
-def client(redis_url: str) -> redis.Redis:
-    client = redis.Redis.from_url(redis_url)
-    client.flushall()
-    return client
-
-
 def test_the_report_is_what_the_predictions_say(tmp_path: Path, source: str) -> None:
     report = train(
         ad_pipeline(),

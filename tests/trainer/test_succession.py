@@ -60,13 +60,6 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_files(tmp_path_factory.mktemp("logs"), IMPRESSIONS)
 
 
-@pytest.fixture
-def client(redis_url: str) -> redis.Redis:
-    client = redis.Redis.from_url(redis_url)
-    client.flushall()
-    return client
-
-
 def held_by(client: redis.Redis) -> VersionManifest:
     return VersionManifest.from_json(client.get("{livectr}:manifest"))
 

@@ -1,0 +1,83 @@
+"""Helpers of the tests of publishing: a publisher of one rank, and rows that tell their version."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import redis
+
+from livectr.protos.store import decode_rows
+from livectr.trainer.comm.control import Control
+from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.succession import Cursor
+from livectr.trainer.publish.version import Published, PublishedModel, VersionSnapshot
+
+DIM = 3
+
+
+def rows_at(version: int, keys: np.ndarray) -> np.ndarray:
+    """Row of a key at a version, as these tests define it."""
+    return (keys[:, None] * 100 + version + np.zeros(DIM)).astype(np.float32)
+
+
+def snapshot(step: int, keys: np.ndarray, **changes: object) -> VersionSnapshot:
+    rows = {"ad": (keys, rows_at(step, keys))}
+    return replace(VersionSnapshot(step, rows, {"ad": len(keys)}, b"dense %d" % step), **changes)
+
+
+class Trainer:
+    """A publisher of one rank, driven as the training loop drives it."""
+
+    def __init__(
+        self, url: str, cursor: Cursor | None = None, take_over: bool = False, **options: float
+    ) -> None:
+        self.store = RedisStore(url, "livectr")
+        self.publisher = Publisher(
+            self.store,
+            Control(),
+            PublishedModel("f", (("rank.v", DIM),), seed=1),
+            **options,
+        )
+        self.publisher.start(cursor, take_over=take_over)
+
+    def publish(self, part: VersionSnapshot) -> Published | None:
+        self.publisher.begin(part)
+        return self.drain()
+
+    def drain(self) -> Published | None:
+        """The header exchange until nothing is under way."""
+        done = None
+        while self.publisher.busy:
+            done = self.publisher.observe([self.publisher.push.state])
+            time.sleep(0.001)
+        return done
+
+
+def start(
+    trainers: list[Trainer],
+    url: str,
+    cursor: Cursor | None = None,
+    take_over: bool = False,
+    **options: float,
+) -> Trainer:
+    trainers.append(Trainer(url, cursor, take_over, **options))
+    return trainers[-1]
+
+
+def read(client: redis.Redis, trainer: Trainer, keys: np.ndarray, version: int, ns: str) -> tuple:
+    return decode_rows(client.mget(trainer.store.space.rows(ns, "ad", keys)), version, DIM)
+
+
+class BrokenConnection:
+    """Writes fail as if Redis had gone away, from the n-th call on."""
+
+    def __init__(self, write: Callable[..., None], calls: int) -> None:
+        self.calls, self.write = calls, write
+
+    def __call__(self, *args: object) -> None:
+        if self.calls == 0:
+            raise redis.ConnectionError("gone")
+        self.calls -= 1
+        self.write(*args)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from livectr import evaluation, models, ops
     from livectr.ingest.content.store import ContentStore
     from livectr.ingest.language.content import Content
+    from livectr.ingest.language.event_times import EventTime
     from livectr.ingest.language.policies import TablePolicy
     from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
     from livectr.ingest.operators.user import operator
@@ -33,6 +34,7 @@ _HOMES = {
     "Content": "livectr.ingest.language.content",
     "ContentStore": "livectr.ingest.content.store",
     "DataError": "livectr.kernels.errors",
+    "EventTime": "livectr.ingest.language.event_times",
     "Field": "livectr.ingest.pipeline",
     "LiveCTRError": "livectr.kernels.errors",
     "Pipeline": "livectr.ingest.pipeline",
@@ -64,6 +66,7 @@ __all__ = [
     "Content",
     "ContentStore",
     "DataError",
+    "EventTime",
     "Field",
     "LiveCTRError",
     "Pipeline",

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.signs import Defined, is_stub, nodes, parameters
+
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("ingest", "kernels", "models", "trainer", "serving", "protos")
 """Links in `livectr`, so that everything is imported as livectr.…"""
@@ -37,6 +39,7 @@ ORDER = {
 
 FILES_PER_FOLDER = 18
 LINES_PER_FILE = 400
+PARAMETERS = 7
 
 
 @cache
@@ -190,6 +193,16 @@ def test_files_are_short() -> None:
         if (lines := len(path.read_text().splitlines())) > LINES_PER_FILE
     }
     assert not long, f"split by idea: {long}"
+
+
+def test_functions_take_few_parameters() -> None:
+    """Settings that belong together are one value, as EventTime is."""
+    many = {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": parameters(node)
+        for path, node in nodes()
+        if isinstance(node, Defined) and not is_stub(node) and parameters(node) > PARAMETERS
+    }
+    assert not many, many
 
 
 def test_models_import_torch_only() -> None:

@@ -104,7 +104,7 @@ def wrong_unit(name: str, unit: str) -> str:
     change = "multiply it by 1000" if unit == "s" else f"divide it by {1000 if unit == 'us' else 1_000_000}"
     return (
         f"time `{name}` is in {_UNITS[unit]}, the pipeline says milliseconds; {change}, or declare "
-        f'time_unit="{unit}" (time_unit="ms" if it is milliseconds indeed)'
+        f'time=EventTime("{name}", unit="{unit}") (unit="ms" if it is milliseconds indeed)'
     )
 
 

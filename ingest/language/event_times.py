@@ -1,4 +1,6 @@
-"""Unit of event times: numbers are converted to milliseconds, and a probable wrong unit is detected.
+"""Event times: their declaration, and their unit.
+
+Numbers are converted to milliseconds, and a probable wrong unit is detected.
 
 Without a declared unit, times are milliseconds. Then a number is rejected that lies in 2000 to 2100 as
 seconds, micro- or nanoseconds: as milliseconds it would be in 1970 or thousands of years ahead. Small
@@ -7,11 +9,15 @@ numbers, such as the times of simulated logs that count from 0, are accepted. A 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from livectr.ingest.language.durations import duration_ms
+from livectr.kernels.errors import ConfigError
 
 UNITS = ("ms", "s", "us", "ns")
 _YEAR_2000_S, _YEAR_2100_S = 946_684_800, 4_102_444_800
@@ -22,6 +28,47 @@ _LEAST_LIKELY, _MILLISECONDS_BELOW = LIKELY["s"][0], LIKELY["us"][0]
 _MOST_S = (2**63 - 1) // 1000
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+MAX_AHEAD_MS = 60_000
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """Event time of a stream: its column, its unit in the log, and bounds on wrong clocks and disorder.
+
+    Args:
+        column: int64 since 1970.
+        unit: "ms", "s", "us" or "ns"; features and requests see milliseconds. None: milliseconds, and numbers
+            that are probably in another unit are rejected.
+        max_ahead: greatest lead of an event time over the broker's time, or over the times of other users; a
+            record with a later time becomes a dead letter.
+        max_disorder: longest delay with which a record may arrive and still be sorted into its place; the
+            watermark lags by it.
+
+    Raises:
+        ConfigError: the unit or a duration is wrong.
+
+    Example:
+        shows = Stream(
+            "shows", key="user_id", time=EventTime("ts", unit="s", max_disorder="5s"),
+            columns={"user_id": "int64", "ts": "int64"},
+        )
+    """
+
+    column: str
+    unit: str | None = None
+    max_ahead: str | int = MAX_AHEAD_MS
+    max_disorder: str | int = 0
+    max_ahead_ms: int = field(init=False, repr=False)
+    max_disorder_ms: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        where = f"event time {self.column!r}"
+        if self.unit not in (None, *UNITS):
+            raise ConfigError(f"{where}: unit is {self.unit!r}; write one of {', '.join(UNITS)}")
+        disorder_ms = duration_ms(self.max_disorder, f"{where}: max_disorder") if self.max_disorder else 0
+        object.__setattr__(self, "max_ahead_ms", duration_ms(self.max_ahead, f"{where}: max_ahead"))
+        object.__setattr__(self, "max_disorder_ms", disorder_ms)
 
 
 def milliseconds(array: pa.Array, unit: str | None) -> tuple[pa.Array, dict[str, Mask]]:

@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from livectr.ingest.language import dtypes, event_times
+from livectr.ingest.language import dtypes
 from livectr.ingest.language.byte_units import parse_bytes
 from livectr.ingest.language.columns import Columns, UnknownColumnError
 from livectr.ingest.language.durations import duration_ms
+from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef, column
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.join import MAX_BYTES
-
-MAX_AHEAD_MS = 60_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,19 +30,12 @@ class Stream(Columns):
         topic: Kafka topic, or folder of files under the source.
         columns: name → type of every column that may be read.
         key: column that partitions the topic (the user).
-        time: column of the event time, int64 since 1970; None: events are ordered by their position in the
-            log.
+        time: column of the event time, int64 in milliseconds since 1970, or an EventTime with its unit and
+            bounds; None: events are ordered by their position in the log.
         json_fields: new column → "column.path.to.field" inside a string column of JSON; its type is in
             `columns`.
         fill: column → value for nulls. Without it nulls are 0, "", false or an empty list.
         where: function from this stream to a bool expression over its columns; other rows are dropped.
-        time_unit: unit of `time` in the log: "ms", "s", "us" or "ns"; features and requests see milliseconds.
-            None: milliseconds, and numbers that are probably in another unit are rejected
-            (ingest.language.event_times).
-        max_ahead: greatest lead of an event time over the broker's time, or over the times of other users; a
-            record with a later time becomes a dead letter.
-        max_disorder: longest delay with which a record may arrive and still be sorted into its place; the
-            watermark lags by it.
 
     Raises:
         ConfigError: an argument is wrong, or the arguments do not fit together.
@@ -68,37 +60,23 @@ class Stream(Columns):
         *,
         columns: Mapping[str, str],
         key: str,
-        time: str | None = None,
+        time: str | EventTime | None = None,
         json_fields: Mapping[str, str] | None = None,
         fill: Mapping[str, Any] | None = None,
         where: Callable[[Stream], Expr] | None = None,
-        time_unit: str | None = None,
-        max_ahead: str | int = MAX_AHEAD_MS,
-        max_disorder: str | int = 0,
     ) -> None:
-        values = dict(topic=topic, key=key, columns=columns, time=time, where=where, time_unit=time_unit)
-        durations = dict(
-            max_ahead_ms=duration_ms(max_ahead, f"{topic}: max_ahead"),
-            max_disorder_ms=duration_ms(max_disorder, f"{topic}: max_disorder") if max_disorder else 0,
-        )
-        for name, value in {
-            **values,
-            **durations,
-            "json_fields": dict(json_fields or {}),
-            "fill": dict(fill or {}),
-        }.items():
+        event_time = EventTime(time) if isinstance(time, str) else time
+        values: dict[str, Any] = dict(topic=topic, key=key, columns=columns, time=None, where=where)
+        values |= dict(json_fields=dict(json_fields or {}), fill=dict(fill or {}))
+        if event_time is not None:
+            values |= dict(time=event_time.column, time_unit=event_time.unit)
+            values |= dict(max_ahead_ms=event_time.max_ahead_ms, max_disorder_ms=event_time.max_disorder_ms)
+        for name, value in values.items():
             object.__setattr__(self, name, value)
         self.__post_init__()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.time_unit not in (None, *event_times.UNITS) or (self.time_unit and self.time is None):
-            raise ConfigError(
-                f"{self.topic}: time_unit is {self.time_unit!r}; write one of "
-                f"{', '.join(event_times.UNITS)} beside a time column"
-            )
-        if self.max_disorder_ms and self.time is None:
-            raise ConfigError(f"{self.topic}: max_disorder needs a time column; name it with time=")
         for name, path in self.json_fields.items():
             origin, _, inner = path.partition(".")
             if name not in self.columns:

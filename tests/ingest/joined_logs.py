@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.label_join import LEAST_DEDUP_MS
+from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream, Table, label_join, recent
 from livectr.ingest.pipeline import Pipeline
@@ -26,14 +27,14 @@ TYPES = {"request_id": "string", "user_id": "int64", "ad_id": "int64", "ts": "in
 
 def pipeline(*, correct_late: bool = False, suffix: str = "") -> Pipeline:
     """A pipeline of the topics impressions, clicks and users, with `suffix` behind each name."""
+    time = EventTime("ts", max_ahead=LATEST_MS)
     impressions = Stream(
         f"impressions{suffix}",
         key="user_id",
-        time="ts",
+        time=time,
         columns={**TYPES, "query": "string", "price": "float32"},
-        max_ahead=LATEST_MS,
     )
-    clicks = Stream(f"clicks{suffix}", key="user_id", time="ts", columns=TYPES, max_ahead=LATEST_MS)
+    clicks = Stream(f"clicks{suffix}", key="user_id", time=time, columns=TYPES)
     users = Table(
         f"users{suffix}", key="user_id", columns={"user_id": "int64", "age": "int32", "name": "string"}
     )

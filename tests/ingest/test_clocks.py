@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.streams import Stream, label_join
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.clock import VOICES, Horizon, judge, new_clock
@@ -28,8 +29,9 @@ WRONG = (
 
 
 def pipeline(max_disorder: int = 0) -> Pipeline:
-    options = dict(key="user_id", time="ts", columns=TYPES, max_disorder=max_disorder)
-    impressions, clicks = Stream("impressions", **options), Stream("clicks", **options)
+    time = EventTime("ts", max_disorder=max_disorder)
+    impressions = Stream("impressions", key="user_id", time=time, columns=TYPES)
+    clicks = Stream("clicks", key="user_id", time=time, columns=TYPES)
     log = label_join(impressions, clicks, on="request_id", window=WINDOW_MS)
     return Pipeline(log, sparse=dict(ad=log.ad_id), rank=None)
 

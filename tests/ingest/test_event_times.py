@@ -12,23 +12,22 @@ import pytest
 from livectr.ingest.chunks import Chunk
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.decode.decoder import Decoder
-from livectr.ingest.language.event_times import LIKELY, milliseconds
+from livectr.ingest.language.event_times import LIKELY, EventTime, milliseconds
 from livectr.ingest.language.streams import Stream
 from livectr.kernels.errors import ConfigError
 
 MS = 1_700_000_000_123
 
 
-def stream(time_unit: str | None = None) -> Stream:
-    return Stream(
-        "shown", key="user", time="ts", columns={"user": "int64", "ts": "int64"}, time_unit=time_unit
-    )
+def stream(unit: str | None = None) -> Stream:
+    columns = {"user": "int64", "ts": "int64"}
+    return Stream("shown", key="user", time=EventTime("ts", unit=unit), columns=columns)
 
 
-def decode(times: list[Any], time_unit: str | None = None) -> tuple[Chunk, DeadLetters]:
+def decode(times: list[Any], unit: str | None = None) -> tuple[Chunk, DeadLetters]:
     letters = DeadLetters(None)
     values = [json.dumps({"user": 1, "ts": ts}).encode() for ts in times]
-    return Decoder(stream(time_unit), letters).messages(0, range(len(values)), values), letters
+    return Decoder(stream(unit), letters).messages(0, range(len(values)), values), letters
 
 
 @pytest.mark.parametrize(
@@ -53,7 +52,10 @@ def test_another_unit_is_refused_and_can_be_declared(unit: str, ts: int, change:
     assert letters.counts == {Reason.BAD_TIME: 1}
     told = letters.rows.topics()["shown"]
     assert (told.rows, told.unusable) == (3, 1)
-    assert told.commonest.startswith(f"time `ts` {change}") and f'time_unit="{unit}"' in told.commonest
+    assert (
+        told.commonest.startswith(f"time `ts` {change}")
+        and f'time=EventTime("ts", unit="{unit}")' in told.commonest
+    )
     chunk, letters = decode([ts], unit)
     assert chunk.batch["ts"].to_pylist() == [MS if unit != "s" else MS // 1000 * 1000]
     assert decode([ts], "ms")[0].batch["ts"].to_pylist() == [ts]
@@ -106,10 +108,22 @@ def test_timestamps_know_their_unit_and_seconds_that_do_not_fit_are_no_times() -
 
 
 def test_a_unit_is_one_of_four_and_milliseconds_are_the_usual_ones() -> None:
-    with pytest.raises(
-        ConfigError, match="time_unit is 'sec'; write one of ms, s, us, ns beside a time column"
-    ):
+    with pytest.raises(ConfigError, match="event time 'ts': unit is 'sec'; write one of ms, s, us, ns"):
         stream("sec")
-    with pytest.raises(ConfigError, match="time_unit is 's'"):
-        Stream("shown", key="user", columns={"user": "int64"}, time_unit="s")
     assert repr(stream("ms")) == repr(stream()) != repr(stream("s"))
+
+
+def test_a_column_alone_is_an_event_time_in_milliseconds() -> None:
+    columns = {"user": "int64", "ts": "int64"}
+    plain = Stream("shown", key="user", time="ts", columns=columns)
+    assert repr(plain) == repr(stream())  # equal fingerprints
+    assert (plain.time, plain.time_unit, plain.max_ahead_ms, plain.max_disorder_ms) == ("ts", None, 60_000, 0)
+    bounded = EventTime("ts", max_ahead="10s", max_disorder="5s")
+    given = Stream("shown", key="user", time=bounded, columns=columns)
+    assert (given.time, given.max_ahead_ms, given.max_disorder_ms) == ("ts", 10_000, 5_000)
+    with pytest.raises(ConfigError, match="event time 'ts': max_disorder: 'soon' is not a duration"):
+        EventTime("ts", max_disorder="soon")
+    with pytest.raises(ConfigError, match="event time 'ts': max_ahead: a duration must be positive"):
+        EventTime("ts", max_ahead=0)
+    with pytest.raises(ConfigError, match="time column 'when' is not declared"):
+        Stream("shown", key="user", time=EventTime("when"), columns=columns)

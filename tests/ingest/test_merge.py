@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from livectr.ingest.chunks import Chunk, Position
 from livectr.ingest.join.merge import Merge
+from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.streams import Stream
 from livectr.kernels.stream.clock import DOUBTED, FIRST, LAST, Horizon, judge, new_clock
 
@@ -139,9 +140,9 @@ def test_records_have_their_right_place_when_they_come_within_the_disorder() -> 
 
 
 def replace_disorder(stream: Stream, max_disorder_ms: int) -> Stream:
-    return Stream(
-        stream.topic, key=stream.key, time=stream.time, columns=stream.columns, max_disorder=max_disorder_ms
-    )
+    assert stream.time is not None
+    time = EventTime(stream.time, max_disorder=max_disorder_ms)
+    return Stream(stream.topic, key=stream.key, time=time, columns=stream.columns)
 
 
 def test_an_idle_topic_that_speaks_again_comes_after_what_was_released() -> None:

@@ -69,7 +69,7 @@ def test_two_ranks_end_with_one_sentence_and_are_not_started_again(tmp_path: Pat
         (
             {"ts": 1_700_000_000},
             "time `ts` is in seconds, the pipeline says milliseconds; multiply it by 1000, or declare "
-            'time_unit="s" (time_unit="ms" if it is milliseconds indeed).',
+            'time=EventTime("ts", unit="s") (unit="ms" if it is milliseconds indeed).',
         ),
         ({"click": -1}, "label `click` is -1; write 1 for a click and 0 for none (or true and false)."),
     ],

@@ -15,6 +15,7 @@ from typing import Literal
 
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
+from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.expr import Expr
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline
@@ -73,11 +74,11 @@ def span_of(pipeline: Pipeline, source: str, *, divided: bool) -> Span:
 def only(pipeline: Pipeline, part: Literal["earlier", "later"], split_ms: int) -> Pipeline:
     """Pipeline on the examples of a part of the log; histories are still made of all clicks."""
     impressions = pipeline.log.impressions
-    before = impressions.where
+    before, column = impressions.where, impressions.time
+    assert column is not None  # `span_of` has refused a log without
 
     def where(stream: Stream) -> Expr:
-        assert stream.time is not None
-        time = stream[stream.time]
+        time = stream[column]
         kept = time < split_ms if part == "earlier" else time >= split_ms
         return kept if before is None else before(stream) & kept
 
@@ -85,7 +86,12 @@ def only(pipeline: Pipeline, part: Literal["earlier", "later"], split_ms: int) -
         impressions.topic,
         columns=impressions.columns,
         key=impressions.key,
-        time=impressions.time,
+        time=EventTime(
+            column,
+            impressions.time_unit,
+            max_ahead=impressions.max_ahead_ms,
+            max_disorder=impressions.max_disorder_ms,
+        ),
         json_fields=impressions.json_fields,
         fill=impressions.fill,
         where=where,

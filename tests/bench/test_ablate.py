@@ -19,6 +19,7 @@ from bench.ablation.jobs import Job
 from bench.ablation.span import Span, only, span_of
 from bench.ablation.student import gain, mean_and_spread, t_quantile
 from bench.ablation.tables import Row, Table, markdown, tables_of
+from livectr import EventTime, Pipeline, Stream, labelled
 from livectr.cli import main
 from livectr.ingest.content.store import ContentStore
 from livectr.ingest.pipeline import load_pipeline
@@ -144,6 +145,17 @@ def test_the_parts_of_a_log_make_up_the_whole(log: Path) -> None:
     assert sum(part.examples for part in parts) == span.examples
     assert parts[0].end_ms < span.split_ms <= parts[1].start_ms
     assert not parts[0].divided
+
+
+def test_a_part_of_a_log_keeps_its_event_time() -> None:
+    columns = {"user_id": "int64", "ts": "int64", "label": "int32"}
+    time = EventTime("ts", unit="s", max_ahead="10s", max_disorder="5s")
+    log = labelled(Stream("shown", key="user_id", time=time, columns=columns), label="label")
+    whole = Pipeline(log, sparse=dict(user=log.user_id), rank=None)
+    shown = only(whole, "earlier", 7).log.impressions
+    assert (shown.time, shown.time_unit, shown.max_ahead_ms, shown.max_disorder_ms) == (
+        "ts", "s", 10_000, 5_000,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("grid", GRIDS)

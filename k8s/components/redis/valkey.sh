@@ -1,0 +1,49 @@
+#!/bin/sh
+# Start Valkey in the role that the sentinels give it.
+set -eu
+. /scripts/common.sh
+me=$HOSTNAME.valkey
+
+# A secret may hold any character but a space.
+umask 077
+for user in admin trainer server monitor; do
+    eval "$user=\$(cat $auth/$user)"
+done
+awk -v a="$admin" -v t="$trainer" -v s="$server" -v m="$monitor" '{
+    for (i = 1; i <= NF; i++) {
+        if ($i == ">ADMIN") $i = ">" a
+        if ($i == ">TRAINER") $i = ">" t
+        if ($i == ">SERVER") $i = ">" s
+        if ($i == ">MONITOR") $i = ">" m
+    }
+    print
+}' /etc/valkey/users.acl > /run/valkey/users.acl
+
+primary=$(agreed)
+if [ "$primary" = "$me" ]; then
+    # It was the primary and has lost its memory. A replica that has the data must take its place first, or it
+    # would copy the emptiness.
+    echo "this was the primary; asking for a failover"
+    for number in 0 1 2; do
+        if [ "$(sentinel $number failover primary)" = OK ]; then break; fi
+    done
+    waited=0
+    while [ "$(agreed)" = "$me" ] && [ $waited -lt 10 ]; do
+        sleep 1
+        waited=$((waited + 1))
+    done
+    primary=$(agreed)
+fi
+if [ -z "$primary" ]; then primary=$(acting); fi
+if [ -z "$primary" ]; then primary=valkey-0.valkey; fi
+
+{
+    echo "include /etc/valkey/valkey.conf"
+    echo "replica-announce-ip $me"
+    echo "maxmemory $((MEMORY_LIMIT / 10 * 7))"
+    echo "masteruser admin"
+    echo "masterauth $admin"
+    if [ "$primary" != "$me" ]; then echo "replicaof $primary 6379"; fi
+} > /run/valkey/valkey.conf
+echo "starting; the primary is $primary"
+exec valkey-server /run/valkey/valkey.conf

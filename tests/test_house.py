@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -40,6 +41,8 @@ ORDER = {
 FILES_PER_FOLDER = 18
 LINES_PER_FILE = 400
 PARAMETERS = 7
+WALKS = {"An impression": 25, "A row": 7, "A request": 14}
+"""Walk of docs/architecture.md → most modules."""
 
 
 @cache
@@ -203,6 +206,17 @@ def test_functions_take_few_parameters() -> None:
         if isinstance(node, Defined) and not is_stub(node) and parameters(node) > PARAMETERS
     }
     assert not many, many
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_walks_are_short(walk: str) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    section = page.split(f"\n### {walk}: ")[1].split("\n#")[0]
+    steps = re.findall(r"^\| (\d+) \| `([^`]+)` \|", section, re.MULTILINE)
+    assert [int(number) for number, _ in steps] == list(range(1, len(steps) + 1))
+    missing = [name for _, name in steps if not (ROOT / name).is_file()]
+    assert not missing, missing
+    assert 0 < len({name for _, name in steps}) <= WALKS[walk]
 
 
 def test_models_import_torch_only() -> None:

@@ -4,12 +4,12 @@ LOG = file
 RANKS = 2
 REPORT = report.json
 ARGS =
-COMPUTING = tests/ingest tests/kernels tests/models  # tests that compile and compute, and wait for nobody
+WORKERS = 3  # processes of `make test`: some tests compute while others wait
 NEWEST = tests/test_house.py tests/kernels tests/ingest/test_decode.py tests/ingest/test_examples.py tests/ingest/test_sources_files.py  # tests that run on the newest Python, too
 
 PY = .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-newest check format docs bench test-gpu bench-gpu
+.PHONY: help setup demo test test-full test-newest check format docs bench test-gpu bench-gpu
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -24,11 +24,13 @@ demo: setup  ## the whole path, live: make demo [SECONDS=60] [LOG=file|kafka] [R
 
 test: setup  ## all tests, with a real Kafka broker, Redis-protocol server, gRPC and processes: make test [ARGS="-k name"]
 ifeq ($(strip $(ARGS)),)
-	@$(PY) -m pytest --numprocesses=2 --dist=loadfile $(COMPUTING)
-	@$(PY) -m pytest --numprocesses=2 --dist=loadfile $(addprefix --ignore=,$(COMPUTING))
+	@$(PY) -m pytest --numprocesses=$(WORKERS) --dist=loadscope
 else
 	@$(PY) -m pytest $(ARGS)
 endif
+
+test-full: setup  ## all tests, whole products and long sessions included
+	@$(PY) -m pytest --numprocesses=$(WORKERS) --dist=loadscope --full
 
 test-newest: setup .venv-newest/ready  ## some of the tests with the newest Python that torch has wheels for
 	@.venv-newest/bin/python -m pytest --numprocesses=2 --dist=loadfile $(NEWEST) $(ARGS)

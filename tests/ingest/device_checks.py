@@ -16,24 +16,17 @@ from livectr.ingest import operators as op
 from livectr.ingest.extract.device_extractor import DeviceExtractor
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.extract.statistics import Statistics
-from livectr.ingest.language import dtypes
 from livectr.ingest.language.expr import ColumnRef, Expr, column
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.kernels.runtime.columns import MAX_ROW_VALUES, THREADS
+from tests.ingest.operator_check import plan_of
 from tests.ingest.test_operators import EXPRESSIONS, F64, I64, L64, LTEXT, ROOTS, TEXT
 from tests.ingest.test_plan import random_batch, random_dag
 from tests.ingest.text_expressions import TEXT_EXPRESSIONS
 
 Target = Any
 SIZES = (1, THREADS - 1, THREADS, THREADS + 1, 3 * THREADS + 5)
-
-
-def plan_of(nodes: list[Expr]) -> FeaturePlan:
-    """Every node as a feature: keys of whole numbers, bools and strings, dense numbers."""
-    sparse = {f"s{i}": node for i, node in enumerate(nodes) if "float" not in node.dtype}
-    dense = {f"d{i}": node for i, node in enumerate(nodes) if node.dtype in dtypes.FIXED}
-    return FeaturePlan(sparse, dense)
 
 
 def assert_equal(got: Features, want: Features, *, exact: bool = True) -> None:

@@ -20,7 +20,8 @@ from livectr.ingest.language.keys import hash_strings
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.errors import ConfigError
 from tests.ingest.list_expressions import LIST_EXPRESSIONS
-from tests.ingest.reference import evaluate, lower_character
+from tests.ingest.operator_check import OperatorCheck
+from tests.ingest.reference import lower_character
 
 
 def root(name: str, dtype: str) -> Expr:
@@ -182,41 +183,14 @@ EXPRESSIONS: dict[str, list[Expr]] = {
 }
 
 
-@cache
-def compiled(name: str) -> Extractor:
-    floats = ("float32", "float64")
-    nodes = EXPRESSIONS[name]
-    sparse = {f"s{i}": node for i, node in enumerate(nodes) if dtypes.element(node.dtype) not in floats}
-    dense = {f"d{i}": node for i, node in enumerate(nodes) if node.dtype in dtypes.FIXED}
-    return Extractor(FeaturePlan(sparse, dense))
-
-
-def check(extractor: Extractor, batch: pa.RecordBatch) -> None:
-    """The extractor's features equal those of the reference, bit for bit."""
-    features = extractor(batch)
-    rows = batch.num_rows
-    assert features.rows == rows and features.offsets[0] == 0 and features.offsets[-1] == len(features.keys)
-    for index, node in enumerate(extractor.plan.sparse.values()):
-        want = evaluate(node, batch)
-        offsets, keys = features.field(index) if rows else (np.zeros(1, np.int32), features.keys)
-        lengths = np.ones(rows, np.int64) if want.lengths is None else want.lengths
-        np.testing.assert_array_equal(np.diff(offsets), lengths, err_msg=str(node))
-        np.testing.assert_array_equal(keys, want.values.astype(np.int64), err_msg=str(node))
-    for index, node in enumerate(extractor.plan.dense.values()):
-        with np.errstate(all="ignore"):
-            value = evaluate(node, batch).values.astype(np.float32)
-        want_dense = np.where(np.isfinite(value), value, np.float32(0))
-        np.testing.assert_array_equal(features.dense[:, index], want_dense, err_msg=str(node))
-
-
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_operator_equals_reference(name: str) -> None:
-    extractor = compiled(name)
+    operator = OperatorCheck(EXPRESSIONS, name)
 
-    @given(batches(extractor.plan.roots))
+    @given(batches(operator.roots))
     @settings(max_examples=40, deadline=None)
     def holds(batch: pa.RecordBatch) -> None:
-        check(extractor, batch)
+        operator.check(batch)
 
     holds()
 

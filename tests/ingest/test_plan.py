@@ -24,7 +24,8 @@ from livectr.ingest.plan.dag import FeaturePlan
 from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.compiler import compile_cubin
-from tests.ingest.test_operators import EXPRESSIONS, L64, ROOTS, check
+from tests.ingest.operator_check import check, plan_of
+from tests.ingest.test_operators import EXPRESSIONS, L64, ROOTS
 
 ROOT = Path(__file__).parents[2]
 ROOT_A, ROOT_S = column(ColumnRef("t", "a"), "int64"), column(ColumnRef("t", "s"), "string")
@@ -299,17 +300,13 @@ def test_blocks_do_not_share_memory_of_outputs() -> None:
     assert whole.field(field)[1].tolist() == want
 
 
-@pytest.mark.parametrize("name", [*EXPRESSIONS, "display ads"])
+@pytest.mark.parametrize("name", EXPRESSIONS)
 def test_device_code_compiles_for_sm_90(name: str) -> None:
-    if name == "display ads":
-        plan = display_ads().plan
-    else:
-        nodes = EXPRESSIONS[name]
-        sparse = {f"s{i}": node for i, node in enumerate(nodes) if "float" not in node.dtype}
-        plan = FeaturePlan(
-            sparse, {f"d{i}": node for i, node in enumerate(nodes) if node.dtype in dtypes.FIXED}
-        )
-    assert compile_cubin(device_source(plan)).startswith(b"\x7fELF")
+    assert compile_cubin(device_source(plan_of(EXPRESSIONS[name]))).startswith(b"\x7fELF")
+
+
+def test_device_code_of_display_ads_compiles_for_sm_90() -> None:
+    assert compile_cubin(device_source(display_ads().plan)).startswith(b"\x7fELF")
 
 
 def test_a_vector_is_as_many_dense_numbers() -> None:

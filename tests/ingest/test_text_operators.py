@@ -21,6 +21,7 @@ from livectr.ingest.language.keys import hash_strings
 from livectr.ingest.plan.dag import FeaturePlan
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.runtime.compiler import compile_cubin
+from tests.ingest.operator_check import OperatorCheck, plan_of
 from tests.ingest.reference import evaluate
 from tests.ingest.reference_text import levenshtein
 from tests.ingest.test_operators import (
@@ -35,7 +36,6 @@ from tests.ingest.test_operators import (
     LTEXT,
     TEXT,
     batches,
-    check,
     root,
 )
 
@@ -191,27 +191,21 @@ EXPRESSIONS: dict[str, list[Expr]] = {
 }
 
 
-def plan_of(name: str) -> FeaturePlan:
-    nodes = EXPRESSIONS[name]
-    sparse = {f"s{i}": node for i, node in enumerate(nodes) if "float" not in node.dtype}
-    return FeaturePlan(sparse, {f"d{i}": node for i, node in enumerate(nodes) if node.dtype in dtypes.FIXED})
-
-
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_operator_equals_reference(name: str) -> None:
-    extractor = Extractor(plan_of(name))
+    operator = OperatorCheck(EXPRESSIONS, name)
 
-    @given(batches(extractor.plan.roots, VALUES))
+    @given(batches(operator.roots, VALUES))
     @settings(max_examples=60, deadline=None)
     def holds(batch: pa.RecordBatch) -> None:
-        check(extractor, batch)
+        operator.check(batch)
 
     holds()
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_device_code_compiles_for_sm_90(name: str) -> None:
-    assert compile_cubin(device_source(plan_of(name))).startswith(b"\x7fELF")
+    assert compile_cubin(device_source(plan_of(EXPRESSIONS[name]))).startswith(b"\x7fELF")
 
 
 def run(node: Expr, **values: list[Any]) -> Extractor | Any:

@@ -98,11 +98,13 @@ def test_sources_and_data_are_in_it(installed: Path) -> None:
     assert not {"tests", "bench"} & {path.name for path in package.rglob("*")} - {"bench.py"}
 
 
+@pytest.mark.parametrize("wheel", ["tree", pytest.param("sdist", marks=pytest.mark.full)], indirect=True)
 def test_it_runs_without_the_checkout(installed: Path, tmp_path: Path) -> None:
     done = run(installed, tmp_path, "-c", USE, str(installed))
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.parametrize("wheel", ["tree", pytest.param("sdist", marks=pytest.mark.full)], indirect=True)
 def test_commands_run_without_the_checkout(installed: Path, tmp_path: Path) -> None:
     done = run(installed, tmp_path, "-m", "livectr", "example", "display_ads", "--to", "mine")
     assert done.returncode == 0, done.stderr

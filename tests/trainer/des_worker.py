@@ -1,6 +1,7 @@
 """One rank of test_ranks.py: trains every model with every exchange for a few steps and writes the results.
 
-Started by torchrun (or alone, as one rank); writes OUT/<model>.<way>.rank<r>.safetensors and .json.
+Started by torchrun (or alone, as one rank) with arguments OUT [full]; writes
+OUT/<model>.<way>.rank<r>.safetensors and .json.
 """
 
 import json
@@ -41,13 +42,16 @@ WAYS = {
 }
 """Aggregation ⊕ and field exchange by name."""
 IMAGES = EmbeddingModel(width=6, hidden=(5, 4), out=3)
-ADDITIVE = ("LR", "FM", "DeepFM", "TwoTower", "both")
-CASES = [(name, way) for name in ROLES for way in ("allreduce", "auto")]
+ADDITIVE = ("both", "LR", "FM", "DeepFM", "TwoTower")
+EVERY_WAY = ("both", "xDeepFM")
+CASES = [(name, "auto") for name in ROLES]
+CASES += [(name, way) for name in EVERY_WAY for way in WAYS if way != "auto"]
 CASES += [("DICM on DIN", "rows"), ("TwoTower with images", "mixed")]
-CASES += [
-    (name, way) for name in (*ADDITIVE, "xDeepFM", "AutoInt+") for way in WAYS if (name, way) not in CASES
-]
-"""Every model with both strategies, some with every exchange."""
+"""Every model with the default strategy; a model of sums and a model that gathers with every exchange."""
+FULL = [(name, "allreduce") for name in ROLES if name not in EVERY_WAY]
+FULL += [(name, way) for name in (*ADDITIVE, "AutoInt+") for way in WAYS]
+FULL = [case for case in dict.fromkeys(FULL) if case not in CASES]
+"""Cases of the product that `make test-full` adds."""
 
 
 def batch(rng: np.random.Generator, rows: int) -> tuple[Features, NDArray[np.float32]]:
@@ -146,7 +150,7 @@ def main() -> None:
     """Run all cases; a single rank has only the exchange `auto`."""
     torch.set_num_threads(1)
     with connect(timeout_s=120) as shared:
-        for name, way in CASES:
+        for name, way in [*CASES, *FULL] if "full" in sys.argv[2:] else CASES:
             if shared.world > 1 or way == "auto":
                 train(name, way, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
 

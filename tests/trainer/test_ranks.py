@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
-from tests.trainer.des_worker import ADDITIVE, CASES, STEPS
+from tests.trainer.des_worker import ADDITIVE, CASES, FULL, STEPS
 
 ROOT = Path(__file__).parents[2]
 WORLDS = (2, 4)
@@ -26,9 +26,14 @@ LOGITS = dict(rtol=1e-4, atol=1e-5)
 WEIGHTS = dict(rtol=1e-3, atol=1e-4)
 
 
+ALL_CASES = [*CASES, *(pytest.param(*case, marks=pytest.mark.full) for case in FULL)]
+ALL_ADDITIVE = [ADDITIVE[0], *(pytest.param(name, marks=pytest.mark.full) for name in ADDITIVE[1:])]
+
+
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """World size → folder with its ranks' results."""
+    full = ["full"] if request.config.getoption("--full") else []
     folders = {}
     for world in (1, *WORLDS):
         folders[world] = tmp_path_factory.mktemp(f"world{world}")
@@ -39,6 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
             "-m",
             "tests.trainer.des_worker",
             str(folders[world]),
+            *full,
         ]
         environment = os.environ | {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
@@ -62,7 +68,7 @@ def facts(folder: Path, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize(("name", "way"), CASES)
+@pytest.mark.parametrize(("name", "way"), ALL_CASES)
 def test_n_ranks_equal_one(runs: dict[int, Path], name: str, way: str, world: int) -> None:
     one, many = merged(runs[1], f"{name}.auto"), merged(runs[world], f"{name}.{way}")
     assert (many.pop(f"dense.{FIELD_EXCHANGE_KEY}", None) is None) is (way == "allreduce")
@@ -77,7 +83,7 @@ def test_n_ranks_equal_one(runs: dict[int, Path], name: str, way: str, world: in
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize(("name", "way"), CASES)
+@pytest.mark.parametrize(("name", "way"), ALL_CASES)
 def test_replicas_stay_bitwise_equal(runs: dict[int, Path], name: str, way: str, world: int) -> None:
     ranks = facts(runs[world], f"{name}.{way}")
     assert len(ranks) == world
@@ -86,7 +92,7 @@ def test_replicas_stay_bitwise_equal(runs: dict[int, Path], name: str, way: str,
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("name", ADDITIVE)
+@pytest.mark.parametrize("name", ALL_ADDITIVE)
 def test_only_partial_results_cross(runs: dict[int, Path], name: str, world: int) -> None:
     """⊕ sends 2 (N − 1) / N · B · S · 4 bytes; besides it keys, labels, dense features; nothing back."""
     rows = sum(len(t) for k, t in merged(runs[1], f"{name}.auto").items() if k.startswith("logits.rank."))
@@ -98,7 +104,7 @@ def test_only_partial_results_cross(runs: dict[int, Path], name: str, world: int
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("name", ADDITIVE)
+@pytest.mark.parametrize("name", ALL_ADDITIVE)
 def test_gradients_of_partial_results_go_back(runs: dict[int, Path], name: str, world: int) -> None:
     """A reduce-scatter sends as much as an all-reduce: half of it there, half of it back. Of tables nothing
     crosses: no weight and no gradient of a sparse row."""
@@ -126,11 +132,13 @@ def test_gradients_of_partial_results_go_back(runs: dict[int, Path], name: str, 
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("way", ["vectors", "rows"])
-def test_what_travels_is_what_was_chosen(runs: dict[int, Path], way: str, world: int) -> None:
-    for name in ADDITIVE:
-        for rank in facts(runs[world], f"{name}.{way}"):
-            assert rank["bytes"][way] > 0
-            assert not rank["bytes"].keys() & ({"sum", "vectors", "rows"} - {way})
+@pytest.mark.parametrize("name", ALL_ADDITIVE)
+def test_the_chosen_exchange_is_used(runs: dict[int, Path], name: str, way: str, world: int) -> None:
+    ranks = facts(runs[world], f"{name}.{way}")
+    assert len(ranks) == world
+    for rank in ranks:
+        assert rank["bytes"][way] > 0
+        assert not rank["bytes"].keys() & ({"sum", "vectors", "rows"} - {way})
 
 
 def test_the_ranks_took_part(runs: dict[int, Path]) -> None:

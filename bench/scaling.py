@@ -29,7 +29,7 @@ from bench.peers.ours import Ours, trainer
 from bench.peers.workloads import Batch, Workload
 from bench.rows import row
 from livectr.trainer.comm.collectives import Collectives, connect
-from livectr.trainer.step_settings import TRAVELS, FieldExchange, StepSettings
+from livectr.trainer.step_settings import FIELD_EXCHANGES, FieldExchange, StepSettings
 
 HIDDEN, IDS = (64, 32), 20_000
 
@@ -162,7 +162,7 @@ def main() -> None:
         found = [
             measure(shared, point, field_exchange)
             for point in wanted
-            for field_exchange in (TRAVELS if point.n > 1 else TRAVELS[:1])
+            for field_exchange in (FIELD_EXCHANGES if point.n > 1 else FIELD_EXCHANGES[:1])
         ]
         if shared.rank == 0:
             Path(sys.argv[1]).write_text(json.dumps([asdict(one) for one in found]))

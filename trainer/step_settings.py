@@ -12,15 +12,17 @@ Mode = Literal["allreduce", "reducescatter"]
 FieldExchange = Literal["partial", "vectors", "rows"]
 Wire = Literal["fp32", "bf16"]
 Precision = Literal["fp32", "bf16"]
-TRAVELS: tuple[FieldExchange, ...] = get_args(FieldExchange)
+FIELD_EXCHANGES: tuple[FieldExchange, ...] = get_args(FieldExchange)
 
 
 @dataclass(frozen=True)
 class StepSettings:
     """Settings of a step.
 
-    aggregate: how ⊕ is run. travel: what of every field travels, "auto", one for all or by field name; see
-        `trainer.des.route`. precision: of the networks' matrix products; see `models.precision`.
+    Args:
+        aggregate: collective of ⊕.
+        field_exchange: "auto", a field exchange for all fields, or by field name; see `trainer.des.route`.
+        precision: of the networks' matrix products; see `models.precision`.
     """
 
     aggregate: Mode = "reducescatter"
@@ -29,17 +31,18 @@ class StepSettings:
 
 
 def parse_field_exchange(text: str) -> FieldExchange | Literal["auto"] | dict[str, FieldExchange]:
-    """ "auto", a travel, or "field=travel,…" as text. Raises ConfigError."""
-    words: dict[str, FieldExchange | Literal["auto"]] = {"auto": "auto", **{way: way for way in TRAVELS}}
-    if text in words:
-        return words[text]
-    ways: dict[str, FieldExchange] = {}
+    """Parse "auto", a field exchange, or "field=exchange,…". Raises ConfigError."""
+    if text == "auto":
+        return "auto"
+    if text in FIELD_EXCHANGES:
+        return FIELD_EXCHANGES[FIELD_EXCHANGES.index(text)]
+    by_field: dict[str, FieldExchange] = {}
     for part in text.split(","):
-        name, _, way = part.partition("=")
-        if way not in TRAVELS:
+        name, _, exchange = part.partition("=")
+        if exchange not in FIELD_EXCHANGES:
             raise ConfigError(
-                f"travel is {text!r}; it must be auto, {', '.join(TRAVELS)}, or ways of fields as in "
-                "user=rows,ad=vectors"
+                f"field_exchange is {text!r}; it must be auto, {', '.join(FIELD_EXCHANGES)}, "
+                "or by field as in user=rows,ad=vectors"
             )
-        ways[name.strip()] = TRAVELS[TRAVELS.index(way)]
-    return ways
+        by_field[name.strip()] = FIELD_EXCHANGES[FIELD_EXCHANGES.index(exchange)]
+    return by_field

@@ -12,7 +12,7 @@ from livectr.models import DeepFM
 from livectr.trainer.comm.collectives import Collectives, connect
 from livectr.trainer.des.measure import measure_batch
 from livectr.trainer.des.step import DesStep
-from livectr.trainer.step_settings import TRAVELS, StepSettings, Wire
+from livectr.trainer.step_settings import FIELD_EXCHANGES, StepSettings, Wire
 
 FIELDS, DENSE, ROWS = 9, 2, 3_000
 CARDINALITY = np.geomspace(10, 20_000, FIELDS).astype(int).tolist()
@@ -29,7 +29,7 @@ def main() -> None:
         mine = np.array_split(np.arange(ROWS), shared.world)[shared.rank]
         wires: tuple[Wire, ...] = ("fp32", "bf16")
         for wire in wires:
-            for field_exchange in (*TRAVELS, MIXED, "auto"):
+            for field_exchange in (*FIELD_EXCHANGES, MIXED, "auto"):
                 counted = Collectives(shared.rank, shared.world, wire=wire)
                 des = DesStep(
                     pipeline(CONFIG, fields=FIELDS, dense=DENSE),
@@ -50,7 +50,9 @@ def main() -> None:
                         "bytes": dict(counted.bytes),
                         "network": network,
                         "predicted": des.cost.bytes(measured, des.route.field_exchange),
-                        "ways": [des.cost.bytes(measured, [way] * FIELDS) for way in TRAVELS],
+                        "exchanges": [
+                            des.cost.bytes(measured, [exchange] * FIELDS) for exchange in FIELD_EXCHANGES
+                        ],
                         "logits": logits.tolist(),
                     }
                 )

@@ -1,11 +1,13 @@
 """Checkpoints: restored bits are written bits; whatever is torn, one generation back is whole."""
 
 import fcntl
+import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
-from livectr.trainer.checkpoint.manifest import MANIFEST, Manifest
+from livectr.trainer.checkpoint.manifest import FORMAT, MANIFEST, Manifest
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.comm.control import Control
 from livectr.trainer.tables.tiers import SLACK, Tiers
@@ -269,6 +271,26 @@ def test_no_whole_generation_is_an_error(run: Run) -> None:
         reopen(run)
 
 
+def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change values of a manifest, with a digest that fits."""
+    values = json.loads(json.loads(path.read_bytes())["body"])
+    change(values)
+    body = json.dumps(values)
+    path.write_text(json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body}))
+
+
+@pytest.mark.parametrize("written", [None, FORMAT - 1, FORMAT + 1])
+def test_another_format_is_refused_with_advice(run: Run, written: int | None) -> None:
+    """The generation before is no way out: the run would lose a step. The first format had no number."""
+    for _ in range(2):
+        run.train()
+        run.commit()
+    path = run.root / "gen-00000002" / MANIFEST
+    rewrite(path, lambda values: values.pop("format") if written is None else values.update(format=written))
+    with pytest.raises(MismatchError, match=rf"reads format {FORMAT}; use the release that wrote it"):
+        reopen(run)
+
+
 @pytest.mark.parametrize("step", [2, 3, 4])
 def test_a_commit_that_dies_in_a_step_leaves_the_generation_before(
     run: Run, step: int, monkeypatch: pytest.MonkeyPatch
@@ -328,10 +350,7 @@ def test_a_manifest_cannot_name_files_elsewhere(run: Run, tmp_path: Path) -> Non
     manifest = run.commit()
     outside = tmp_path / "outside"
     shutil.copy(run.root / manifest.files[0].path, outside)
-    values = json.loads(json.loads(manifest.to_json())["body"])
-    values["files"][0]["path"] = "../outside"
-    forged = Manifest.from_json(manifest.to_json())
-    forged = Manifest(**{**values, "files": tuple(type(forged.files[0])(**f) for f in values["files"])})
-    (run.root / "gen-00000001" / MANIFEST).write_bytes(forged.to_json())
+    path = run.root / "gen-00000001" / MANIFEST
+    rewrite(path, lambda values: values["files"][0].update(path="../outside"))
     with pytest.raises(CheckpointError):
         reopen(run)

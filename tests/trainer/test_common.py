@@ -86,7 +86,7 @@ def test_groups_send_less(runs: dict[int, Path]) -> None:
     assert sent["sum"][1] == sent["sum"][0]
 
 
-def test_groups_of_rows_travel_only_where_partial_results_are_added() -> None:
+def test_groups_of_rows_are_exchanged_only_where_partial_results_are_added() -> None:
     """The common fields are user, liked and city, on ranks 0 to 2; sample-parallel, city alone is partial."""
     whole = pipeline(*ROLES["LR"])
     for how, needed in (("sample-parallel", {2}), ("partial", {0, 1, 2})):

@@ -15,7 +15,7 @@ from livectr.models import Gathers
 from livectr.trainer.des.route import route
 from livectr.trainer.placement.exchange_cost import CostModel, Measured
 from livectr.trainer.placement.placement import place
-from livectr.trainer.step_settings import TRAVELS, parse_field_exchange
+from livectr.trainer.step_settings import FIELD_EXCHANGES, parse_field_exchange
 from tests.trainer.cost_worker import FIELDS, MIXED
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +51,7 @@ def test_the_cheapest_is_chosen(ranks: list[list[dict[str, Any]]]) -> None:
     for rank in ranks:
         for run in rank:
             if run["field_exchange"] == "auto":
-                assert run["predicted"] <= min(run["ways"]) * 1.0001
+                assert run["predicted"] <= min(run["exchanges"]) * 1.0001
                 same = [
                     r["chosen"] for r in ranks[0] if (r["wire"], r["field_exchange"]) == (run["wire"], "auto")
                 ]
@@ -71,7 +71,7 @@ def test_bfloat16_halves_the_bytes_and_rounds(ranks: list[list[dict[str, Any]]])
     """Logits after a step over a bfloat16 wire are within 2 % of a standard deviation of the others' mostly:
     8 bits of mantissa, so a relative error of 2⁻⁹ for each number that is sent."""
     by_way = {(run["wire"], json.dumps(run["field_exchange"])): run for run in ranks[0]}
-    for field_exchange in TRAVELS:
+    for field_exchange in FIELD_EXCHANGES:
         wide, narrow = by_way["fp32", json.dumps(field_exchange)], by_way["bf16", json.dumps(field_exchange)]
         name = {"partial": "sum"}.get(field_exchange, field_exchange)
         assert narrow["bytes"][name] * 2 == wide["bytes"][name]
@@ -98,11 +98,13 @@ def test_gathered_fields_are_never_partial() -> None:
     assert chosen[0] == chosen[2] == "partial" != chosen[1]
 
 
-def test_travel_as_text() -> None:
+def test_field_exchange_as_text() -> None:
     assert parse_field_exchange("auto") == "auto"
     assert parse_field_exchange("rows") == "rows"
     assert parse_field_exchange("a=rows, b=vectors") == {"a": "rows", "b": "vectors"}
-    with pytest.raises(ConfigError, match="travel is 'a=fast'; it must be auto, partial, vectors, rows"):
+    with pytest.raises(
+        ConfigError, match="field_exchange is 'a=fast'; it must be auto, partial, vectors, rows"
+    ):
         parse_field_exchange("a=fast")
 
 

@@ -15,6 +15,8 @@ from livectr.trainer.comm.control import Control
 
 LOG = logging.getLogger(__name__)
 MANIFEST = "MANIFEST.json"
+FORMAT = 2
+"""Format of the manifest and its files: it rises with every change of a key's name or meaning."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +67,29 @@ class Manifest:
     predictions_sha256: str
 
     def to_json(self) -> bytes:
-        body = json.dumps(asdict(self), sort_keys=True)
+        body = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
         return json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "body": body}).encode()
 
     @staticmethod
     def from_json(text: bytes) -> "Manifest":
-        """Parse a manifest. Raises CheckpointError if it is torn."""
+        """Parse a manifest.
+
+        Raises:
+            CheckpointError: it is torn.
+            MismatchError: it has another format.
+        """
         try:
             outer = json.loads(text)
             body = outer["body"]
             if hashlib.sha256(body.encode()).hexdigest() != outer["sha256"]:
                 raise CheckpointError("its digest is wrong")
             values = json.loads(body)
+            written = values.pop("format", 1)
+            if written != FORMAT:
+                raise MismatchError(
+                    f"the checkpoint has format {written!r}, and this LiveCTR reads format {FORMAT}; use the "
+                    "release that wrote it, or another directory"
+                )
             if set(values) != {f.name for f in fields(Manifest)}:
                 raise CheckpointError("it has other fields than this program's")
             files = tuple(FileEntry(**f) for f in values["files"])

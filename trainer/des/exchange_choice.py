@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from livectr.kernels.errors import ConfigError
-from livectr.trainer.step_settings import TRAVELS, FieldExchange
+from livectr.trainer.step_settings import FIELD_EXCHANGES, FieldExchange
 
-FIELD_EXCHANGE_KEY = "des.travel"
-"""Checkpoint key: int16[1 + F], number of ranks and exchange of every field."""
+FIELD_EXCHANGE_KEY = "des.field_exchange"
+"""Checkpoint key: int16[1 + F], number of ranks and exchange of every field (index in FIELD_EXCHANGES)."""
 
 
 def forced_exchange(
@@ -34,10 +34,10 @@ def forced_exchange(
 def saved_exchange(state: Mapping[str, Tensor], world: int) -> list[FieldExchange] | None:
     """Exchange in a checkpoint; None where there is none, or one of another number of ranks."""
     saved = state[FIELD_EXCHANGE_KEY].tolist() if FIELD_EXCHANGE_KEY in state else []
-    return [TRAVELS[way] for way in saved[1:]] if saved and saved[0] == world else None
+    return [FIELD_EXCHANGES[number] for number in saved[1:]] if saved and saved[0] == world else None
 
 
 def exchange_state(field_exchange: Sequence[FieldExchange], world: int) -> dict[str, Tensor]:
     """Entry of a checkpoint that `saved_exchange` reads."""
-    saved = [world, *(TRAVELS.index(way) for way in field_exchange)]
+    saved = [world, *(FIELD_EXCHANGES.index(exchange) for exchange in field_exchange)]
     return {FIELD_EXCHANGE_KEY: torch.tensor(saved, dtype=torch.int16)}

@@ -47,8 +47,11 @@ class OwnerPartials:
             tuple(f for f in read if (f in route.common.fields) is common) for common in (True, False)
         ]
         self._partial, self._vectors = (
-            [tuple(i for i, f in enumerate(part) if route.field_exchange[f] == way) for part in self._fields]
-            for way in ("partial", "vectors")
+            [
+                tuple(i for i, f in enumerate(part) if route.field_exchange[f] == exchange)
+                for part in self._fields
+            ]
+            for exchange in ("partial", "vectors")
         )
 
     @property

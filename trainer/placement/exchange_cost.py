@@ -96,9 +96,9 @@ class CostModel:
         which every exchange sends."""
         costs = self.sample_parallel(measured)
         total = self.fixed(measured) if "partial" in field_exchange else 0.0
-        for f, way in enumerate(field_exchange):
-            if way == "partial":
+        for f, exchange in enumerate(field_exchange):
+            if exchange == "partial":
                 total += measured.keys[f] * (self.world - 1) / self.world
             else:
-                total += costs[way][f]
+                total += costs[exchange][f]
         return float(total)

@@ -6,7 +6,7 @@
      │   ├─ ConnectError     broker, Redis or server cannot be reached; the command line exits 4
      │   ├─ DataError        the log does not fit the pipeline; the command line exits 3
      │   ├─ DiskFullError    nothing more can be written; the run goes on once there is space
-     │   └─ MismatchError    a checkpoint or published model belongs to another pipeline or run
+     │   └─ MismatchError    a checkpoint or published model belongs to another pipeline, run or release
      └─ InternalError
          ├─ KernelError      device code does not compile (the compiler's text is in the message)
          └─ CheckpointError  no generation of a checkpoint can be restored
@@ -45,7 +45,7 @@ class DataError(UserError):
 
 
 class MismatchError(UserError):
-    """A checkpoint or published model that belongs to another pipeline or run."""
+    """A checkpoint or published model that belongs to another pipeline, run or release."""
 
 
 class DiskFullError(UserError):

@@ -13,12 +13,12 @@ class Evictions:
     """Evictions in a reply to INFO.
 
     Args:
-        run: id of the Redis process that counts; "": INFO was refused.
+        run_id: of the Redis process that counts; "": INFO was refused.
         policy: its `maxmemory-policy`.
         keys: keys evicted since the process started.
     """
 
-    run: str = ""
+    run_id: str = ""
     policy: str = ""
     keys: int = 0
 
@@ -46,8 +46,8 @@ class Evictions:
 
         In another Redis process (a restart, or a replica took over) every eviction counts.
         """
-        if not self.run or self.spares_persistent_keys:
+        if not self.run_id or self.spares_persistent_keys:
             return False
-        if self.run != before.run:
+        if self.run_id != before.run_id:
             return self.keys > 0
         return self.keys > before.keys or 0 < self.keys < before.keys  # CONFIG RESETSTAT restarts the count

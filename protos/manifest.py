@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 import numpy as np
 import numpy.typing as npt
 
+from livectr.kernels.errors import MismatchError
 from livectr.protos.evictions import Evictions
 
 FRESHNESS_BIN_MS = 100
@@ -15,9 +16,8 @@ FRESHNESS_BINS = 2000
 
 I64 = npt.NDArray[np.int64]
 
-_LATER = {"whole", "evictions", "run", "examples", "committed"}
-"""Fields that an older trainer's manifest lacks. Without them no name space counts as complete, and no
-trainer as the successor."""
+FORMAT = 2
+"""Format of the JSON: it rises with every change of a field's name or meaning."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,13 @@ class Freshness:
 
 @dataclass(frozen=True)
 class VersionManifest:
-    """Published version: the names of its parts in Redis. Field names are keys of the JSON in Redis.
+    """Published version: the names of its parts in Redis. Field names are keys of the JSON in Redis,
+    and `format` is FORMAT.
 
     Args:
         version: number of the version.
         epoch: number of the trainer that published it.
-        ns: name space of the rows; a complete publish begins a new name space.
+        row_set: name of the rows that a complete publish began and later versions extend.
         step: training step.
         fingerprint: of the pipeline: features, layout and models.
         world: N, number of ranks.
@@ -79,14 +80,14 @@ class VersionManifest:
         tables: rows of each table.
         dense: blob of dense tensors of each rank.
         changed: blob of changed keys of each rank.
-        earlier: `changed` of earlier versions that are still kept and have the same `ns`.
+        earlier: `changed` of earlier versions that are still kept and extend the same row set.
         item_vectors: blob of item vectors, or None.
         content: content name → blobs of vectors of all ranks; an id is in only one of them.
         freshness: event times that the version learned.
         seed: of the tables; a server computes from it the initial values of a row that was never published.
-        whole: value of the sentinels of `ns`, drawn by the complete publish that began it.
+        sentinel: value of the sentinels of the row set, drawn by the complete publish that began it.
         evictions: evictions of Redis before that publish began.
-        run: id that all processes of a run share, which continue from each other's checkpoints.
+        run_id: shared by all processes of a run, which continue from each other's checkpoints.
         examples: examples that the model has learned.
         committed: of these, examples in the oldest checkpoint that the trainer kept when it began the
             version; 0: none.
@@ -94,7 +95,7 @@ class VersionManifest:
 
     version: int
     epoch: int
-    ns: str
+    row_set: str
     step: int
     fingerprint: str
     world: int
@@ -109,15 +110,15 @@ class VersionManifest:
     content: dict[str, tuple[str, ...]] = field(default_factory=dict)
     freshness: Freshness = Freshness()
     seed: int = 1
-    whole: str = ""
+    sentinel: str = ""
     evictions: Evictions = Evictions()
-    run: str = ""
+    run_id: str = ""
     examples: int = 0
     committed: int = 0
 
-    def changed_since(self, version: int, ns: str) -> tuple[str, ...] | None:
-        """Blobs of the keys that changed after `version` of `ns`; None: unknown, drop all cached rows."""
-        if ns != self.ns or version > self.version:
+    def changed_since(self, version: int, row_set: str) -> tuple[str, ...] | None:
+        """Blobs of keys that changed after `version` of a row set; None: unknown, drop all cached rows."""
+        if row_set != self.row_set or version > self.version:
             return None
         blobs: list[str] = []
         for v in range(version + 1, self.version):
@@ -128,21 +129,29 @@ class VersionManifest:
 
     def to_json(self) -> bytes:
         """Encode the manifest as JSON."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
 
     @staticmethod
     def from_json(text: bytes | str) -> "VersionManifest":
         """Decode the result of `to_json`.
 
         Raises:
+            MismatchError: another format.
             ValueError: not JSON, or unexpected fields.
         """
         values = json.loads(text)
+        if not isinstance(values, dict) or "fingerprint" not in values:
+            raise ValueError("no version manifest: it names no fingerprint of a pipeline")
+        written = values.pop("format", 1)
+        if written != FORMAT:
+            raise MismatchError(
+                f"Redis holds a version of format {written!r}, and this LiveCTR reads format {FORMAT}; run "
+                "trainer and servers of one release, or use another namespace"
+            )
         known = {f.name for f in fields(VersionManifest)}
-        if not isinstance(values, dict) or not known - _LATER <= set(values) <= known:
-            got = set(values) if isinstance(values, dict) else set()
-            raise ValueError(f"version manifest with unexpected fields: {sorted(got ^ known)}")
-        bins, evictions = values.pop("freshness"), values.pop("evictions", {})
+        if set(values) != known:
+            raise ValueError(f"version manifest with unexpected fields: {sorted(set(values) ^ known)}")
+        bins, evictions = values.pop("freshness"), values.pop("evictions")
         return VersionManifest(
             **{
                 **values,

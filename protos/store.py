@@ -12,16 +12,16 @@ back; it does not connect to Redis.
     livectr:versions           channel number of each flipped version
     livectr:blob:<version>:…   bytes   safetensors: dense weights, changed keys, item and content vectors
     livectr:{bb}:epoch         int     the same fence, for each bucket
-    livectr:{bb}:<ns>:part:<rank>      mark: this rank began a complete publish, and no key was lost since
-    livectr:{bb}:<ns>:whole            sentinel: the bucket has all rows; value: the manifest's `whole`
-    livectr:{bb}:values:whole          sentinel of look-up rows and histories: the pipeline's fingerprint
-    livectr:{bb}:<ns>:<table>:<key>    embedding row: newest slot, then the slot before it
-    livectr:{bb}:fact:<table>:<key>    look-up row: JSON list of its columns
-    livectr:{bb}:hist:<name>:<key>     behavior history: i64 pairs (item, event time in ms)
+    livectr:{bb}:<set>:part:<rank>     mark: this rank began a complete publish, and no key was lost since
+    livectr:{bb}:<set>:sentinel        the bucket has all rows; value: the manifest's `sentinel`
+    livectr:{bb}:values:sentinel       of look-up rows and histories; value: the pipeline's fingerprint
+    livectr:{bb}:<set>:<table>:<key>   embedding row: newest slot, then the slot before it
+    livectr:{bb}:lookup:<table>:<key>  look-up row: JSON list of its columns
+    livectr:{bb}:history:<name>:<key>  behavior history: i64 pairs (item, event time in ms)
 
-``livectr`` is the namespace, ``bb`` a bucket of 16 in two hex digits, ``<key>`` eight bytes, little endian.
-The braces are Redis Cluster hash tags: a bucket lives on a single node. So a script can fence and write a
-bucket atomically, and a reader can read a bucket with an MGET.
+``livectr`` is the namespace, ``<set>`` a row set, ``bb`` a bucket of 16 in two hex digits, ``<key>`` eight
+bytes, little endian. The braces are Redis Cluster hash tags: a bucket lives on a single node. So a script can
+fence and write a bucket atomically, and a reader can read a bucket with an MGET.
 
 A slot is ``version u64`` and ``D float32``. Rows written for version v+1 keep their slot of version ≤ v, so a
 reader of v is not disturbed before the flip. It stays right until v+2 is being written.
@@ -32,7 +32,7 @@ reader of a version below `floor` that finds no row cannot know whether the row 
 newer version.
 
 A missing row means "never trained" only if the sentinel of its bucket, read with the row or after it, has the
-manifest's value. The sentinel disappears when Redis is emptied, when the name space is garbage-collected
+manifest's value. The sentinel disappears when Redis is emptied, when the row set is garbage-collected
 (sentinels go first), and when another pipeline takes over. So the read that would be wrong shows the loss.
 Look-up rows and histories have no version: their sentinel names the pipeline that wrote them.
 """
@@ -73,7 +73,7 @@ def without_password(url: str) -> str:
 
 
 VALUES = "values"
-"""Stands for the name space in the sentinels of look-up rows and histories."""
+"""Stands for the row set in the sentinels of look-up rows and histories."""
 
 
 class RowStatus(IntEnum):
@@ -139,13 +139,13 @@ class Keyspace:
     def bucket_epoch(self, bucket: int) -> str:
         return f"{self.namespace}:{{{bucket:02x}}}:epoch"
 
-    def rows(self, ns: str, table: str, keys: I64) -> list[bytes]:
+    def rows(self, row_set: str, table: str, keys: I64) -> list[bytes]:
         """Redis keys of embedding rows, in the order of keys i64[n]."""
-        return self._keys(f"{ns}:{table}:", keys)
+        return self._keys(f"{row_set}:{table}:", keys)
 
     def lookup_rows(self, table: str, keys: I64) -> list[bytes]:
         """Redis keys of look-up rows, in the order of keys i64[n]."""
-        return self._keys(f"fact:{table}:", keys)
+        return self._keys(f"lookup:{table}:", keys)
 
     def histories(self, name: str, users: I64) -> list[bytes]:
         """Redis keys of behavior histories, in the order of users i64[n].
@@ -153,20 +153,20 @@ class Keyspace:
         Args:
             name: of the root in the feature plan.
         """
-        return self._keys(f"hist:{name}:", users)
+        return self._keys(f"history:{name}:", users)
 
-    def sentinels(self, ns: str, buckets: Iterable[int]) -> list[bytes]:
+    def sentinels(self, row_set: str, buckets: Iterable[int]) -> list[bytes]:
         """Redis keys of the sentinels of some buckets.
 
         Args:
-            ns: name space of rows, or VALUES.
+            row_set: name of a row set, or VALUES.
         """
-        names = _sentinels(self.namespace, ns)
+        names = _sentinels(self.namespace, row_set)
         return [names[bucket] for bucket in buckets]
 
-    def part(self, bucket: int, ns: str, rank: int) -> str:
+    def part(self, bucket: int, row_set: str, rank: int) -> str:
         """Redis key of a rank's mark of a complete publish."""
-        return f"{self.namespace}:{{{bucket:02x}}}:{ns}:part:{rank}"
+        return f"{self.namespace}:{{{bucket:02x}}}:{row_set}:part:{rank}"
 
     def buckets_in(self, redis_keys: Sequence[bytes]) -> Sequence[int]:
         """Buckets of Redis keys of rows, look-up rows or histories, ascending; all buckets for many keys."""
@@ -181,7 +181,7 @@ class Keyspace:
 
     @property
     def bucketed_pattern(self) -> str:
-        """SCAN pattern of all keys in buckets; the third part of a key between colons is its name space."""
+        """SCAN pattern of all keys in buckets; the third part of a key between colons is its row set."""
         return f"{self.namespace}:{{??}}:*"
 
     @property
@@ -343,9 +343,9 @@ def _prefixes(namespace: str, middle: str) -> npt.NDArray[np.uint8]:
 
 
 @functools.lru_cache(maxsize=16)
-def _sentinels(namespace: str, ns: str) -> tuple[bytes, ...]:
+def _sentinels(namespace: str, row_set: str) -> tuple[bytes, ...]:
     """Redis keys of the sentinels of all buckets."""
-    return tuple(f"{namespace}:{{{b:02x}}}:{ns}:whole".encode() for b in range(BUCKETS))
+    return tuple(f"{namespace}:{{{b:02x}}}:{row_set}:sentinel".encode() for b in range(BUCKETS))
 
 
 def _cut(matrix: npt.NDArray[np.uint8]) -> list[bytes]:

@@ -99,7 +99,7 @@ def _checkpoint_state(parts: Parts, boundary: Boundary) -> CheckpointState:
     progress, log, source = parts.progress, parts.log, parts.source
     letters = parts.dead_letters.counts_before(source.positions())
     own = {**source.counted(), "dead_letters": letters}
-    cursor = replace(progress.cursor, ns="") if progress.cursor is not None else None
+    cursor = replace(progress.cursor, row_set="") if progress.cursor is not None else None
     return CheckpointState(
         step=progress.steps,
         examples=progress.examples,

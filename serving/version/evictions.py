@@ -22,7 +22,7 @@ POLL_S = 2.0
 
 
 class EvictionWatch:
-    """Newest INFO of Redis, and the name space that lost keys. Thread-safe.
+    """Newest INFO of Redis, and the row set that lost keys. Thread-safe.
 
     Args:
         url: URL of Redis without its password, for messages.
@@ -66,7 +66,7 @@ class EvictionWatch:
         metrics.RISKY_POLICY.set(int(seen.risky))
         if not changed:
             return
-        if not seen.run:
+        if not seen.run_id:
             log.warning("Redis at %s refuses INFO: evictions cannot be seen", self._url)
         elif seen.risky:
             log.warning(
@@ -83,16 +83,16 @@ class EvictionWatch:
             self._next = time.monotonic() + POLL_S
 
     def lost(self, manifest: VersionManifest) -> bool:
-        """True if keys may have been evicted since the manifest's name space began; never False again."""
+        """True if keys may have been evicted since the manifest's row set began; never False again."""
         with self._lock:
-            if self._lost and self._lost == manifest.whole:
+            if self._lost and self._lost == manifest.sentinel:
                 return True
             before = manifest.evictions
-            if not before.run:
-                if self._first[0] != manifest.whole:
-                    self._first = manifest.whole, self._seen
+            if not before.run_id:
+                if self._first[0] != manifest.sentinel:
+                    self._first = manifest.sentinel, self._seen
                 before = self._first[1]
-            if not before.run or not self._seen.lost_since(before):
+            if not before.run_id or not self._seen.lost_since(before):
                 return False
-            self._lost = manifest.whole
+            self._lost = manifest.sentinel
             return True

@@ -78,7 +78,7 @@ class VersionFollower:
         self._cache: NearCache | None = None
         self._manifest_json: bytes | None = None
         self._emptied = ""
-        """Name space (`VersionManifest.whole`) whose evictions have emptied the near-cache."""
+        """Name space (`VersionManifest.sentinel`) whose evictions have emptied the near-cache."""
         self._failure: Exception | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name=f"{spec.role}-follower", daemon=True)
@@ -299,7 +299,7 @@ class VersionFollower:
         if issue is None:
             self.health.clear()
             return
-        if issue[0] is HealthIssue.EVICTED and self._emptied != manifest.whole:
+        if issue[0] is HealthIssue.EVICTED and self._emptied != manifest.sentinel:
             self._empty_cache(manifest)
         self.reader.problem = issue[1]
         self.health.report(*issue)
@@ -308,4 +308,4 @@ class VersionFollower:
         """Empty the near-cache: a row that was evicted before it was read may be cached as missing."""
         cache = self._make_cache(manifest)
         with self._lock.write():
-            self._cache, self._emptied = cache, manifest.whole
+            self._cache, self._emptied = cache, manifest.sentinel

@@ -32,7 +32,7 @@ class HealthIssue(StrEnum):
     VALUES = "values"
     """Sentinels of look-up rows and histories are gone."""
     EVICTED = "evicted"
-    """Redis has evicted keys since the name space was published."""
+    """Redis has evicted keys since the row set was published."""
     REFUSED = "refused"
     """Redis refuses this server: wrong password, missing permission, wrong type of a key."""
     MISUSED = "misused"

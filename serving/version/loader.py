@@ -75,7 +75,7 @@ class VersionLoader:
 
         Raises:
             ValueError: not a manifest.
-            MismatchError: the version belongs to another pipeline.
+            MismatchError: the version belongs to another pipeline, or has another format.
         """
         manifest = VersionManifest.from_json(manifest_json)
         expected = self._spec.fingerprint
@@ -129,7 +129,7 @@ class VersionLoader:
         """
         if before is None:
             return None
-        names = manifest.changed_since(before.number, before.manifest.ns)
+        names = manifest.changed_since(before.number, before.manifest.row_set)
         if names is None:
             return None
         changed: dict[str, list[I64]] = {}

@@ -142,17 +142,19 @@ class Reader:
             DownError, RefusedError: a request's read failed.
             redis.RedisError: the follower's read failed (`patient`), with an error of REDIS_ERRORS.
         """
-        names = [name for table, ids in keys.items() for name in self.keyspace.rows(manifest.ns, table, ids)]
+        names = [
+            name for table, ids in keys.items() for name in self.keyspace.rows(manifest.row_set, table, ids)
+        ]
         if not names:
             return {table: decode_rows([], manifest.version, manifest.dim) for table in keys}
         bucket = {table: buckets_of(ids) for table, ids in keys.items()}
         buckets = np.flatnonzero(np.bincount(np.concatenate([*bucket.values()]), minlength=BUCKETS)).tolist()
         # Sentinels and floor must be read after the rows.
-        names += [*self.keyspace.sentinels(manifest.ns, buckets), self.keyspace.floor.encode()]
+        names += [*self.keyspace.sentinels(manifest.row_set, buckets), self.keyspace.floor.encode()]
         values = _mget(self._patient, names) if patient else self._read(lambda: _mget(self._requests, names))
         with foreign_values():
             floor = int(values.pop() or 0)
-        lost = self._lost_buckets(buckets, values[len(values) - len(buckets) :], manifest.whole.encode())
+        lost = self._lost_buckets(buckets, values[len(values) - len(buckets) :], manifest.sentinel.encode())
         rows: dict[str, tuple[F32, U8]] = {}
         start = 0
         for table, ids in keys.items():
@@ -206,12 +208,12 @@ class Reader:
             redis.RedisError: an error of REDIS_ERRORS.
         """
         every = range(BUCKETS)
-        names = [*self.keyspace.sentinels(manifest.ns, every), *self.keyspace.sentinels(VALUES, every)]
+        names = [*self.keyspace.sentinels(manifest.row_set, every), *self.keyspace.sentinels(VALUES, every)]
         values = _mget(self._patient, [self.keyspace.manifest.encode(), *names])
         where = f"in Redis at {self.url}"
         if values.pop(0) is None:
             return HealthIssue.MANIFEST, f"the manifest is gone {where}: it was emptied"
-        if not manifest.whole or values[:BUCKETS].count(manifest.whole.encode()) < BUCKETS:
+        if not manifest.sentinel or values[:BUCKETS].count(manifest.sentinel.encode()) < BUCKETS:
             return HealthIssue.ROWS, f"rows of version {manifest.version} may be missing {where}"
         if values[BUCKETS:].count(self._fingerprint) < BUCKETS:
             return HealthIssue.VALUES, f"look-up rows and histories may be missing {where}"

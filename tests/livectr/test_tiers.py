@@ -127,7 +127,7 @@ def test_a_tenth_of_the_memory_learns_and_publishes_the_same_model(
     version = VersionManifest.from_json(client.get("{livectr}:manifest"))
     assert version.step == whole.step and version.tables == {n: len(k) for n, (k, _) in whole.rows.items()}
     for name, (keys, rows) in whole.rows.items():
-        values = client.mget(Keyspace().rows(version.ns, name, keys))
+        values = client.mget(Keyspace().rows(version.row_set, name, keys))
         served, status = decode_rows(values, version.version, version.dim)
         assert not status.any()
         assert served.tobytes() == np.ascontiguousarray(rows[:, : version.dim]).tobytes()

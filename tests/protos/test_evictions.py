@@ -35,7 +35,7 @@ def test_policies(policy: str, risky: bool) -> None:
 
 def test_a_real_info_is_read(redis_url: str) -> None:
     look = Evictions.of(redis.Redis.from_url(redis_url).info())
-    assert len(look.run) == 40 and look.policy == "noeviction"
+    assert len(look.run_id) == 40 and look.policy == "noeviction"
 
 
 def test_commands_that_are_forbidden() -> None:

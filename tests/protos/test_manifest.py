@@ -7,17 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from livectr.kernels.errors import MismatchError
 from livectr.protos.evictions import Evictions
-from livectr.protos.manifest import FRESHNESS_BINS, Freshness, VersionManifest
+from livectr.protos.manifest import FORMAT, FRESHNESS_BINS, Freshness, VersionManifest
 
 
 def manifest(**changes: object) -> VersionManifest:
     values: dict[str, object] = dict(
-        version=7, epoch=2, ns="2", step=40, fingerprint="f", world=2, created_ms=1, dim=3,
+        version=7, epoch=2, row_set="2", step=40, fingerprint="f", world=2, created_ms=1, dim=3,
         segments=(("rank.w", 1), ("rank.v", 2)), tables={"ad": 5}, dense=("d0", "d1"), changed=("c7",),
         earlier={6: ("c6",), 5: ("c5",)}, item_vectors="iv", content={"images": ("i0", "i1")},
         freshness=Freshness.of(np.array([250, 299, 10])),
-        whole="w", evictions=Evictions("r", "noeviction", 3),
+        sentinel="w", evictions=Evictions("r", "noeviction", 3),
     )  # fmt: skip
     return VersionManifest(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -31,11 +32,17 @@ def test_manifest_round_trips_and_refuses_other_fields() -> None:
         VersionManifest.from_json(b"[]")
 
 
-def test_a_manifest_of_an_older_trainer_is_read() -> None:
-    """An older trainer's manifest lacks the sentinel, so its name space does not count as complete."""
+@pytest.mark.parametrize("written", [None, FORMAT - 1, FORMAT + 1, "2"])
+def test_another_format_is_refused_with_advice(written: object) -> None:
+    """The first format had no number."""
     values = json.loads(manifest().to_json())
-    del values["whole"], values["evictions"]
-    assert VersionManifest.from_json(json.dumps(values)) == manifest(whole="", evictions=Evictions())
+    assert values.pop("format") == FORMAT
+    if written is not None:
+        values["format"] = written
+    with pytest.raises(
+        MismatchError, match=rf"reads format {FORMAT}; run trainer and servers of one release"
+    ):
+        VersionManifest.from_json(json.dumps(values))
 
 
 @given(st.lists(st.lists(st.integers(0, 10**7), max_size=30), max_size=5))

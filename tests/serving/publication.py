@@ -37,21 +37,21 @@ class Publication:
         self.fingerprint = fingerprint
         self.segments = segments
         self.seed = seed
-        self.ns = f"{self.store.epoch}-0"
+        self.row_set = f"{self.store.epoch}-0"
         self.version = 0
         self.last: VersionManifest | None = None
-        self.whole = ""
+        self.sentinel = ""
 
     def write_rows(self, rows: Mapping[str, tuple[I64, F32]]) -> None:
         """Write rows of the next version, before its flip."""
         for table, (keys, values) in rows.items():
-            self.store.write_rows(self.version + 1, self.ns, table, keys, values)
+            self.store.write_rows(self.version + 1, self.row_set, table, keys, values)
 
     def erase_rows(self, erased: Mapping[str, I64]) -> None:
         """Erase rows in the next version, before its flip."""
         for table, keys in erased.items():
             dim = sum(dim for _, dim in self.segments)
-            self.store.erase_rows(self.version + 1, self.ns, table, keys, dim)
+            self.store.erase_rows(self.version + 1, self.row_set, table, keys, dim)
 
     def flip(
         self,
@@ -68,7 +68,7 @@ class Publication:
         manifest = VersionManifest(
             version=version,
             epoch=self.store.epoch,
-            ns=self.ns,
+            row_set=self.row_set,
             step=version,
             fingerprint=self.fingerprint,
             world=1,
@@ -86,13 +86,15 @@ class Publication:
             },
             freshness=Freshness() if times_ms is None else Freshness.of(times_ms),
             seed=self.seed,
-            whole=self.whole if self.last is not None and self.last.ns == self.ns else secrets.token_hex(8),
+            sentinel=self.sentinel
+            if self.last is not None and self.last.row_set == self.row_set
+            else secrets.token_hex(8),
             evictions=self.store.evictions(),
         )
-        if manifest.whole != self.whole:  # the first version of a name space is complete
+        if manifest.sentinel != self.sentinel:  # the first version of a row set is complete
             self.store.open(0, manifest)
             self.store.seal(manifest)
-            self.whole = manifest.whole
+            self.sentinel = manifest.sentinel
         self.store.write_blob(blob(version, "dense"), safetensors.torch.save(dict(dense)))
         self.store.write_blob(
             blob(version, "changed"),
@@ -145,7 +147,7 @@ def seal_values(store: RedisStore, fingerprint: str) -> None:
     manifest = VersionManifest(
         version=0,
         epoch=store.epoch,
-        ns=f"{store.epoch}-0",
+        row_set=f"{store.epoch}-0",
         step=0,
         fingerprint=fingerprint,
         world=1,
@@ -153,7 +155,7 @@ def seal_values(store: RedisStore, fingerprint: str) -> None:
         dim=1,
         segments=(),
         tables={},
-        whole=secrets.token_hex(8),
+        sentinel=secrets.token_hex(8),
     )
     store.open(0, manifest)
     store.seal(manifest)

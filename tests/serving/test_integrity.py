@@ -1,4 +1,4 @@
-"""A missing row means "never trained" only in a name space that has lost no keys.
+"""A missing row means "never trained" only in a row set that has lost no keys.
 
 Redis is emptied, another pipeline moves in: every reply is right or marked. The logit of a reply of the
 crafted model tells its version (tests.serving.swaps).
@@ -59,7 +59,7 @@ def test_an_emptied_redis_is_reported_until_it_is_complete_again(
         with RankClient(app.server.address) as rank:
             assert "it was emptied" in rank.describe().trouble
         publication = trainer(redis_url)
-        publication.version, publication.ns = 1, "7-0"
+        publication.version, publication.row_set = 1, "7-0"
         publish(publication)
         wait_for(lambda: health(app) == SERVING)
         right = running.right
@@ -115,10 +115,10 @@ def test_the_trainer_mends_it_by_itself(redis_url: str, client: redis.Redis, ser
     assert health(app) == SERVING and not app.follower.health.reason
 
 
-def test_another_pipeline_under_the_same_name_space(
+def test_another_pipeline_under_the_same_row_set_name(
     redis_url: str, client: redis.Redis, serve: Serve
 ) -> None:
-    """After a FLUSHALL another pipeline's first name space has the same name, with equal tables and rows."""
+    """After a FLUSHALL another pipeline's first row set has the same name, with equal tables and rows."""
     publish(trainer(redis_url))
     app = serve("rank", pipeline, near_cache_rows=60, lost_grace_s=1.0)
     with traffic(app) as running:
@@ -142,7 +142,7 @@ def test_another_pipeline_sweeps_ours_away(redis_url: str, client: redis.Redis, 
         collect_garbage(other.store, other.last)
         wait_for(lambda: running.marked > 20)
         wait_for(lambda: trouble("rows") == 1)
-    assert not list(client.scan_iter("livectr:*:1-0:whole"))
+    assert not list(client.scan_iter("livectr:*:1-0:sentinel"))
 
 
 def test_another_pipelines_version_is_reported(redis_url: str, serve: Serve) -> None:
@@ -166,7 +166,7 @@ def test_a_version_of_an_older_trainer_is_marked(redis_url: str, client: redis.R
     publication = trainer(redis_url)
     publish(publication)
     assert publication.last is not None
-    publication.store.flip(replace(publication.last, version=2, whole="").to_json(), 2, b"")
+    publication.store.flip(replace(publication.last, version=2, sentinel="").to_json(), 2, b"")
     app = serve("rank", pipeline)
     with RankClient(app.server.address) as rank:
         assert rank.rank({"user_id": 1}, {"ad_id": ADS[:10].tolist()}).degraded

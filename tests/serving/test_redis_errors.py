@@ -223,12 +223,12 @@ def test_a_row_that_no_trainer_wrote(redis_url: str, serve: Serve, what: str) ->
     assert outcomes(app, [int(ADS[3])]) == {"UNAVAILABLE"}
 
 
-@pytest.mark.parametrize("what", ["fact", "history"])
+@pytest.mark.parametrize("what", ["lookup row", "history"])
 def test_a_value_that_no_trainer_wrote(redis_url: str, world: World, serve: Serve, what: str) -> None:
     world.publish(display_publication(redis_url))
     app = serve("rank", lookup_ttl_s=0.0)
     space, user = Keyspace("livectr"), np.array([3])
-    name = space.lookup_rows("users", user)[0] if what == "fact" else space.histories(HISTORY, user)[0]
+    name = space.lookup_rows("users", user)[0] if what == "lookup row" else space.histories(HISTORY, user)[0]
     redis.Redis.from_url(redis_url).set(name, b"{no value")
     with RankClient(app.server.address) as rank, pytest.raises(grpc.RpcError) as failure:
         rank.rank({"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100], "position": [0]})

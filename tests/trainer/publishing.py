@@ -66,8 +66,8 @@ def start(
     return trainers[-1]
 
 
-def read(client: redis.Redis, trainer: Trainer, keys: np.ndarray, version: int, ns: str) -> tuple:
-    return decode_rows(client.mget(trainer.store.space.rows(ns, "ad", keys)), version, DIM)
+def read(client: redis.Redis, trainer: Trainer, keys: np.ndarray, version: int, row_set: str) -> tuple:
+    return decode_rows(client.mget(trainer.store.space.rows(row_set, "ad", keys)), version, DIM)
 
 
 class BrokenConnection:

@@ -81,7 +81,7 @@ def test_lists_are_bounded(
             longest.append(max(table.listed for table in tables.values()))
             if state.steps == 40 and trouble != "the next checkpoint is far off":
                 assert parts.publisher is not None
-                first.append(parts.publisher.last.ns if parts.publisher.last else "")
+                first.append(parts.publisher.last.row_set if parts.publisher.last else "")
                 proxy.go_away()
             if state.steps == 150:
                 proxy.away = False
@@ -93,14 +93,14 @@ def test_lists_are_bounded(
         # a generation's changes come on top before it is closed
         assert max(longest) <= max(LISTED, *(len(table) for table in tables.values())) + 16 * 10
         manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
-        assert manifest.step == parts.progress.steps and manifest.ns not in first
+        assert manifest.step == parts.progress.steps and manifest.row_set not in first
         held = newest_manifest(tmp_path / "checkpoint")
         assert held is not None and held.step == parts.progress.steps
         restored = DesStep(ad_pipeline(), seed=1)
         Restored(tmp_path / "checkpoint", held).load_tables(restored.tables)
         for name, table in tables.items():
             keys, rows = table.export()
-            values = client.mget(Keyspace().rows(manifest.ns, name, keys))
+            values = client.mget(Keyspace().rows(manifest.row_set, name, keys))
             served, status = decode_rows(values, manifest.version, manifest.dim)
             assert not status.any() and (served == rows[:, : manifest.dim]).all()
             assert (restored.tables[name].lookup(keys, missing="zeros") == rows[:, : served.shape[1]]).all()
@@ -142,7 +142,7 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
     trainer.publisher._model = PublishedModel("f", (("rank.v", 16),), seed=1)
     done = trainer.publish(VersionSnapshot(1, {}, {"ad": rows}, b"", spool=spool))
     assert done is not None and done.rows == rows
-    served, status = decode_rows(client.mget(Keyspace().rows(done.manifest.ns, "ad", keys)), 1, 16)
+    served, status = decode_rows(client.mget(Keyspace().rows(done.manifest.row_set, "ad", keys)), 1, 16)
     assert not status.any() and (served == table.lookup(keys)).all()
     # then what changed since
     mark = table.mark()
@@ -150,7 +150,7 @@ def test_a_complete_version_of_a_table_on_ssd_keeps_to_the_memory(
     _, spool = taker._rows(Boundary({"ad": mark}, 0, 0))
     assert spool is not None and spool.rows == 50
     done = trainer.publish(VersionSnapshot(2, {}, {"ad": rows}, b"", spool=spool))
-    served, status = decode_rows(client.mget(Keyspace().rows(done.manifest.ns, "ad", keys)), 2, 16)
+    served, status = decode_rows(client.mget(Keyspace().rows(done.manifest.row_set, "ad", keys)), 2, 16)
     assert not status.any() and (served == table.lookup(keys)).all()
     trainer.publisher.close()
     store.close()

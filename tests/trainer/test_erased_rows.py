@@ -29,26 +29,26 @@ def test_an_erased_row_leaves_redis_and_no_reader_is_told_otherwise(
     keys = np.arange(3)
     trainer.publish(snapshot(1, keys))
     trainer.publish(erasing(2, [], [1, 2, 77]))
-    ns = trainer.publisher.last.ns
-    rows, status = read(client, trainer, keys, 1, ns)
+    row_set = trainer.publisher.last.row_set
+    rows, status = read(client, trainer, keys, 1, row_set)
     assert (status == RowStatus.FOUND).all() and (rows == rows_at(1, keys)).all()
-    assert read(client, trainer, keys, 2, ns)[1].tolist() == [
+    assert read(client, trainer, keys, 2, row_set)[1].tolist() == [
         RowStatus.FOUND,
         RowStatus.MISSING,
         RowStatus.MISSING,
     ]
-    assert not client.exists(*trainer.store.space.rows(ns, "ad", np.array([77])))
+    assert not client.exists(*trainer.store.space.rows(row_set, "ad", np.array([77])))
     trainer.publish(erasing(3, [2], []))  # it comes back
     assert floor_of(client) == 0
-    assert read(client, trainer, keys, 2, ns)[1].tolist() == [
+    assert read(client, trainer, keys, 2, row_set)[1].tolist() == [
         RowStatus.FOUND,
         RowStatus.MISSING,
         RowStatus.MISSING,
     ]
     trainer.publish(erasing(4, [], []))
-    assert [client.exists(name) for name in trainer.store.space.rows(ns, "ad", keys)] == [1, 0, 1]
+    assert [client.exists(name) for name in trainer.store.space.rows(row_set, "ad", keys)] == [1, 0, 1]
     assert floor_of(client) == 2
-    values = client.mget(trainer.store.space.rows(ns, "ad", keys))
+    values = client.mget(trainer.store.space.rows(row_set, "ad", keys))
     assert decode_rows(values, 1, DIM, 2)[1].tolist() == [
         RowStatus.FOUND,
         RowStatus.OVERWRITTEN,
@@ -68,7 +68,7 @@ def test_what_a_trainer_erased_its_successor_removes(
     assert not second.publisher.full
     second.publish(erasing(3, [1], []))
     second.publish(erasing(4, [1], []))
-    names = second.store.space.rows(cursor.ns, "ad", np.arange(9))
+    names = second.store.space.rows(cursor.row_set, "ad", np.arange(9))
     assert [k for k, name in enumerate(names) if not client.exists(name)] == [5, 6]
 
 
@@ -88,7 +88,7 @@ def test_rows_come_and_go_and_every_version_is_right(
 
     def look() -> None:
         # what a server does: the floor is read with or after the rows
-        values = client.mget(trainer.store.space.rows(trainer.publisher.last.ns, "ad", keys))
+        values = client.mget(trainer.store.space.rows(trainer.publisher.last.row_set, "ad", keys))
         floor = floor_of(client)
         newest = trainer.publisher.last.version
         for version, expected in states.items():
@@ -125,7 +125,7 @@ def test_rows_come_and_go_and_every_version_is_right(
     for _ in range(2):
         step += 1
         trainer.publish(erasing(step, [], []))
-    names = trainer.store.space.rows(trainer.publisher.last.ns, "ad", keys)
+    names = trainer.store.space.rows(trainer.publisher.last.row_set, "ad", keys)
     assert {key for key, name in enumerate(names) if client.exists(name)} == set(state)
 
 

@@ -81,7 +81,7 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
     manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
     assert manifest.step == result.step
     for name, (keys, rows) in result.tables.items():
-        found = list(client.scan_iter(f"{Keyspace().namespace}:{{??}}:{manifest.ns}:{name}:*"))
+        found = list(client.scan_iter(f"{Keyspace().namespace}:{{??}}:{manifest.row_set}:{name}:*"))
         served, status = decode_rows(client.mget(found) if found else [], manifest.version, manifest.dim)
         values = {
             key_of(key): row

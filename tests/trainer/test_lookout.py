@@ -65,16 +65,16 @@ def assert_whole(client: redis.Redis, trainer: Watching, step: int) -> None:
     """All rows of the step are in Redis, and its sentinels."""
     manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
     assert manifest == trainer.publisher.last
-    names = trainer.store.space.rows(manifest.ns, "ad", KEYS)
+    names = trainer.store.space.rows(manifest.row_set, "ad", KEYS)
     rows, status = decode_rows(client.mget(names), manifest.version, DIM)
     assert not status.any() and (rows == rows_at(step, KEYS)).all()
-    assert trainer.store.is_whole(manifest)
+    assert trainer.store.is_complete(manifest)
 
 
 @pytest.mark.parametrize("lost", ["everything", "the manifest", "one sentinel", "one bucket of values"])
 def test_an_idle_trainer_sees_the_loss(client: redis.Redis, trainer: Watching, lost: str) -> None:
-    ns, space = trainer.publisher.last.ns, trainer.store.space
-    whole = trainer.publisher.last.whole
+    row_set, space = trainer.publisher.last.row_set, trainer.store.space
+    sentinel = trainer.publisher.last.sentinel
     for _ in range(3):
         time.sleep(0.02)
         assert trainer.publisher.flag is Push.IDLE
@@ -83,11 +83,11 @@ def test_an_idle_trainer_sees_the_loss(client: redis.Redis, trainer: Watching, l
     elif lost == "the manifest":
         client.unlink(space.manifest)
     else:
-        client.unlink(*space.sentinels(ns if lost == "one sentinel" else "values", [11]))
+        client.unlink(*space.sentinels(row_set if lost == "one sentinel" else "values", [11]))
     trainer.idle_until_lost()
     assert trainer.publisher.flag is Push.IDLE  # told once
     done = trainer.publish(snapshot(2, KEYS))
-    assert done is not None and done.manifest.ns != ns and done.manifest.whole != whole
+    assert done is not None and done.manifest.row_set != row_set and done.manifest.sentinel != sentinel
     assert_whole(client, trainer, 2)
     for _ in range(5):
         time.sleep(0.02)
@@ -133,7 +133,7 @@ def test_a_restart_publishes_everything_when_a_sentinel_is_gone(
 ) -> None:
     cursor = trainer.publisher.cursor(2)
     trainer.publish(snapshot(2, KEYS))
-    client.unlink(*trainer.store.space.sentinels(cursor.ns, [3]))
+    client.unlink(*trainer.store.space.sentinels(cursor.row_set, [3]))
     second = Trainer(redis_url, cursor)
     assert second.publisher.full
     second.publisher.close()
@@ -146,7 +146,7 @@ def test_a_redis_emptied_between_two_ranks_is_not_sealed(redis_url: str, client:
     manifest = VersionManifest(
         version=1,
         epoch=ranks[0].epoch,
-        ns="1-0",
+        row_set="1-0",
         step=1,
         fingerprint="f",
         world=2,
@@ -154,7 +154,7 @@ def test_a_redis_emptied_between_two_ranks_is_not_sealed(redis_url: str, client:
         dim=DIM,
         segments=(),
         tables={},
-        whole="w",
+        sentinel="w",
     )
     for order in ((1, 0), (0, 1)):
         client.flushall()
@@ -171,7 +171,7 @@ def test_a_redis_emptied_between_two_ranks_is_not_sealed(redis_url: str, client:
     for rank, store in enumerate(ranks):
         store.open(rank, manifest)
     ranks[0].seal(manifest)
-    assert ranks[0].is_whole(manifest)
+    assert ranks[0].is_complete(manifest)
     for store in ranks:
         store.close()
 
@@ -183,8 +183,8 @@ def test_a_garbage_collection_takes_the_sentinels_first(client: redis.Redis, tra
     trainer.idle_until_lost()
     done = trainer.publish(snapshot(2, KEYS))
     assert done is not None
-    sentinels = trainer.store.space.sentinels(old.ns, range(16))
-    rows, held = trainer.store.space.rows(old.ns, "ad", KEYS), trainer.store.unlink
+    sentinels = trainer.store.space.sentinels(old.row_set, range(16))
+    rows, held = trainer.store.space.rows(old.row_set, "ad", KEYS), trainer.store.unlink
     seen = []
 
     def unlink(names: list[bytes]) -> int:
@@ -212,7 +212,7 @@ def test_two_ranks_without_events_publish_again(tmp_path: Path, redis_url: str, 
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
-    assert after.version > before.version and after.ns != before.ns
+    assert after.version > before.version and after.row_set != before.row_set
     assert after.tables.keys() == before.tables.keys()
 
 

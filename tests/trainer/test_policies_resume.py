@@ -57,7 +57,7 @@ def test_killed_anywhere_tables_and_redis_hold_what_stays(
     manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
     assert manifest.step == unbroken.step
     for name, (keys, rows) in unbroken.tables.items():
-        found = list(client.scan_iter(f"{Keyspace().namespace}:{{??}}:{manifest.ns}:{name}:*"))
+        found = list(client.scan_iter(f"{Keyspace().namespace}:{{??}}:{manifest.row_set}:{name}:*"))
         served, status = decode_rows(client.mget(found) if found else [], manifest.version, manifest.dim)
         there = status == RowStatus.FOUND
         values = {

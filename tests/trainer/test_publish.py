@@ -35,13 +35,17 @@ def test_a_version_has_all_its_parts(redis_url: str, client: redis.Redis, traine
     text = client.get("{livectr}:manifest")
     manifest = VersionManifest.from_json(text)
     assert manifest == done.manifest
-    assert expected == Cursor(manifest.version, manifest.epoch, manifest.ns, manifest.step, manifest.run)
+    assert expected == Cursor(
+        manifest.version, manifest.epoch, manifest.row_set, manifest.step, manifest.run_id
+    )
     assert manifest.freshness.bin_ms == (1_000, 1_200) and manifest.freshness.counts == (2, 1)
     assert manifest.tables == {"ad": 5_000}
-    rows, status = read(client, trainer, keys, 1, manifest.ns)
+    rows, status = read(client, trainer, keys, 1, manifest.row_set)
     assert (status == RowStatus.FOUND).all() and (rows == rows_at(1, keys)).all()
     assert client.get(manifest.dense[0]) == b"dense 1"
-    assert decode_changed(client.get(manifest.changed[0])) == {}  # nobody served an earlier one of its ns
+    assert (
+        decode_changed(client.get(manifest.changed[0])) == {}
+    )  # nobody served an earlier one of its row set
     assert decode_vectors(client.get(manifest.item_vectors))[0].tolist() == [4, 5]
     assert client.get(facts.names[0]) == b"[7]"
     message = listener.get_message(timeout=5)
@@ -55,16 +59,16 @@ def test_a_reader_of_the_version_before_is_not_disturbed(
     keys = np.arange(100)
     for step in (1, 2):
         trainer.publish(snapshot(step, keys[:50] if step == 1 else keys))
-    ns = trainer.publisher.last.ns
-    rows, status = read(client, trainer, keys, 1, ns)
+    row_set = trainer.publisher.last.row_set
+    rows, status = read(client, trainer, keys, 1, row_set)
     assert (rows[:50] == rows_at(1, keys[:50])).all()
     assert (status[50:] == RowStatus.MISSING).all()
     # the push of version 3 began, and was repeated, but is not flipped
     for _ in range(2):
-        trainer.store.write_rows(3, ns, "ad", keys, rows_at(3, keys))
-    rows, status = read(client, trainer, keys, 2, ns)
+        trainer.store.write_rows(3, row_set, "ad", keys, rows_at(3, keys))
+    rows, status = read(client, trainer, keys, 2, row_set)
     assert (status == RowStatus.FOUND).all() and (rows == rows_at(2, keys)).all()
-    assert (read(client, trainer, keys[:50], 1, ns)[1] == RowStatus.OVERWRITTEN).all()
+    assert (read(client, trainer, keys[:50], 1, row_set)[1] == RowStatus.OVERWRITTEN).all()
 
 
 def test_deltas_name_what_changed_and_old_blobs_go(
@@ -75,9 +79,9 @@ def test_deltas_name_what_changed_and_old_blobs_go(
         trainer.publish(snapshot(step, np.array([step])))
     manifest = trainer.publisher.last
     assert manifest.version == 7
-    changed = manifest.changed_since(4, manifest.ns)
+    changed = manifest.changed_since(4, manifest.row_set)
     assert [decode_changed(client.get(blob))["ad"].tolist() for blob in changed] == [[5], [6], [7]]
-    assert manifest.changed_since(3, manifest.ns) is None
+    assert manifest.changed_since(3, manifest.row_set) is None
     versions = {int(name.split(b":")[2]) for name in client.scan_iter("livectr:blob:*")}
     assert versions == {4, 5, 6, 7}
 
@@ -95,8 +99,8 @@ def test_a_zombie_is_refused(redis_url: str, client: redis.Redis, trainers: list
     with pytest.raises(FencedError):
         zombie.store.flip(b"{}", 9, b"")
     assert client.get("{livectr}:manifest") == before
-    ns = successor.publisher.last.ns
-    assert (read(client, successor, keys, 2, ns)[0] == rows_at(2, keys)).all()
+    row_set = successor.publisher.last.row_set
+    assert (read(client, successor, keys, 2, row_set)[0] == rows_at(2, keys)).all()
 
 
 def test_a_zombie_between_push_and_flip_is_refused(
@@ -124,9 +128,9 @@ def test_a_restart_goes_on_with_deltas_when_redis_holds_the_checkpoint(
     assert not second.publisher.full
     second.publish(snapshot(2, keys[:3]))
     manifest = second.publisher.last
-    assert (manifest.version, manifest.ns) == (2, cursor.ns) and manifest.epoch > cursor.epoch
-    assert manifest.changed_since(1, cursor.ns) == manifest.changed
-    rows, _ = read(client, second, keys, 2, manifest.ns)
+    assert (manifest.version, manifest.row_set) == (2, cursor.row_set) and manifest.epoch > cursor.epoch
+    assert manifest.changed_since(1, cursor.row_set) == manifest.changed
+    rows, _ = read(client, second, keys, 2, manifest.row_set)
     assert (rows[:3] == rows_at(2, keys[:3])).all() and (rows[3:] == rows_at(1, keys[3:])).all()
 
 
@@ -142,7 +146,7 @@ def test_a_restart_publishes_all_under_a_fresh_ns_otherwise(
         first.publish(snapshot(2, keys))
     elif fault == "half a push":
         first.store.begin(2)
-        first.store.write_rows(2, cursor.ns, "ad", keys[:5], rows_at(99, keys[:5]))
+        first.store.write_rows(2, cursor.row_set, "ad", keys[:5], rows_at(99, keys[:5]))
     old = first.publisher.last
     none = fault == "no checkpoint"
     second = start(trainers, redis_url, None if none else cursor, take_over=none, collect_after_s=0)
@@ -150,11 +154,11 @@ def test_a_restart_publishes_all_under_a_fresh_ns_otherwise(
     second.publish(snapshot(3, keys))
     manifest = second.publisher.last
     begun = old.version + (fault == "half a push")  # no number is used again
-    assert manifest.version == begun + 1 and manifest.ns != old.ns
-    assert manifest.changed_since(old.version, old.ns) is None
-    assert (read(client, second, keys, manifest.version, manifest.ns)[0] == rows_at(3, keys)).all()
+    assert manifest.version == begun + 1 and manifest.row_set != old.row_set
+    assert manifest.changed_since(old.version, old.row_set) is None
+    assert (read(client, second, keys, manifest.version, manifest.row_set)[0] == rows_at(3, keys)).all()
     second.publisher._garbage.thread.join()
-    assert not any(client.mget(second.store.space.rows(old.ns, "ad", keys)))
+    assert not any(client.mget(second.store.space.rows(old.row_set, "ad", keys)))
     assert not second.store.pushing()
 
 
@@ -171,7 +175,7 @@ def test_an_emptied_redis_is_filled_again(
     done = trainer.publish(snapshot(3, keys))
     assert done is not None and done.manifest.version == 3  # 2 was begun, who knows who saw it
     assert done.manifest.freshness.counts == (1,)
-    assert (read(client, trainer, keys, 3, done.manifest.ns)[0] == rows_at(3, keys)).all()
+    assert (read(client, trainer, keys, 3, done.manifest.row_set)[0] == rows_at(3, keys)).all()
 
 
 def test_another_manifest_in_place_of_ours_is_a_loss(
@@ -197,12 +201,12 @@ def test_a_push_that_broke_is_repeated_under_its_number(
         two = replace(two, rows={**two.rows, "user": two.rows["ad"]})
         assert trainer.publish(two) is None
     assert not trainer.publisher.full
-    ns = trainer.publisher.last.ns
-    assert (read(client, trainer, keys, 1, ns)[0] == rows_at(1, keys)).all()
+    row_set = trainer.publisher.last.row_set
+    assert (read(client, trainer, keys, 1, row_set)[0] == rows_at(1, keys)).all()
     done = trainer.publish(snapshot(3, keys))
     assert done is not None and done.manifest.version == 2
-    assert (read(client, trainer, keys, 2, ns)[0] == rows_at(3, keys)).all()
-    assert (read(client, trainer, keys, 1, ns)[0] == rows_at(1, keys)).all()
+    assert (read(client, trainer, keys, 2, row_set)[0] == rows_at(3, keys)).all()
+    assert (read(client, trainer, keys, 1, row_set)[0] == rows_at(1, keys)).all()
 
 
 def test_a_flip_whose_answer_was_lost_is_asked_again(
@@ -234,7 +238,7 @@ def test_readers_never_see_a_mixed_version(redis_url: str, trainers: list[Traine
         client = redis.Redis.from_url(redis_url)
         while not stop.is_set():
             manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
-            values = client.mget(trainer.store.space.rows(manifest.ns, "ad", keys))
+            values = client.mget(trainer.store.space.rows(manifest.row_set, "ad", keys))
             rows, status = decode_rows(values, manifest.version, DIM)
             if (status == RowStatus.OVERWRITTEN).any():
                 continue

@@ -68,7 +68,7 @@ def assert_served(client: redis.Redis, trainer: Trainer, step: int) -> None:
     """Check that the trainer's newest version stands in Redis, complete, at that step."""
     manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
     assert trainer.publisher.last == manifest and manifest.step == step
-    rows, status = read(client, trainer, KEYS, manifest.version, manifest.ns)
+    rows, status = read(client, trainer, KEYS, manifest.version, manifest.row_set)
     assert (status == RowStatus.FOUND).all() and (rows == rows_at(step, KEYS)).all()
     assert client.get(manifest.dense[0]) == b"dense %d" % step
     assert not trainer.store.pushing()
@@ -226,7 +226,7 @@ def test_a_successor_whose_checkpoint_is_behind_uses_no_number_again(
     second = Trainer(redis_url, cursor)
     done = second.publish(part(second, 6))
     assert done is not None and done.manifest.version > 5 and done.manifest.epoch > old.epoch
-    assert done.manifest.ns != old.ns
+    assert done.manifest.row_set != old.row_set
     assert done.manifest.version == 6 or lost == "everything"
     assert_served(client, second, 6)
     second.publisher.close()

@@ -144,7 +144,7 @@ def test_killed_anywhere_it_ends_as_if_nothing_had_been(
     manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
     assert manifest.step == unbroken.step
     for name, (keys, rows) in unbroken.tables.items():
-        values = client.mget(Keyspace().rows(manifest.ns, name, keys))
+        values = client.mget(Keyspace().rows(manifest.row_set, name, keys))
         served, status = decode_rows(values, manifest.version, manifest.dim)
         assert not status.any()
         assert served.tobytes() == np.ascontiguousarray(rows[:, : manifest.dim]).tobytes()
@@ -222,7 +222,7 @@ def test_balanced_ranks_resumed_by_another_number(
     assert (version.step, version.tables) == (unbroken.step, rows)
     for name, (keys, _) in unbroken.tables.items():
         _, status = decode_rows(
-            client.mget(Keyspace().rows(version.ns, name, keys)), version.version, version.dim
+            client.mget(Keyspace().rows(version.row_set, name, keys)), version.version, version.dim
         )
         assert not status.any()
 

@@ -124,7 +124,7 @@ def test_what_is_published_is_what_was_trained(
     assert manifest.tables == report.table_rows
     ads = np.arange(ADS)
     rows, status = decode_rows(
-        client.mget(space.rows(manifest.ns, "ad", ads)), manifest.version, manifest.dim
+        client.mget(space.rows(manifest.row_set, "ad", ads)), manifest.version, manifest.dim
     )
     assert not status.any() and np.abs(rows).sum() > 0
     assert all(client.exists(name) for name in (*manifest.dense, *manifest.changed))
@@ -151,7 +151,11 @@ def test_what_is_published_is_what_was_trained(
         ),
     )
     again = VersionManifest.from_json(client.get(space.manifest))
-    assert again.version > manifest.version and again.epoch > manifest.epoch and again.ns != manifest.ns
+    assert (
+        again.version > manifest.version
+        and again.epoch > manifest.epoch
+        and again.row_set != manifest.row_set
+    )
 
 
 def test_two_ranks_publish_one_version(
@@ -169,7 +173,7 @@ def test_two_ranks_publish_one_version(
     assert manifest.tables.keys() == {field.table for field in ad_pipeline().fields}
     assert manifest.version == written["published_versions"]
     for table, count in (("ad", ADS), ("user", USERS)):
-        values = client.mget(space.rows(manifest.ns, table, np.arange(count)))
+        values = client.mget(space.rows(manifest.row_set, table, np.arange(count)))
         assert not decode_rows(values, manifest.version, manifest.dim)[1].any()
     assert all(client.mget(space.lookup_rows("ads", np.arange(ADS))))
     assert all(client.mget(space.lookup_rows("users", np.arange(USERS))))
@@ -308,6 +312,6 @@ def test_an_emptied_redis_comes_back_from_the_running_trainer(
     for name in ("ad", "user"):
         keys = np.arange(manifest.tables[name])
         _, status = decode_rows(
-            client.mget(Keyspace().rows(manifest.ns, name, keys)), manifest.version, manifest.dim
+            client.mget(Keyspace().rows(manifest.row_set, name, keys)), manifest.version, manifest.dim
         )
         assert not status.any()

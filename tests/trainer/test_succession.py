@@ -25,8 +25,8 @@ from tests.trainer.processes import finish, start
 
 IMPRESSIONS = 2_000
 HELD = VersionManifest(
-    version=7, epoch=3, ns="3-0", step=82, fingerprint="p", world=1, created_ms=0, dim=1, segments=(),
-    tables={}, run="a", examples=900, committed=500,
+    version=7, epoch=3, row_set="3-0", step=82, fingerprint="p", world=1, created_ms=0, dim=1, segments=(),
+    tables={}, run_id="a", examples=900, committed=500,
 )  # fmt: skip
 AT = Cursor(7, 3, "3-0", 82, "a")
 
@@ -36,10 +36,16 @@ AT = Cursor(7, 3, "3-0", 82, "a")
     [
         (None, None, 0, "p", None),
         (HELD, AT, 900, "p", None),
-        (HELD, replace(AT, version=6, ns=""), 500, "p", None),  # killed after versions without a checkpoint
+        (
+            HELD,
+            replace(AT, version=6, row_set=""),
+            500,
+            "p",
+            None,
+        ),  # killed after versions without a checkpoint
         (HELD, replace(AT, version=8, step=90), 990, "p", None),  # killed before the flip
         (HELD, AT, 499, "p", "whose checkpoint had 500 examples, but this --checkpoint has 499"),
-        (HELD, replace(AT, run="b"), 9_999, "p", "another run, which has learned 900 examples"),
+        (HELD, replace(AT, run_id="b"), 9_999, "p", "another run, which has learned 900 examples"),
         (HELD, None, 0, "p", "another run"),
         (HELD, AT, 900, "q", "another pipeline"),
     ],
@@ -88,7 +94,7 @@ def test_nobody_takes_over_by_accident(
     shutil.copytree(tmp_path / "first", tmp_path / "backup")
     run("first", max_steps=12)
     old = held_by(client)
-    assert old.examples == 1536 and old.run == early.run and old.version > early.version
+    assert old.examples == 1536 and old.run_id == early.run_id and old.version > early.version
     run("first", max_steps=13)  # its older generation is of the second process, too
     old = held_by(client)
     before = everything(client)
@@ -108,14 +114,14 @@ def test_nobody_takes_over_by_accident(
     assert "must have learned 1000" in caplog.text
     run("new", take_over=True, min_examples=1000)
     taken = held_by(client)
-    assert taken.run != old.run and taken.version > old.version and taken.examples == IMPRESSIONS
+    assert taken.run_id != old.run_id and taken.version > old.version and taken.examples == IMPRESSIONS
     # the first run's checkpoint is none of that run's
     with pytest.raises(MismatchError, match="another run"):
         run("first")
     # a while without publishing does not make it another run
     run("new", publish=None)
     run("new")
-    assert held_by(client).run == taken.run
+    assert held_by(client).run_id == taken.run_id
     # going back is done by whoever says so
     run("backup", take_over=True, max_steps=8)
     assert held_by(client).examples == 1024

@@ -1,9 +1,9 @@
 """Fencing in Redis: Lua scripts that decide which trainer may write and which version is served.
 
-    {ns}:epoch      number of the trainer that may write; the same in every bucket
-    {ns}:owner      random word of the process that took that number
-    {ns}:highest    highest version number that was ever begun: no number is used for two versions
-    {ns}:pushing    version that is being pushed; its flip removes the mark
+    {namespace}:epoch      number of the trainer that may write; the same in every bucket
+    {namespace}:owner      random word of the process that took that number
+    {namespace}:highest    highest version number that was ever begun: no number is used for two versions
+    {namespace}:pushing    version that is being pushed; its flip removes the mark
 
 A command whose answer was lost may have been carried out. It may also be carried out later, when a connection
 that stalled is read at last. So a trainer that does not know the outcome of a publish takes a new epoch
@@ -49,7 +49,7 @@ return 'OK'
 OPEN = (
     FENCE
     + """
--- KEYS: epoch, the rank's part, the values' sentinel; ARGV: epoch, the manifest's whole, fingerprint
+-- KEYS: epoch, the rank's part, the values' sentinel; ARGV: epoch, the manifest's sentinel, fingerprint
 redis.call('SET', KEYS[2], ARGV[2])
 local pipeline = redis.call('GET', KEYS[3])
 if pipeline and pipeline ~= ARGV[3] then redis.call('UNLINK', KEYS[3]) end

@@ -1,4 +1,4 @@
-"""Garbage collection in Redis: blobs of old and failed versions, and rows of earlier name spaces."""
+"""Garbage collection in Redis: blobs of old and failed versions, and rows of earlier row sets."""
 
 from __future__ import annotations
 
@@ -66,24 +66,24 @@ class GarbageCollector:
             return
         try:
             removed = collect_garbage(self._store, manifest)
-            LOG.info("removed %d keys of earlier name spaces and versions", removed)
+            LOG.info("removed %d keys of earlier row sets and versions", removed)
         except STORE_ERRORS as error:
-            LOG.warning("keys of earlier name spaces stay until the next start: %s", error)
+            LOG.warning("keys of earlier row sets stay until the next start: %s", error)
 
 
 def collect_garbage(store: RedisStore, manifest: VersionManifest) -> int:
-    """Remove rows of name spaces before the manifest's, and blobs older than its kept versions.
+    """Remove rows of row sets before the manifest's, and blobs older than its kept versions.
 
     Returns:
         Number of keys that were removed.
     """
     removed, begun = 0, set[bytes]()
     for names in store.scan(store.space.bucketed_pattern):
-        old = [n for n in names if _is_before(n.split(b":", 3)[2], manifest.ns)]
-        for ns in {n.split(b":", 3)[2] for n in old} - begun:
-            # first of all: from here on a reader of that name space knows that rows are missing
-            removed += store.unlink(store.space.sentinels(ns.decode(), range(BUCKETS)))
-            begun.add(ns)
+        old = [n for n in names if _is_before(n.split(b":", 3)[2], manifest.row_set)]
+        for row_set in {n.split(b":", 3)[2] for n in old} - begun:
+            # first of all: from here on a reader of that row set knows that rows are missing
+            removed += store.unlink(store.space.sentinels(row_set.decode(), range(BUCKETS)))
+            begun.add(row_set)
         removed += store.unlink(old)
     oldest = manifest.version - KEPT_VERSIONS
     for names in store.scan(store.space.blob_pattern):
@@ -91,10 +91,10 @@ def collect_garbage(store: RedisStore, manifest: VersionManifest) -> int:
     return removed
 
 
-def _is_before(part: bytes, ns: str) -> bool:
-    """Tell if a name's third part is an ns before `ns`; look-up rows, histories and fences have no ns."""
+def _is_before(part: bytes, row_set: str) -> bool:
+    """True if a name's third part is a row set before `row_set`; look-up rows and fences have none."""
     epoch, _, number = part.decode(errors="replace").partition("-")
     if not (epoch.isdigit() and number.isdigit()):
         return False
-    mine = ns.split("-")
+    mine = row_set.split("-")
     return (int(epoch), int(number)) < (int(mine[0]), int(mine[1]))

@@ -10,7 +10,7 @@ Ranks learn of each other's pushes from flags in the batcher's header (`Push`), 
 most one version is under way, in the stage of trainer.publish.push. Meanwhile commits publish nothing, and
 changes add up.
 
-A complete version is written under a fresh name space `ns`: at the start, unless Redis holds exactly the
+A complete version is written under a fresh row set: at the start, unless Redis holds exactly the
 checkpoint's cursor, and whenever Redis is found emptied.
 
 The outcome of a push or a flip that fails is UNKNOWN: Redis may have carried out a command that it did not
@@ -43,7 +43,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.push import PushStage, Share
-from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, RedisStore, name_space
+from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, RedisStore, row_set_name
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.takeover import Claim, claim_namespace
 from livectr.trainer.publish.version import (
@@ -58,7 +58,7 @@ from livectr.trainer.publish.watch import PublishedWatch
 
 LOG = logging.getLogger(__name__)
 COLLECT_AFTER_S = 5.0
-"""Time after a flip in which rows of the name space before stay, for requests that began under it."""
+"""Time after a flip in which rows of the row set before stay, for requests that began under it."""
 I64 = npt.NDArray[np.int64]
 
 
@@ -95,7 +95,7 @@ class Publisher:
         self.least_examples = min_examples
         self._model, self._run_id = model, ""
         self._number = self._version = 0
-        self._ns, self._before = "", b""
+        self._row_set, self._before = "", b""
         self._unpublished, self._since_begin = Freshness(), Freshness()
         self._closing = Event()
         self._garbage = GarbageCollector(store, collect_after_s, self._closing)
@@ -135,12 +135,12 @@ class Publisher:
         if claim.refused:
             raise MismatchError(claim.refused)
         self.store.epoch = claim.epoch
-        self._version, self._run_id = claim.version, claim.run
+        self._version, self._run_id = claim.version, claim.run_id
         self.least_examples = max(self.least_examples, claim.least_examples)
         self._before = claim.manifest.encode()
         if self._before:
             self.last = VersionManifest.from_json(self._before)
-            self._ns = self.last.ns
+            self._row_set = self.last.row_set
             self.full = False
         self._watch()
 
@@ -165,10 +165,9 @@ class Publisher:
         Args:
             begins: a version begins at this step boundary.
         """
-        run = self._run_id
         if not begins:
-            return Cursor(self._version + self.busy, self.store.epoch, "", step, run)
-        return Cursor(self._version + 1, self.store.epoch, self._next_ns(), step, run)
+            return Cursor(self._version + self.busy, self.store.epoch, "", step, self._run_id)
+        return Cursor(self._version + 1, self.store.epoch, self._next_row_set(), step, self._run_id)
 
     def begin(self, snapshot: VersionSnapshot, *, learned: int = 0, committed: int = 0) -> None:
         """Step 5: push this rank's share of the next version in the background. Collective; not while busy.
@@ -183,16 +182,16 @@ class Publisher:
             "rows": dict(snapshot.table_rows),
             "written": snapshot.written,
             "content": {name: precompute.blobs for name, precompute in snapshot.content.items()},
-            "whole": secrets.token_hex(8),
+            "sentinel": secrets.token_hex(8),
         }
         shares = self.control.gather_json(own)
         self.store.epoch = shares[0]["epoch"]  # rank 0 takes a new one when a publish fails
-        ns = self._next_ns()
+        row_set = self._next_row_set()
         tables = summed([share["rows"] for share in shares])
         epoch, world = self.store.epoch, self.control.world
-        whole, evictions = shares[0]["whole"], self._lookout.evictions if self._lookout else Evictions()
+        sentinel, evictions = shares[0]["sentinel"], self._lookout.evictions if self._lookout else Evictions()
         if not self.full and self.last is not None:
-            whole, evictions = self.last.whole, self.last.evictions
+            sentinel, evictions = self.last.sentinel, self.last.evictions
         if self._lookout is not None:
             self._lookout.watch(None)
         content = {
@@ -208,7 +207,7 @@ class Publisher:
         manifest = VersionManifest(
             version=version,
             epoch=epoch,
-            ns=ns,
+            row_set=row_set,
             step=snapshot.step,
             world=world,
             created_ms=time.time_ns() // 1_000_000,
@@ -221,13 +220,13 @@ class Publisher:
             freshness=self._unpublished,
             examples=learned,
             committed=committed,
-            whole=whole,
+            sentinel=sentinel,
             evictions=evictions,
             fingerprint=self._model.fingerprint,
             dim=self._model.dim,
             segments=tuple(self._model.segments),
             seed=self._model.seed,
-            run=self._run_id,
+            run_id=self._run_id,
         )
         rows = sum(share["written"] for share in shares)
         blobs = {name: names[self.control.rank] for name, names in content.items()}
@@ -294,7 +293,7 @@ class Publisher:
             self._lookout.watch(self.last, self._before)
 
     def begin_anew(self) -> None:
-        """Let the next version hold everything, under a fresh ns. Alike on every rank; not while busy."""
+        """Let the next version hold everything, in a fresh row set. Alike on every rank; not while busy."""
         self.full = True
         self._number += 1
 
@@ -307,8 +306,8 @@ class Publisher:
         self._garbage.close()
         self.store.close()
 
-    def _next_ns(self) -> str:
-        return name_space(self.store.epoch, self._number) if self.full else self._ns
+    def _next_row_set(self) -> str:
+        return row_set_name(self.store.epoch, self._number) if self.full else self._row_set
 
     def _repeat(self, pending: Pending, *, lost: bool) -> None:
         """Give up a version; the next has its number, unless readers may have seen it."""
@@ -321,7 +320,7 @@ class Publisher:
 
     def _flipped(self, pending: Pending) -> Published:
         manifest = pending.manifest
-        self._version, self._ns, self._before = manifest.version, manifest.ns, pending.text
+        self._version, self._row_set, self._before = manifest.version, manifest.row_set, pending.text
         self._unpublished = Freshness()
         if self.control.rank == 0:
             telemetry.PUBLISHED_VERSION.set(manifest.version)

@@ -37,7 +37,7 @@ class Share:
         rank: this one, of manifest.world.
         snapshot: copies of this rank's rows, values and weights.
         content: name → blobs for the vectors of this rank's content.
-        full: the version holds everything, under a fresh name space.
+        full: the version holds everything, under a fresh row set.
     """
 
     rank: int
@@ -66,11 +66,11 @@ class Share:
         snapshot, manifest = self.snapshot, self.manifest
         self._remove_erased(store)
         for table, keys in snapshot.erased.items():
-            store.erase_rows(manifest.version, manifest.ns, table, keys, manifest.dim)
+            store.erase_rows(manifest.version, manifest.row_set, table, keys, manifest.dim)
         written: dict[str, list[I64]] = {}
         for table, keys, rows in snapshot.chunks():
-            store.write_rows(manifest.version, manifest.ns, table, keys, rows)
-            if not self.full:  # nobody asks what changed in the first version of a name space
+            store.write_rows(manifest.version, manifest.row_set, table, keys, rows)
+            if not self.full:  # nobody asks what changed in the first version of a row set
                 written.setdefault(table, []).append(keys)
         for values in snapshot.values:
             store.write_values(values)
@@ -93,7 +93,7 @@ class Share:
             if any(map(len, erased.values())):
                 store.raise_floor(version)
             for table, keys in erased.items():
-                store.remove_erased(version, manifest.ns, table, keys)
+                store.remove_erased(version, manifest.row_set, table, keys)
 
 
 class PushStage:

@@ -6,7 +6,7 @@ none: its earlier writes are gone (`LostError`). Writes are idempotent for a ver
 halfway is repeated under the same number, once `renew` has fenced out the rest of the first push
 (trainer.publish.fence).
 
-Rows live under a name space `ns` = "<epoch>-<n>" of the n-th complete publish of a trainer. Later versions
+Rows live under a row set = "<epoch>-<n>" of the n-th complete publish of a trainer. Later versions
 write their changes into it.
 """
 
@@ -213,9 +213,9 @@ class RedisStore:
 
         Look-up rows and histories that another pipeline wrote are not whole from here on.
         """
-        space, args = self.space, [manifest.whole, manifest.fingerprint]
+        space, args = self.space, [manifest.sentinel, manifest.fingerprint]
         self._chunks(
-            (OPEN, b, [space.part(b, manifest.ns, rank).encode(), *space.sentinels(VALUES, [b])], args)
+            (OPEN, b, [space.part(b, manifest.row_set, rank).encode(), *space.sentinels(VALUES, [b])], args)
             for b in range(BUCKETS)
         )
 
@@ -225,27 +225,27 @@ class RedisStore:
         Raises:
             LostError: Redis, or a node of it, was emptied after a rank had begun its share.
         """
-        space, args = self.space, [manifest.whole, manifest.fingerprint]
+        space, args = self.space, [manifest.sentinel, manifest.fingerprint]
         self._chunks(
             (
                 SEAL,
                 b,
                 [
-                    *space.sentinels(manifest.ns, [b]),
+                    *space.sentinels(manifest.row_set, [b]),
                     *space.sentinels(VALUES, [b]),
-                    *(space.part(b, manifest.ns, rank).encode() for rank in range(manifest.world)),
+                    *(space.part(b, manifest.row_set, rank).encode() for rank in range(manifest.world)),
                 ],
                 args,
             )
             for b in range(BUCKETS)
         )
 
-    def is_whole(self, manifest: VersionManifest) -> bool:
+    def is_complete(self, manifest: VersionManifest) -> bool:
         """Tell if every bucket has its sentinels: of the manifest's rows, and of its pipeline's values."""
         buckets = range(BUCKETS)
-        names = [*self.space.sentinels(manifest.ns, buckets), *self.space.sentinels(VALUES, buckets)]
-        wanted = [manifest.whole.encode()] * BUCKETS + [manifest.fingerprint.encode()] * BUCKETS
-        return bool(manifest.whole) and self.client.mget(names) == wanted
+        names = [*self.space.sentinels(manifest.row_set, buckets), *self.space.sentinels(VALUES, buckets)]
+        wanted = [manifest.sentinel.encode()] * BUCKETS + [manifest.fingerprint.encode()] * BUCKETS
+        return bool(manifest.sentinel) and self.client.mget(names) == wanted
 
     def evictions(self) -> Evictions:
         """Evictions of Redis so far; an empty value if INFO is refused."""
@@ -256,7 +256,7 @@ class RedisStore:
                 raise
             return Evictions()
 
-    def write_rows(self, version: int, ns: str, table: str, keys: I64, rows: F32) -> None:
+    def write_rows(self, version: int, row_set: str, table: str, keys: I64, rows: F32) -> None:
         """Write slots of `version`; the slots before stay readable.
 
         Args:
@@ -266,22 +266,22 @@ class RedisStore:
         head = [version.to_bytes(8, "little"), slot_bytes(rows.shape[1])]
         for start in range(0, len(keys), PART_ROWS):
             part = keys[start : start + PART_ROWS]
-            names = self.space.rows(ns, table, part)
+            names = self.space.rows(row_set, table, part)
             slots = encode_slots(version, rows[start : start + PART_ROWS])
             self._chunks(
                 (WRITE_ROWS, bucket, [names[i] for i in at], [*head, *(slots[i] for i in at)])
                 for bucket, at in _chunked(part)
             )
 
-    def erase_rows(self, version: int, ns: str, table: str, keys: I64, dim: int) -> None:
+    def erase_rows(self, version: int, row_set: str, table: str, keys: I64, dim: int) -> None:
         """Mark rows of keys int64[n] as missing from `version` on; the slots before stay readable."""
-        names = self.space.rows(ns, table, keys)
+        names = self.space.rows(row_set, table, keys)
         args = [version.to_bytes(8, "little"), slot_bytes(dim), erased_slot(version, dim)]
         self._chunks((ERASE_ROWS, bucket, [names[i] for i in at], args) for bucket, at in _chunked(keys))
 
-    def remove_erased(self, version: int, ns: str, table: str, keys: I64) -> None:
+    def remove_erased(self, version: int, row_set: str, table: str, keys: I64) -> None:
         """Remove rows of keys int64[n] that `version` or an earlier version erased, after `raise_floor`."""
-        names = self.space.rows(ns, table, keys)
+        names = self.space.rows(row_set, table, keys)
         self._chunks(
             (REMOVE_ERASED, bucket, [names[i] for i in at], [version]) for bucket, at in _chunked(keys)
         )
@@ -394,6 +394,6 @@ def _chunked(keys: I64) -> Iterator[tuple[int, I64]]:
             yield bucket, at[start : start + CHUNK_ROWS]
 
 
-def name_space(epoch: int, number: int) -> str:
-    """The ns of the number-th complete publish of a trainer."""
+def row_set_name(epoch: int, number: int) -> str:
+    """The row_set of the number-th complete publish of a trainer."""
     return f"{epoch}-{number}"

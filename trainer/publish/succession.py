@@ -24,20 +24,22 @@ class Cursor:
 
     Attributes:
         version, epoch: numbers of the version; the highest used ones if none was begun.
-        ns: name space of the version; "" if none was begun.
+        row_set: row set of the version; "" if none was begun.
         step: of the boundary.
-        run: identifier of all processes of a run; version manifests have it too.
+        run_id: shared by all processes of a run; version manifests have it too.
     """
 
     version: int
     epoch: int
-    ns: str
+    row_set: str
     step: int
-    run: str = ""
+    run_id: str = ""
 
     def is_at(self, held: VersionManifest | None) -> bool:
         """Tell if `held` is the very version that was begun at the checkpoint."""
-        return held is not None and self == Cursor(held.version, held.epoch, held.ns, held.step, held.run)
+        return held is not None and self == Cursor(
+            held.version, held.epoch, held.row_set, held.step, held.run_id
+        )
 
 
 def refusal(
@@ -63,7 +65,7 @@ def refusal(
             f"{held.fingerprint[:12]}, this one is {fingerprint[:12]}); name another --namespace, or say "
             "--take-over to replace it"
         )
-    if cursor is None or cursor.run != held.run:
+    if cursor is None or cursor.run_id != held.run_id:
         return (
             f"{where} serves version {held.version} of another run, which has learned {held.examples:,} "
             "examples; go on from its --checkpoint, name another --namespace, or say --take-over to "

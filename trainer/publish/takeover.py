@@ -22,7 +22,7 @@ class Claim:
         refused: reason why this run may not take over; "" if it has.
         epoch: number of this trainer.
         version: highest version number that was ever begun.
-        run: identifier of the run, in all of its versions.
+        run_id: of the run, in all of its versions.
         least_examples: examples that the model must have learned to be published.
         manifest: text of the version from which deltas go on; "": the next version is complete.
     """
@@ -30,7 +30,7 @@ class Claim:
     refused: str = ""
     epoch: int = 0
     version: int = 0
-    run: str = ""
+    run_id: str = ""
     least_examples: int = 0
     manifest: str = ""
 
@@ -82,11 +82,11 @@ def claim_namespace(
     same = cursor is not None and cursor.is_at(held) and not store.pushing()
     lookout.start()
     if held is not None and same:
-        same = store.is_whole(held) and not lookout.evictions.lost_since(held.evictions)
+        same = store.is_complete(held) and not lookout.evictions.lost_since(held.evictions)
     return Claim(
         epoch=store.epoch,
         version=highest,
-        run=cursor.run if cursor is not None and cursor.run else uuid.uuid4().hex,
+        run_id=cursor.run_id if cursor is not None and cursor.run_id else uuid.uuid4().hex,
         least_examples=held.examples if held is not None and why is None else 0,
         manifest=text.decode() if same and text else "",
     )

@@ -60,7 +60,7 @@ class PublishedWatch:
     def start(self) -> None:
         """Read the evictions once, then go on in the thread. Raises redis.RedisError."""
         self.evictions = self._store.evictions()
-        if not self.evictions.run:
+        if not self.evictions.run_id:
             LOG.warning("Redis at %s refuses INFO: evictions cannot be seen", self._store.url)
         elif self.evictions.risky:
             LOG.warning(
@@ -131,7 +131,7 @@ class PublishedWatch:
     def _reason(self, watched: _Watched) -> str:
         if self._store.manifest_text() != watched.text:
             return "its manifest is gone or another's"
-        if not self._store.is_whole(watched.manifest):
+        if not self._store.is_complete(watched.manifest):
             return "sentinels of its rows are gone"
         if self.evictions.lost_since(watched.manifest.evictions):
             return f"keys were evicted, maxmemory-policy {self.evictions.policy}"

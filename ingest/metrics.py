@@ -28,6 +28,16 @@ dead_letters_waiting = Gauge(
     "livectr_dead_letters_waiting", "Dead letters on this machine's disk that their topic has not taken yet"
 )
 dead_letter_spool_bytes = Gauge("livectr_dead_letter_spool_bytes", "Bytes of the dead letters that wait")
+event_lag_seconds = Gauge(
+    "livectr_event_lag_seconds",
+    "Age of the newest record that was read, by its event time, while there are more to read; else 0",
+    ["topic", "partition"],
+)
+watermark_delay_seconds = Gauge(
+    "livectr_watermark_delay_seconds",
+    "Age of this rank's watermark: no later example has an older event time; 0 while all logs are idle",
+)
+ready_examples = Gauge("livectr_ready_examples", "Examples with a label that are not learned yet")
 pending_joins = Gauge("livectr_pending_joins", "Impressions that wait for the end of their label window")
 join_bytes = Gauge(
     "livectr_join_bytes", "Bytes of the label joins' state, of label_join's max_bytes a partition"
@@ -55,5 +65,8 @@ held_back_seconds = Gauge(
 )
 late_clicks = Counter(
     "livectr_late_clicks_total", "Clicks that came after their impression had left unlabelled"
+)
+unmatched_clicks = Counter(
+    "livectr_unmatched_clicks_total", "Clicks whose impression did not come within the label window"
 )
 duplicate_events = Counter("livectr_duplicate_events_total", "Events seen before and dropped", ["topic"])

@@ -1,4 +1,4 @@
-"""Prometheus metrics of a server (prefix `livectr_`), and the freshness histogram.
+"""Prometheus metrics of a server (prefix `livectr_`), and histograms of delays.
 
 They are declared once per process; `start` opens the endpoint.
 """
@@ -6,13 +6,19 @@ They are declared once per process; `start` opens the endpoint.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
+from grpc import StatusCode
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram, start_http_server
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
+
+from livectr.kernels.process import build_info as build_info
+from livectr.protos.redis_errors import Outcome
+from livectr.serving.errors import AnswerError
 
 _REQUEST_BOUNDS_S = (
     *(0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0065, 0.008, 0.01, 0.0125, 0.015, 0.02),
@@ -28,6 +34,9 @@ HEALTH_ISSUE = Gauge(
     ["role", "kind"],
 )
 RISKY_POLICY = Gauge("livectr_redis_risky_policy", "1 while Redis may evict published rows")
+REDIS_MEMORY = Gauge("livectr_redis_memory_bytes", "Memory that Redis uses; 0 while it refuses INFO")
+REDIS_MAX_MEMORY = Gauge("livectr_redis_max_memory_bytes", "Bound on the memory of Redis; 0: no bound")
+REDIS_EVICTED_KEYS = Gauge("livectr_redis_evicted_keys", "Keys that Redis has evicted since it started")
 CHECKS_FAILED = Counter(
     "livectr_serving_checks_failed",
     "Checks for a newer version that failed, by the meaning of the error",
@@ -39,6 +48,15 @@ REQUEST_SECONDS = Histogram(
 )
 REQUESTS = Counter("livectr_requests_total", "Requests by their gRPC status", ["role", "code"])
 SHED = Counter("livectr_shed_requests_total", "Requests refused because the server was full", ["role"])
+STAGE_SECONDS = Histogram(
+    "livectr_request_stage_seconds",
+    "Time of one stage of a request; `wait` is the time in the queue",
+    ["role", "stage"],
+    buckets=(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
+)
+ACTIVE = Gauge("livectr_active_requests", "Requests that are computed", ["role"])
+WAITING = Gauge("livectr_waiting_requests", "Requests that wait for a place to be computed", ["role"])
+READY = Gauge("livectr_server_ready", "1 while health is SERVING", ["role"])
 DEGRADED = Counter(
     "livectr_degraded_requests_total",
     "Requests answered while Redis could not be read or may have lost keys",
@@ -62,17 +80,21 @@ COLD_CONTENT = Counter(
 )
 
 
-class Freshness(Collector):
-    """Histogram of event-to-servable delays, observed a whole version at a time.
+class DelayHistogram(Collector):
+    """Histogram of delays of examples, observed a whole version at a time.
 
     A version carries the event times of thousands of examples as counts per bin. One NumPy pass adds them;
     the histogram of prometheus_client would need a call for each example. Buckets are 2^(1/4) apart, so a
     quantile errs by at most 19 %.
+
+    Args:
+        name, help: of the metric.
     """
 
-    bounds_s: npt.NDArray[np.float64] = np.round(0.05 * 2.0 ** (np.arange(53) / 4), 4)  # 50 ms … 410 s
+    bounds_s: npt.NDArray[np.float64] = np.round(0.05 * 2.0 ** (np.arange(69) / 4), 4)  # 50 ms … 1.8 h
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, help: str) -> None:
+        self._name, self._help = name, help
         self._lock = threading.Lock()
         self._counts = np.zeros(len(self.bounds_s) + 1, np.int64)
         self._sum_s = 0.0
@@ -103,15 +125,66 @@ class Freshness(Collector):
             rising, total_s = np.cumsum(self._counts), self._sum_s
         buckets = [(str(bound), float(n)) for bound, n in zip(self.bounds_s, rising[:-1], strict=True)]
         yield HistogramMetricFamily(
-            "livectr_freshness_seconds",
-            "Time from an event to the moment a server answers with the version that learned it",
+            self._name,
+            self._help,
             buckets=[*buckets, ("+Inf", float(rising[-1]))],
             sum_value=total_s,
         )
 
 
-FRESHNESS = Freshness()
+FRESHNESS = DelayHistogram(
+    "livectr_freshness_seconds",
+    "Time from an event to the moment a server answers with the version that learned it",
+)
+LEARNING_DELAY = DelayHistogram(
+    "livectr_learning_delay_seconds",
+    "The same from the end of the event's label window, before which its label is not known",
+)
 REGISTRY.register(FRESHNESS)
+REGISTRY.register(LEARNING_DELAY)
+
+STAGES = ("wait", "parse", "enrich", "extract", "look_up", "score", "respond")
+"""Stages of a request, in order. Only protobuf's own reading and writing is in none of them."""
+_CODES = (StatusCode.OK, StatusCode.INTERNAL, *(kind.status for kind in AnswerError.__subclasses__()))
+
+
+class StageClock:
+    """Divides the time of a request into stages; a stage that is repeated counts each time.
+
+    Args:
+        role: of the server.
+    """
+
+    def __init__(self, role: str) -> None:
+        self._role = role
+        self._since = time.perf_counter()
+
+    def ended(self, stage: str) -> None:
+        """Observe the time since the end of the stage before as that of `stage`."""
+        now = time.perf_counter()
+        STAGE_SECONDS.labels(self._role, stage).observe(now - self._since)
+        self._since = now
+
+
+def begin(role: str, *, active: Callable[[], float], waiting: Callable[[], float]) -> None:
+    """Let every metric of a role exist from the start, with 0.
+
+    Args:
+        active: gives the requests that are computed.
+        waiting: gives the requests that wait.
+    """
+    ACTIVE.labels(role).set_function(active)
+    WAITING.labels(role).set_function(waiting)
+    for code in _CODES:
+        REQUESTS.labels(role, code.name)
+    for stage in STAGES:
+        STAGE_SECONDS.labels(role, stage)
+    for outcome in Outcome:
+        CHECKS_FAILED.labels(role, outcome.value)
+    for metric in (SERVED_VERSION, SERVED_AGE, STALE, SWAP_SECONDS, REQUEST_SECONDS):
+        metric.labels(role)
+    for counter in (SHED, DEGRADED, RETRIED, CANDIDATES):
+        counter.labels(role)
 
 
 def start(port: int, address: str) -> None:

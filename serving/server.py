@@ -91,6 +91,7 @@ class Server:
     ) -> None:
         self.role = role
         self._admission = admission
+        metrics.begin(role, active=lambda: admission.active, waiting=lambda: admission.waiting)
         self._max_message_bytes = transport.max_message_bytes
         threads = admission.max_active + admission.max_waiting + _SPARE_THREADS
         pool = ThreadPoolExecutor(threads, thread_name_prefix=f"{role}-rpc")
@@ -114,6 +115,7 @@ class Server:
     def set_ready(self, ready: bool) -> None:
         """Set the health service of all methods to SERVING or NOT_SERVING."""
         status = health_pb2.HealthCheckResponse
+        metrics.READY.labels(self.role).set(int(ready))
         for service in ("", *self._services):
             self._health.set(service, status.SERVING if ready else status.NOT_SERVING)
 
@@ -165,7 +167,9 @@ class Server:
         if not method.admitted:
             answer = method.handle(_parse(method.request, raw), deadline)
         else:
+            started = time.perf_counter()
             with self._admission.place(deadline, len(raw), context.is_active):
+                metrics.STAGE_SECONDS.labels(self.role, "wait").observe(time.perf_counter() - started)
                 answer = method.handle(_parse(method.request, raw), deadline)
         return cast(bytes, answer.SerializeToString())
 

@@ -53,6 +53,7 @@ from livectr.trainer.tables.gpu_tables import gpu_tables
 from livectr.trainer.tables.policies import Policies
 from livectr.trainer.tables.rank_tables import only_tier
 from livectr.trainer.tables.tiers import Tiers
+from livectr.trainer.telemetry import leave_to_rank_0
 
 LOG = logging.getLogger(__name__)
 
@@ -177,6 +178,8 @@ class Builder:
     def metrics(self) -> None:
         """Serve this rank's metrics, if they have a port."""
         options = self.options
+        if self.control.rank != 0:
+            leave_to_rank_0()
         if options.metrics_port:
             server = metrics_server(options.metrics_port + self.control.rank, options.metrics_listen)
             self.resources.enter_context(server)
@@ -358,8 +361,11 @@ class Builder:
 
     def monitor(self, step: DesStep) -> Monitor:
         """Gauges, and on rank 0 the quality of all models."""
+        options = self.options
         roles = step.models if self.control.rank == 0 else ()
-        return Monitor(step.tables, roles, int(self.options.metrics_window_s * 1000))
+        named = {"checkpoint": options.checkpoint, "spill": options.spill}
+        folders = {name: Path(folder) for name, folder in named.items() if folder is not None}
+        return Monitor(step.tables, roles, int(options.metrics_window_s * 1000), folders)
 
     def commits(
         self,

@@ -117,6 +117,7 @@ def _checkpoint_state(parts: Parts, boundary: Boundary) -> CheckpointState:
         field_keys=progress.keys_by_field(),
         counts=summed([progress.earlier, own]),
         predictions_sha256=log.sha256 if log is not None else "",
+        began_ms=progress.began_ms,
     )
 
 
@@ -211,6 +212,7 @@ class Committer:
             self._checkpointed = state.boundary
             took_s = time.monotonic() - state.began_s
             telemetry.CHECKPOINT_SECONDS.observe(took_s)
+            telemetry.CHECKPOINT_TIMESTAMP.set_to_current_time()
             pause_s = max(self._checkpoint_interval_s, CHECKPOINT_PAUSE * took_s)
             self._next_checkpoint = time.monotonic() + pause_s
         if self._publisher is not None and publish:

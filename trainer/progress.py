@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ class Progress:
         cursor: the point that an earlier process had reached in publishing.
         examples_before: examples that earlier processes have learned.
         resumed: the run goes on from a checkpoint.
+        began_ms: time at which the run's first process began, ms since 1970. Events before it are backfill.
     """
 
     def __init__(self, pipeline: Pipeline, rank: int, manifest: Manifest | None) -> None:
@@ -37,7 +39,9 @@ class Progress:
         self.earlier: dict[str, Any] = {}
         self.cursor: Cursor | None = None
         self._common = Common.of(pipeline)
+        self.began_ms = _now_ms()
         if manifest is not None:
+            self.began_ms = manifest.began_ms or self.began_ms
             self.steps, self.examples = manifest.step, manifest.examples
             if manifest.cursor is not None:
                 self.cursor = Cursor(**manifest.cursor)
@@ -56,3 +60,7 @@ class Progress:
     def keys_by_field(self) -> dict[str, int]:
         """Field → keys of this rank's examples."""
         return dict(zip(self.fields, self.field_keys.tolist(), strict=True))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,6 +1,10 @@
 """Prometheus metrics of the trainer. `trainer.quality.metrics` computes the quality in some of them."""
 
-from prometheus_client import Counter, Gauge, Histogram
+from contextlib import suppress
+
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+
+from livectr.kernels.process import build_info as build_info
 
 EXAMPLES = Counter("livectr_examples", "Examples trained on by all ranks.")
 _STEP_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -33,6 +37,13 @@ LOGLOSS = Gauge("livectr_logloss", "Test-then-train log loss over the sliding wi
 CALIBRATION = Gauge(
     "livectr_calibration_ratio", "Predicted over observed clicks in the sliding window.", ["model"]
 )
+OBSERVED_CTR = Gauge("livectr_observed_ctr", "Clicked share of the examples in the sliding window.")
+PREDICTED_CTR = Gauge(
+    "livectr_predicted_ctr", "Mean predicted click probability in the sliding window.", ["model"]
+)
+WINDOW_EXAMPLES = Gauge("livectr_window_examples", "Examples in the sliding window of the quality.")
+WINDOW_CLICKS = Gauge("livectr_window_clicks", "Clicked examples in the sliding window of the quality.")
+TABLE_BYTES = Gauge("livectr_table_bytes", "Memory of an embedding table on this rank.", ["table"])
 TABLE_ROWS = Gauge("livectr_table_rows", "Rows of an embedding table on this rank.", ["table"])
 TIER_ROWS = Gauge("livectr_tier_rows", "Rows of this rank's embedding tables, by where they are.", ["tier"])
 TIER_LOOKUPS = Counter(
@@ -71,6 +82,14 @@ PRECOMPUTE_SECONDS = Histogram(
     buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300),
 )
 PUBLISHED_VERSION = Gauge("livectr_published_version", "Newest version that servers can use.")
+PUBLISHED_TIMESTAMP = Gauge(
+    "livectr_published_timestamp_seconds", "Time of the newest version, seconds since 1970; 0: none yet."
+)
+PUBLISH_SECONDS = Histogram(
+    "livectr_publish_seconds",
+    "Seconds from the step boundary of a version to the moment at which servers can use it.",
+    buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 900),
+)
 PUBLISHED_ROWS = Counter("livectr_published_rows", "Table rows written to Redis.")
 LOST_VERSIONS = Counter(
     "livectr_lost_versions", "Versions that Redis did not hold whole any more; the next is complete."
@@ -86,6 +105,14 @@ CHECKPOINT_SECONDS = Histogram(
     "Seconds that a checkpoint held training up.",
     buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
 )
+CHECKPOINT_TIMESTAMP = Gauge(
+    "livectr_checkpoint_timestamp_seconds",
+    "Time of the newest checkpoint, or of the start without one, seconds since 1970; 0: none are kept.",
+)
+DISK_FREE_BYTES = Gauge(
+    "livectr_disk_free_bytes", "Bytes that this process can still write on the disk of a folder.", ["folder"]
+)
+DISK_BYTES = Gauge("livectr_disk_bytes", "Size of the disk of a folder.", ["folder"])
 CONTENT_EMBEDDED = Counter(
     "livectr_content_embedded",
     "Unique ids whose content this rank's sub-model embedded in steps.",
@@ -119,3 +146,34 @@ CONTENT_ENCODE_SECONDS = Histogram(
     ["content"],
     buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60),
 )
+
+for _outcome in ("dram", "ahead", "ssd", "new"):
+    TIER_LOOKUPS.labels(_outcome)
+for _direction in ("read", "written"):
+    SPILL_BYTES.labels(_direction)
+OF_TABLES = (TABLE_ROWS, TABLE_BYTES, ADMITTED_ROWS, REFUSED_KEYS, EXPIRED_ROWS, EVICTED_ROWS)
+"""Metrics of each table."""
+OF_RANK_0 = (
+    EXAMPLES,
+    COLD_EXAMPLES,
+    SKIPPED_USERS,
+    OBSERVED_CTR,
+    WINDOW_EXAMPLES,
+    WINDOW_CLICKS,
+    PUBLISHED_VERSION,
+    PUBLISHED_TIMESTAMP,
+    PUBLISH_SECONDS,
+    PUBLISHED_ROWS,
+    LOST_VERSIONS,
+    PUBLISH_CHECKS_FAILED,
+    CHECKPOINT_TIMESTAMP,
+    SKIPPED_BATCHES,
+)
+"""Metrics of the run, which rank 0 alone knows."""
+
+
+def leave_to_rank_0() -> None:
+    """Withdraw the metrics of the run from the endpoint of this process: its zeros would be wrong."""
+    for metric in OF_RANK_0:
+        with suppress(KeyError):  # a second run in this process
+            REGISTRY.unregister(metric)

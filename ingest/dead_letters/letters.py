@@ -122,6 +122,8 @@ class DeadLetters:
         self._lock = threading.Lock()
         self._sink: _Sink | None = None
         self._temporary: Path | None = None
+        for reason in Reason:
+            metrics.dead_letters.labels(reason.value)
         if isinstance(target, str) and target.startswith("kafka:"):
             folder = spool or Path(tempfile.mkdtemp(prefix="livectr-dead-letters-"))
             self._temporary = folder if spool is None else None

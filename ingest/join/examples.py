@@ -129,7 +129,7 @@ class ExampleSource:
             self._lookups.close()
             raise
         self._reporter = Reporter(self.stats)
-        self._stalls = StallWatch(list(self._topics), time.monotonic())
+        self._stalls = StallWatch(pipeline.streams, time.monotonic())
         self._advance()
 
     def _open(

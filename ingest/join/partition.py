@@ -145,6 +145,11 @@ class Partition:
         return self._merge.late()
 
     @property
+    def bounds(self) -> list[int]:
+        """Watermark of each topic."""
+        return self._merge.bounds()
+
+    @property
     def holding(self) -> int:
         """Index of the topic with the lowest watermark: the others wait for it."""
         bounds = self._merge.bounds()

@@ -1,14 +1,16 @@
-"""Watch for topic partitions that block others: measure the time and warn."""
+"""Watch over event time: lags for Prometheus, and warnings about topic partitions that block others."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from livectr.ingest import metrics
 from livectr.ingest.chunks import TopicPartition
 from livectr.ingest.join.partition import Partition
+from livectr.ingest.language.streams import Stream
 from livectr.kernels.stream.clock import FIRST, LAST
 
 CHECK_EVERY_S = 0.5
@@ -30,12 +32,14 @@ class StallWatch:
     Time counts only between two checks, at most 1 s each: a long training step is no stall of the log.
 
     Args:
-        topics: names of the topics, in the pipeline's order.
+        streams: of the topics, in the pipeline's order.
         now_s: current time, seconds of the monotonic clock.
     """
 
-    def __init__(self, topics: Sequence[str], now_s: float) -> None:
-        self._topics = topics
+    def __init__(self, streams: Sequence[Stream], now_s: float) -> None:
+        self._topics = [stream.topic for stream in streams]
+        self._disorder_ms = [stream.max_disorder_ms for stream in streams]
+        self._timed = streams[0].time is not None
         self._checked_s = now_s
         self._stalls: dict[TopicPartition, _Stall] = {}
 
@@ -62,8 +66,14 @@ class StallWatch:
         ready = {number: len(partition.ready) for number, partition in partitions.items()}
         total = sum(ready.values())
         least = min((partition.frontier for partition in partitions.values()), default=LAST)
+        metrics.ready_examples.set(total)
+        if self._timed:
+            self._lags(partitions, unread, least, time.time_ns() // 1_000_000)
         stalled = set()
         for number, partition in partitions.items():
+            for topic in self._topics:
+                metrics.held_back_seconds.labels(topic, str(number))
+                metrics.unconfirmed_events.labels(topic, str(number))
             unconfirmed, waiting, holding = partition.unconfirmed, partition.waiting, partition.holding
             stands = FIRST < partition.frontier < LAST and not idle[number][holding]
             for index, topic in enumerate(self._topics):
@@ -89,6 +99,20 @@ class StallWatch:
                 _log.warning("topic %s partition %d goes on", *place)
             metrics.held_back_seconds.labels(place[0], str(place[1])).set(0)
             metrics.unconfirmed_events.labels(place[0], str(place[1])).set(0)
+
+    def _lags(
+        self, partitions: Mapping[int, Partition], unread: Collection[TopicPartition], least: int, now_ms: int
+    ) -> None:
+        """Measure how far event time is behind the clock."""
+        for number, partition in partitions.items():
+            for topic, disorder_ms, bound in zip(
+                self._topics, self._disorder_ms, partition.bounds, strict=True
+            ):
+                behind = (topic, number) in unread and FIRST < bound < LAST
+                lag_ms = now_ms - bound - disorder_ms if behind else 0
+                metrics.event_lag_seconds.labels(topic, str(number)).set(max(0, lag_ms) / 1000)
+        delay_ms = now_ms - least if FIRST < least < LAST else 0
+        metrics.watermark_delay_seconds.set(max(0, delay_ms) / 1000)
 
     def _warn(
         self, place: TopicPartition, stall: _Stall, unconfirmed: int, waiting: int, frontier: int

@@ -87,6 +87,10 @@ class Reporter:
 
     def __init__(self, start: SourceStats) -> None:
         self._last = start
+        for topic in start.events:
+            metrics.events.labels(topic)
+            metrics.late_events.labels(topic)
+            metrics.duplicate_events.labels(topic)
 
     def report(self, stats: SourceStats) -> None:
         """Add the difference to the previous report."""
@@ -97,6 +101,7 @@ class Reporter:
         for topic, count in stats.late_events.items():
             metrics.late_events.labels(topic).inc(count - self._last.late_events[topic])
         metrics.late_clicks.inc(stats.late_clicks - self._last.late_clicks)
+        metrics.unmatched_clicks.inc(stats.unmatched_clicks - self._last.unmatched_clicks)
         for topic, count in stats.duplicates.items():
             metrics.duplicate_events.labels(topic).inc(count - self._last.duplicates[topic])
         self._last = stats

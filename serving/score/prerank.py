@@ -182,16 +182,25 @@ class PreRanker:
         Raises:
             AnswerError: the status that the client receives.
         """
+        clock = metrics.StageClock(ROLE)
         query = self._parse(request)
+        clock.ended("parse")
         enriched = self._user.enrich(query.columns)
+        clock.ended("enrich")
         features_at = self._user.extract(enriched, lambda _: "context")
+        clock.ended("extract")
 
         def score(lookup: VersionLookup) -> _Scores:
             inputs = self._user.look_up(lookup, features_at, query.content)
-            return self._score(lookup, inputs, query)
+            clock.ended("look_up")
+            scores = self._score(lookup, inputs, query)
+            clock.ended("score")
+            return scores
 
         scores = at_one_version(self._follower, ROLE, deadline, score)
-        return self._response(query, scores, complete=enriched.complete and scores.complete)
+        response = self._response(query, scores, complete=enriched.complete and scores.complete)
+        clock.ended("respond")
+        return response
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -324,6 +333,7 @@ def prerank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollow
         with_items=True,
         near_cache=lambda manifest: near_cache(pipeline, fields, manifest, options.near_cache_rows),
         scorer=lambda dense: TowerScorer(pipeline, dense),
+        label_window_ms=pipeline.log.window_ms,
     )
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
     return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)

@@ -116,16 +116,25 @@ class Ranker:
         Raises:
             AnswerError: the status that the client receives.
         """
+        clock = metrics.StageClock(ROLE)
         query = self._parse(request)
+        clock.ended("parse")
         enriched = self._enrich(query)
+        clock.ended("enrich")
         features_at = self._extract(enriched)
+        clock.ended("extract")
 
         def score(lookup: VersionLookup) -> _Scores:
             inputs = self._look_up(lookup, features_at, query.content)
-            return self._score(lookup, inputs)
+            clock.ended("look_up")
+            scores = self._score(lookup, inputs)
+            clock.ended("score")
+            return scores
 
         scores = at_one_version(self._follower, ROLE, deadline, score)
-        return self._response(query, scores, degraded=not (enriched.complete and scores.complete))
+        response = self._response(query, scores, degraded=not (enriched.complete and scores.complete))
+        clock.ended("respond")
+        return response
 
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -257,6 +266,7 @@ def rank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
         with_items=False,
         near_cache=lambda m: near_cache(pipeline, pipeline.plan.fields, m, options.near_cache_rows),
         scorer=lambda dense: RankScorer(pipeline, dense),
+        label_window_ms=pipeline.log.window_ms,
     )
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
     return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import redis
 
@@ -55,7 +55,11 @@ class EvictionWatch:
             redis.RedisError: any error but the refusal of INFO.
         """
         try:
-            seen = Evictions.of(cast("Mapping[str, object]", client.info()))
+            info = cast("Mapping[str, Any]", client.info())
+            seen = Evictions.of(info)
+            metrics.REDIS_MEMORY.set(info.get("used_memory", 0))
+            metrics.REDIS_MAX_MEMORY.set(info.get("maxmemory", 0))
+            metrics.REDIS_EVICTED_KEYS.set(seen.keys)
         except redis.ResponseError as error:
             if not is_forbidden(error):
                 raise

@@ -71,6 +71,7 @@ class VersionFollower:
         self.health = ServingHealth(spec.role, lost_grace_s, Staleness(max_stale_s))
         self._role = spec.role
         self._make_cache = spec.near_cache
+        self._label_window_s = spec.label_window_ms / 1000
         self._loader = VersionLoader(reader, spec)
         self._lock = SwapLock()
         self._swapped = threading.Condition()
@@ -210,9 +211,10 @@ class VersionFollower:
         metrics.SWAP_SECONDS.labels(self._role).observe(seconds)
         bins = np.array(manifest.freshness.bin_ms, np.int64)
         if len(bins) and not first:
-            metrics.FRESHNESS.observe(
-                (time.time() * 1000 - bins) / 1000, np.array(manifest.freshness.counts, np.int64)
-            )
+            counts = np.array(manifest.freshness.counts, np.int64)
+            delay_s = (time.time() * 1000 - bins) / 1000
+            metrics.FRESHNESS.observe(delay_s, counts)
+            metrics.LEARNING_DELAY.observe(np.maximum(delay_s - self._label_window_s, 0), counts)
 
     # ── the thread that follows ──────────────────────────────────────────────────────────────────────
 

@@ -53,6 +53,7 @@ class RoleSpec:
         with_items: whether item vectors are loaded.
         near_cache: makes an empty near-cache for a version.
         scorer: makes the scorer from a version's dense tensors.
+        label_window_ms: time for which an impression waits for its label.
     """
 
     role: str
@@ -61,6 +62,7 @@ class RoleSpec:
     with_items: bool
     near_cache: Callable[[VersionManifest], NearCache]
     scorer: Callable[[Mapping[str, torch.Tensor]], object]
+    label_window_ms: int = 0
 
 
 class VersionLoader:

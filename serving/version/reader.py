@@ -23,6 +23,7 @@ from redis.retry import Retry
 
 from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.protos.manifest import VersionManifest
+from livectr.protos.measured_redis import MeasuredRedis
 from livectr.protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
 from livectr.protos.store import (
     BUCKETS,
@@ -80,8 +81,8 @@ class Reader:
         self.problem = ""
         self._fingerprint = fingerprint.encode()
         try:
-            self._requests = _client(url, _REQUEST_TIMEOUT_S)
-            self._patient = _client(url, _PATIENT_TIMEOUT_S)
+            self._requests = _client(url, _REQUEST_TIMEOUT_S, "request")
+            self._patient = _client(url, _PATIENT_TIMEOUT_S, "follow")
         except ValueError as error:
             raise ConfigError(
                 f"{self.url!r} is not a Redis URL such as redis://HOST:PORT ({error})"
@@ -275,9 +276,10 @@ def _mget(client: redis.Redis, names: list[bytes]) -> list[bytes | None]:
     return values
 
 
-def _client(url: str, timeout_s: float) -> redis.Redis:
+def _client(url: str, timeout_s: float, name: str) -> redis.Redis:
     # Retry once, at once: an idle connection that Redis closed must not fail a request.
-    return redis.Redis.from_url(
+    return MeasuredRedis.named(
+        name,
         url,
         socket_timeout=timeout_s,
         socket_connect_timeout=timeout_s,

@@ -23,6 +23,8 @@ import bench.scaling_page
 import livectr.evaluation
 import livectr.ingest.metrics
 import livectr.ingest.operators
+import livectr.kernels.process.build_info
+import livectr.protos.measured_redis
 import livectr.serving.metrics
 import livectr.trainer.telemetry
 from livectr import operator_page
@@ -36,7 +38,13 @@ PAGES = [
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-DECLARE_METRICS = (livectr.ingest.metrics, livectr.serving.metrics, livectr.trainer.telemetry)
+DECLARE_METRICS = (
+    livectr.ingest.metrics,
+    livectr.kernels.process.build_info,
+    livectr.protos.measured_redis,
+    livectr.serving.metrics,
+    livectr.trainer.telemetry,
+)
 FULL_ONLY = "make demo SECONDS=60 LOG=kafka"  # a block with it is run by `make test-full` alone
 DEMO_S = 15  # seconds of a page's demo of a minute; the whole minute would only cost time
 

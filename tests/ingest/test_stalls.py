@@ -1,4 +1,4 @@
-"""A topic partition that blocks others is reported by metrics and by a warning with its name."""
+"""Lags of event time, and a topic partition that blocks others: metrics, and a warning with its name."""
 
 import json
 import logging
@@ -11,6 +11,7 @@ from prometheus_client import REGISTRY
 
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
+from livectr.ingest.join.stalls import StallWatch
 from tests.ingest.test_clocks import HOUR_MS, logs, pipeline
 
 
@@ -85,4 +86,43 @@ def test_a_topic_that_gives_nothing_later_is_named(
     poll_until(source, lambda: "topic clicks partition 1 has held others back" in caplog.text)
     assert "nothing later comes from it" in caplog.text
     assert metric("livectr_held_back_seconds", "clicks", 1) >= 5
+    source.close()
+
+
+def test_lags_are_those_of_the_event_times_that_were_read(tmp_path: Path) -> None:
+    log = logs(3)
+    old_ms = 100_000  # age of the last impression
+    by_ms = int(time.time() * 1000) - log[0][-1]["ts"] - old_ms
+    for topic, rows in zip(("impressions", "clicks"), log, strict=True):
+        (tmp_path / topic).mkdir()
+        lines = "".join(json.dumps({**row, "ts": row["ts"] + by_ms}) + "\n" for row in rows)
+        (tmp_path / topic / "0-a.jsonl").write_text(lines)
+    source = ExampleSource(
+        pipeline(),
+        f"file:{tmp_path}",
+        ReadOptions(until_end=False, idle_partition_s=3600),
+        rank=0,
+        world=1,
+        dead_letters=DeadLetters(None),
+    )
+    events = ("impressions", "clicks")
+    poll_until(source, lambda: [source.stats.events[topic] for topic in events] == list(map(len, log)))
+    poll_until(source, lambda: source.stats.ready > 0)
+    partitions = source._partitions
+    watch = StallWatch(source.pipeline.streams, 0.0)
+    for name in ("livectr_event_lag_seconds", "livectr_held_back_seconds", "livectr_unconfirmed_events"):
+        for topic in events:
+            assert REGISTRY.get_sample_value(name, {"topic": topic, "partition": "0"}) is not None
+
+    watch.check(partitions, {("impressions", 0)}, {0: [False, False]}, 1.0)
+    newest_ms = log[0][-1]["ts"] + by_ms
+    lag_s = metric("livectr_event_lag_seconds", "impressions", 0)
+    assert old_ms / 1000 <= lag_s <= time.time() - newest_ms / 1000
+    assert metric("livectr_event_lag_seconds", "clicks", 0) == 0, "all clicks are read"
+    delay_s = REGISTRY.get_sample_value("livectr_watermark_delay_seconds")
+    assert delay_s == lag_s, "the clicks are newer, so the impressions hold the watermark"
+    assert REGISTRY.get_sample_value("livectr_ready_examples") == source.stats.ready
+
+    watch.check(partitions, set(), {0: [False, False]}, 2.0)
+    assert metric("livectr_event_lag_seconds", "impressions", 0) == 0
     source.close()

@@ -1,22 +1,26 @@
-"""The freshness histogram equals an observation for each example."""
+"""The freshness histogram equals an observation for each example; metrics of a role exist from the start."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, Histogram, generate_latest
 
-from livectr.serving.metrics import Freshness
+from livectr.serving.app import App
+from livectr.serving.client import PreRankClient, RankClient
+from livectr.serving.metrics import STAGES, DelayHistogram
+from tests.serving.display_world import NOW_MS, World, publication
 
 DELAYS = st.lists(st.tuples(st.floats(0, 1000, allow_nan=False), st.integers(1, 5)), min_size=1, max_size=30)
 
 
 @given(DELAYS)
 def test_it_counts_like_prometheus_own(delays: list[tuple[float, int]]) -> None:
-    ours, registry = Freshness(), CollectorRegistry()
+    ours, registry = DelayHistogram("h", "h"), CollectorRegistry()
     theirs = Histogram("h", "h", buckets=ours.bounds_s.tolist(), registry=registry)
     ours.observe(np.array([d for d, _ in delays]), np.array([n for _, n in delays]))
     for delay, count in delays:
@@ -33,7 +37,7 @@ def test_it_counts_like_prometheus_own(delays: list[tuple[float, int]]) -> None:
 
 @given(DELAYS, st.sampled_from([0.5, 0.99]))
 def test_a_quantile_is_the_bound_of_its_bucket(delays: list[tuple[float, int]], q: float) -> None:
-    freshness = Freshness()
+    freshness = DelayHistogram("h", "h")
     freshness.observe(np.array([d for d, _ in delays]), np.array([n for _, n in delays]))
     every = np.repeat([d for d, _ in delays], [n for _, n in delays])
     exact = float(np.quantile(every, q, method="inverted_cdf"))
@@ -42,5 +46,54 @@ def test_a_quantile_is_the_bound_of_its_bucket(delays: list[tuple[float, int]], 
 
 
 def test_nothing_observed() -> None:
-    assert math.isnan(Freshness().quantile(0.5))
+    assert math.isnan(DelayHistogram("h", "h").quantile(0.5))
     assert b"livectr_freshness_seconds" in generate_latest()
+
+
+def sample(name: str, **labels: str) -> float:
+    value = REGISTRY.get_sample_value(name, labels)
+    assert value is not None, f"{name}{labels} does not exist"
+    return value
+
+
+def test_a_server_has_every_metric_before_the_first_request(
+    redis_url: str, world: World, serve: Callable[..., App]
+) -> None:
+    serve("prerank", ready=False)
+    assert sample("livectr_server_ready", role="prerank") == 0
+    codes = ("OK", "INVALID_ARGUMENT", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "CANCELLED")
+    for code in (*codes, "INTERNAL"):
+        sample("livectr_requests_total", role="prerank", code=code)
+    for stage in STAGES:
+        sample("livectr_request_stage_seconds_count", role="prerank", stage=stage)
+    for client in ("request", "follow"):
+        sample("livectr_redis_seconds_count", client=client)
+    sample("livectr_shed_requests_total", role="prerank")
+    assert sample("livectr_redis_memory_bytes") >= 0
+
+
+def test_the_stages_make_up_a_request(redis_url: str, world: World, serve: Callable[..., App]) -> None:
+    def stages(role: str, field: str) -> dict[str, float]:
+        name = f"livectr_request_stage_seconds_{field}"
+        return {stage: sample(name, role=role, stage=stage) for stage in STAGES}
+
+    world.publish(publication(redis_url))
+    rank, prerank = serve("rank"), serve("prerank")
+    assert rank.follower._label_window_s == prerank.follower._label_window_s == 600
+    for role in ("rank", "prerank"):
+        assert sample("livectr_server_ready", role=role) == 1
+        before = stages(role, "count")
+        seconds = sum(stages(role, "sum").values())
+        whole = sample("livectr_request_seconds_sum", role=role)
+        if role == "rank":
+            with RankClient(rank.server.address, 60) as client:
+                client.rank({"user_id": 3, "ts": NOW_MS, "tags": []}, {"ad_id": [100], "position": [0]})
+        else:
+            with PreRankClient(prerank.server.address, 60) as client:
+                client.prerank({"user_id": 3, "ts": NOW_MS}, None, 5)
+        assert {stage: n - before[stage] for stage, n in stages(role, "count").items()} == dict.fromkeys(
+            STAGES, 1
+        )
+        spent = sum(stages(role, "sum").values()) - seconds
+        assert 0 < spent <= sample("livectr_request_seconds_sum", role=role) - whole
+    assert sample("livectr_redis_memory_bytes") > 0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client import REGISTRY
 
 from livectr.kernels.errors import ConfigError
 from livectr.serving import metrics
@@ -39,6 +40,10 @@ def ask(app: App, timeout_s: float) -> str:
     return "OK"
 
 
+def sample(name: str) -> float | None:
+    return REGISTRY.get_sample_value(name, {"role": "rank"})
+
+
 def test_the_surplus_is_shed(busy: App) -> None:
     shed = metrics.SHED.labels("rank")._value.get()
     outcomes: Counter[str] = Counter()
@@ -63,8 +68,10 @@ def test_a_freed_place_goes_to_who_waits(redis_url: str, world: World, serve: Se
         waiter.start()
         while app.admission.waiting == 0:
             time.sleep(0.01)
+        assert (sample("livectr_active_requests"), sample("livectr_waiting_requests")) == (1, 1)
     waiter.join()
     assert outcomes == ["OK"]
+    assert (sample("livectr_active_requests"), sample("livectr_waiting_requests")) == (0, 0)
 
 
 def test_the_bytes_of_all_requests_are_bounded(redis_url: str, world: World, serve: Serve) -> None:

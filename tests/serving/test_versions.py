@@ -246,18 +246,29 @@ def test_freshness_is_counted_by_example(redis_url: str, serve: Serve) -> None:
     publication = trainer(redis_url)
     publish(publication)
     app = serve("rank", pipeline)
-    before = _observed()
+    app.follower._label_window_s = 2.0  # this pipeline has none
+    before, sums = _observed(), _seconds()
     now_ms = time.time_ns() // 1_000_000
     times = np.array([now_ms - 3000] * 90 + [now_ms - 20_000] * 10, np.int64)
     publication.publish(rows(2), dense(2), times_ms=times)
     wait_for(lambda: _observed() == before + 100)
     assert served(app) == 2
     assert 1 < metrics.FRESHNESS.quantile(0.5) < 60
+    # An impression learns its label only at the end of its window: that is not the system's delay.
+    wait_for(lambda: _seconds()[1] > sums[1])
+    freshness_s, delay_s = (after - before for before, after in zip(sums, _seconds(), strict=True))
+    assert freshness_s - delay_s == pytest.approx(100 * 2.0)
 
 
 def _observed() -> float:
     (family,) = metrics.FRESHNESS.collect()
     return next(s.value for s in family.samples if s.name.endswith("_count"))
+
+
+def _seconds() -> list[float]:
+    """Sums of both histograms of delays."""
+    families = [next(iter(metric.collect())) for metric in (metrics.FRESHNESS, metrics.LEARNING_DELAY)]
+    return [next(s.value for s in family.samples if s.name.endswith("_sum")) for family in families]
 
 
 def test_another_pipeline_is_refused_at_the_start(redis_url: str, serve: Serve) -> None:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from livectr.kernels.errors import CheckpointError, MismatchError, UserError
 from livectr.kernels.table.layout import AdaGrad, RowLayout, Segment
 from livectr.kernels.table.table import DynamicTable
+from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.manifest import FORMAT, MANIFEST, Manifest
@@ -343,6 +345,29 @@ def test_two_trainers_cannot_share_a_directory(run: Run) -> None:
         Checkpointer(run.root, Control(), IDENTITY)
     with (run.root / "LOCK").open("rb") as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_the_manifest_of_an_older_program_is_read(run: Run) -> None:
+    def rewrite() -> None:
+        text = json.dumps(body)
+        outer = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "body": text}
+        (run.root / "gen-00000001" / MANIFEST).write_text(json.dumps(outer))
+
+    run.train()
+    body = json.loads(json.loads(run.commit().to_json())["body"])
+    assert time.time() * 1000 - 600_000 < body.pop("created_ms") <= time.time() * 1000
+    reopen(run)
+    assert telemetry.CHECKPOINT_TIMESTAMP._value.get() == run.checkpoint._kept[0].created_ms / 1000
+    del body["began_ms"]
+    opened_s = time.time()
+    rewrite()
+    restored = reopen(run)
+    assert restored is not None and restored.manifest.created_ms == restored.manifest.began_ms == 0
+    assert telemetry.CHECKPOINT_TIMESTAMP._value.get() >= opened_s, "its age is not known"
+    del body["row"]
+    rewrite()
+    with pytest.raises(CheckpointError, match="other fields"):
+        reopen(run)
 
 
 def test_a_manifest_cannot_name_files_elsewhere(run: Run, tmp_path: Path) -> None:

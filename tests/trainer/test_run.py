@@ -184,9 +184,9 @@ def test_two_ranks_publish_one_version(
     assert decode_vectors(client.get(manifest.item_vectors))[1].shape[0] == ADS
 
 
-def test_freshness_counts_each_example_once(
-    source: str, redis_url: str, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[VersionManifest]:
+    """Manifests of the versions that a test publishes."""
     served: list[VersionManifest] = []
     observe = Publisher.observe
 
@@ -197,6 +197,17 @@ def test_freshness_counts_each_example_once(
         return published
 
     monkeypatch.setattr(Publisher, "observe", noting)
+    return served
+
+
+def test_freshness_counts_each_example_once(
+    source: str,
+    redis_url: str,
+    client: redis.Redis,
+    served: list[VersionManifest],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("livectr.trainer.progress._now_ms", lambda: START_MS)
     train(
         ad_pipeline(),
         TrainOptions(source, until_end=True, batch_size=64, publish=redis_url, publish_interval_s=0.1),
@@ -204,6 +215,26 @@ def test_freshness_counts_each_example_once(
     assert len(served) >= 2
     assert sum(sum(manifest.freshness.counts) for manifest in served) == IMPRESSIONS
     assert VersionManifest.from_json(client.get("{livectr}:manifest")) == served[-1]
+
+
+def test_freshness_leaves_out_what_was_there_before_the_run(
+    tmp_path: Path,
+    source: str,
+    redis_url: str,
+    client: redis.Redis,
+    served: list[VersionManifest],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The run begins at event 1,000 of the log. Its second process begins later, but the run is the same."""
+    options = TrainOptions(
+        source, until_end=True, batch_size=64, publish=redis_url, checkpoint=str(tmp_path / "checkpoint")
+    )
+    monkeypatch.setattr("livectr.trainer.progress._now_ms", lambda: START_MS + 1_000 * 20)
+    train(ad_pipeline(), replace(options, max_steps=20))
+    assert sum(sum(manifest.freshness.counts) for manifest in served) == 20 * 64 - 1_000
+    monkeypatch.setattr("livectr.trainer.progress._now_ms", lambda: START_MS + 2_500 * 20)
+    train(ad_pipeline(), options)
+    assert sum(sum(manifest.freshness.counts) for manifest in served) == IMPRESSIONS - 1_000
 
 
 def test_a_live_run_ends_when_nothing_comes_any_more(tmp_path: Path) -> None:

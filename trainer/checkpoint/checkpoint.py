@@ -28,6 +28,7 @@ import json
 import logging
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -40,6 +41,7 @@ import safetensors.torch
 
 from livectr.kernels.errors import DiskFullError, UserError
 from livectr.kernels.process.disk import writing
+from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.content import CheckpointState
 from livectr.trainer.checkpoint.manifest import (
     MANIFEST,
@@ -102,6 +104,7 @@ class Checkpointer:
                 raise UserError(
                     f"checkpoints cannot be kept in {root} ({error.strerror}); name another directory"
                 ) from None
+        telemetry.CHECKPOINT_TIMESTAMP.set_to_current_time()  # nothing older can be lost
         found = [number(path) for path in root.glob("gen-*")] if control.rank == 0 else []
         if control.rank == 0:
             _remove_unfinished(root)
@@ -150,6 +153,8 @@ class Checkpointer:
             field_keys=summed([part["field_keys"] for part in parts]),
             counts=summed([part["counts"] for part in parts]),
             predictions_sha256=content.predictions_sha256,
+            began_ms=content.began_ms,
+            created_ms=time.time_ns() // 1_000_000,
         )
         # 4 rank 0 renames the manifest into place
         if self.control.rank == 0:
@@ -183,6 +188,8 @@ class Checkpointer:
             return None
         check_identity(self.root, manifest.identity, self.identity)
         self._kept = [manifest]
+        if manifest.created_ms:
+            telemetry.CHECKPOINT_TIMESTAMP.set(manifest.created_ms / 1000)
         return Restored(self.root, manifest)
 
     def begin_anew(self) -> None:

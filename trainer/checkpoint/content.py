@@ -55,6 +55,7 @@ class CheckpointState:
         field_keys: field → keys of this rank's examples; the manifest has the sum over ranks.
         counts: nested counters of this rank; the manifest has the sum over ranks.
         predictions_sha256: of the prediction log up to here, on rank 0; empty: it is not kept.
+        began_ms: time at which the run's first process began, ms since 1970.
     """
 
     step: int
@@ -73,3 +74,4 @@ class CheckpointState:
     field_keys: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, Any] = field(default_factory=dict)
     predictions_sha256: str = ""
+    began_ms: int = 0

@@ -17,6 +17,8 @@ LOG = logging.getLogger(__name__)
 MANIFEST = "MANIFEST.json"
 FORMAT = 2
 """Format of the manifest and its files: it rises with every change of a key's name or meaning."""
+_LATER = {"began_ms", "created_ms"}
+"""Fields that the manifest of an older program lacks."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Manifest:
             `trainer.placement.balance` places by them.
         counts: nested counters of the run, over all ranks: events by topic, dead letters, versions.
         predictions_sha256: of the prediction log up to this generation; empty: it is not kept.
+        began_ms: time at which the run's first process began, ms since 1970; 0: an older program wrote this.
+        created_ms: time of the rename, ms since 1970; 0: an older program wrote this.
     """
 
     generation: int
@@ -65,6 +69,8 @@ class Manifest:
     field_keys: dict[str, int]
     counts: dict[str, Any]
     predictions_sha256: str
+    began_ms: int = 0
+    created_ms: int = 0
 
     def to_json(self) -> bytes:
         body = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
@@ -90,7 +96,7 @@ class Manifest:
                     f"the checkpoint has format {written!r}, and this LiveCTR reads format {FORMAT}; use the "
                     "release that wrote it, or another directory"
                 )
-            if set(values) != {f.name for f in fields(Manifest)}:
+            if set(values) | _LATER != {f.name for f in fields(Manifest)}:
                 raise CheckpointError("it has other fields than this program's")
             files = tuple(FileEntry(**f) for f in values["files"])
             return Manifest(**{**values, "files": files, "row": tuple(values["row"])})

@@ -142,6 +142,7 @@ class Publisher:
             self.last = VersionManifest.from_json(self._before)
             self._row_set = self.last.row_set
             self.full = False
+            self._show(self.last)
         self._watch()
 
     @property
@@ -292,6 +293,11 @@ class Publisher:
         if self._lookout is not None:
             self._lookout.watch(self.last, self._before)
 
+    def _show(self, manifest: VersionManifest) -> None:
+        """Tell Prometheus of the version that is served."""
+        telemetry.PUBLISHED_VERSION.set(manifest.version)
+        telemetry.PUBLISHED_TIMESTAMP.set(manifest.created_ms / 1000)
+
     def begin_anew(self) -> None:
         """Let the next version hold everything, in a fresh row set. Alike on every rank; not while busy."""
         self.full = True
@@ -323,7 +329,8 @@ class Publisher:
         self._version, self._row_set, self._before = manifest.version, manifest.row_set, pending.text
         self._unpublished = Freshness()
         if self.control.rank == 0:
-            telemetry.PUBLISHED_VERSION.set(manifest.version)
+            self._show(manifest)
+            telemetry.PUBLISH_SECONDS.observe(time.time() - manifest.created_ms / 1000)
             telemetry.PUBLISHED_ROWS.inc(pending.rows)
             self._garbage.flipped(manifest, full=pending.full)
         self.full, self.last = False, manifest

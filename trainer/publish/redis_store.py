@@ -24,6 +24,7 @@ from redis.retry import Retry
 from livectr.kernels.errors import ConfigError, ConnectError, InternalError, MismatchError, UserError
 from livectr.protos.evictions import Evictions
 from livectr.protos.manifest import VersionManifest
+from livectr.protos.measured_redis import MeasuredRedis
 from livectr.protos.redis_errors import OUTCOMES, is_forbidden
 from livectr.protos.store import (
     BUCKETS,
@@ -106,8 +107,8 @@ class RedisStore:
             f"{{{namespace}}}:{name}" for name in ("pushing", "highest", "owner")
         )
         try:
-            self.client = redis.Redis.from_url(
-                url, socket_timeout=30, socket_connect_timeout=5, retry=Retry(NoBackoff(), 0)
+            self.client = MeasuredRedis.named(
+                "publish", url, socket_timeout=30, socket_connect_timeout=5, retry=Retry(NoBackoff(), 0)
             )
             self.client.ping()
         except ValueError as error:

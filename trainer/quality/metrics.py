@@ -134,11 +134,12 @@ def logloss(logit: Floats, label: Floats) -> float:
 def calibration(logit: Floats, label: Floats) -> float:
     """Predicted clicks over observed clicks."""
     clicks = float(label.sum(dtype=np.float64))
-    return (
-        float(np.sum(0.5 * (1 + np.tanh(0.5 * logit.astype(np.float64))))) / clicks
-        if clicks
-        else float("nan")
-    )
+    return float(np.sum(_probability(logit))) / clicks if clicks else float("nan")
+
+
+def _probability(logit: Floats) -> NDArray[np.float64]:
+    """Logistic function, f64[n]; it does not overflow."""
+    return 0.5 * (1 + np.tanh(0.5 * logit.astype(np.float64)))
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,21 @@ def run_report(
     }
 
 
+@dataclass(frozen=True)
+class ClickRates:
+    """Click rates over a set of examples; a rate of none is NaN.
+
+    Args:
+        observed: clicked share.
+        predicted: role → mean predicted probability.
+    """
+
+    examples: int
+    clicks: int
+    observed: float
+    predicted: Mapping[str, float]
+
+
 class SlidingWindow:
     """Ring buffer of the examples in the newest `window_ms` of event time; memory is allocated once.
 
@@ -231,8 +247,22 @@ class SlidingWindow:
         self._added += n
         self._newest_ms = max(self._newest_ms, int(time_ms.max()))
 
+    def rates(self) -> ClickRates:
+        """Observed and predicted click rates over the window."""
+        held = self._held()
+        n, clicks = len(held), int(self._rows["label"][held].sum(dtype=np.float64))
+        predicted = {
+            role: float(_probability(logit[held]).mean()) if n else float("nan")
+            for role, logit in self._logits.items()
+        }
+        return ClickRates(n, clicks, clicks / n if n else float("nan"), predicted)
+
+    def _held(self) -> Ints:
+        """Places of the window's examples in the ring."""
+        return np.flatnonzero(self._rows["time_ms"][: self._added] > self._newest_ms - self.window_ms)
+
     def quality(self) -> dict[str, Quality]:
         """Role → measures over the window."""
-        held = np.flatnonzero(self._rows["time_ms"][: self._added] > self._newest_ms - self.window_ms)
+        held = self._held()
         user, label, cold = (self._rows[name][held] for name in ("user", "label", "cold"))
         return {role: quality(user, logit[held], label, cold) for role, logit in self._logits.items()}

@@ -1,10 +1,13 @@
 """Monitor of a run while it trains: gauges for Prometheus, and a status line for a person."""
 
 import logging
+import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +29,15 @@ I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
 
+class Table(Protocol):
+    """Table, as the monitor sees it."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+
 class Monitor:
     """Monitor of one rank; a context manager, since a live line holds the terminal.
 
@@ -33,10 +45,21 @@ class Monitor:
         tables: name → this rank's table.
         roles: models whose quality is measured (none on ranks other than 0).
         window_ms: sliding window of the quality, in event time.
+        folders: name → folder whose disk is measured.
     """
 
-    def __init__(self, tables: Mapping[str, Sized], roles: Iterable[str], window_ms: int) -> None:
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        roles: Iterable[str],
+        window_ms: int,
+        folders: Mapping[str, Path] | None = None,
+    ) -> None:
         self.tables = tables
+        self.folders = folders or {}
+        for name in tables:
+            for metric in telemetry.OF_TABLES:
+                metric.labels(name)
         self.window = SlidingWindow(window_ms, roles)
         self._quality: dict[str, Quality] = {}
         self._live: Live | None = None
@@ -65,7 +88,16 @@ class Monitor:
         """Bring the Prometheus gauges up to date."""
         for name, table in self.tables.items():
             telemetry.TABLE_ROWS.labels(name).set(len(table))
+            telemetry.TABLE_BYTES.labels(name).set(table.nbytes)
+        if "spill" not in self.folders:  # else trainer.tables.tiers knows
+            telemetry.TIER_ROWS.labels("dram").set(sum(map(len, self.tables.values())))
+            telemetry.TIER_ROWS.labels("ssd").set(0)
+        for name, folder in self.folders.items():
+            disk = shutil.disk_usage(_existing(folder))
+            telemetry.DISK_FREE_BYTES.labels(name).set(disk.free)
+            telemetry.DISK_BYTES.labels(name).set(disk.total)
         self._quality = self.window.quality()
+        self._rates()
         for role, quality in self._quality.items():
             telemetry.AUC.labels(role).set(quality.auc)
             telemetry.GAUC.labels(role).set(quality.gauc)
@@ -76,6 +108,17 @@ class Monitor:
             # The same examples for every model.
             telemetry.COLD_EXAMPLES.set(quality.cold_examples)
             telemetry.SKIPPED_USERS.set(quality.skipped_users)
+
+    def _rates(self) -> None:
+        """Measure click rates over the window."""
+        if not self.window.roles:
+            return
+        rates = self.window.rates()
+        telemetry.WINDOW_EXAMPLES.set(rates.examples)
+        telemetry.WINDOW_CLICKS.set(rates.clicks)
+        telemetry.OBSERVED_CTR.set(rates.observed)
+        for role, predicted in rates.predicted.items():
+            telemetry.PREDICTED_CTR.labels(role).set(predicted)
 
     def show(self, examples: int, version: VersionManifest | None, unusable: str = "") -> None:
         """Update gauges and status line, if it is time to. Called at every step.
@@ -127,3 +170,8 @@ class Monitor:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+
+
+def _existing(folder: Path) -> Path:
+    """Nearest folder above that exists; a checkpoint may make its folder later."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())

@@ -1,0 +1,85 @@
+"""Redis client that measures its round trips and counts their errors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self, cast
+
+import redis
+from prometheus_client import Counter, Histogram
+from redis.client import Pipeline
+
+from livectr.protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
+
+REDIS_SECONDS = Histogram(
+    "livectr_redis_seconds",
+    "Seconds from a command or pipeline to its answer, by the client of this process",
+    ["client"],
+    buckets=(0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30),
+)
+REDIS_ERRORS_TOTAL = Counter(
+    "livectr_redis_errors",
+    "Commands and pipelines that failed, by the client of this process and the meaning of the error",
+    ["client", "outcome"],
+)
+
+
+class MeasuredRedis(redis.Redis):
+    """Redis client with metrics: the seconds of each round trip, and errors by their `Outcome`.
+
+    Messages of a subscription are not measured: their time is the sender's.
+    """
+
+    _measured = ""
+
+    @classmethod
+    def named(cls, name: str, url: str, **options: Any) -> Self:
+        """Make a client; errors of every kind begin at 0.
+
+        Args:
+            name: of the client in the metrics.
+            url, options: as in `redis.Redis.from_url`.
+        """
+        client = cast(Self, cls.from_url(url, **options))
+        client._measured = name
+        REDIS_SECONDS.labels(name)
+        for outcome in Outcome:
+            REDIS_ERRORS_TOTAL.labels(name, outcome.value)
+        return client
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        with round_trip(self._measured):
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
+        pipe = _MeasuredPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+        pipe.measured = self._measured
+        return pipe
+
+
+class _MeasuredPipeline(Pipeline):
+    measured = ""
+    """Name of its client."""
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        if not len(self):
+            return super().execute(raise_on_error)
+        with round_trip(self.measured):
+            return super().execute(raise_on_error)
+
+
+@contextmanager
+def round_trip(name: str) -> Iterator[None]:
+    """Measure a block as a round trip of the named client."""
+    started = time.perf_counter()
+    try:
+        yield
+    except redis.exceptions.NoScriptError:
+        raise  # redis-py answers with the script: no failure, but its way to ask
+    except REDIS_ERRORS as error:
+        REDIS_ERRORS_TOTAL.labels(name, outcome_of(error).value).inc()
+        raise
+    finally:
+        REDIS_SECONDS.labels(name).observe(time.perf_counter() - started)

@@ -28,8 +28,8 @@ class Places {
 
     Places(const ArrowArray& array, int64_t first)
         : source(array.dictionary != nullptr ? *array.dictionary : array), first_(array.offset + first) {
-        const auto validity = [](const ArrowArray& one) {
-            return one.null_count == 0 ? nullptr : static_cast<const uint8_t*>(one.buffers[0]);
+        const auto validity = [](const ArrowArray& column) {
+            return column.null_count == 0 ? nullptr : static_cast<const uint8_t*>(column.buffers[0]);
         };
         valid_ = validity(source);
         if (array.dictionary == nullptr) return;
@@ -79,7 +79,7 @@ class Places {
 };
 
 template <typename T>
-T* room(HostPool& pool, int64_t count) { return reinterpret_cast<T*>(pool.take(std::max<int64_t>(count, 1) * int64_t(sizeof(T)))); }
+T* room(HostPool& pool, int64_t count) { return reinterpret_cast<T*>(pool.allocate(std::max<int64_t>(count, 1) * int64_t(sizeof(T)))); }
 
 template <typename T>
 const T* buffer(const ArrowArray& array, int64_t number) { return static_cast<const T*>(array.buffers[number]); }
@@ -153,29 +153,29 @@ void load(Lists<T>& column, const ArrowArray& array, int64_t first, int64_t rows
 
 // Broadcast: every row has the same value.
 template <typename T>
-void spread(const Values<T>& out, const Values<T>& one, int64_t rows) { std::fill_n(out.values, rows, one.values[0]); }
+void spread(const Values<T>& out, const Values<T>& shared, int64_t rows) { std::fill_n(out.values, rows, shared.values[0]); }
 template <typename T>
-void spread(const Lists<T>& out, const Lists<T>& one, int64_t rows) { std::fill_n(out.values, rows, one.values[0]); }
+void spread(const Lists<T>& out, const Lists<T>& shared, int64_t rows) { std::fill_n(out.values, rows, shared.values[0]); }
 template <typename T>
-void load_shared(Values<T>& column, const Values<T>& one, int64_t rows, HostPool& pool) {
+void load_shared(Values<T>& column, const Values<T>& shared, int64_t rows, HostPool& pool) {
     column.values = room<T>(pool, rows);
-    spread(column, one, rows);
+    spread(column, shared, rows);
 }
 template <typename T>
-void load_shared(Lists<T>& column, const Lists<T>& one, int64_t rows, HostPool& pool) {
+void load_shared(Lists<T>& column, const Lists<T>& shared, int64_t rows, HostPool& pool) {
     column.values = room<Span<T>>(pool, rows);
-    spread(column, one, rows);
+    spread(column, shared, rows);
 }
 
 // Bytes, or values, that a row reads of a column of strings or lists.
 template <typename T>
 int64_t extent(const Values<T>&) { return 0; }
-inline int64_t extent(const Values<Str>& one) { return one.values[0].size; }
+inline int64_t extent(const Values<Str>& shared) { return shared.values[0].size; }
 template <typename T>
-int64_t extent(const Lists<T>& one) { return one.values[0].size; }
-inline int64_t extent(const Lists<Str>& one) {
-    int64_t total = one.values[0].size;
-    for (int32_t i = 0; i < one.values[0].size; ++i) total += one.values[0].data[i].size;
+int64_t extent(const Lists<T>& shared) { return shared.values[0].size; }
+inline int64_t extent(const Lists<Str>& shared) {
+    int64_t total = shared.values[0].size;
+    for (int32_t i = 0; i < shared.values[0].size; ++i) total += shared.values[0].data[i].size;
     return total;
 }
 

@@ -204,7 +204,7 @@ struct Context {
     int64_t rows = 0;
     std::atomic<int64_t> replaced{0}, reruns{0};
 
-    std::unique_ptr<Worker> take() {
+    std::unique_ptr<Worker> acquire() {
         std::lock_guard<std::mutex> lock(mutex);
         if (idle.empty()) {
             auto worker = std::make_unique<Worker>();
@@ -214,7 +214,7 @@ struct Context {
         idle.pop_back();
         return worker;
     }
-    void give(std::unique_ptr<Worker> worker) {
+    void release(std::unique_ptr<Worker> worker) {
         std::lock_guard<std::mutex> lock(mutex);
         idle.push_back(std::move(worker));
     }
@@ -235,7 +235,7 @@ struct Context {
         blocks.resize(size_t((rows + BLOCK_ROWS - 1) / BLOCK_ROWS));
         std::atomic<int64_t> values{0}, failure{0};
         const auto run = [&](int64_t block) {
-            auto worker = take();
+            auto worker = acquire();
             const int64_t first = block * BLOCK_ROWS, count = std::min<int64_t>(BLOCK_ROWS, rows - first);
             worker->plan = plan;
             worker->plan.rows = count;
@@ -245,19 +245,19 @@ struct Context {
                 pool->reset();
             }
             const int64_t grown = worker->items.grown + worker->bytes.grown;
-            const Plan& one = sharing == nullptr ? worker->plan : shared->plan;
+            const Plan& shared_plan = sharing == nullptr ? worker->plan : shared->plan;
             Generated::place(worker->plan, worker->columns.get(), count, out.memory);
-            Generated::load(worker->plan, one, shares, batch, columns, first, int32_t(count), worker->items, out.memory);
+            Generated::load(worker->plan, shared_plan, shares, batch, columns, first, int32_t(count), worker->items, out.memory);
             out.begin(Generated::LISTS, count);
             const ::Pool* const outputs = Generated::output_pool(worker->plan);
-            Generated::run(worker->plan, one, shares, RowBlock{int32_t(count), failed + first, worker->items,
-                                                               worker->bytes, out.memory, outputs});
+            Generated::run(worker->plan, shared_plan, shares, RowBlock{int32_t(count), failed + first, worker->items,
+                                                                      worker->bytes, out.memory, outputs});
             Emitter emitter{out, first, count, rows, Generated::DENSE, dense, observed,
                             sharing == nullptr ? nullptr : sharing->fields};
             Generated::emit(worker->plan, emitter);
             replaced += emitter.replaced;
             reruns += worker->items.grown + worker->bytes.grown - grown;
-            give(std::move(worker));
+            release(std::move(worker));
             if (sharing == nullptr) return;
             int64_t listed = 0;
             for (int64_t i = 0; i < emitter.list * count; ++i) listed += out.lengths[size_t(i)];
@@ -299,19 +299,19 @@ struct Context {
                 pool->most = sharing.most_bytes;
                 pool->reset();
             }
-            Plan& one = shared->plan = plan;
-            one.rows = 1;
-            Generated::place_shared(one, shared->columns.get());
-            Generated::load_shared(one, sharing.shares, *sharing.batch, sharing.columns, shared->items);
+            Plan& shared_plan = shared->plan = plan;
+            shared_plan.rows = 1;
+            Generated::place_shared(shared_plan, shared->columns.get());
+            Generated::load_shared(shared_plan, sharing.shares, *sharing.batch, sharing.columns, shared->items);
             out.begin(Generated::LISTS, 1);
-            const ::Pool* const outputs = Generated::output_pool(one);
-            Generated::run_shared(one, sharing.shares,
+            const ::Pool* const outputs = Generated::output_pool(shared_plan);
+            Generated::run_shared(shared_plan, sharing.shares,
                                   RowBlock{1, &failed, shared->items, shared->bytes, out.memory, outputs});
             Emitter emitter{out, 0, 1, 1, Generated::DENSE, nullptr, nullptr, sharing.fields, true};
-            Generated::emit(one, emitter);
+            Generated::emit(shared_plan, emitter);
             sharing.keys = out.keys();
             sharing.failed = failed;
-            const int64_t read = Generated::extent(one, sharing.shares);
+            const int64_t read = Generated::extent(shared_plan, sharing.shares);
             return read > sharing.most_read / std::max<int64_t>(rows, 1) ? TOO_MUCH_READ : 0;
         } catch (const PoolLimit&) {
             return TOO_MANY_VALUES;

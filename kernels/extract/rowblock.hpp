@@ -36,12 +36,12 @@ class HostPool {
     int64_t grown = 0;  // times that a row or a node found it full
     int64_t most = INT64_MAX;  // bytes
 
-    uint8_t* take(int64_t bytes) {
+    uint8_t* allocate(int64_t bytes) {
         const int64_t size = round_up(bytes, POOL_ALIGNMENT);
         if (end - at < size) grow(size);
-        uint8_t* const taken = at;
+        uint8_t* const start = at;
         at += size;
-        return taken;
+        return start;
     }
 
     void grow(int64_t least) {

@@ -77,24 +77,24 @@ uint8_t* pack_bits(int64_t n, uint32_t width, uint8_t* out, Value&& value) {
     return out + (filled + 7) / 8;
 }
 
-// Unpacks what pack_bits wrote: calls take(i, value). No byte behind it is read. Returns the end.
-template <typename Take>
-const uint8_t* unpack_bits(int64_t n, uint32_t width, const uint8_t* in, Take&& take) {
+// Unpacks what pack_bits wrote: calls emit(i, value). No byte behind it is read. Returns the end.
+template <typename Emit>
+const uint8_t* unpack_bits(int64_t n, uint32_t width, const uint8_t* in, Emit&& emit) {
     const int64_t bytes = packed_bytes(n, width);
     const uint64_t mask = width == 0 ? 0 : ~uint64_t{0} >> (64 - width);
     int64_t i = 0;
     if (width == 0) {
-        for (; i < n; ++i) take(i, uint64_t{0});
+        for (; i < n; ++i) emit(i, uint64_t{0});
     }
     for (; i < n && (i * width >> 3) + 8 <= bytes; ++i) {
         uint64_t word;
         memcpy(&word, in + (i * width >> 3), 8);
-        take(i, word >> (i * width & 7) & mask);
+        emit(i, word >> (i * width & 7) & mask);
     }
     for (; i < n; ++i) {
         uint64_t word = 0;
         memcpy(&word, in + (i * width >> 3), bytes - (i * width >> 3));
-        take(i, word >> (i * width & 7) & mask);
+        emit(i, word >> (i * width & 7) & mask);
     }
     return in + bytes;
 }

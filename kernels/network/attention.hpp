@@ -284,7 +284,7 @@ inline void attend(const Real* p, const Real* values, const Lists& lists, const 
 
 // Gradients of a chunk of samples: of values and query they are written, of parameters added.
 inline void attend_back(const Unit& unit, const Real* values, const int64_t* offsets, const Real* query,
-                        const Real* of_out, int64_t from, int64_t to, Real* grad_values, Real* grad_query,
+                        const Real* grad_out, int64_t from, int64_t to, Real* grad_values, Real* grad_query,
                         Parameters& grads) {
     Tile tile;
     for (int64_t b = from; b < to; ++b) {
@@ -292,7 +292,7 @@ inline void attend_back(const Unit& unit, const Real* values, const int64_t* off
         const Own own(unit, q);
         alignas(64) Real g[VECTOR] = {}, turned[WIDTHS[0] * VECTOR] = {};
         alignas(64) Real of_own[K * FIRST] = {}, of_base[FIRST] = {};
-        std::copy(of_out + b * K, of_out + (b + 1) * K, g);
+        std::copy(grad_out + b * K, grad_out + (b + 1) * K, g);
         for (int k = 0; k < K; ++k)
             for (int h = 0; h < WIDTHS[0]; ++h) turned[h * VECTOR + k] = own.w[k * FIRST + h];
         for (int64_t i = offsets[b]; i < offsets[b + 1]; i += TILE) {
@@ -348,16 +348,16 @@ extern "C" void attention_forward(const Real* p, const Real* values, const int64
     livectr::attention::attend(p, values, {offsets, same != 0}, query, samples, out);
 }
 
-// of_out [B, K] → grad_values [nnz, K] of the vectors that are in lists, grad_query [B, K], grad_p. False: no memory.
+// grad_out [B, K] → grad_values [nnz, K] of the vectors that are in lists, grad_query [B, K], grad_p. False: no memory.
 extern "C" bool attention_backward(const Real* p, const Real* values, const int64_t* offsets,
-                                   const Real* query, const Real* of_out, int64_t samples, Real* grad_values,
+                                   const Real* query, const Real* grad_out, int64_t samples, Real* grad_values,
                                    Real* grad_query, Real* grad_p) try {
     using namespace livectr::attention;
     const Unit unit(p);
     const int64_t grain = 1 + samples / BLOCKS;
     std::vector<Parameters> grads(size_t((samples + grain - 1) / grain));
     livectr::parallel_chunks(samples, grain, [&](int64_t from, int64_t to) {
-        attend_back(unit, values, offsets, query, of_out, from, to, grad_values, grad_query, grads[from / grain]);
+        attend_back(unit, values, offsets, query, grad_out, from, to, grad_values, grad_query, grads[from / grain]);
     });
     Parameters sum = {};
     for (const Parameters& part : grads) sum.add(part);

@@ -54,15 +54,15 @@ static __device__ __forceinline__ void count_chosen(const ThreadBlock& block, in
     });
 }
 
-// Stream compaction: calls take(i, rank) for every chosen item, after `exclusive_sums` of the counts: ranks follow the order of the items.
-template <typename Chosen, typename Take>
+// Stream compaction: calls emit(i, rank) for every chosen item, after `exclusive_sums` of the counts: ranks follow the order of the items.
+template <typename Chosen, typename Emit>
 static __device__ __forceinline__ void each_chosen(const ThreadBlock& block, int64_t index, int64_t n,
-                                                   const int64_t* counts, Chosen chosen, Take take) {
+                                                   const int64_t* counts, Chosen chosen, Emit emit) {
     const int64_t* const ends = block.prefix_sums(
         [&](int32_t thread) { return int64_t(block.first + thread < n && chosen(block.first + thread)); });
     block.threads([&](int32_t thread) {
         const int64_t before = thread > 0 ? ends[thread - 1] : 0;
-        if (ends[thread] != before) take(block.first + thread, counts[index] + before);
+        if (ends[thread] != before) emit(block.first + thread, counts[index] + before);
     });
 }
 

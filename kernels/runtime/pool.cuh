@@ -14,7 +14,7 @@ struct Pool {
     unsigned long long* head;
 
     // Algorithm 1, line 2: one atomic add for a block. Null when the pool is too small.
-    __device__ __forceinline__ uint8_t* take(int64_t bytes) const {
+    __device__ __forceinline__ uint8_t* allocate(int64_t bytes) const {
         const int64_t size = round_up(bytes, POOL_ALIGNMENT);
         const int64_t address = int64_t(atomicAdd(head, (unsigned long long)size));
         return address + size <= capacity ? base + address : nullptr;

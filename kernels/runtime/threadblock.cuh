@@ -61,7 +61,7 @@ struct ThreadBlock {
             return first + thread < rows ? round_up(measure(first + thread), 8) : 0;
         });
         threads([&](int32_t thread) {
-            if (thread == 0) shared.memory = pool.take(ends[THREADS - 1]);
+            if (thread == 0) shared.memory = pool.allocate(ends[THREADS - 1]);
         });
         threads([&](int32_t thread) {
             if (first + thread >= rows) return;

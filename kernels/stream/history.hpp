@@ -134,7 +134,7 @@ void history_push(void* table, int64_t m, const uint8_t* append, const int64_t* 
     for (int64_t c = 0; c < cuts; ++c) sizes[c] = int64_t(history->cuts[c].items.size());
 }
 
-void history_take(void* table, int64_t cut, int32_t* offsets, int64_t* items) {
+void history_answers(void* table, int64_t cut, int32_t* offsets, int64_t* items) {
     const auto& got = static_cast<HistoryTable*>(table)->cuts[cut];
     std::copy(got.offsets.begin(), got.offsets.end(), offsets);
     std::copy(got.items.begin(), got.items.end(), items);

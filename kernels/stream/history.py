@@ -100,7 +100,7 @@ class HistoryTable:
         for cut, size in enumerate(sizes):
             check_offsets(int(size), "behaviors that a batch asks for")
             offsets, items = np.empty(queries + 1, np.int32), np.empty(size, np.int64)
-            self._calls.history_take(self._handle, cut, offsets, items)
+            self._calls.history_answers(self._handle, cut, offsets, items)
             answers.append((offsets, items))
         return answers
 
@@ -139,7 +139,7 @@ def _library() -> ctypes.CDLL:
     library.history_size.restype, library.history_size.argtypes = number, [handle]
     library.history_mark.restype, library.history_mark.argtypes = number, [handle]
     library.history_push.argtypes = [handle, number, u8, i64, i64, i64, number, i64, i64, i64]
-    library.history_take.argtypes = [handle, number, i32, i64]
+    library.history_answers.argtypes = [handle, number, i32, i64]
     library.history_export_sizes.argtypes = [handle, number, i64]
     library.history_export.argtypes = [handle, number, i64, i32, i64, i64]
     library.history_assign.argtypes = [handle, number, i64, i32, i64, i64]

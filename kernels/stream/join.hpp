@@ -197,7 +197,7 @@ class JoinIndex {
         const uint32_t id = index_.find_or_insert(key, unused);
         const bool met = id != unused;
         if (met && entries_[id].state != kWaiting) return kDuplicate;
-        if (!met) take(key);
+        if (!met) new_entry(key);
         Entry& e = entries_[id];
         if (met) bytes[kWaiting] -= size_of(e);
         e.serial = next_serial++;
@@ -250,13 +250,13 @@ class JoinIndex {
     }
 
     uint32_t create(int64_t key) {
-        const uint32_t id = take(key);
+        const uint32_t id = new_entry(key);
         index_.find_or_insert(key, id);
         return id;
     }
 
     // Entry that is not in the index: the last free entry, or a new entry.
-    uint32_t take(int64_t key) {
+    uint32_t new_entry(int64_t key) {
         uint32_t id = uint32_t(entries_.size());
         if (free_.empty()) {
             entries_.emplace_back();
@@ -319,14 +319,14 @@ void join_push(void* join, int64_t n, const uint8_t* kind, const int64_t* key, c
     static_cast<JoinIndex*>(join)->push(n, kind, key, ts, wm, size, status, slot);
 }
 
-// Number of rows that `join_take` then writes.
+// Number of rows that `join_drain` then writes.
 int64_t join_advance(void* join, int64_t wm) {
     auto* index = static_cast<JoinIndex*>(join);
     index->advance(wm);
     return int64_t(index->out.size());
 }
 
-void join_take(void* join, int64_t* slot, uint8_t* label, int64_t* click_ts, int64_t* deadline) {
+void join_drain(void* join, int64_t* slot, uint8_t* label, int64_t* click_ts, int64_t* deadline) {
     auto* index = static_cast<JoinIndex*>(join);
     for (const auto& r : index->out) {
         *slot++ = r.slot;

@@ -128,7 +128,7 @@ class JoinIndex:
         """
         m = self._calls.join_advance(self._handle, wm)
         out = Released(*(np.empty(m, dtype) for dtype in (np.int64, np.uint8, np.int64, np.int64)))
-        self._calls.join_take(self._handle, *out)
+        self._calls.join_drain(self._handle, *out)
         return out
 
     @property
@@ -196,7 +196,7 @@ def _library() -> ctypes.CDLL:
     library.join_free.argtypes = [handle]
     library.join_push.argtypes = [handle, number, u8, i64, i64, i64, i64, u8, i64]
     library.join_advance.restype, library.join_advance.argtypes = number, [handle, number]
-    library.join_take.argtypes = [handle, i64, u8, i64, i64]
+    library.join_drain.argtypes = [handle, i64, u8, i64, i64]
     library.join_counters.argtypes = [handle, i64]
     library.join_export_sizes.argtypes = [handle, i64]
     library.join_export.argtypes = [handle, number, i64, u8, i32, i64]

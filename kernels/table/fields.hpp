@@ -137,16 +137,16 @@ class Fields {
         return total;
     }
 
-    // Calls take(batch, its table, chunk) for all chunks of all tables' unique keys.
-    template <typename Take>
-    void each_chunk(Take&& take) {
+    // Calls visit(batch, its table, chunk) for all chunks of all tables' unique keys.
+    template <typename Visit>
+    void each_chunk(Visit&& visit) {
         std::vector<std::pair<int64_t, int64_t>> tasks;
         for (size_t t = 0; t < tables_.size(); ++t) {
             for (int64_t c = 0; c < batches_[t].chunks(); ++c) tasks.emplace_back(t, c);
         }
         livectr::parallel_for(tasks.size(), [&](int64_t i) {
             const auto [t, chunk] = tasks[i];
-            take(batches_[t], *tables_[t], chunk);
+            visit(batches_[t], *tables_[t], chunk);
         });
     }
 

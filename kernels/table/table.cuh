@@ -162,14 +162,14 @@ class Table {
         return generation & CLEAN ? 0 : generation;
     }
 
-    // told: `erased` lists the key; false for a row that lives on elsewhere.
-    bool erase(int64_t key, bool told) {
+    // announce: `erased` lists the key. False for a row that lives on elsewhere.
+    bool erase(int64_t key, bool announce) {
         const uint32_t row = index_.erase(key);
         if (row == NO_ROW) return false;
         row_header(rows(), row)->generation |= ERASED;
         free_.push_back(row);
         if (usage_.on()) usage_.gone(row);
-        if (told && generation() > 1) erased_.back().push_back(key);  // before the first mark there is nothing to compare with
+        if (announce && generation() > 1) erased_.back().push_back(key);  // before the first mark there is nothing to compare with
         return true;
     }
 
@@ -225,20 +225,20 @@ class Table {
         return most;
     }
 
-    // Calls take(row) for every row changed after `since` (0: for every row), each once; false if the
+    // Calls visit(row) for every row changed after `since` (0: for every row), each once; false if the
     // lists are forgotten.
-    template <typename Take>
-    bool each_changed(uint32_t since, Take&& take) const {
+    template <typename Visit>
+    bool each_changed(uint32_t since, Visit&& visit) const {
         if (since == 0) {
             for (uint32_t row = 0; row < next_row_; ++row) {
-                if (!(row_header(rows(), row)->generation & ERASED)) take(row);
+                if (!(row_header(rows(), row)->generation & ERASED)) visit(row);
             }
             return true;
         }
         if (since < closed_) return false;
         for (uint32_t g = since + 1; g <= generation(); ++g) {
             for (const uint32_t row : changed_[g - closed_ - 1]) {
-                if (row_header(rows(), row)->generation == g) take(row);
+                if (row_header(rows(), row)->generation == g) visit(row);
             }
         }
         return true;

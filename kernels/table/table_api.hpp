@@ -108,10 +108,10 @@ int64_t table_restore(Table* table, const int64_t* keys, int64_t n, const float*
 }
 
 // returns the number of keys that existed
-int64_t table_erase(Table* table, const int64_t* keys, int64_t n, int32_t told) {
+int64_t table_erase(Table* table, const int64_t* keys, int64_t n, int32_t announce) {
     return guarded([&] {
         int64_t erased = 0;
-        for (int64_t i = 0; i < n; ++i) erased += table->erase(keys[i], told);
+        for (int64_t i = 0; i < n; ++i) erased += table->erase(keys[i], announce);
         return erased;
     });
 }

@@ -92,11 +92,11 @@ class Usage {
 
     // The `count` rows (at most those there are) with the lowest (score, key), in the order of their numbers.
     // score(row): DIGITS digits of 16 bits, all ones for free numbers. A radix selection: DIGITS + 1 passes over the
-    // columns, and keys are read only of rows whose score is that of the last row taken, if there are too many of them.
+    // columns, and keys are read only of rows whose score is that of the last chosen row, if there are too many of them.
     template <int DIGITS, typename Score, typename KeyOf>
     std::vector<uint32_t> lowest(int64_t count, int64_t rows, Score&& score, KeyOf&& key_of) const {
         if (count <= 0) return {};
-        uint64_t last = 0;  // the leading digits of the score that the last row taken has
+        uint64_t last = 0;  // the leading digits of the score that the last chosen row has
         int64_t left = count;
         for (int digit = DIGITS - 1; digit >= 0; --digit) {
             std::vector<int64_t> histogram(1 << 16);
@@ -114,10 +114,10 @@ class Usage {
             for (; left > histogram[at]; ++at) left -= histogram[at];
             last = last << 16 | at;
         }
-        std::vector<uint32_t> taken = collect(rows, [&](uint32_t row) { return score(row) <= last; });
-        if (static_cast<int64_t>(taken.size()) == count) return taken;
-        std::vector<std::pair<int64_t, uint32_t>> equal;  // the first `left` are taken
-        for (const uint32_t row : taken) {
+        std::vector<uint32_t> lowest_rows = collect(rows, [&](uint32_t row) { return score(row) <= last; });
+        if (static_cast<int64_t>(lowest_rows.size()) == count) return lowest_rows;
+        std::vector<std::pair<int64_t, uint32_t>> equal;  // the first `left` are chosen
+        for (const uint32_t row : lowest_rows) {
             if (score(row) == last) equal.emplace_back(key_of(row), row);
         }
         std::nth_element(equal.begin(), equal.begin() + left, equal.end());
@@ -125,8 +125,8 @@ class Usage {
         for (size_t i = left; i < equal.size(); ++i) out.push_back(equal[i].second);
         std::sort(out.begin(), out.end());
         const auto left_out = [&](uint32_t row) { return std::binary_search(out.begin(), out.end(), row); };
-        taken.erase(std::remove_if(taken.begin(), taken.end(), left_out), taken.end());
-        return taken;
+        lowest_rows.erase(std::remove_if(lowest_rows.begin(), lowest_rows.end(), left_out), lowest_rows.end());
+        return lowest_rows;
     }
 
   private:

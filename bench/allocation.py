@@ -93,9 +93,9 @@ def _layer_ns() -> float:
     plan, batch, _ = strings(rows, 1)
     extract = Extractor(plan)
     extract(batch)
-    took = []
+    seconds = []
     for _ in range(9):
         start = time.process_time()
         extract(batch)
-        took.append(time.process_time() - start)
-    return float(np.median(took)) / rows / 3 * 1e9
+        seconds.append(time.process_time() - start)
+    return float(np.median(seconds)) / rows / 3 * 1e9

@@ -176,13 +176,13 @@ def bandwidth(target: Target, rows: int, repeats: int) -> list[dict[str, object]
     for name, make, goal in (("fixed-width", fixed, 0.5), ("with strings", strings, 0.25)):
         plan, batch, moved = make(rows, 8)
         layers = DeviceExtractor(plan, target).layer_seconds(batch, repeats)
-        for layer, (took, nbytes) in enumerate(zip(layers, moved, strict=True), start=1):
+        for layer, (layer_s, nbytes) in enumerate(zip(layers, moved, strict=True), start=1):
             found.append(
                 row(
                     f"layer kernel, {name}",
                     f"layer {layer}, {nbytes / rows:.0f} bytes a row, {rows:,} rows",
                     "GB/s",
-                    nbytes / took / 1e9,
+                    nbytes / layer_s / 1e9,
                     peer_name="device copy",
                     peer=copied / 1e9,
                     goal=goal,

@@ -108,23 +108,23 @@ class _Filled:
             batches.append(self._uploaded(self._rng.permutation(np.concatenate([old, fresh]))))
             self.known += self.new
         waiting = iter(batches)
-        took = seconds(
+        call_s = seconds(
             self.table.device,
             lambda: self.table.find_or_insert_at(next(waiting).address, self.batch, self._out.address),
             self.repeats,
         )
         assert len(self.table) == self.known and self.table.slots == self.slots, "as full as the row says"
-        return took
+        return call_s
 
     def find(self, *, there: bool = True) -> float:
         """Seconds of a batch of keys that are there, or of ones that are not."""
         if there:
-            asked = self._uploaded(sampled(self._rng, self.known, self.batch))
+            requested = self._uploaded(sampled(self._rng, self.known, self.batch))
         else:
-            asked = self._uploaded(keys_of(self.known, self.known + self.batch))
+            requested = self._uploaded(keys_of(self.known, self.known + self.batch))
         return seconds(
             self.table.device,
-            lambda: self.table.find_at(asked.address, self.batch, self._out.address),
+            lambda: self.table.find_at(requested.address, self.batch, self._out.address),
             self.repeats,
         )
 
@@ -135,9 +135,9 @@ class _Filled:
             self.table.reserve_slots(self.batch)
             self.table.work.synchronize()
 
-        took = once(reserve)
+        call_s = once(reserve)
         assert self.table.slots == 2 * self.slots
-        return took
+        return call_s
 
     def _uploaded(self, keys: npt.NDArray[np.int64]) -> Buffer:
         buffer = self.table.device.memory(keys.nbytes)
@@ -154,12 +154,12 @@ def gather(target: Target, batch: int, repeats: int) -> Rows:
     for first in range(0, rows, batch):
         table.find_or_insert(keys_of(first, first + batch))
     keys = sampled(rng, rows, batch)
-    asked, numbers = device.memory(keys.nbytes), device.memory(4 * batch)
+    requested, numbers = device.memory(keys.nbytes), device.memory(4 * batch)
     out = device.memory(4 * WIDE.dim * batch)
-    device.upload(asked.address, keys.view(np.uint8))
-    took = seconds(
+    device.upload(requested.address, keys.view(np.uint8))
+    call_s = seconds(
         device,
-        lambda: table.lookup_at(asked.address, batch, numbers.address, out.address, missing="zeros"),
+        lambda: table.lookup_at(requested.address, batch, numbers.address, out.address, missing="zeros"),
         repeats,
     )
     size = 4 * WIDE.dim * batch
@@ -168,7 +168,8 @@ def gather(target: Target, batch: int, repeats: int) -> Rows:
     moved = batch * (8 + 2 * 4 * WIDE.dim)
     workload = f"{batch:,} of {rows:,} keys, K = {WIDE.dim}"
     return [
-        row("device table, lookup and gather", workload, "GB/s", moved / took / 1e9, peer_name="device copy",
+        row("device table, lookup and gather", workload, "GB/s", moved / call_s / 1e9,
+            peer_name="device copy",
             peer=copied / 1e9)
     ]  # fmt: skip
 

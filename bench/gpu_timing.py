@@ -23,10 +23,10 @@ def seconds(device: Device, call: Callable[[], object], repeats: int) -> float:
     """Median seconds of a call with all its queued work, after a warm-up call."""
     call()
     device.synchronize()
-    took = []
+    times_s = []
     for _ in range(repeats):
         start = time.perf_counter()
         call()
         device.synchronize()
-        took.append(time.perf_counter() - start)
-    return float(np.median(took))
+        times_s.append(time.perf_counter() - start)
+    return float(np.median(times_s))

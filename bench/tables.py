@@ -38,8 +38,8 @@ def _lookup(keys: int, rounds: int) -> list[dict[str, object]]:
     known = rng.integers(-(2**63), 2**63 - 1, keys)
     table.find_or_insert(known)
     static = torch.from_numpy(table.lookup(known))
-    asked = rng.permutation(keys)
-    wanted, places = known[asked], torch.from_numpy(asked)
+    requested = rng.permutation(keys)
+    wanted, places = known[requested], torch.from_numpy(requested)
     ours, peer = _alternate(
         lambda: table.lookup(wanted), lambda: torch.index_select(static, 0, places), rounds
     )

@@ -279,13 +279,13 @@ def _tells_apart(root: Expr) -> bool:
 
 def _bytes_of(column: pa.Array) -> list[Bytes]:
     """Bytes of a column of integers, strings or lists of integers, and of its null mask."""
-    found = []
+    parts = []
     if column.null_count:
-        found.append(Bytes(column.is_null().to_numpy(zero_copy_only=False)))
+        parts.append(Bytes(column.is_null().to_numpy(zero_copy_only=False)))
     if pa.types.is_list(column.type):
-        return [*found, Bytes(column.values.to_numpy(), column.offsets.to_numpy())]
+        return [*parts, Bytes(column.values.to_numpy(), column.offsets.to_numpy())]
     if pa.types.is_integer(column.type):
-        return [*found, Bytes((column.fill_null(0) if column.null_count else column).to_numpy())]
+        return [*parts, Bytes((column.fill_null(0) if column.null_count else column).to_numpy())]
     _, offsets, text = column.buffers()
     places = np.frombuffer(offsets, np.int32)[column.offset :]
-    return [*found, Bytes(np.frombuffer(text or b"", np.uint8), places)]
+    return [*parts, Bytes(np.frombuffer(text or b"", np.uint8), places)]

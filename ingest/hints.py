@@ -53,12 +53,12 @@ def hints(
         yield from _join_hints(pipeline, counts, least)
     for lookup in pipeline.joined:
         topic = lookup.table.topic
-        found, missing = (counts["lookups"].get(topic, {}).get(name, 0) for name in ("found", "missing"))
-        if found + missing >= least and found < LEAST_FOUND * (found + missing):
+        matched, missing = (counts["lookups"].get(topic, {}).get(name, 0) for name in ("found", "missing"))
+        if matched + missing >= least and matched < LEAST_FOUND * (matched + missing):
             yield (
                 f"{topic} found",
-                f"table {topic} has a row for {found:,} of {found + missing:,} look-ups "
-                f"({found / (found + missing):.0%}), the others are read as null: are "
+                f"table {topic} has a row for {matched:,} of {matched + missing:,} look-ups "
+                f"({matched / (matched + missing):.0%}), the others are read as null: are "
                 f"{shown.topic}.{lookup.on} and {topic}.{lookup.table.key} the same ids, written alike?",
             )
 

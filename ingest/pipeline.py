@@ -377,12 +377,12 @@ def load_pipeline(path: str | Path) -> Pipeline:
         raise ConfigError(f"pipeline file {file} does not exist")
     sys.path.insert(0, str(file.resolve().parent))
     try:
-        found = runpy.run_path(str(file))
+        names = runpy.run_path(str(file))
     except (Exception, SystemExit) as error:
         raise ConfigError(_located(file, error)) from error
     finally:
         sys.path.pop(0)
-    pipeline = found.get("pipeline")
+    pipeline = names.get("pipeline")
     if not isinstance(pipeline, Pipeline):
         raise ConfigError(f"{file}: there is no variable `pipeline = Pipeline(...)`")
     return pipeline

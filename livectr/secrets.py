@@ -27,9 +27,9 @@ def with_password(url: str, password: str) -> str:
     """Add the password to a Redis URL (redis://, rediss://, unix://) that has none."""
     if has_password(url):
         return url
-    found = _ADDRESS.fullmatch(url)
-    assert found, url  # settings check the scheme
-    return f"{found['scheme']}{found['user'] or ''}:{quote(password, safe='')}@{found['rest']}"
+    match = _ADDRESS.fullmatch(url)
+    assert match, url  # settings check the scheme
+    return f"{match['scheme']}{match['user'] or ''}:{quote(password, safe='')}@{match['rest']}"
 
 
 def has_password(url: str) -> bool:

@@ -112,14 +112,14 @@ def _encoder(name: str, network: object, device: str) -> Encoder:
 
 def _import(module: str, attribute: str, spec: str) -> object:
     try:
-        found = importlib.import_module(module)
+        loaded = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise ValueError(
             f"encoder {spec}: there is no module {error.name}; install it, or put its folder on PYTHONPATH"
         ) from error
-    if not hasattr(found, attribute):
+    if not hasattr(loaded, attribute):
         raise ValueError(f"encoder {spec}: module {module} has no {attribute}")
-    named: object = getattr(found, attribute)
+    named: object = getattr(loaded, attribute)
     return named() if isinstance(named, type) else named
 
 

@@ -12,9 +12,9 @@ from livectr.models.base import ModelConfig
 def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
     """Role → configuration, of the models that a pipeline has: those that are served, then the shadows.
     Raises ConfigError for what is none."""
-    found = {"rank": pipeline.rank, "prerank": pipeline.prerank, **pipeline.shadows}
+    by_role = {"rank": pipeline.rank, "prerank": pipeline.prerank, **pipeline.shadows}
     configs: dict[str, ModelConfig] = {}
-    for role, config in found.items():
+    for role, config in by_role.items():
         if isinstance(config, ModelConfig):
             configs[role] = config
         elif config is not None or role == "rank":

@@ -28,21 +28,21 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
     Yields:
         Function that tells if a signal has come.
     """
-    asked = threading.Event()
+    stop_requested = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
+        yield stop_requested.is_set
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if asked.is_set() and number == signal.SIGINT:
+        if stop_requested.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        asked.set()
+        stop_requested.set()
 
     for number in before:
         signal.signal(number, ask)
     try:
-        yield asked.is_set
+        yield stop_requested.is_set
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

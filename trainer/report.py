@@ -131,8 +131,8 @@ def _quality(parts: Parts) -> dict[str, dict[str, Any]]:
     """Role → its measures over the run and over the last fifth of it; empty without a prediction log."""
     if parts.log is None:
         return {}
-    found = {role: parts.log.report(role) for role in parts.step.models}
+    by_role = {role: parts.log.report(role) for role in parts.step.models}
     return {
         role: {**measures["all"].as_dict(), "last_20_percent": measures["last"].as_dict()}
-        for role, measures in found.items()
+        for role, measures in by_role.items()
     }

@@ -11,7 +11,7 @@ def parse_warm_parts(text: str) -> frozenset[str]:
 
     Raises ConfigError for a word that is neither.
     """
-    found: set[str] = set()
+    parts: set[str] = set()
     for word in text.split(","):
         name = word.strip()
         if name not in PARTS and name not in SHORTHANDS:
@@ -19,5 +19,5 @@ def parse_warm_parts(text: str) -> frozenset[str]:
                 f"warm_parts names {name!r}, which is no part; parts are {', '.join(PARTS)}, and in short "
                 "partial (network), full (all) or none"
             )
-        found |= {*SHORTHANDS.get(name, (name,))}
-    return frozenset(found | {"content"} if "network" in found else found)
+        parts |= {*SHORTHANDS.get(name, (name,))}
+    return frozenset(parts | {"content"} if "network" in parts else parts)

@@ -46,9 +46,9 @@ def examples(pipeline: Pipeline, folder: str, limit: int | None = None) -> Itera
                 continue
             if ready == 0:
                 return
-            taken = source.pop(min(ready, BATCH if limit is None else limit - given))
-            given += len(taken)
-            yield taken
+            batch = source.pop(min(ready, BATCH if limit is None else limit - given))
+            given += len(batch)
+            yield batch
     finally:
         source.close()
 

@@ -68,8 +68,8 @@ class StoreInServer(OnWorkers):
         owner = one.owners(ids, world)
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=world)
-        bounds, asked = send_to_owners(ids[order], counts, shared)
-        found = np.split(one.store.read(asked)[0].astype(self.dtype, copy=False), bounds[1:-1])
+        bounds, requested = send_to_owners(ids[order], counts, shared)
+        found = np.split(one.store.read(requested)[0].astype(self.dtype, copy=False), bounds[1:-1])
         each = width * self.dtype.itemsize
         away = sum(part.nbytes for r, part in enumerate(found) if r != rank)
         came = shared.all_to_all_bytes(

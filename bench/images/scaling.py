@@ -35,7 +35,7 @@ from livectr.kernels.process.heap import tune_malloc
 from livectr.trainer.comm.collectives import Collectives, connect
 
 WORLDS = (1, 2, 4)
-EVERYWHERE = ("labels", "scores", "sizes", "content sizes", "check")
+ALL_GATHERED = ("labels", "scores", "sizes", "content sizes", "check")
 """Collectives in which a rank sends the same bytes to all others."""
 TABLE_1 = {5: 62.9, 10: 32.0, 20: 17.4, 40: 10.2}
 """DICM Table 1: GPUs → hours."""
@@ -126,9 +126,9 @@ def step_seconds(alone: Found, two: Found, ranks: int) -> float:
 
 def sent_by(two: Found, ranks: int) -> float:
     """Bytes that a rank of `ranks` sends for a batch, from the bytes of a rank of two."""
-    told = sum(sent for name, sent in two.sent.items() if name in EVERYWHERE)
-    swapped = sum(two.sent.values()) - told
-    return told * (ranks - 1) + 2 * swapped * (ranks - 1) / ranks
+    gathered = sum(sent for name, sent in two.sent.items() if name in ALL_GATHERED)
+    exchanged = sum(two.sent.values()) - gathered
+    return gathered * (ranks - 1) + 2 * exchanged * (ranks - 1) / ranks
 
 
 # ── one rank ──
@@ -144,8 +144,8 @@ def measure(size: Size, shared: Collectives, folder: Path) -> Found:
     start, spent = time.perf_counter(), _processor_seconds()
     for batch in batches:
         des.step(batch.features, batch.label)
-    told = np.array([_processor_seconds() - spent, time.perf_counter() - start]) / size.steps
-    every = np.asarray(shared.all_gather(told, "told"))
+    gathered = np.array([_processor_seconds() - spent, time.perf_counter() - start]) / size.steps
+    every = np.asarray(shared.all_gather(gathered, "bench"))
     sent = {name: (total - before.get(name, 0)) / size.steps for name, total in des.collectives.bytes.items()}
     return Found(shared.world, float(every[:, 0].sum()), float(every[:, 1].max()), sent)
 

@@ -94,8 +94,8 @@ def rows(quick: bool) -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory(prefix="livectr-bench-") as folder:
         random_store(Path(folder), size.log.images, size.width)
         for world in WORLDS:
-            told = launch("bench.images.step_time", folder, *["--quick"] * quick, world=world)
-            made += rows_of(size, world, Found(**told))
+            reported = launch("bench.images.step_time", folder, *["--quick"] * quick, world=world)
+            made += rows_of(size, world, Found(**reported))
     return made
 
 
@@ -202,16 +202,16 @@ def parts(des: DesStep, batches: list[Batch], rounds: int) -> tuple[dict[str, fl
     waited = des.collectives.seconds.copy()
     for batch in batches * rounds:
         times = [time.perf_counter()]
-        asked = ams.prepare(batch.features)["images"]
+        requested = ams.prepare(batch.features)["images"]
         times.append(time.perf_counter())
-        vectors = content.embed(asked.features, asked.known)
+        vectors = content.embed(requested.features, requested.known)
         times.append(time.perf_counter())
         vectors.backward(torch.ones_like(vectors))  # type: ignore[no-untyped-call]
         times.append(time.perf_counter())
         taking, forward, backward = (
             total + spent for total, spent in zip((taking, forward, backward), np.diff(times), strict=True)
         )
-        references += sum(len(numbers) for _, numbers in asked.lists.values())
+        references += sum(len(numbers) for _, numbers in requested.lists.values())
     content.store = before
     content.network.zero_grad()
     asking = sum(

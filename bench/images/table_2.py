@@ -124,8 +124,10 @@ def measured(quick: bool) -> tuple[Size, Found]:
     size = QUICK if quick else Size()
     with tempfile.TemporaryDirectory(prefix="livectr-bench-") as folder:
         random_store(Path(folder) / "store", size.ads.images, size.width)
-        told = launch("bench.images.table_2", folder, *["--quick"] * quick, world=size.world, threads=1)
-    return size, Found(**told | {"costs": {name: Cost(**cost) for name, cost in told["costs"].items()}})
+        reported = launch("bench.images.table_2", folder, *["--quick"] * quick, world=size.world, threads=1)
+    return size, Found(
+        **reported | {"costs": {name: Cost(**cost) for name, cost in reported["costs"].items()}}
+    )
 
 
 @functools.cache
@@ -265,7 +267,7 @@ def train(des: DesStep, batches: list[Batch], shared: Collectives) -> Cost:
     for operator, sent in des.collectives.bytes.items():
         kind = 1 if operator.startswith("content") else 2 if operator in ("networks", "check") else 0
         kinds[kind] += sent / len(batches)
-    ids, images, replicas = np.asarray(shared.all_gather(kinds, "told")).sum(axis=0).tolist()
+    ids, images, replicas = np.asarray(shared.all_gather(kinds, "bench")).sum(axis=0).tolist()
     assert des.ams is not None
     weights = torch.cat([p.detach().flatten() for p in des.ams.networks["images"].parameters()]).double()
     return Cost(ids, images, replicas, losses, [float(weights.abs().sum()), float((weights**2).sum())])
@@ -293,7 +295,7 @@ def measure(size: Size, shared: Collectives, folder: Path) -> Found:
                 des.ams.feed(file)
         costs[name] = train(des, batches, shared)
     counts = np.array([ids, sum(map(len, images)), *nbytes.values()], float)
-    total = np.asarray(shared.all_gather(counts, "told")).sum(axis=0)
+    total = np.asarray(shared.all_gather(counts, "bench")).sum(axis=0)
     longest = max(map(len, images))
     unique = np.mean([_unique(refers, longest, shared) for refers in images])
     return Found(
@@ -307,9 +309,9 @@ def measure(size: Size, shared: Collectives, folder: Path) -> Found:
 
 def _unique(images: np.ndarray, room: int, shared: Collectives) -> int:
     """Different images of all ranks' batch. Collective."""
-    room = int(np.asarray(shared.all_gather(np.array([room], np.int64), "told")).max())
+    room = int(np.asarray(shared.all_gather(np.array([room], np.int64), "bench")).max())
     padded = np.r_[images, np.full(room - len(images), images[0])]
-    return len(np.unique(shared.all_gather(padded, "told")))
+    return len(np.unique(shared.all_gather(padded, "bench")))
 
 
 def main() -> None:

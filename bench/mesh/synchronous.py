@@ -25,7 +25,7 @@ class Synchronous:
         """One batch of own examples; returns their logits of before it was learned. Collective."""
         # 1 pull: unique keys to their servers, rows back
         request = Request.of(features, self.world)
-        asked, rows = self._pull(request)
+        requested, rows = self._pull(request)
         # 2 compute the whole model
         if not self.network.adam.steps:
             clicks, samples = self._sum(torch.tensor([label.sum(), len(label)], dtype=torch.float64)).tolist()
@@ -33,9 +33,9 @@ class Synchronous:
         grads, logits = learn(self.network.model, features, label, request, rows)
         # 3 push: the rows' gradients to their servers, the network's to everyone
         numbers = (np.diff(request.bounds) * rows.shape[1]).tolist()
-        coming = [len(keys) * rows.shape[1] for keys in asked]
+        coming = [len(keys) * rows.shape[1] for keys in requested]
         back = self._all_to_all(torch.from_numpy(grads).ravel(), numbers, coming).view(-1, rows.shape[1])
-        self.shard.push(np.concatenate(asked), back.numpy())
+        self.shard.push(np.concatenate(requested), back.numpy())
         whole = self._sum(torch.cat([self.network.gradient(), torch.tensor([float(len(label))])]))
         self.network.push(whole[:-1], int(whole[-1]))
         return logits

@@ -31,9 +31,9 @@ def measure(count: int, rounds: int) -> dict[str, dict[str, float]]:
     rng = np.random.default_rng(0)
     known = np.unique(rng.integers(0, 2**31 - 1, count))
     rng.shuffle(known)
-    asked = rng.permutation(known)
+    requested = rng.permutation(known)
     count = len(known)
-    keys, wanted = torch.from_numpy(known).int(), torch.from_numpy(asked).int()
+    keys, wanted = torch.from_numpy(known).int(), torch.from_numpy(requested).int()
     numbers, offsets = torch.arange(count).int(), torch.tensor([0, count]).int()
     seconds: dict[str, dict[str, list[float]]] = {f: {"ours": [], "peer": []} for f in ("insert", "find")}
 
@@ -48,9 +48,9 @@ def measure(count: int, rounds: int) -> dict[str, dict[str, float]]:
         rows = timed("insert", "ours", partial(table.find_or_insert, known))
         peer = torch.classes.fbgemm.PrunedMapCPU()
         timed("insert", "peer", partial(peer.insert, keys, numbers, offsets, 1))
-        found = timed("find", "ours", partial(table.find, asked))
-        told = timed("find", "peer", partial(peer.lookup, wanted, offsets))
-        if not np.array_equal(rows[told.numpy()], found):
+        found = timed("find", "ours", partial(table.find, requested))
+        reported = timed("find", "peer", partial(peer.lookup, wanted, offsets))
+        if not np.array_equal(rows[reported.numpy()], found):
             raise RuntimeError("the two maps do not agree")
     return {
         figure: {who: count / statistics.median(spent[1:]) / 1e6 for who, spent in sides.items()}

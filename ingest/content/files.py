@@ -89,10 +89,10 @@ def shard_folder(root: Path, shard: int) -> Path:
 
 def list_chunks(root: Path, shard: int) -> list[ChunkName]:
     """Chunks in the order of writing, without chunks that a merged chunk covers."""
-    found, before = _listed(root, shard), None
-    while found != before:  # a listing may miss files that are renamed meanwhile
-        found, before = _listed(root, shard), found
-    return [name for name in found if not any(other.covers(name) for other in found)]
+    listed, before = _listed(root, shard), None
+    while listed != before:  # a listing may miss files that are renamed meanwhile
+        listed, before = _listed(root, shard), listed
+    return [name for name in listed if not any(other.covers(name) for other in listed)]
 
 
 def _listed(root: Path, shard: int) -> list[ChunkName]:
@@ -100,8 +100,8 @@ def _listed(root: Path, shard: int) -> list[ChunkName]:
         entries = [path.name for path in shard_folder(root, shard).iterdir()]
     except FileNotFoundError:
         return []  # no row was appended to it
-    found = (match for entry in entries if (match := _IDS.fullmatch(entry)))
-    names = (ChunkName(shard, int(match[1]), int(match[2] or match[1])) for match in found)
+    matches = (match for entry in entries if (match := _IDS.fullmatch(entry)))
+    names = (ChunkName(shard, int(match[1]), int(match[2] or match[1])) for match in matches)
     return sorted(names, key=lambda name: (name.last, name.first))
 
 
@@ -138,12 +138,12 @@ def verify_chunk(root: Path, name: ChunkName) -> None:
         path = name.path(root, kind)
         try:
             with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+                written = hashlib.file_digest(file, "sha256").hexdigest()
         except FileNotFoundError:
             if not name.path(root, "ids").exists():
                 raise
             raise _torn(path, "is missing") from None
-        if expected.get(path.name) != found:
+        if expected.get(path.name) != written:
             raise _torn(path, "is not what was written")
 
 

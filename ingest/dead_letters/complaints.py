@@ -44,12 +44,12 @@ def _missing(name: str, seen: tuple[str, ...]) -> str:
     return f"{message}; its columns are {', '.join(seen[:_MOST_NAMES])}{more}"
 
 
-def wrong_type(name: str, dtype: str, found: str) -> str:
-    """Sentence about a column of another type than declared; found: its type in words (`words_of`,
+def wrong_type(name: str, dtype: str, actual: str) -> str:
+    """Sentence about a column of another type than declared; actual: its type in words (`words_of`,
     `arrow_words`)."""
-    message = f"column `{name}` is {found} in the log, the pipeline says {dtype}"
-    if found in _DECLARE:
-        return f"{message}; declare {_DECLARE[found]}, or write {dtype} to the log"
+    message = f"column `{name}` is {actual} in the log, the pipeline says {dtype}"
+    if actual in _DECLARE:
+        return f"{message}; declare {_DECLARE[actual]}, or write {dtype} to the log"
     return f"{message}; write {dtype} to the log"
 
 
@@ -119,8 +119,8 @@ def of_value(name: str, dtype: str, value: Any) -> str:
     item = dtypes.element(dtype)
     if isinstance(value, list) and dtypes.is_list(dtype):
         odd = next((v for v in value if type(v) not in (type(None), *_fitting(item))), None)
-        found = f"a list with {words_of(odd)}" if odd is not None else "a list with a number out of range"
-        return wrong_type(name, dtype, found)
+        actual = f"a list with {words_of(odd)}" if odd is not None else "a list with a number out of range"
+        return wrong_type(name, dtype, actual)
     if type(value) is int and item in ("int32", "int64") and not dtypes.is_list(dtype):
         return out_of_range(name, dtype)
     if dtype == "bool" and type(value) in (int, float):

@@ -59,42 +59,42 @@ class RowCounts:
     def add(self, topic: str, rows: int, complaints: Mapping[str, int]) -> None:
         """Add rows that were read, and the complaints about those that are unusable."""
         with self._lock:
-            found = self._topics.setdefault(topic, TopicRows())
-            found.rows += rows
+            topic_rows = self._topics.setdefault(topic, TopicRows())
+            topic_rows.rows += rows
             for message, count in complaints.items():
-                found.unusable += count
-                known = message in found.complaints or len(found.complaints) < _MOST_COMPLAINTS
-                found.complaints[message if known else OTHERS] += count
+                topic_rows.unusable += count
+                known = message in topic_rows.complaints or len(topic_rows.complaints) < _MOST_COMPLAINTS
+                topic_rows.complaints[message if known else OTHERS] += count
 
     def topics(self) -> dict[str, TopicRows]:
         """Copy of the counts, by topic."""
         with self._lock:
             return {
-                topic: TopicRows(found.rows, found.unusable, Counter(found.complaints))
-                for topic, found in self._topics.items()
+                topic: TopicRows(topic_rows.rows, topic_rows.unusable, Counter(topic_rows.complaints))
+                for topic, topic_rows in self._topics.items()
             }
 
     @property
     def totals(self) -> tuple[int, int]:
         """(rows read, rows unusable) over all topics."""
         with self._lock:
-            found = self._topics.values()
-            return sum(topic.rows for topic in found), sum(topic.unusable for topic in found)
+            topics = self._topics.values()
+            return sum(topic.rows for topic in topics), sum(topic.unusable for topic in topics)
 
     @property
     def commonest(self) -> str:
         """The complaint about most rows of all topics; "" without complaints."""
         complaints: Counter[str] = Counter()
         with self._lock:
-            for found in self._topics.values():
-                complaints.update(found.complaints)
+            for topic_rows in self._topics.values():
+                complaints.update(topic_rows.complaints)
         return TopicRows(complaints=complaints).commonest
 
     def as_json(self) -> dict[str, Any]:
         """Counts in the form that `merged` reads."""
         return {
-            topic: [found.rows, found.unusable, dict(found.complaints)]
-            for topic, found in self.topics().items()
+            topic: [topic_rows.rows, topic_rows.unusable, dict(topic_rows.complaints)]
+            for topic, topic_rows in self.topics().items()
         }
 
 
@@ -103,10 +103,10 @@ def merged(shares: Iterable[Mapping[str, Any]]) -> dict[str, TopicRows]:
     total: dict[str, TopicRows] = {}
     for share in shares:
         for topic, (rows, unusable, complaints) in share.items():
-            found = total.setdefault(topic, TopicRows())
-            found.rows += rows
-            found.unusable += unusable
-            found.complaints.update(complaints)
+            topic_rows = total.setdefault(topic, TopicRows())
+            topic_rows.rows += rows
+            topic_rows.unusable += unusable
+            topic_rows.complaints.update(complaints)
     return total
 
 
@@ -123,11 +123,11 @@ def complaint(
     """
     if min_usable <= 0:
         return None
-    for topic, found in sorted(topics.items()):
-        few = found.rows - found.unusable < min_usable * found.rows
-        none = found.rows > 0 and found.unusable >= found.rows
-        if (few and found.rows >= JUDGED_ROWS) or (none and final):
-            return sentence(topic, found, letters)
+    for topic, topic_rows in sorted(topics.items()):
+        few = topic_rows.rows - topic_rows.unusable < min_usable * topic_rows.rows
+        none = topic_rows.rows > 0 and topic_rows.unusable >= topic_rows.rows
+        if (few and topic_rows.rows >= JUDGED_ROWS) or (none and final):
+            return sentence(topic, topic_rows, letters)
     return None
 
 
@@ -142,12 +142,14 @@ def judge(counts: RowCounts, letters: str | None, *, final: bool, min_usable: fl
         raise DataError(message)
 
 
-def sentence(topic: str, found: TopicRows, letters: str | None) -> str:
+def sentence(topic: str, topic_rows: TopicRows, letters: str | None) -> str:
     """Sentence with the unusable rows of a topic, the most frequent complaint, and the place of the
     letters."""
-    others = len(found.complaints) - 1
+    others = len(topic_rows.complaints) - 1
     more = f" (and {others} other complaint{'s' if others > 1 else ''})" if others > 0 else ""
     place = f" Dead letters: {letters}" if letters else ""
-    message = found.commonest
+    message = topic_rows.commonest
     end = "" if message.endswith("?") and not more else "."
-    return f"{topic}: {found.unusable:,} of {found.rows:,} rows unusable: {message}{more}{end}{place}"
+    return (
+        f"{topic}: {topic_rows.unusable:,} of {topic_rows.rows:,} rows unusable: {message}{more}{end}{place}"
+    )

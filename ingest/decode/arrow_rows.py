@@ -145,8 +145,8 @@ def _check_family(array: pa.Array, name: str, dtype: str) -> None:
     plain = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     if pa.types.is_timestamp(plain) and dtype == "int64":
         return
-    found, wanted = _family(plain), _family(dtypes.arrow_type(dtype))
-    if {found, wanted} != {"number", "bool"} and found not in (wanted, "null", "list of null"):
+    actual, wanted = _family(plain), _family(dtypes.arrow_type(dtype))
+    if {actual, wanted} != {"number", "bool"} and actual not in (wanted, "null", "list of null"):
         message = complaints.wrong_type(name, dtype, complaints.arrow_words(plain))
         raise UnusableError(Reason.WRONG_TYPE, message, len(array))
 

@@ -135,8 +135,8 @@ def _uncompressed(body: memoryview, offset: int, length: int) -> int:
         return 0
     if offset < 0 or length < 8 or offset + length > len(body):
         raise pa.ArrowInvalid("a buffer of an Arrow message lies outside its body")
-    found: int = struct.unpack_from("<q", body, offset)[0]
-    return length - 8 if found == -1 else found
+    size: int = struct.unpack_from("<q", body, offset)[0]
+    return length - 8 if size == -1 else size
 
 
 def _checked(size: int) -> int:

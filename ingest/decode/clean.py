@@ -102,12 +102,12 @@ class Cleaner:
         arrays = {name: batch.column(name) for name in batch.schema.names}
         for origin, (names, parser) in self._inner.items():
             if origin in arrays and not all(name in arrays for name in names):
-                found, wrong = _take_fields(arrays[origin], parser)
+                parsed, wrong = _take_fields(arrays[origin], parser)
                 for item in wrong:
                     bad.setdefault(item.row, Bad(item.row, item.reason, f"column {origin}: {item.detail}"))
                     good[item.row] = False
                 for name, path in names.items():
-                    arrays[name] = found.column(".".join(path[1:]))
+                    arrays[name] = parsed.column(".".join(path[1:]))
         columns = []
         for name, dtype in self.columns.items():
             array = arrays[name]
@@ -183,12 +183,12 @@ def compile_filter(stream: Stream) -> Mask | None:
 def _take_fields(texts: pa.Array, parser: JsonRows) -> tuple[pa.RecordBatch, list[Bad]]:
     """Extract fields from a column of JSON objects; null where the text is null, empty or bad."""
     values = [(text or b"").strip() or b"{}" for text in texts.cast(pa.binary()).to_pylist()]
-    found, rows, bad = parser.parse(Texts.of(values))
+    parsed, rows, bad = parser.parse(Texts.of(values))
     if len(rows) == len(values):
-        return found, bad
+        return parsed, bad
     places = np.full(len(values), -1, np.int64)
     places[rows] = np.arange(len(rows))
-    return found.take(pa.array(places, mask=places < 0)), bad
+    return parsed.take(pa.array(places, mask=places < 0)), bad
 
 
 def _not_a_number_is_null(array: pa.Array, dtype: str) -> tuple[pa.Array, npt.NDArray[np.bool_]]:

@@ -42,19 +42,19 @@ class Member:
 def members(plan: FeaturePlan) -> tuple[Member, ...]:
     """Members of `Plan`, in order."""
     names = Names(plan)
-    found = [Member("rows", "int64_t", 1, "rows"), Member("failed", "uint8_t*", 1, "failed")]
-    found += [Member(f"pool{i}", "Pool", 3, "pool") for i in range(len(plan.layout.regions))]
-    found += [
+    all_members = [Member("rows", "int64_t", 1, "rows"), Member("failed", "uint8_t*", 1, "failed")]
+    all_members += [Member(f"pool{i}", "Pool", 3, "pool") for i in range(len(plan.layout.regions))]
+    all_members += [
         Member(names.member(node), column_type(node), _column_words(node), "column", node)
         for node in plan.nodes
     ]
     for node in plan.nodes:
         if resource := resource_of(node):
             words = len(resource.arrays) + len(resource.scalars)
-            found.append(Member(f"r{names.of(node)}", resource.ctype, words, "resource", node))
+            all_members.append(Member(f"r{names.of(node)}", resource.ctype, words, "resource", node))
     for node in plan.statistics:
-        found.append(Member(f"s{names.of(node)}", f"const {state_type(node)}*", 1, "state", node))
-    return (*found, Member("outputs", "Outputs", 7, "outputs"))
+        all_members.append(Member(f"s{names.of(node)}", f"const {state_type(node)}*", 1, "state", node))
+    return (*all_members, Member("outputs", "Outputs", 7, "outputs"))
 
 
 def device_source(plan: FeaturePlan) -> str:

@@ -129,10 +129,10 @@ class DeviceExtractor:
             work = self._worker.submit(self._cpu, batch, statistics)
         context = self._contexts.pop() if self._contexts else self._context()
         states = self._states(statistics)
-        found = _columns(batch, [root for root in roots_in(self._split) if root.op != "given"])
+        root_columns = _columns(batch, [root for root in roots_in(self._split) if root.op != "given"])
         launched = context.device.launches
         extra: Features | None = None
-        context.begin(rows, found, states)
+        context.begin(rows, root_columns, states)
         while True:
             context.run(1, self._waits)
             if work is not None:
@@ -142,7 +142,7 @@ class DeviceExtractor:
             if context.pack():
                 break
             self.reruns += 1
-            context.begin(rows, found, states)
+            context.begin(rows, root_columns, states)
         features = context.download(len(plan.dense_names))
         self.replaced += context.replaced
         self.launches += context.device.launches - launched
@@ -163,13 +163,13 @@ class DeviceExtractor:
         for _ in range(repeats):
             context.begin(batch.num_rows, columns, self._states(None))
             context.device.synchronize()
-            took = []
+            layer_s = []
             for layer in range(1, len(self._split.layers)):
                 start = time.perf_counter()
                 context.run(layer, layer + 1)
                 context.device.synchronize()
-                took.append(time.perf_counter() - start)
-            seconds.append(took)
+                layer_s.append(time.perf_counter() - start)
+            seconds.append(layer_s)
         return [float(np.median(column)) for column in zip(*seconds, strict=True)]
 
     def _states(self, statistics: Statistics | None) -> list[Array]:

@@ -217,7 +217,7 @@ class Extractor:
                 self._shares.clear()
             known = self._shares[names] = Shares(self.plan, names), {}
         shares, places = known
-        found = []
+        parts = []
         for batch, which in ((shared, True), (own, False)):
             last = places.get(which)
             if last is None or not batch.schema.equals(last[0]):
@@ -229,8 +229,8 @@ class Extractor:
                 at = [order.index(root.name) if (root.name in names) is which else 0 for root in self._roots]
                 # The columns have exactly the roots' types: a batch of this schema needs no check.
                 last = places[which] = batch.schema, np.array(at, np.int32)
-            found.append((last[1], batch))
-        (at_shared, shared), (at_own, own) = found
+            parts.append((last[1], batch))
+        (at_shared, shared), (at_own, own) = parts
         return shares, at_shared, at_own, shared, own
 
     def _bind(self, batch: pa.RecordBatch) -> _Bound:

@@ -63,12 +63,12 @@ class Statistics:
         """
         arrays = []
         for node, initial in zip(self.nodes, self.arrays, strict=True):
-            found = state.get(name_of(node))
-            if found is None or found.dtype != initial.dtype or found.ndim != 1:
+            saved = state.get(name_of(node))
+            if saved is None or saved.dtype != initial.dtype or saved.ndim != 1:
                 raise MismatchError(
                     f"the statistics of {node} were not kept; what was kept is another pipeline's"
                 )
-            arrays.append(np.array(found))
+            arrays.append(np.array(saved))
         return Statistics(self._plan, arrays)
 
     def of(self, plan: FeaturePlan) -> Statistics:

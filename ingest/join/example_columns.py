@@ -83,9 +83,9 @@ class ExampleColumns:
             table = self._tables[topic]
             before = table.found, table.missing
             joined = table.columns(keys, list(roots))
-            found, missing = self._counters[topic]
-            found.inc(table.found - before[0])
-            missing.inc(table.missing - before[1])
+            hits, misses = self._counters[topic]
+            hits.inc(table.found - before[0])
+            misses.inc(table.missing - before[1])
             columns |= {roots[name]: column for name, column in joined.items()}
         if not self._roots:  # nothing is computed; the number of rows stays
             return rows.select([])

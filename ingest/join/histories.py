@@ -62,7 +62,7 @@ class BehaviorHistories:
         Returns:
             Name of each emitted root → list<int64>[q], newest last.
         """
-        found = {}
+        columns = {}
         kind = np.where(is_click, np.uint8(APPEND), np.uint8(QUERY))
         for name, known in self._refs.items():
             refs = [ref for ref in known if ref.name in self._emitted]
@@ -75,8 +75,8 @@ class BehaviorHistories:
             cuts = [Cut(ref.n, ref.within_ms) for ref in refs]
             answers = self.tables[name].push(kind[seen], user[seen], item[seen], ts[seen], cuts)
             for ref, (offsets, items) in zip(refs, answers, strict=True):
-                found[ref.name] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
-        return found
+                columns[ref.name] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
+        return columns
 
     def mark(self) -> None:
         """Close the current generation of every table; `changed` counts from its number."""

@@ -99,8 +99,8 @@ class LookupTable:
         if self._log.single_batch is None and self._looked_up >= self._live:
             self._log.join()
         if self._log.single_batch is None or not len(keys):
-            found = self._log.take(rows)
-            return {name: found.column(name) for name in names}
+            rows_of_keys = self._log.take(rows)
+            return {name: rows_of_keys.column(name) for name in names}
         start, batch = self._log.single_batch
         index = pa.array((rows - start).astype(np.int32), mask=missing if absent else None)
         return {name: pa.DictionaryArray.from_arrays(index, batch.column(name), safe=False) for name in names}
@@ -133,14 +133,14 @@ class LookupTable:
             Keys int64[m] and m rows. A row lists the columns in declared order as JSON types: binary as
                 base64 text, an image as null because nothing reads it. A deleted key has None.
         """
-        found = np.flatnonzero(self._generation > since)
-        rows: list[list[Any] | None] = [None] * len(found)
-        alive = np.flatnonzero(self._row[found] >= 0)
-        latest = self._log.take(self._row[found[alive]])
+        changed = np.flatnonzero(self._generation > since)
+        rows: list[list[Any] | None] = [None] * len(changed)
+        alive = np.flatnonzero(self._row[changed] >= 0)
+        latest = self._log.take(self._row[changed[alive]])
         columns = [_json_values(latest.column(name), dtype) for name, dtype in self.table.columns.items()]
         for place, values in zip(alive.tolist(), zip(*columns, strict=True), strict=True):
             rows[place] = list(values)
-        return self._keys[found], rows
+        return self._keys[changed], rows
 
     def _rows(self, keys: I64) -> I64:
         # MISSING is greater than all numbers and is clipped to the last element, -1.

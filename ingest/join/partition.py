@@ -43,27 +43,27 @@ class ReadyQueue:
 
     def orders(self, limit: int) -> I64:
         """Orders of the first examples, int64[min(limit, ready)]; they stay in the queue."""
-        found, rows, start = [], 0, self._start
+        parts_order, rows, start = [], 0, self._start
         for part in self._parts:
             if rows >= limit:
                 break
-            found.append(part.order[start : start + limit - rows])
-            rows += len(found[-1])
+            parts_order.append(part.order[start : start + limit - rows])
+            rows += len(parts_order[-1])
             start = 0
-        return np.concatenate(found) if found else np.empty(0, np.int64)
+        return np.concatenate(parts_order) if parts_order else np.empty(0, np.int64)
 
     def slices(self, count: int) -> list[Ready]:
         """The first `count` examples; they stay in the queue."""
-        found, start = [], self._start
+        ready, start = [], self._start
         for part in self._parts:
             if count <= 0:
                 break
             stop = min(start + count, len(part))
             rows = part.rows.slice(start, stop - start)
-            found.append(Ready(rows, part.label[start:stop], part.order[start:stop]))
+            ready.append(Ready(rows, part.label[start:stop], part.order[start:stop]))
             count -= stop - start
             start = 0
-        return found
+        return ready
 
     def pop(self, count: int) -> list[Ready]:
         """Remove and return the first `count` examples."""

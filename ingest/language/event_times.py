@@ -98,11 +98,11 @@ def milliseconds(array: pa.Array, unit: str | None) -> tuple[pa.Array, dict[str,
 
 def _likely(array: pa.Array) -> dict[str, Mask]:
     numbers = (array.fill_null(0) if array.null_count else array).to_numpy(zero_copy_only=False)
-    found: dict[str, Mask] = {}
+    masks: dict[str, Mask] = {}
     if not len(numbers) or (numbers.min() > LIKELY["s"][1] and numbers.max() < _MILLISECONDS_BELOW):
-        return found
+        return masks
     for unit, (least, most) in LIKELY.items():
         mask = (numbers >= least) & (numbers <= most)
         if mask.any():
-            found[unit] = mask
-    return found
+            masks[unit] = mask
+    return masks

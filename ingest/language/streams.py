@@ -321,8 +321,8 @@ def recent(item: Expr, n: int, within: str | int, where: Expr | None = None) -> 
     if where is not None:
         _check_where(where, ref)
         passing = where.digest
-    found = RecentRef(ref.source, ref.column, n, within_ms, where, passing)
-    return Expr("recent", dtype="list<int64>", params=(found,))
+    recent_ref = RecentRef(ref.source, ref.column, n, within_ms, where, passing)
+    return Expr("recent", dtype="list<int64>", params=(recent_ref,))
 
 
 def _check_where(where: object, ref: ColumnRef) -> None:
@@ -336,11 +336,11 @@ def _check_where(where: object, ref: ColumnRef) -> None:
 
 def roots_of(*exprs: Expr) -> tuple[Expr, ...]:
     """Root nodes that expressions depend on, once per name, in order of first appearance."""
-    found: dict[str, Expr] = {}
+    by_name: dict[str, Expr] = {}
     for node in _below(*exprs):
         if node.is_root:
-            found.setdefault(node.name, node)
-    return tuple(found.values())
+            by_name.setdefault(node.name, node)
+    return tuple(by_name.values())
 
 
 def needs_statistics(*exprs: Expr) -> bool:

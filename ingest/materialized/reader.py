@@ -124,11 +124,11 @@ class PartitionReader:
         while len(left):
             wanted = int(order[left].min())
             beyond = sum(group.first_order > wanted for group in self._window)
-            found = self._next(wanted) if beyond < BEYOND_GROUPS else None
-            if found is None:
+            next_group = self._next(wanted) if beyond < BEYOND_GROUPS else None
+            if next_group is None:
                 raise self._missing(int(instance[left[order[left].argmin()]]))
-            self._window.append(found)
-            left = self._match(found, left, places, instance, time_ms, hits)
+            self._window.append(next_group)
+            left = self._match(next_group, left, places, instance, time_ms, hits)
         return hits
 
     def close(self) -> None:

@@ -23,6 +23,6 @@ def fill_null(x: Expr, value: int | float | bool | str) -> Expr:
     """
     ref = x.params[0] if isinstance(x, Expr) and x.op == "column" else None
     if not isinstance(ref, ColumnRef) or dtypes.is_list(x.dtype):
-        found = f"{x} is {x.dtype}" if isinstance(x, Expr) else repr(x)
-        raise ConfigError(f"fill_null needs a column that is no list and not computed, but {found}")
+        given = f"{x} is {x.dtype}" if isinstance(x, Expr) else repr(x)
+        raise ConfigError(f"fill_null needs a column that is no list and not computed, but {given}")
     return column(replace(ref, fill=dtypes.check_value(value, x.dtype, f"fill_null({x})")), x.dtype)

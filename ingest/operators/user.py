@@ -151,10 +151,10 @@ def _line_in(file: str, call: int, expression: str, line: int) -> int:
         nodes = list(ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))))
     except (OSError, ValueError, SyntaxError):
         return call
-    found = [node for node in nodes if isinstance(node, ast.Constant) and node.value == expression]
-    if not found:
+    constants = [node for node in nodes if isinstance(node, ast.Constant) and node.value == expression]
+    if not constants:
         return call
-    text = min(found, key=lambda node: abs(node.lineno - call))
+    text = min(constants, key=lambda node: abs(node.lineno - call))
     return min(text.lineno + line - 1, text.end_lineno or text.lineno)
 
 

@@ -75,12 +75,12 @@ class Layout:
         pools = self.pools
         born = [min(n.layer for n in self._nodes if pools.get(id(n)) == i) for i in range(len(self._deaths))]
         free: list[int] = []  # region → last layer that uses it
-        found: dict[int, int] = {}
+        region_of: dict[int, int] = {}
         for pool in sorted(range(len(born)), key=lambda i: (born[i], i)):
             region = next((r for r, dies in enumerate(free) if dies < born[pool]), len(free))
             free[region : region + 1] = [self._deaths[pool]]
-            found[pool] = region
-        return tuple(found[pool] for pool in range(len(born)))
+            region_of[pool] = region
+        return tuple(region_of[pool] for pool in range(len(born)))
 
     @cached_property
     def _assigned(self) -> tuple[dict[int, int], int]:

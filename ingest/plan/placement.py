@@ -164,15 +164,15 @@ def _split(
 
 def _needed(targets: Iterable[Expr], stop: frozenset[int] = frozenset()) -> frozenset[int]:
     """Ids of `targets` and their ancestors; ancestors of `stop` alone are left out."""
-    found: set[int] = set()
+    seen: set[int] = set()
     stack = list(targets)
     while stack:
         node = stack.pop()
-        if id(node) not in found and node.op != "constant":
-            found.add(id(node))
+        if id(node) not in seen and node.op != "constant":
+            seen.add(id(node))
             if id(node) not in stop:
                 stack.extend(node.inputs)
-    return frozenset(found)
+    return frozenset(seen)
 
 
 def _ids(nodes: Iterable[Expr]) -> frozenset[int]:

@@ -69,17 +69,17 @@ class FileSource(BackgroundSource):
             raise ConfigError(
                 f"there is no folder {self._root}; name the folder that holds a folder for each topic"
             )
-        found = {}
+        parts = {}
         for topic in self._decoders:
             if not (self._root / topic).is_dir():
                 others = ", ".join(
                     sorted(path.name for path in self._root.iterdir() if path.is_dir() and path.name != TOPIC)
                 )
                 raise ConfigError(f"{self._root} has no folder {topic!r}; its folders are {others or 'none'}")
-            found[topic] = sorted(_list_parts(self._root / topic))
-            if not found[topic]:
+            parts[topic] = sorted(_list_parts(self._root / topic))
+            if not parts[topic]:
                 raise ConfigError(f"{self._root / topic} has no log file ({' '.join(SUFFIXES)})")
-        return found
+        return parts
 
     def start(self) -> None:
         """Skip to the positions and start to read.

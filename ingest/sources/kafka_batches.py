@@ -118,16 +118,16 @@ def bound_batches(unpacked_bytes: int) -> None:
 
 
 def _gzip(packed: memoryview, limit: int) -> bytes:
-    found, rest = b"", bytes(packed)
+    unpacked, rest = b"", bytes(packed)
     while rest:  # members may follow each other
         member = zlib.decompressobj(wbits=31)
-        found += member.decompress(rest, limit + 1 - len(found))
-        if len(found) > limit:
+        unpacked += member.decompress(rest, limit + 1 - len(unpacked))
+        if len(unpacked) > limit:
             raise TooLargeError
         if not member.eof:
             raise EOFError("a gzip member without its end")
         rest = member.unused_data
-    return found
+    return unpacked
 
 
 def _zstd(packed: memoryview, limit: int) -> bytes:
@@ -170,12 +170,12 @@ def _snappy_bytes(block: bytes) -> int:
 
 
 def _read(reader: Any, limit: int) -> bytes:
-    found = bytearray()
-    while part := reader.read(min(limit + 1 - len(found), 1 << 20)):
-        found += part
-        if len(found) > limit:
+    unpacked = bytearray()
+    while part := reader.read(min(limit + 1 - len(unpacked), 1 << 20)):
+        unpacked += part
+        if len(unpacked) > limit:
             raise TooLargeError
-    return bytes(found)
+    return bytes(unpacked)
 
 
 _UNPACK = {

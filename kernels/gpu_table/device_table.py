@@ -74,9 +74,9 @@ class DeviceTable(DeviceStore):
         n, at = self._keys(keys)
         rows, out = self.work.memory("row_of", 4 * n), self.work.memory("out", 4 * n * self.layout.dim)
         self.lookup_at(at, n, rows, out, table, missing=missing)
-        found = self.work.download(out, (n, self.layout.dim), np.float32)
+        values = self.work.download(out, (n, self.layout.dim), np.float32)
         self.work.synchronize()
-        return found
+        return values
 
     def update(self, keys: npt.ArrayLike, grads: npt.ArrayLike, table: int = 0) -> int:
         """Runs an optimiser step; gradients of equal keys are summed, in order. Missing keys are inserted
@@ -117,10 +117,10 @@ class DeviceTable(DeviceStore):
         batch = self.group(at, n, table=table)
         count = batch.distinct
         rows = self.work.memory("row_of", 4 * n)
-        found = self.select("found", count, {**batch.plan, "row_of": rows})
-        self.release(rows, found)
+        selected = self.select("found", count, {**batch.plan, "row_of": rows})
+        self.release(rows, selected)
         self.work.synchronize()
-        return found
+        return selected
 
     def mark(self) -> int:
         """Closes the current generation of changes; `export(since=...)` takes the number returned."""
@@ -243,9 +243,9 @@ class DeviceTable(DeviceStore):
         n = batch.missing
         keys, tables = self.work.memory("keys_out", 8 * n), self.work.memory("tables_out", 4 * n)
         self.launch({**batch.plan, "keys_out": keys, "tables_out": tables}, ("list_missing", batch.n))
-        found = self.work.download(keys, (n,), np.int64), self.work.download(tables, (n,), np.uint32)
+        pairs = self.work.download(keys, (n,), np.int64), self.work.download(tables, (n,), np.uint32)
         self.work.synchronize()
-        return found
+        return pairs
 
     def insert(self, batch: Batch, source: int = 0) -> None:
         """Inserts rows for the missing keys, in the order of first occurrence.
@@ -327,6 +327,6 @@ class DeviceTable(DeviceStore):
         return len(array), self.work.upload("keys", array)
 
     def _rows(self, address: int, n: int) -> Rows:
-        found = self.work.download(address, (n,), np.uint32)
+        numbers = self.work.download(address, (n,), np.uint32)
         self.work.synchronize()
-        return found
+        return numbers

@@ -118,8 +118,8 @@ def _fails(nodes: Array, parents: Array, labels: Array, edges: Array, fail: Arra
     while len(left):
         wanted = suffix * 256 + labels[nodes[left]]
         child = np.minimum(np.searchsorted(edges, wanted), len(edges) - 1)
-        found = edges[child] == wanted
-        result[left[found]] = child[found]
-        going = ~found & (suffix > 0)
+        hit = edges[child] == wanted
+        result[left[hit]] = child[hit]
+        going = ~hit & (suffix > 0)
         left, suffix = left[going], fail[suffix[going]]
     return result

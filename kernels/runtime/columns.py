@@ -6,9 +6,9 @@ from livectr.kernels.runtime.compiler import KERNELS
 
 
 def _constant(file: str, name: str) -> int:
-    found = re.search(rf"\b{name} = (\d+)", (KERNELS / file).read_text())
-    assert found is not None, f"{file} defines no {name}"
-    return int(found[1])
+    match = re.search(rf"\b{name} = (\d+)", (KERNELS / file).read_text())
+    assert match is not None, f"{file} defines no {name}"
+    return int(match[1])
 
 
 MAX_ROW_VALUES = _constant("runtime/columns.cuh", "MAX_ROW_VALUES")

@@ -65,8 +65,8 @@ def deeper_than(texts: bytes, starts: I64, stops: I64, limit: int) -> I64:
         limit: largest depth.
     """
     rows = np.empty(len(starts), np.int64)
-    found = _library().json_deeper(np.frombuffer(texts, np.uint8), starts, stops, len(starts), limit, rows)
-    return rows[:found]
+    count = _library().json_deeper(np.frombuffer(texts, np.uint8), starts, stops, len(starts), limit, rows)
+    return rows[:count]
 
 
 @functools.cache

@@ -120,8 +120,10 @@ def _of_reports(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Row]:
 
 
 def _model(report: dict[str, Any], role: str) -> dict[str, Any]:
-    found = report if role == "rank" else report["prerank"] if role == "prerank" else report["shadows"][role]
-    return dict(found)
+    measures = (
+        report if role == "rank" else report["prerank"] if role == "prerank" else report["shadows"][role]
+    )
+    return dict(measures)
 
 
 def _matched(files: Sequence[Path]) -> tuple[NDArray[np.void], NDArray[np.void], list[str]]:
@@ -159,10 +161,10 @@ def _of_predictions(a: NDArray[np.void], b: NDArray[np.void]) -> Iterator[Row]:
             x, y = a[model][part], b[model][part]
             # Cold by the first run's counts, so that both runs are measured on the same examples.
             cold = is_cold(a["seen"][part])
-            found = [quality(run["user"][part], run[model][part], label, cold) for run in (a, b)]
+            qualities = [quality(run["user"][part], run[model][part], label, cold) for run in (a, b)]
             errors = differences(a["user"][part], x, y, label, cold)
             for measure in MEASURES:
-                row = _row(model, of, measure, found, errors.get(measure))
+                row = _row(model, of, measure, qualities, errors.get(measure))
                 if not np.isnan(row.difference):  # nothing cold, or one class only
                     yield row
 
@@ -191,8 +193,8 @@ def differences(
     }
 
 
-def _row(model: str, of: str, measure: str, found: list[Quality], error: Difference | None) -> Row:
-    a, b = (getattr(one, measure) for one in found)
+def _row(model: str, of: str, measure: str, qualities: list[Quality], error: Difference | None) -> Row:
+    a, b = (getattr(one, measure) for one in qualities)
     if error is None or np.isnan(error.standard_error):  # too few examples or users
         return Row(model, of, measure, a, b, b - a)
     return Row(model, of, measure, a, b, b - a, error.standard_error, error.p_value)

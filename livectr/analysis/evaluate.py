@@ -84,8 +84,8 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        told = dict(log=self.log, model=self.model, of=self.of, start_ms=self.start_ms)
-        return told | self.quality.as_dict()
+        values = dict(log=self.log, model=self.model, of=self.of, start_ms=self.start_ms)
+        return values | self.quality.as_dict()
 
 
 def evaluate(options: EvaluateOptions) -> int:
@@ -132,8 +132,8 @@ def lifts_of(name: str, held: Records) -> Iterator[Lift]:
     for shadow in (role for role in roles if role not in ("rank", "prerank") and "rank" in roles):
         for of, part in (("all", held), ("last", held[end])):
             label, cold = part["label"].astype(np.float32), is_cold(part["seen"])
-            found = differences(part["user"], part[shadow], part["rank"], label, cold)
-            for measure, by in found.items():
+            by_measure = differences(part["user"], part[shadow], part["rank"], label, cold)
+            for measure, by in by_measure.items():
                 yield Lift(
                     name, "rank", shadow, of, measure, _finite(by.difference), _finite(by.standard_error)
                 )
@@ -254,10 +254,10 @@ def _lift_table(lifts: Sequence[Lift]) -> Table:
     parts = list(dict.fromkeys(lift.of for lift in lifts))
     for of in parts:
         table.add_column(of, justify="right", no_wrap=True, min_width=16)
-    found = {(lift.measure, lift.of): lift for lift in lifts}
+    by_part = {(lift.measure, lift.of): lift for lift in lifts}
     for measure, name in MEASURES.items():
-        if (measure, parts[0]) in found:
-            table.add_row(name, *(_difference(found[measure, of]) for of in parts))
+        if (measure, parts[0]) in by_part:
+            table.add_row(name, *(_difference(by_part[measure, of]) for of in parts))
     return table
 
 

@@ -66,10 +66,10 @@ def paired_gauc(user: NDArray[np.int64], a: Floats, b: Floats, label: Floats) ->
 
     The error is NaN with fewer than two users of both classes, or when all of them have the same difference.
     """
-    found = Difference(gauc(user, a, label)[0], gauc(user, b, label)[0], gauc_error(user, b, label, minus=a))
-    if found.standard_error == 0 and found.difference != 0:
-        return replace(found, standard_error=np.nan)
-    return found
+    result = Difference(gauc(user, a, label)[0], gauc(user, b, label)[0], gauc_error(user, b, label, minus=a))
+    if result.standard_error == 0 and result.difference != 0:
+        return replace(result, standard_error=np.nan)
+    return result
 
 
 def _components(scores: Floats, label: NDArray[np.bool_]) -> tuple[F64, F64]:

@@ -96,11 +96,11 @@ def demo(options: DemoOptions) -> dict[str, Any]:
     with ExitStack() as stack:
         work = _folder(options.keep, stack)
         check = stack.enter_context(_stoppable())
-        found = _Demo(options, pipeline, loaded, work, stack, check).run()
+        summary = _Demo(options, pipeline, loaded, work, stack, check).run()
     if options.report:
         options.report.parent.mkdir(parents=True, exist_ok=True)
-        options.report.write_text(json.dumps(found, indent=2) + "\n")
-    return found
+        options.report.write_text(json.dumps(summary, indent=2) + "\n")
+    return summary
 
 
 @contextmanager
@@ -110,15 +110,15 @@ def _stoppable() -> Iterator[Callable[[], None]]:
     An exception out of a signal handler would be lost when it comes inside a fork's callbacks, so the demo
     asks between its steps.
     """
-    told: list[int] = []
+    signals: list[int] = []
 
     def check() -> None:
-        if told:
+        if signals:
             raise KeyboardInterrupt
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
-        signal.signal(number, lambda number, _: told.append(number))
+        signal.signal(number, lambda number, _: signals.append(number))
     try:
         yield check
     finally:
@@ -204,9 +204,9 @@ class _Demo:
             clients.stop()
             for server in servers.values():
                 server.stop()
-            found = self._report(simulated, clients, fresh)
-            screen.conclude(found)
-            return found
+            summary = self._report(simulated, clients, fresh)
+            screen.conclude(summary)
+            return summary
 
     # Parts
 
@@ -341,8 +341,8 @@ class _Demo:
         self._newest = [*self._newest, *self._ledger_tail.new_batches()][-WINDOW_S * 1000 // TICK_MS :]
         rows = pa.Table.from_batches(self._newest, SCHEMA)
         p, label = rows["probability"].to_numpy(), rows["label"].to_numpy().astype(np.float32)
-        found = auc(np.log(p / (1 - p)), label)
-        return found if np.isfinite(found) else None
+        bayes_auc = auc(np.log(p / (1 - p)), label)
+        return bayes_auc if np.isfinite(bayes_auc) else None
 
     def _published(self) -> int:
         text = self.redis.get(Keyspace().manifest)
@@ -351,8 +351,8 @@ class _Demo:
         return VersionManifest.from_json(text).version
 
     def _served(self, clients: Part) -> int:
-        asked = last_json_line(clients.tail())
-        return min((role["version"] for role in asked.values()), default=0)
+        clients_report = last_json_line(clients.tail())
+        return min((role["version"] for role in clients_report.values()), default=0)
 
     def _report(self, simulated: dict[str, Any], clients: Part, fresh: Any) -> dict[str, Any]:
         if not simulated:
@@ -366,7 +366,7 @@ class _Demo:
                 "p50": quantile(fresh, "livectr_freshness_seconds", 0.5),
                 "p99": quantile(fresh, "livectr_freshness_seconds", 0.99),
             },
-            asked=last_json_line(clients.tail()),
+            requested=last_json_line(clients.tail()),
             settings=settings,
             trainer_restarts=self.restarts,
         )

@@ -135,12 +135,12 @@ def main() -> int:
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopping.append(number))
     clients = Clients(given.rank, given.prerank, given.users, given.seed)
-    due = told = time.monotonic()
+    due = reported = time.monotonic()
     while not stopping:
         clients.visit()
         due += 1 / given.per_second
-        if time.monotonic() - told >= 1:
-            told = time.monotonic()
+        if time.monotonic() - reported >= 1:
+            reported = time.monotonic()
             print(json.dumps(clients.summary()), flush=True)
         time.sleep(max(0.0, due - time.monotonic()))
         due = max(due, time.monotonic() - 1)  # after a pause, do not catch up with a burst

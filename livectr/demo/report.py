@@ -64,12 +64,12 @@ def _quality(predictions: NDArray[np.void], probability: NDArray[np.float64]) ->
     label = predictions["label"].astype(np.float32)
     cold = is_cold(predictions["seen"])
     roles = roles_of(predictions)
-    found = {
+    by_model = {
         role: quality(predictions["user"], predictions[role], label, cold).as_dict()
         for role in roles
         if role != "prerank"
     }
-    values: dict[str, Any] = {**found.pop("rank"), "shadows": found, "prerank_auc": None}
+    values: dict[str, Any] = {**by_model.pop("rank"), "shadows": by_model, "prerank_auc": None}
     if "prerank" in roles:
         values["prerank_auc"] = _finite(auc(predictions["prerank"], label))
     values["bayes_auc"] = _finite(auc(np.log(probability / (1 - probability)), label))
@@ -86,14 +86,16 @@ def report(
     trained: Mapping[str, Any],
     accounted: Mapping[str, Any],
     freshness: Mapping[str, float | None],
-    asked: Mapping[str, Mapping[str, Any]],
+    requested: Mapping[str, Mapping[str, Any]],
     settings: Mapping[str, Any],
     trainer_restarts: int,
 ) -> dict[str, Any]:
     """The report, with the keys of KEYS first."""
     last = accounted["last_window"]
     roles = {
-        role: {name: asked[role][name] for name in ("requests", "candidates", "errors", "p50_ms", "p99_ms")}
+        role: {
+            name: requested[role][name] for name in ("requests", "candidates", "errors", "p50_ms", "p99_ms")
+        }
         for role in ("rank", "prerank")
     }
     return {

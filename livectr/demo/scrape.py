@@ -26,13 +26,13 @@ def scrape(port: int, timeout_s: float = 1.0) -> Samples | None:
 
 def value(samples: Samples | None, name: str, **labels: str) -> float | None:
     """One sample, None when it is not there or not a number."""
-    found = (samples or {}).get((name, tuple(sorted(labels.items()))))
-    return None if found is None or math.isnan(found) else found
+    sample = (samples or {}).get((name, tuple(sorted(labels.items()))))
+    return None if sample is None or math.isnan(sample) else sample
 
 
 def total(samples: Samples | None, name: str) -> float:
     """The sum of a sample over all of its labels."""
-    return sum(v for (found, _), v in (samples or {}).items() if found == name)
+    return sum(v for (sample, _), v in (samples or {}).items() if sample == name)
 
 
 def quantile(samples: Samples | None, histogram: str, q: float) -> float | None:

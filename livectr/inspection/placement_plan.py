@@ -38,11 +38,13 @@ def measured(pipeline: Pipeline, *, checkpoint: Path | None, report: Path | None
     Raises:
         ConfigError: no report, no checkpoint, or the numbers belong to another pipeline.
     """
-    found = Measured("nothing: one key of every field and no rows; say --report or --checkpoint", {}, {}, 0)
+    measured = Measured(
+        "nothing: one key of every field and no rows; say --report or --checkpoint", {}, {}, 0
+    )
     if report is not None:
         try:
             values = json.loads(report.read_text())
-            found = Measured(
+            measured = Measured(
                 str(report), values["table_rows"], values["field_keys"], values["examples_trained"]
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -55,14 +57,14 @@ def measured(pipeline: Pipeline, *, checkpoint: Path | None, report: Path | None
         manifest = newest_manifest(checkpoint)
         if manifest is None:
             raise ConfigError(f"{checkpoint} holds no checkpoint.")
-        found = Measured(str(checkpoint), manifest.table_rows, manifest.field_keys, manifest.examples)
+        measured = Measured(str(checkpoint), manifest.table_rows, manifest.field_keys, manifest.examples)
     names = {field.name for field in pipeline.fields}
-    if found.field_keys and found.field_keys.keys() != names:
-        differ = sorted(found.field_keys.keys() ^ names)
+    if measured.field_keys and measured.field_keys.keys() != names:
+        differ = sorted(measured.field_keys.keys() ^ names)
         raise ConfigError(
-            f"{found.source} belongs to another pipeline: it differs in the fields {', '.join(differ)}."
+            f"{measured.source} belongs to another pipeline: it differs in the fields {', '.join(differ)}."
         )
-    return found
+    return measured
 
 
 def show_placement(
@@ -97,9 +99,9 @@ def show_placement(
     for column in ("rank", "fields", "rows", "memory", "keys an example", "of the mean"):
         table.add_column(column, justify="right")
     table.add_column("holds", overflow="fold")
-    found = loads(plan, stats)
-    mean = sum(load.keys for load in found) / world
-    for rank, load in enumerate(found):
+    rank_loads = loads(plan, stats)
+    mean = sum(load.keys for load in rank_loads) / world
+    for rank, load in enumerate(rank_loads):
         names = [fields[f].name for f in plan.fields_of(rank)]
         names += ["dense features"] if rank == plan.dense_owner and pipeline.plan.dense_names else []
         table.add_row(

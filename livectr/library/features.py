@@ -56,7 +56,7 @@ def features(
     if checkpoint is not None:
         with open_checkpoint(checkpoint, pipeline) as restored:
             statistics = Statistics(pipeline.plan).load(restored.statistics())
-    parts = [_table(pipeline.plan, found) for found in extracted(pipeline.plan, columns, statistics)]
+    parts = [_table(pipeline.plan, features) for features in extracted(pipeline.plan, columns, statistics)]
     return pa.concat_tables(parts)
 
 
@@ -69,23 +69,23 @@ def extracted(
     """
     extract = Extractor(plan)
     for start in range(0, max(columns.num_rows, 1), BATCH_ROWS):
-        found = extract(columns.slice(start, BATCH_ROWS), statistics)
-        if found.failed.any():
-            row = start + int(np.argmax(found.failed))
+        features = extract(columns.slice(start, BATCH_ROWS), statistics)
+        if features.failed.any():
+            row = start + int(np.argmax(features.failed))
             raise ConfigError(f"row {row}: a feature has too many values, or strings that are too long")
-        yield found
+        yield features
 
 
-def _table(plan: FeaturePlan, found: Features) -> pa.Table:
+def _table(plan: FeaturePlan, features: Features) -> pa.Table:
     """The features of a batch as Arrow columns."""
     arrays: dict[str, Any] = {}
     for number, name in enumerate(plan.sparse):
-        offsets, keys = found.field(number) if found.rows else (np.zeros(1, np.int32), found.keys)
+        offsets, keys = features.field(number) if features.rows else (np.zeros(1, np.int32), features.keys)
         arrays[name] = pa.ListArray.from_arrays(pa.array(offsets), pa.array(keys))
     at = 0
     for name, node in plan.dense.items():
         width = width_of(node) if is_vector(node) else 1
-        block = pa.array(found.dense[:, at : at + width].ravel())
+        block = pa.array(features.dense[:, at : at + width].ravel())
         arrays[name] = pa.FixedSizeListArray.from_arrays(block, width) if is_vector(node) else block
         at += width
     return pa.table(arrays)

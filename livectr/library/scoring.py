@@ -99,22 +99,22 @@ class _Scorer:
     def pctr(self, columns: pa.RecordBatch) -> F64:
         """Click probabilities float64[n] of rows of the plan's roots."""
         parts = [
-            self._logits(found).astype(np.float64)
-            for found in extracted(self._plan, columns, self._model.statistics)
-            if found.rows
+            self._logits(features).astype(np.float64)
+            for features in extracted(self._plan, columns, self._model.statistics)
+            if features.rows
         ]
         logits = np.concatenate([*parts, np.empty(0)])
         pctr: F64 = 1.0 / (1.0 + np.exp(-logits))
         return pctr
 
-    def _logits(self, found: Features) -> F32:
-        batch = Batch(self._fields, found.offsets, found.keys, found.rows, self._sequences)
+    def _logits(self, features: Features) -> F32:
+        batch = Batch(self._fields, features.offsets, features.keys, features.rows, self._sequences)
         vectors = self._rows.infer_cold(batch)
         names = [self._fields[i][0] for i in self._sequences]
-        content = {field: self._embedded(name, *found.field(self._plan.fields.index(field)))
+        content = {field: self._embedded(name, *features.field(self._plan.fields.index(field)))
                    for name, source in self._contents.items() for field in source.fields}  # fmt: skip
         lists = dict(zip(names, vectors.lists, strict=True))
-        return self._model.logits(vectors.pooled, found.dense, lists, content)
+        return self._model.logits(vectors.pooled, features.dense, lists, content)
 
     @torch.inference_mode()
     def _embedded(self, name: str, offsets: npt.NDArray[np.int32], ids: I64) -> RaggedVectors:
@@ -151,14 +151,14 @@ def _contents(pipeline: Pipeline, root: Path, folders: Mapping[str, Path]) -> di
             f"{', '.join(pipeline.content) or 'none'}"
         )
     wanted = content_fields(pipeline, ROLE)
-    found = {}
+    raw = {}
     for name in content_of(pipeline.content, wanted):
         content = pipeline.content[name]
         own = root / FOLDER / name
         folder = folders.get(name, own if own.is_dir() else None)
         fields = [field for field in content.fields if field in wanted]
-        found[name] = RawFeatures(name, cast(SubModel, content.model), fields, folder)
-    return found
+        raw[name] = RawFeatures(name, cast(SubModel, content.model), fields, folder)
+    return raw
 
 
 def _network(name: str, model: SubModel, dense: Mapping[str, torch.Tensor]) -> SubNetwork:

@@ -100,7 +100,7 @@ def root_columns(pipeline: Pipeline, rows: Any, tables: Mapping[str, Any] | None
             f"{', '.join(declared) or 'none'}"
         )
     impressions = pipeline.log.impressions
-    found: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     missing: list[str] = []
 
     def pick(name: str, *others: str) -> Any:
@@ -110,28 +110,28 @@ def root_columns(pipeline: Pipeline, rows: Any, tables: Mapping[str, Any] | None
         return column
 
     for root in pipeline.request_roots:
-        found[root.name] = pick(root.name, root.ref.column)
+        chosen[root.name] = pick(root.name, root.ref.column)
     for root in pipeline.history_roots:
         if root.name in given.column_names:
-            found[root.name] = given.column(root.name)
+            chosen[root.name] = given.column(root.name)
     for topic, roots in pipeline.lookup_roots.items():
         if topic in known and roots:
             lookup, table = declared[topic], known[topic]
             check_columns(table, (lookup.table.key, *(root.ref.column for root in roots)), f"table {topic}")
             on = pick(f"{impressions.topic}.{lookup.on}", lookup.on)
             at = latest_rows(key_of(table.column(lookup.table.key)), key_of(on)) if on is not None else None
-            found |= {root.name: table.column(root.ref.column).take(at) for root in roots if at is not None}
+            chosen |= {root.name: table.column(root.ref.column).take(at) for root in roots if at is not None}
         else:
             for root in roots:
                 own = root.ref.column in impressions.columns  # then it is the impression's
-                found[root.name] = pick(root.name, *(() if own else (root.ref.column,)))
+                chosen[root.name] = pick(root.name, *(() if own else (root.ref.column,)))
     if missing:
         raise ConfigError(
             f"rows have no column {', '.join(dict.fromkeys(missing))}; their columns are "
             f"{', '.join(given.column_names) or 'none'}"
         )
     dtypes = {root.name: root.dtype for root in pipeline.plan.roots}
-    columns = pa.table(found) if found else given.select([])
+    columns = pa.table(chosen) if chosen else given.select([])
     return conformed(columns, dtypes, optional=[root.name for root in pipeline.history_roots])
 
 

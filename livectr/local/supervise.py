@@ -111,11 +111,11 @@ def _run_once(run: Supervision, stop: Callable[[], bool]) -> list[int]:
     """Exit codes by rank; 0 also for ranks that were stopped because another failed."""
     ranks = _start(run)
     deadline: float | None = None
-    told = False
+    stopping = False
     try:
         while any(rank.poll() is None for rank in ranks):
-            if stop() and not told:
-                told = True
+            if stop() and not stopping:
+                stopping = True
                 for rank in ranks:
                     rank.terminate()
             bad = [code for code in (rank.poll() for rank in ranks) if code]

@@ -76,10 +76,10 @@ def open_pictures(
     """
     if not source.startswith(("file:", "kafka:")):
         return Folder(Path(source), dead_letters)
-    if source.startswith("kafka:") and (found := re.fullmatch(r"(kafka://[^/]+)/([^/]+)", source)):
-        if topic is not None and topic != found[2]:
+    if source.startswith("kafka:") and (address := re.fullmatch(r"(kafka://[^/]+)/([^/]+)", source)):
+        if topic is not None and topic != address[2]:
             raise ConfigError(f"{source} names a topic, and so does --topic {topic}; leave one out")
-        source, topic = found[1], found[2]
+        source, topic = address[1], address[2]
     if topic is None:
         raise ConfigError(f"{source} holds many topics; say which one has the pictures: --topic ad_images")
     return Topic(source, topic, key, image, dead_letters)
@@ -92,8 +92,8 @@ class Folder(Pictures):
     def __init__(self, root: Path, dead_letters: DeadLetters) -> None:
         if not root.is_dir():
             raise ConfigError(f"there is no folder {root}; name a folder of pictures, file:DIR or kafka://…")
-        found = [path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES]
-        self._files = sorted(path for path in found if not path.name.startswith(".") and path.is_file())
+        paths = [path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES]
+        self._files = sorted(path for path in paths if not path.name.startswith(".") and path.is_file())
         if not self._files:
             raise ConfigError(f"{root} has no pictures ({' '.join(SUFFIXES)})")
         self._root = root
@@ -153,9 +153,9 @@ class Topic(Pictures):
     def batches(self, rows: int) -> Iterator[Batch]:
         while True:
             ended = self._topic.at_end
-            found = self._topic.poll(0.0 if ended else 0.1)
-            for start in range(0, len(found), rows):
-                part = found[start : start + rows]
+            records = self._topic.poll(0.0 if ended else 0.1)
+            for start in range(0, len(records), rows):
+                part = records[start : start + rows]
                 pictures = [
                     Picture(
                         self._topic.topic,
@@ -169,7 +169,7 @@ class Topic(Pictures):
                 yield Batch(
                     np.array([one.id for one in part], np.int64), [one.value for one in part], pictures
                 )
-            if ended and not found:
+            if ended and not records:
                 return
 
     def close(self) -> None:

@@ -101,7 +101,7 @@ class _Writer:
         if self.options.ledger:
             window = self.options.traffic.label_window_ms
             self.ledger = Ledger(Path(self.options.ledger), window, self.options.partitions)
-        began = told = time.monotonic()
+        began = reported = time.monotonic()
         try:
             for number, tick in enumerate(self.traffic):
                 if self.options.real_time:
@@ -109,9 +109,9 @@ class _Writer:
                     if late > 0:
                         time.sleep(late)
                 self._tick(tick)
-                if time.monotonic() - told >= 1:
-                    told = time.monotonic()
-                    progress(self.counts(told - began) | {"ticks": number + 1})
+                if time.monotonic() - reported >= 1:
+                    reported = time.monotonic()
+                    progress(self.counts(reported - began) | {"ticks": number + 1})
             self._release_held()
             self.sink.flush()
         finally:

@@ -131,10 +131,10 @@ class FileSink:
 
     def _next_part(self, topic: str, partition: int, suffix: str) -> Path:
         # Readers take a partition's files in name order, so a new part has to sort after all others.
-        taken = [
+        numbers = [
             int(m[1]) for p in (self._folder / topic).glob(f"{partition:05d}-*") if (m := _PART.match(p.name))
         ]
-        return self._folder / topic / f"{partition:05d}-{max(taken, default=-1) + 1:06d}{suffix}"
+        return self._folder / topic / f"{partition:05d}-{max(numbers, default=-1) + 1:06d}{suffix}"
 
     def write(
         self, topic: str, partition: NDArray[np.int32], keys: Sequence[bytes | None], values: list[bytes]
@@ -187,10 +187,11 @@ class KafkaSink:
         create_topics(url, topics, compacted=tables)
         with connect_admin(url) as admin:
             for described in admin.describe_topics(list(topics)):
-                name, found = described["name"], len(described["partitions"])
-                if found != topics[name]:
+                name, actual = described["name"], len(described["partitions"])
+                if actual != topics[name]:
                     raise ConfigError(
-                        f"topic {name!r} has {found} partitions, not {topics[name]}; say --partitions {found}"
+                        f"topic {name!r} has {actual} partitions, not {topics[name]}; "
+                        f"say --partitions {actual}"
                     )
         self._failed: KafkaError | None = None
         self._producer: Any = KafkaProducer(

@@ -105,10 +105,10 @@ class Pool:
         arrival = self.columns["arrival"]
         due = np.flatnonzero(arrival < before_ms)
         due = due[np.argsort(arrival[due], kind="stable")]
-        taken = {name: values[due] for name, values in self.columns.items() if name != "arrival"}
+        events = {name: values[due] for name, values in self.columns.items() if name != "arrival"}
         rest = arrival >= before_ms
         self.columns = {name: values[rest] for name, values in self.columns.items()}
-        return taken
+        return events
 
     def __len__(self) -> int:
         return len(self.columns["arrival"]) if self.columns else 0
@@ -201,8 +201,8 @@ class Traffic:
         """
         rng, n = self._typing, len(page)
         words = rng.integers(len(WORDS), size=(n, 2))
-        found = rng.random((n, 2)) < 0.5
-        words = np.where(found, np.take_along_axis(titles, rng.integers(3, size=(n, 2)), 1), words)
+        repeats = rng.random((n, 2)) < 0.5
+        words = np.where(repeats, np.take_along_axis(titles, rng.integers(3, size=(n, 2)), 1), words)
         words[rng.random(n) < 0.5, 1] = -1
         words[page != SEARCH] = -1
         return words, rng.choice(len(STYLES), n, p=[0.6, 0.2, 0.2])

@@ -212,5 +212,5 @@ def relevance(query: I64, title: I64) -> F64:
     """The share of each query's words that its title has: 0 for a query without words. query [n, 2], with -1
     for no word; title [n, 3]."""
     typed = query >= 0
-    found = typed & (query[:, :, None] == title[:, None, :]).any(2)
-    return np.asarray(found.sum(1) / np.maximum(typed.sum(1), 1))
+    matches = typed & (query[:, :, None] == title[:, None, :]).any(2)
+    return np.asarray(matches.sum(1) / np.maximum(typed.sum(1), 1))

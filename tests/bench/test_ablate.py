@@ -80,9 +80,9 @@ def test_two_variants_and_two_seeds_end_to_end(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "_start", Here)
-    asked = options(log, tmp_path, "prerank", ledger=str(log / "ledger.arrows"))
+    requested = options(log, tmp_path, "prerank", ledger=str(log / "ledger.arrows"))
     ended: list[str] = []
-    text = ablate(asked, progress=lambda name, done, total: ended.append(name))
+    text = ablate(requested, progress=lambda name, done, total: ended.append(name))
     assert sorted(ended) == ["", "ids-1", "ids-2", "towers-1", "towers-2"]
     report = json.loads((tmp_path / "ablation.json").read_text())
     assert set(report["variants"]) == {"towers_ids", "towers", "truth"}
@@ -102,7 +102,7 @@ def test_two_variants_and_two_seeds_end_to_end(
         assert f"| {mean:.4f}(" in line
     # results are not trained again; another setting has other results
     ended.clear()
-    assert ablate(asked, progress=lambda name, done, total: ended.append(f"{name} {total}")) == text
+    assert ablate(requested, progress=lambda name, done, total: ended.append(f"{name} {total}")) == text
     assert ended == [" 0"]
 
 
@@ -215,15 +215,15 @@ def test_mistakes_are_told_in_a_sentence(
         str(tmp_path / "o"),
     ]
     assert main([*start, *flags]) == 2
-    told = capsys.readouterr().err
-    assert said in told and told.count("\n") == 1
+    output = capsys.readouterr().err
+    assert said in output and output.count("\n") == 1
 
 
 def test_a_training_that_fails_says_why(log: Path, tmp_path: Path) -> None:
-    asked = options(log, tmp_path, "prerank", content=f"images={tmp_path / 'none'}", seeds=1, at_once=1)
+    requested = options(log, tmp_path, "prerank", content=f"images={tmp_path / 'none'}", seeds=1, at_once=1)
     ended: list[str] = []
     with pytest.raises(ConfigError, match="none"):
-        ablate(asked, progress=lambda name, done, total: ended.append(name))
+        ablate(requested, progress=lambda name, done, total: ended.append(name))
     assert ended == ["", "ids-1"], "what needs no content was trained before"
     assert (tmp_path / "results" / "ids-1.json").exists()
 

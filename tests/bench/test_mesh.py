@@ -38,8 +38,8 @@ def test_a_request_names_each_key_once(work: object, world: int) -> None:
     assert request.bounds[-1] == len(request.keys) and len(request.bounds) == world + 1
     field = np.repeat(np.arange(features.fields), features.lengths.sum(axis=1))
     pairs = {}
-    for key, f, asked in zip(
+    for key, f, requested in zip(
         features.keys.tolist(), field.tolist(), request.keys[request.index].tolist(), strict=True
     ):
-        assert pairs.setdefault((key, f), asked) == asked
+        assert pairs.setdefault((key, f), requested) == requested
     assert len(pairs) == len(request.keys)

@@ -29,5 +29,5 @@ def test_bytes_are_the_models() -> None:
     (block,) = [b for b in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "sizes =" in b]
     names: dict[str, dict[str, int]] = {}
     exec(compile(block, "docs/models.md", "exec"), names)
-    told = {name + kind: int(bytes_.replace(",", "")) for name, _, kind, bytes_ in ROW.findall(PAGE)}
-    assert told == names["sizes"]
+    reported = {name + kind: int(bytes_.replace(",", "")) for name, _, kind, bytes_ in ROW.findall(PAGE)}
+    assert reported == names["sizes"]

@@ -251,12 +251,12 @@ def main() -> int:
     )  # fmt: skip
     with archive:
         referee.prepare()
-        told = time.monotonic()
+        reported = time.monotonic()
         while not stopping.is_set():
             referee.ask()
             referee.judge()
-            if time.monotonic() - told >= 1:
-                told = time.monotonic()
+            if time.monotonic() - reported >= 1:
+                reported = time.monotonic()
                 print(json.dumps(referee.summary()), flush=True)
             stopping.wait(PERIOD_S)
         time.sleep(SETTLE_S)

@@ -283,11 +283,11 @@ class HealthIssue:
                 self.failures.append(f"{name}: no unmarked reply within {RECOVER_S:g} s")
                 break
             time.sleep(0.2)
-        took = {"at_s": at - self.began, "made_s": made - at, "recovered_s": time.monotonic() - made}
-        self.log.append({"trouble": name, **{k: round(v, 2) for k, v in took.items()}})
+        spent_s = {"at_s": at - self.began, "made_s": made - at, "recovered_s": time.monotonic() - made}
+        self.log.append({"trouble": name, **{k: round(v, 2) for k, v in spent_s.items()}})
         referee = last_json_line(self.parts["referee"].tail())
         seen = {k: referee.get(k) for k in ("judged", "degraded", "wrong", "unmarked_loss", "wrong_status")}
-        say(f"{self.log[-1]['at_s']:7.0f} s  {name:34} recovered in {took['recovered_s']:5.1f} s  {seen}")
+        say(f"{self.log[-1]['at_s']:7.0f} s  {name:34} recovered in {spent_s['recovered_s']:5.1f} s  {seen}")
 
     def _sound(self) -> bool:
         context = {"user_id": 1, "context": CONTEXTS[0], "page": PAGES[0], "query": "", "position": 0}
@@ -306,12 +306,12 @@ class HealthIssue:
             time.sleep(0.2)
         if trainer.exit_code:
             self.failures.append(f"the trainer ended with {trainer.exit_code}: {trainer.tail()[-600:]}")
-        told = {}
+        reported = {}
         for name in ("referee", "bad clients", "clients"):
             self.parts[name].stop(30)
-            told[name] = last_json_line(self.parts.pop(name).tail())
+            reported[name] = last_json_line(self.parts.pop(name).tail())
         counted = account(self.work / "ledger.arrows", read_predictions(self.work / "predictions"))
-        self._check(counted, told)
+        self._check(counted, reported)
         return {
             "failures": self.failures,
             "troubles": self.log,
@@ -320,18 +320,18 @@ class HealthIssue:
             "poison": self.records.poisoned,
             "simulator": last_json_line(self.simulator.tail()),
             "trainer": json.loads((self.work / "train.json").read_text()),
-            **told,
+            **reported,
         }
 
-    def _check(self, counted: dict[str, Any], told: dict[str, Any]) -> None:
-        referee = told["referee"]
+    def _check(self, counted: dict[str, Any], reported: dict[str, Any]) -> None:
+        referee = reported["referee"]
         for name in ("wrong", "unmarked_loss", "wrong_status"):
             if referee[name]:
                 self.failures.append(f"referee: {referee[name]} {name}; {referee['last_wrong']}")
         if not referee["judged"]:
             self.failures.append("the referee has judged nothing")
-        if told["bad clients"]["faults"]:
-            self.failures.append(f"bad clients: {told['bad clients']['codes']}")
+        if reported["bad clients"]["faults"]:
+            self.failures.append(f"bad clients: {reported['bad clients']['codes']}")
         for name in ("lost_events", "duplicated_events"):
             if counted[name]:
                 self.failures.append(f"{name}: {counted[name]}")
@@ -373,8 +373,8 @@ def main() -> int:
         given.report.write_text(json.dumps(found, indent=2) + "\n")
     table = Table("trouble", "times", "slowest recovery", title=f"{given.seconds:g} s of mixed trouble")
     for name in sorted({one["trouble"] for one in found["troubles"]}):
-        took = [one["recovered_s"] for one in found["troubles"] if one["trouble"] == name]
-        table.add_row(name.replace("_", " "), str(len(took)), f"{max(took):.1f} s")
+        spent_s = [one["recovered_s"] for one in found["troubles"] if one["trouble"] == name]
+        table.add_row(name.replace("_", " "), str(len(spent_s)), f"{max(spent_s):.1f} s")
     console.print(table)
     for failure in found["failures"]:
         console.print(f"failed: {failure}", markup=False, highlight=False)

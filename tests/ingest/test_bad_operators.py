@@ -146,9 +146,9 @@ def test_the_compilers_message_is_at_the_users_line(
     file = write(tmp_path / "p.py", f"{name}(log.user)", LINES)
     assert file.read_text().splitlines()[line - 1].count(missing)
     assert main(["inspect", "--pipeline", str(file)]) == 2
-    told = capsys.readouterr().err
-    assert told.startswith(f"livectr: operator '{name}' does not compile")
-    assert f"{file}:{line}: error: " in told and missing in told and "Traceback" not in told
+    output = capsys.readouterr().err
+    assert output.startswith(f"livectr: operator '{name}' does not compile")
+    assert f"{file}:{line}: error: " in output and missing in output and "Traceback" not in output
 
 
 def test_nvrtcs_message_is_at_the_users_line(tmp_path: Path) -> None:

@@ -50,11 +50,11 @@ def test_another_unit_is_refused_and_can_be_declared(unit: str, ts: int, change:
     chunk, letters = decode([MS, ts, MS + 1])
     assert chunk.batch["ts"].to_pylist() == [MS, MS + 1]
     assert letters.counts == {Reason.BAD_TIME: 1}
-    told = letters.rows.topics()["shown"]
-    assert (told.rows, told.unusable) == (3, 1)
+    reported = letters.rows.topics()["shown"]
+    assert (reported.rows, reported.unusable) == (3, 1)
     assert (
-        told.commonest.startswith(f"time `ts` {change}")
-        and f'time=EventTime("ts", unit="{unit}")' in told.commonest
+        reported.commonest.startswith(f"time `ts` {change}")
+        and f'time=EventTime("ts", unit="{unit}")' in reported.commonest
     )
     chunk, letters = decode([ts], unit)
     assert chunk.batch["ts"].to_pylist() == [MS if unit != "s" else MS // 1000 * 1000]

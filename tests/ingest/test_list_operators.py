@@ -126,11 +126,11 @@ class TestDictionary:
         rng = np.random.default_rng(1)
         known = np.unique(rng.integers(-(2**63), 2**63 - 1, 50_000))
         table = dict(zip(known.tolist(), range(len(known)), strict=True))
-        asked = np.concatenate(
+        requested = np.concatenate(
             [rng.permutation(known)[:5000], rng.integers(-(2**63), 2**63 - 1, 5000)]
         ).tolist()
-        asked += [-(2**63), 2**63 - 1, 0]
-        assert keys(op.lookup(I64, table, -1), asked) == [table.get(key, -1) for key in asked]
+        requested += [-(2**63), 2**63 - 1, 0]
+        assert keys(op.lookup(I64, table, -1), requested) == [table.get(key, -1) for key in requested]
 
     def test_dense_runs_of_keys(self) -> None:
         table = {number: -number for number in range(3000)}

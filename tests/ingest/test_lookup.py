@@ -33,7 +33,7 @@ def keys(ids: list[str]) -> np.ndarray:
 
 @settings(max_examples=200, deadline=None)
 @given(BATCHES, st.lists(IDS, max_size=20))
-def test_equals_a_dict(batches: list[list[tuple[tuple[object, ...], bool]]], asked: list[str]) -> None:
+def test_equals_a_dict(batches: list[list[tuple[tuple[object, ...], bool]]], requested: list[str]) -> None:
     table, latest, copy, since = LookupTable(ads), {}, {}, 0
     for rows in batches:
         deleted = np.array([gone for _, gone in rows], bool)
@@ -46,12 +46,12 @@ def test_equals_a_dict(batches: list[list[tuple[tuple[object, ...], bool]]], ask
         changed, values = table.changed(since)
         copy |= zip(changed.tolist(), values, strict=True)
         since = table.mark()
-    found = table.take(keys(asked))
+    found = table.take(keys(requested))
     nothing = dict.fromkeys(COLUMNS)
     assert found.to_pylist() == [
-        dict(zip(COLUMNS, latest[i], strict=True)) if i in latest else nothing for i in asked
+        dict(zip(COLUMNS, latest[i], strict=True)) if i in latest else nothing for i in requested
     ]
-    assert table.contains(keys(asked)).tolist() == [i in latest for i in asked]
+    assert table.contains(keys(requested)).tolist() == [i in latest for i in requested]
     everything, rows_ = table.rows()
     assert sorted(rows_.column("id").to_pylist()) == sorted(latest)
     assert everything.tolist() == keys(rows_.column("id").to_pylist()).tolist()
@@ -65,10 +65,10 @@ def test_columns_of_joined_rows_are_the_table_itself() -> None:
     for first, size in ((0, 300), (300, 40), (340, 9)):  # smaller and smaller ones stay apart
         ids = np.arange(first, first + size)
         table.upsert(pa.record_batch({"id": ids, "x": 2 * ids}))
-    asked = np.array([3, 348, -1, 300, 3])
-    gathered = table.columns(asked, ["x"])["x"]
+    requested = np.array([3, 348, -1, 300, 3])
+    gathered = table.columns(requested, ["x"])["x"]
     table.join()
-    encoded = table.columns(asked, ["x"])["x"]
+    encoded = table.columns(requested, ["x"])["x"]
     assert pa.types.is_dictionary(encoded.type) and not pa.types.is_dictionary(gathered.type)
     assert encoded.to_pylist() == gathered.to_pylist() == [6, 696, None, 600, 6]
 
@@ -91,18 +91,18 @@ def test_memory_stays_with_the_live_rows() -> None:
     st.sampled_from([4, 16, None]),
     st.lists(st.integers(-1, 60), max_size=30),
 )
-def test_row_log_equals_a_list(sizes: list[int], part_rows: int | None, asked: list[int]) -> None:
+def test_row_log_equals_a_list(sizes: list[int], part_rows: int | None, requested: list[int]) -> None:
     schema = pa.schema([("x", pa.int64()), ("s", pa.string())])
     log, rows = RowLog(schema, part_rows=part_rows), []
     for size in sizes:
         new = [{"x": len(rows) + i, "s": str(len(rows) + i)} for i in range(size)]
         log.append(pa.RecordBatch.from_pylist(new, schema=schema))
         rows += new
-    asked = [row for row in asked if row < len(rows)]
+    requested = [row for row in requested if row < len(rows)]
     nothing = {"x": None, "s": None}
-    found = log.take(np.array(asked, np.int64))
+    found = log.take(np.array(requested, np.int64))
     assert found.schema == schema
-    assert found.to_pylist() == [rows[row] if row >= 0 else nothing for row in asked]
+    assert found.to_pylist() == [rows[row] if row >= 0 else nothing for row in requested]
 
 
 def test_row_log_forgets_by_time() -> None:

@@ -202,13 +202,13 @@ def test_the_error_of_a_sketch_keeps_its_bound() -> None:
     keys = rng.zipf(1.3, 200_000).astype(np.int64)
     sketch = CountMinSketch(depth=4, width=1 << 10)
     counts = sketch.update(sketch.initial(), keys)
-    asked, true = np.unique(keys, return_counts=True)
+    requested, true = np.unique(keys, return_counts=True)
     node = op.frequency(I64, width=1 << 10, depth=4)
     extractor = Extractor(plan_of(node))
     statistics = Statistics(extractor.plan).load({name_of(node): counts})
-    found = extractor(of(asked, node), statistics).dense[:, 0]
+    found = extractor(of(requested, node), statistics).dense[:, 0]
     too_high = found - true.astype(np.float32)
-    assert (too_high >= 0).all() and len(asked) > 5_000
+    assert (too_high >= 0).all() and len(requested) > 5_000
     assert (too_high > np.e / (1 << 10) * len(keys)).mean() <= np.exp(-4)
 
 

@@ -91,7 +91,7 @@ def test_labels_are_0_or_1(column: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "seen", "told"),
+    ("name", "seen", "reported"),
     [
         ("campain", ["user", "campaign"], "; did you mean `campaign`?"),
         ("userId", ["USERID", "b"], "; did you mean `USERID`?"),
@@ -100,20 +100,22 @@ def test_labels_are_0_or_1(column: str) -> None:
         ("price", [f"c{i:02d}" for i in range(30)], "c19 and 10 more"),
     ],
 )
-def test_a_missing_column(name: str, seen: list[str], told: str) -> None:
+def test_a_missing_column(name: str, seen: list[str], reported: str) -> None:
     found = missing_column(name, seen)
-    assert found.startswith(f"column `{name}` is not in the log; ") and found.endswith(told)
+    assert found.startswith(f"column `{name}` is not in the log; ") and found.endswith(reported)
 
 
 def test_what_is_judged() -> None:
-    def told(rows: int, unusable: int, *, final: bool = False, least: float = 0.5) -> bool:
+    def reported(rows: int, unusable: int, *, final: bool = False, least: float = 0.5) -> bool:
         topics = {"a": TopicRows(JUDGED_ROWS, 0), "b": TopicRows(rows, unusable, Counter(x=unusable))}
         return complaint(topics, None, min_usable=least, final=final) is not None
 
-    assert told(JUDGED_ROWS, JUDGED_ROWS // 2 + 1) and not told(JUDGED_ROWS, JUDGED_ROWS // 2)
-    assert not told(JUDGED_ROWS - 1, JUDGED_ROWS - 1)
-    assert told(1, 1, final=True) and not told(3, 2, final=True) and not told(0, 0, final=True)
-    assert told(JUDGED_ROWS, 200, least=0.99) and not told(JUDGED_ROWS, JUDGED_ROWS, least=0, final=True)
+    assert reported(JUDGED_ROWS, JUDGED_ROWS // 2 + 1) and not reported(JUDGED_ROWS, JUDGED_ROWS // 2)
+    assert not reported(JUDGED_ROWS - 1, JUDGED_ROWS - 1)
+    assert reported(1, 1, final=True) and not reported(3, 2, final=True) and not reported(0, 0, final=True)
+    assert reported(JUDGED_ROWS, 200, least=0.99) and not reported(
+        JUDGED_ROWS, JUDGED_ROWS, least=0, final=True
+    )
 
 
 def test_shares_of_ranks_make_one_sentence() -> None:

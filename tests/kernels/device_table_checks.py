@@ -154,9 +154,9 @@ def equals_the_host_table(
         assert device.update(keys, grads) == host.update(keys, grads)
         gone = rng.integers(-size, size, size // 8)
         assert device.erase(gone) == host.erase(gone)
-        asked = rng.integers(-2 * size, 2 * size, size)
-        np.testing.assert_array_equal(device.find(asked), host.find(asked))
-        np.testing.assert_array_equal(device.lookup(asked), host.lookup(asked))
+        requested = rng.integers(-2 * size, 2 * size, size)
+        np.testing.assert_array_equal(device.find(requested), host.find(requested))
+        np.testing.assert_array_equal(device.lookup(requested), host.lookup(requested))
     for got, expected in zip(device.export(), host.export(), strict=True):
         np.testing.assert_array_equal(got, expected)
 
@@ -300,8 +300,8 @@ def uses_and_erasures_reach_the_host(target: Target) -> None:
         assert plain.backward(expected) == front.backward(expected)
         gone = both[0]["ad"].oldest(20)
         assert both[0]["ad"].erase(gone) == cache.erase("ad", gone) == 20
-        asked = np.arange(400)
-        for one, other in zip(both[0]["ad"].usage(asked), both[1]["ad"].usage(asked), strict=True):
+        requested = np.arange(400)
+        for one, other in zip(both[0]["ad"].usage(requested), both[1]["ad"].usage(requested), strict=True):
             np.testing.assert_array_equal(one, other)
     assert cache.hits > 0 and cache.evicted > 0
     cache.flush()

@@ -95,8 +95,8 @@ class TableIsADict(RuleBasedStateMachine):
     @rule()
     def generations(self) -> None:
         keys = list(self.rows)
-        told = self.table.generations(self.table.find(np.array(keys, np.int64)))
-        assert told.tolist() == [self.changed[key] for key in keys]
+        reported = self.table.generations(self.table.find(np.array(keys, np.int64)))
+        assert reported.tolist() == [self.changed[key] for key in keys]
 
     @rule()
     def clear(self) -> None:
@@ -180,11 +180,11 @@ def test_churn_over_many_segments_equals_a_dict() -> None:
         gone = rng.integers(-20_000, 20_000, 2_500 if step % 10 else 60_000)
         assert table.erase(gone) == sum(model.pop(key, None) is not None for key in set(gone.tolist()))
         assert len(table) == len(model)
-        asked = rng.integers(-20_000, 20_000, 5_000)
-        found = table.find(asked) != MISSING_ROW
-        assert found.tolist() == [key in model for key in asked.tolist()]
-        expected = [model.get(key, 0.0) for key in asked.tolist()]
-        assert table.lookup(asked, missing="zeros")[:, 0].tolist() == expected
+        requested = rng.integers(-20_000, 20_000, 5_000)
+        found = table.find(requested) != MISSING_ROW
+        assert found.tolist() == [key in model for key in requested.tolist()]
+        expected = [model.get(key, 0.0) for key in requested.tolist()]
+        assert table.lookup(requested, missing="zeros")[:, 0].tolist() == expected
 
 
 def test_keys_that_share_a_home_slot() -> None:

@@ -101,5 +101,5 @@ def test_a_look_up_table_that_misses_is_said_while_training(
     write(tmp_path, shown=[request(number) for number in range(30_000)], clicks=CLICKS, ads=5)
     code, _, said = train(JOINED, "--batch-size", "4096")
     assert code == 0
-    told = re.search(r"table ads has a row for [\d,]+ of ([\d,]+) look-ups \(25%\)", said)
-    assert told is not None and 10_000 <= int(told[1].replace(",", "")) < 30_000
+    reported = re.search(r"table ads has a row for [\d,]+ of ([\d,]+) look-ups \(25%\)", said)
+    assert reported is not None and 10_000 <= int(reported[1].replace(",", "")) < 30_000

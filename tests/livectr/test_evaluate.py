@@ -73,8 +73,8 @@ def test_rows_are_the_measures_of_their_examples(tmp_path: Path, capsys: pytest.
     for row, (model, (name, start, at)) in zip(
         rows, ((model, part) for model in ("rank", "ids") for part in parts), strict=True
     ):
-        told = dict(log=file, model=model, of=name, start_ms=start)
-        assert row == pytest.approx(told | of(held, model, at), nan_ok=True)
+        reported = dict(log=file, model=model, of=name, start_ms=start)
+        assert row == pytest.approx(reported | of(held, model, at), nan_ok=True)
     assert rows[0]["gauc"] > rows[6]["gauc"] and rows[0]["cold_examples"] > 100 and rows[0]["cold_gauc"]
 
 
@@ -83,14 +83,14 @@ def test_lifts_over_a_shadow_are_those_of_the_same_examples(
 ) -> None:
     held = log(tmp_path / "a.log", roles=("rank", "prerank", "ids"))
     assert main(["evaluate", str(tmp_path / "a.log"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    rows = {(row["model"], row["of"]): row for row in told["rows"]}
-    assert {lift["over"] for lift in told["lifts"]} == {"ids"} and len(told["lifts"]) == 10
-    for lift in told["lifts"]:
+    reported = json.loads(capsys.readouterr().out)
+    rows = {(row["model"], row["of"]): row for row in reported["rows"]}
+    assert {lift["over"] for lift in reported["lifts"]} == {"ids"} and len(reported["lifts"]) == 10
+    for lift in reported["lifts"]:
         better, worse = (rows[model, lift["of"]][lift["measure"]] for model in ("rank", "ids"))
         assert lift["difference"] == pytest.approx(better - worse, abs=1e-6)
     error = gauc_error(held["user"], held["rank"], held["label"], held["ids"])
-    lifts = {(lift["of"], lift["measure"]): lift for lift in told["lifts"]}
+    lifts = {(lift["of"], lift["measure"]): lift for lift in reported["lifts"]}
     assert lifts["all", "gauc"]["standard_error"] == pytest.approx(error)
     assert lifts["all", "gauc"]["difference"] > 2 * error
     assert main(["evaluate", str(tmp_path / "a.log")]) == 0

@@ -62,9 +62,9 @@ def test_the_budget_is_a_setting_of_the_pipeline_too(
     file = tmp_path / "p.py"
     file.write_text(DISPLAY_ADS.read_text().replace('"batch_size": 2048', '"gpu_budget": "1KiB"'))
     assert main(["inspect", "--pipeline", str(file)]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "gpu_budget is 1.00 KiB, but the features alone of a batch of 4,096 rows take" in told.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "gpu_budget is 1.00 KiB, but the features alone of a batch of 4,096 rows take" in output.err
     assert main(["inspect", "--pipeline", str(file), "--gpu-budget", "1GiB"]) == 0
 
 

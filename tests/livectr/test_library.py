@@ -306,9 +306,9 @@ def test_scores_are_those_that_the_trainer_gives_next(model: str, values: Any, t
         predictions=predictions,
         **settings,
     )
-    told = read_predictions(predictions)["rank"][640:].astype(np.float64)
+    reported = read_predictions(predictions)["rank"][640:].astype(np.float64)
     pctr = livectr.score(learned, before.checkpoint, table.slice(640), tables={"ads": ADS}, content=folders)
-    np.testing.assert_allclose(pctr, 1 / (1 + np.exp(-told)), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(pctr, 1 / (1 + np.exp(-reported)), rtol=0, atol=1e-6)
     assert np.ptp(pctr) > 0.01
 
 

@@ -64,8 +64,8 @@ def train(desk: Path, name: str, *, world: int = 1, **options: object) -> dict[s
 def test_it_tells_what_it_wrote(desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "materialized"
     assert main([*command(desk), "--out", str(out)]) == 0
-    told = capsys.readouterr()
-    summary = json.loads(told.out)
+    output = capsys.readouterr()
+    summary = json.loads(output.out)
     files = list(out.rglob("*.parquet"))
     assert summary["rows"] == IMPRESSIONS == sum(pq.read_metadata(file).num_rows for file in files)
     assert summary["bytes"] == sum(file.stat().st_size for file in files)
@@ -73,7 +73,7 @@ def test_it_tells_what_it_wrote(desk: Path, tmp_path: Path, capsys: pytest.Captu
     assert list(summary["features"]) == names and set(CHOSEN.split(",")) < set(names)
     assert all(size > 0 for size in summary["features"].values())
     for said in (f"{IMPRESSIONS:,} rows", f"{len(names)} features", f"--materialized {out}"):
-        assert said in " ".join(told.err.split())  # a long path wraps the title of the table
+        assert said in " ".join(output.err.split())  # a long path wraps the title of the table
     assert main([*command(desk), "--out", str(out)]) == 2
     assert "exists; delete it or name another folder" in capsys.readouterr().err
     assert main([*command(desk), "--out", str(tmp_path / "b"), "--features", "ads"]) == 2
@@ -93,9 +93,9 @@ def test_the_same_model_out_of_fewer_bytes(desk: Path, materialized: Path) -> No
     report = train(desk, "read", materialized=str(materialized))
     computed = json.loads((desk / "computed.json").read_text())
     assert_same(Result(desk / "read"), Result(desk / "computed"))
-    for told in (report, computed):
-        assert told["examples_trained"] == IMPRESSIONS - len(FAILING)
-        assert told["dead_letters"] == len(FAILING)
+    for reported in (report, computed):
+        assert reported["examples_trained"] == IMPRESSIONS - len(FAILING)
+        assert reported["dead_letters"] == len(FAILING)
     read, before = report["stream"]["bytes_read"], computed["stream"]["bytes_read"]
     assert read["impressions"] == before["impressions"] > 0  # JSON lines are read whole
     assert "users" not in read and before["users"] > 0  # their ages are read from the store

@@ -18,9 +18,9 @@ DISPLAY_ADS = (Path(__file__).parents[2] / "examples" / "display_ads" / "pipelin
 def says(capsys: pytest.CaptureFixture[str], arguments: Sequence[object]) -> str:
     """Message of a command that must be refused; never a traceback, which would raise here."""
     assert main([str(argument) for argument in arguments]) in (2, 4)
-    told = capsys.readouterr()
-    assert told.out == "" and told.err.startswith("livectr: ")
-    return told.err
+    output = capsys.readouterr()
+    assert output.out == "" and output.err.startswith("livectr: ")
+    return output.err
 
 
 @pytest.fixture
@@ -88,8 +88,8 @@ def test_training_checks_first_what_it_will_write(
     file = tmp_path / "p.py"
     file.write_text(DISPLAY_ADS)
     flags = [flag.replace("FILE", str(file)).replace("FOLDER", str(tmp_path)) for flag in flags]
-    told = says(capsys, ["train", "--pipeline", file, "--source", logs, "--max-steps", "1", *flags])
-    assert sentence in told and told.count("\n") == 1
+    reported = says(capsys, ["train", "--pipeline", file, "--source", logs, "--max-steps", "1", *flags])
+    assert sentence in reported and reported.count("\n") == 1
 
 
 def test_replay_refuses_what_is_no_gzip_file_and_no_topic(
@@ -115,17 +115,17 @@ def test_simulate_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_a_brokers_port_in_use_is_said_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         address = f"127.0.0.1:{held.getsockname()[1]}"
-        told = says(capsys, ["kafka", "--listen", address])
-    assert f"no broker can listen at {address}" in told and "choose another HOST:PORT" in told
+        reported = says(capsys, ["kafka", "--listen", address])
+    assert f"no broker can listen at {address}" in reported and "choose another HOST:PORT" in reported
 
 
 def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.csv").write_text("a,b\n1,2\n")
     target = f"file:{tmp_path / 'out'}"
-    told = says(
+    reported = says(
         capsys, ["replay", tmp_path / "c.csv", "--format", "csv", "--to", target, "--bad-rows", tmp_path]
     )
-    assert f"{tmp_path}: Is a directory; name another path" in told
+    assert f"{tmp_path}: Is a directory; name another path" in reported
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:99999", ":7001", "127.0.0.1:http"])
@@ -134,8 +134,8 @@ def test_a_server_wants_a_host_and_a_port(
 ) -> None:
     file = tmp_path / "p.py"
     file.write_text(DISPLAY_ADS)
-    told = says(capsys, ["serve", "rank", "--pipeline", file, "--listen", address])
-    assert f"listen is '{address}', but must be HOST:PORT" in told
+    reported = says(capsys, ["serve", "rank", "--pipeline", file, "--listen", address])
+    assert f"listen is '{address}', but must be HOST:PORT" in reported
 
 
 def test_one_rank_s_mistake_is_no_traceback_of_the_others(tmp_path: Path, logs: str) -> None:
@@ -175,5 +175,5 @@ def test_passwords_stay_out_of_messages(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p.py").write_text(DISPLAY_ADS)
     command = [logs if part == "LOGS" else part for part in command]
-    told = says(capsys, [*command, "redis://:hunter2@127.0.0.1:1"])
-    assert "redis://:***@127.0.0.1:1" in told and "hunter2" not in told
+    reported = says(capsys, [*command, "redis://:hunter2@127.0.0.1:1"])
+    assert "redis://:***@127.0.0.1:1" in reported and "hunter2" not in reported

@@ -63,8 +63,8 @@ def test_a_table_larger_than_a_rank(capsys: pytest.CaptureFixture[str], report: 
     shown = inspect(capsys, *flags, "--rank-memory", "100MiB")
     assert f"split by key over all ranks  {PIPELINE.fields[0].table}" in shown
     assert all(float(rank[4]) >= 10 for rank in held(shown, "4 ranks, placement balanced"))
-    told = mistake(capsys, *flags, "--rank-memory", "1MiB")
-    assert "more than 4 ranks of 1.00 MiB can hold; start more ranks, or raise rank_memory" in told
+    reported = mistake(capsys, *flags, "--rank-memory", "1MiB")
+    assert "more than 4 ranks of 1.00 MiB can hold; start more ranks, or raise rank_memory" in reported
 
 
 def mistake(capsys: pytest.CaptureFixture[str], *flags: object) -> str:
@@ -79,7 +79,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str], report: Path, tmp_path: Pa
     assert "is no report" in mistake(capsys, "--ranks", 2, "--report", tmp_path)
     assert "holds no checkpoint" in mistake(capsys, "--ranks", 2, "--checkpoint", tmp_path)
     report.write_text(report.read_text().replace(f'"{NAMES[1]}"', '"stranger"'))
-    told = mistake(capsys, "--ranks", 2, "--report", report)
-    assert "belongs to another pipeline" in told and "stranger" in told
+    reported = mistake(capsys, "--ranks", 2, "--report", report)
+    assert "belongs to another pipeline" in reported and "stranger" in reported
     assert main(["inspect", "--checkpoint", str(tmp_path), "--ranks", "2"]) == 2
     assert "--ranks is about a pipeline" in capsys.readouterr().err

@@ -53,9 +53,9 @@ def starts(folder: Path, rank: int = 0) -> int:
 
 def test_every_rank_knows_its_place(tmp_path: Path) -> None:
     assert supervise(supervision(tmp_path, "", ranks=3)) == 0
-    told = [json.loads((tmp_path / f"start-{rank}-0").read_text()) for rank in range(3)]
-    assert [(t["RANK"], t["LOCAL_RANK"], t["WORLD_SIZE"]) for t in told] == [(r, r, "3") for r in "012"]
-    assert len({(t["MASTER_ADDR"], t["MASTER_PORT"]) for t in told}) == 1
+    reported = [json.loads((tmp_path / f"start-{rank}-0").read_text()) for rank in range(3)]
+    assert [(t["RANK"], t["LOCAL_RANK"], t["WORLD_SIZE"]) for t in reported] == [(r, r, "3") for r in "012"]
+    assert len({(t["MASTER_ADDR"], t["MASTER_PORT"]) for t in reported}) == 1
 
 
 @pytest.mark.parametrize("code", [MISTAKE, DATA])

@@ -91,9 +91,9 @@ def train(source: str, checkpoint: Path, *flags: str, world: int = 1) -> subproc
 
 
 def finish(process: subprocess.Popen[bytes]) -> str:
-    told, error = process.communicate(timeout=240)
+    reported, error = process.communicate(timeout=240)
     assert process.returncode == 0, error.decode()
-    return told.decode() + error.decode()
+    return reported.decode() + error.decode()
 
 
 @pytest.fixture(scope="module")

@@ -51,8 +51,8 @@ def test_two_ranks_end_with_one_sentence_and_are_not_started_again(tmp_path: Pat
     command += ["--ranks", "2", "--restarts", "3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 3 and done.stdout == "" and "Traceback" not in done.stderr
-    told = [line for line in done.stderr.splitlines() if "rows unusable" in line]
-    assert len(told) == 1 and "did you mean `campaign`?" in told[0], done.stderr
+    reported = [line for line in done.stderr.splitlines() if "rows unusable" in line]
+    assert len(reported) == 1 and "did you mean `campaign`?" in reported[0], done.stderr
     assert "start 1 of" not in done.stderr
 
 

@@ -96,8 +96,8 @@ class Learner:
         source = source or f"file:{self.folder / 'logs'}"
         usual = ["--until-end", "--batch-size", "512"]
         code = main(["train", "--pipeline", str(file), "--source", source, *usual, *flags])
-        told = self._capsys.readouterr()
-        return code, json.loads(told.out) if told.out else {}, self._caplog.text + told.err
+        reported = self._capsys.readouterr()
+        return code, json.loads(reported.out) if reported.out else {}, self._caplog.text + reported.err
 
 
 def letters(folder: Path) -> list[dict[str, Any]]:

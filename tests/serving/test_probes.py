@@ -89,12 +89,12 @@ def test_a_server_that_is_told_to_stop_drains(redis_url: str, world: World, work
     with probed(redis_url, "--drain-s", "4", "--workers", str(workers)) as (process, kubelet):
         address = ready(process)[0]
         kubelet.until(ready=True)
-        told = time.monotonic()
+        reported = time.monotonic()
         process.terminate()
         kubelet.until(ready=False)
         assert kubelet.all() == {"startup": True, "ready": False, "": False, "live": True}
         answered = 0
-        while time.monotonic() - told < 3.5:
+        while time.monotonic() - reported < 3.5:
             with RankClient(address) as client:  # new connections, too
                 answered += rank(client)
             assert kubelet.ask("live") and kubelet.ask("ready") is False

@@ -158,8 +158,8 @@ def tell(kind: str, shared: Collectives, out: Path) -> None:
     counted = Collectives(shared.rank, shared.world)
     bounds, came = send_to_owners(np.concatenate(own), np.array([len(part) for part in own]), counted)
     lists = [part.tolist() for part in np.split(came, bounds[1:-1])]
-    told = {"came": lists, "bytes": counted.bytes.get("content ids", 0)}
-    (out / f"{kind}.rank{shared.rank}.json").write_text(json.dumps(told))
+    reported = {"came": lists, "bytes": counted.bytes.get("content ids", 0)}
+    (out / f"{kind}.rank{shared.rank}.json").write_text(json.dumps(reported))
 
 
 def main() -> None:

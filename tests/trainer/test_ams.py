@@ -92,21 +92,23 @@ def test_what_crosses_are_ids_and_vectors(runs: dict[int, Path]) -> None:
                 floats += 2 * len(away) * out
     ranks = facts(runs[2], "grouped.partial")
     assert sum(rank["bytes"]["content ids"] for rank in ranks) == ids
-    told = 2 * (world - 1) / world * 4 * (len(IDS) + 2) * (IMAGE.out + TEXT.out) * STEPS  # of all vectors
-    assert sum(rank["bytes"]["content"] for rank in ranks) - world * told == pytest.approx(4 * floats, abs=64)
+    reported = 2 * (world - 1) / world * 4 * (len(IDS) + 2) * (IMAGE.out + TEXT.out) * STEPS  # of all vectors
+    assert sum(rank["bytes"]["content"] for rank in ranks) - world * reported == pytest.approx(
+        4 * floats, abs=64
+    )
 
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("kind", ["numbers", "hashes"])
 def test_owners_get_the_ids(runs: dict[int, Path], kind: str, world: int) -> None:
     """Ids keep the order of their request; numbers that span 5,000 in 13 bits, hashes as they are."""
-    asked = [asks(kind, rank, world) for rank in range(world)]
-    for rank, told in enumerate(facts(runs[world], kind)):
-        assert told["came"] == [lists[rank].tolist() for lists in asked]
-        away = [part for r, part in enumerate(asked[rank]) if r != rank]
-        assert told["bytes"] == sum(best_bytes([part.tolist()]) for part in away)
+    requested = [asks(kind, rank, world) for rank in range(world)]
+    for rank, reported in enumerate(facts(runs[world], kind)):
+        assert reported["came"] == [lists[rank].tolist() for lists in requested]
+        away = [part for r, part in enumerate(requested[rank]) if r != rank]
+        assert reported["bytes"] == sum(best_bytes([part.tolist()]) for part in away)
         if kind == "numbers":
-            assert told["bytes"] <= sum(9 + 13 * len(part) / 8 for part in away)
+            assert reported["bytes"] <= sum(9 + 13 * len(part) / 8 for part in away)
 
 
 def test_one_process_equals_a_plain_loop(tmp_path: Path) -> None:
@@ -142,8 +144,8 @@ def test_one_process_equals_a_plain_loop(tmp_path: Path) -> None:
         logits.append(z)
     found = torch.stack(logits)
     result = des.step(features, label)
-    told = torch.from_numpy(result.logits["rank"]) - prior_log_odds()
-    torch.testing.assert_close(told, found.detach(), rtol=1e-4, atol=1e-5)
+    reported = torch.from_numpy(result.logits["rank"]) - prior_log_odds()
+    torch.testing.assert_close(reported, found.detach(), rtol=1e-4, atol=1e-5)
     # Both roles' gradients meet in the sub-model of images; that of texts has the first role's alone.
     target = torch.from_numpy(label)
     shift = prior_log_odds(float(label.sum()), float(len(label) - label.sum()))

@@ -111,18 +111,18 @@ def test_batches_are_the_global_sequence_cut_in_order(
 
 def test_an_example_at_the_frontier_is_not_settled() -> None:
     """Another example of the same order may still come from a lower partition."""
-    asked = dict(ended=False, batch_size=2, interval_ms=None)
+    requested = dict(ended=False, batch_size=2, interval_ms=None)
     offers, parts = [np.array([4, 5])], [np.array([1, 1])]
-    assert cut(offers, parts, frontier=5, **asked) is None  # type: ignore[arg-type]
-    found = cut(offers, parts, frontier=6, **asked)  # type: ignore[arg-type]
+    assert cut(offers, parts, frontier=5, **requested) is None  # type: ignore[arg-type]
+    found = cut(offers, parts, frontier=6, **requested)  # type: ignore[arg-type]
     assert found is not None and found.counts.tolist() == [2]
 
 
 def test_a_complete_tick_is_cut_before_its_batch_is_full() -> None:
-    asked = dict(ended=False, batch_size=9, interval_ms=10)
+    requested = dict(ended=False, batch_size=9, interval_ms=10)
     offers, parts = [np.array([11, 12]), np.array([13])], [np.array([0, 0]), np.array([1])]
-    assert cut(offers, parts, frontier=19, **asked) is None  # type: ignore[arg-type]
-    found = cut(offers, parts, frontier=20, **asked)  # type: ignore[arg-type]
+    assert cut(offers, parts, frontier=19, **requested) is None  # type: ignore[arg-type]
+    found = cut(offers, parts, frontier=20, **requested)  # type: ignore[arg-type]
     assert found is not None and found.counts.tolist() == [2, 1]
 
 

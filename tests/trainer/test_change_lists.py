@@ -175,8 +175,8 @@ def test_sigterm_while_redis_says_nothing_commits_and_leaves(tmp_path: Path, red
         proxy.silent = True
         time.sleep(0.5)  # long enough to be in the middle of a push, if there is anything to push
         process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=commits.STOP_DEADLINE_S + 110)
-    assert process.returncode == 0, told.decode()
+        _, reported = process.communicate(timeout=commits.STOP_DEADLINE_S + 110)
+    assert process.returncode == 0, reported.decode()
     held = newest_manifest(root)
     assert held is not None and held.step >= 5 and held.examples == 16 * held.step
-    assert f"asked to stop after step {held.step}" in told.decode()
+    assert f"asked to stop after step {held.step}" in reported.decode()

@@ -335,9 +335,9 @@ def test_another_pipeline_is_refused_and_told(run: Run) -> None:
     run.checkpoint.close()
     other = {**IDENTITY, "fields": [["ad", "ad"]]}
     run.checkpoint = Checkpointer(run.root, Control(), other)
-    with pytest.raises(MismatchError, match=r"which differs in fields;|which differs in fields \(") as told:
+    with pytest.raises(MismatchError, match=r"which differs in fields;|which differs in fields \(") as raised:
         run.checkpoint.restore()
-    assert "models" not in str(told.value)
+    assert "models" not in str(raised.value)
 
 
 def test_two_trainers_cannot_share_a_directory(run: Run) -> None:

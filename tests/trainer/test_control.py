@@ -29,5 +29,5 @@ def test_what_rank_0_tells_crosses_once() -> None:
         for rank in range(2)
     ]
     for rank in ranks:
-        _, told = rank.communicate(timeout=240)
-        assert rank.returncode == 0, told.decode()
+        _, reported = rank.communicate(timeout=240)
+        assert rank.returncode == 0, reported.decode()

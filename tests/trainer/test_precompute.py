@@ -114,14 +114,14 @@ def test_workers_are_nice_and_leave_others_their_threads() -> None:
     try:
         torch.set_num_threads(3)
         with sweep._workers(2) as pool:
-            told = pool.submit(
+            reported = pool.submit(
                 lambda: (torch.get_num_threads(), os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
             ).result()
             seen: list[int] = []
             other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
             other.start()
             other.join()
-        assert told == (1, min(19, nice + sweep.NICE))
+        assert reported == (1, min(19, nice + sweep.NICE))
         assert seen == [3] and torch.get_num_threads() == 3
         assert os.getpriority(os.PRIO_PROCESS, 0) == nice
     finally:

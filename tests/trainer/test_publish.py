@@ -260,9 +260,9 @@ def test_readers_never_see_a_mixed_version(redis_url: str, trainers: list[Traine
 
 
 def test_what_a_user_gets_wrong_is_told(redis_url: str, client: redis.Redis) -> None:
-    with pytest.raises(ConnectError, match="does not answer") as told:
+    with pytest.raises(ConnectError, match="does not answer") as raised:
         RedisStore("redis://:secret@127.0.0.1:1/0", "livectr")
-    assert "secret" not in str(told.value) and "127.0.0.1:1" in str(told.value)
+    assert "secret" not in str(raised.value) and "127.0.0.1:1" in str(raised.value)
     with pytest.raises(ConfigError, match="nonsense"):
         RedisStore("nonsense", "livectr")
     with pytest.raises(ConfigError, match="namespace"):

@@ -126,8 +126,8 @@ def test_gradients_of_partial_results_go_back(runs: dict[int, Path], name: str, 
     expected = 2 * (world - 1) * rows * ranks[0]["partial_size"] * 4
     assert sum(rank["bytes"]["sum"] for rank in ranks) == pytest.approx(expected, abs=STEPS)
     numbers = sum(len(t) for k, t in merged(runs[1], f"{name}.auto").items() if k.startswith("logits."))
-    told = sum(rank["bytes"]["scores"] for rank in ranks) / (world - 1) - 4 * numbers
-    assert rows / 8 <= told <= rows / 8 + 4 * world * STEPS, "a label is a bit"
+    reported = sum(rank["bytes"]["scores"] for rank in ranks) / (world - 1) - 4 * numbers
+    assert rows / 8 <= reported <= rows / 8 + 4 * world * STEPS, "a label is a bit"
 
 
 @pytest.mark.parametrize("world", WORLDS)

@@ -204,16 +204,16 @@ def test_balanced_ranks_resumed_by_another_number(
     assert manifest is not None
     each = row_bytes(DesStep(ad_pipeline(), seed=1).layout)
     total = sum(manifest.table_rows.values()) * each
-    told = finish(
+    reported = finish(
         start(4, {**options, "rank_memory": manifest.table_rows["user"] * each - 1, "max_steps": 50})
     )
-    assert "split by key: user" in told
-    told = finish(start(3, {**options, "rank_memory": total // 3 + 1, "max_steps": 60}))
-    assert "split by key: " in told
+    assert "split by key: user" in reported
+    reported = finish(start(3, {**options, "rank_memory": total // 3 + 1, "max_steps": 60}))
+    assert "split by key: " in reported
     client = redis.Redis.from_url(redis_url)
     client.flushall()
-    told = finish(start(2, {**options, "rank_memory": total // 2 + 1, "publish": redis_url}))
-    assert "placement balanced: the rank with most keys has 1." in told and "split by key: " in told
+    reported = finish(start(2, {**options, "rank_memory": total // 2 + 1, "publish": redis_url}))
+    assert "placement balanced: the rank with most keys has 1." in reported and "split by key: " in reported
     assert_close(Result(root), unbroken)
     rows = {name: len(keys) for name, (keys, _) in unbroken.tables.items()}
     manifest = newest_manifest(root)

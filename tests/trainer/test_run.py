@@ -78,20 +78,20 @@ def test_the_report_is_what_the_predictions_say(tmp_path: Path, source: str) -> 
     assert written["field_keys"]["ad"] == IMPRESSIONS > written["field_keys"]["user"] > 0  # once a group
 
 
-@pytest.mark.parametrize("asked", ["fp32", "bf16"])
+@pytest.mark.parametrize("requested", ["fp32", "bf16"])
 def test_the_arithmetic_is_told(
-    source: str, asked: Precision, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    source: str, requested: Precision, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     """The measured one, in the log and in the report; a setting without an effect is a warning."""
     file = tmp_path / "report.json"
-    options = TrainOptions(source, until_end=True, max_steps=2, precision=asked, report=str(file))
+    options = TrainOptions(source, until_end=True, max_steps=2, precision=requested, report=str(file))
     with caplog.at_level("INFO"):
         train(ad_pipeline(), options)
-    found = arithmetic_name(asked, torch.device("cpu"))
+    found = arithmetic_name(requested, torch.device("cpu"))
     assert json.loads(file.read_text())["precision"] == found
     assert f"networks multiply in {found}" in caplog.messages
     warned = any("precision is bf16, but this CPU has no products of bf16" in m for m in caplog.messages)
-    assert warned is (asked == "bf16" and found == "fp32")
+    assert warned is (requested == "bf16" and found == "fp32")
 
 
 def test_shadows_are_logged_and_reported(tmp_path: Path, source: str) -> None:
@@ -268,12 +268,12 @@ def test_mistakes_are_told_before_any_state_is_touched(
     with pytest.raises(ConfigError, match="batch_size"):
         TrainOptions(source, batch_size=0)
     train(ad_pipeline(), TrainOptions(source, checkpoint=str(root), max_steps=1, batch_size=64))
-    with pytest.raises(MismatchError, match="rank model") as told:
+    with pytest.raises(MismatchError, match="rank model") as raised:
         train(
             other_model(ad_pipeline()),
             TrainOptions(source, checkpoint=str(root), publish=redis_url, batch_size=64),
         )
-    assert str(root) in str(told.value) and "\n" not in str(told.value)
+    assert str(root) in str(raised.value) and "\n" not in str(raised.value)
     with pytest.raises(MismatchError, match=r"seed \(1 there, 2 here\)"):
         train(ad_pipeline(), TrainOptions(source, checkpoint=str(root), seed=2))
     assert client.dbsize() == 0

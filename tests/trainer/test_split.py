@@ -82,11 +82,11 @@ def test_ranks_equal_one(runs: tuple[int, Path], one: Path, name: str, way: str,
         else:
             tolerance = LOGITS if key.startswith("logits.") else WEIGHTS
             torch.testing.assert_close(many[key], tensor, **tolerance, msg=lambda m, k=key: f"{k}: {m}")
-    told = facts(folder / kind, f"{name}.{way}")
-    assert all(rank["checksums"] == told[0]["checksums"] for rank in told)
-    assert all(rank["placement"] == list(placed(kind, world).owner) for rank in told)
+    reported = facts(folder / kind, f"{name}.{way}")
+    assert all(rank["checksums"] == reported[0]["checksums"] for rank in reported)
+    assert all(rank["placement"] == list(placed(kind, world).owner) for rank in reported)
     if kind == "split":
-        assert all(rank["bytes"]["rows"] > 0 for rank in told)
+        assert all(rank["bytes"]["rows"] > 0 for rank in reported)
 
 
 def test_an_all_reduce_refuses_a_split_table() -> None:

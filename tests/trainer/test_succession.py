@@ -53,12 +53,16 @@ AT = Cursor(7, 3, "3-0", 82, "a")
 def test_rules(
     held: VersionManifest | None, cursor: Cursor | None, learned: int, fingerprint: str, says: str | None
 ) -> None:
-    told = refusal(held, cursor, learned=learned, fingerprint=fingerprint, where="namespace 'n'")
+    reported = refusal(held, cursor, learned=learned, fingerprint=fingerprint, where="namespace 'n'")
     if says is None:
-        assert told is None
+        assert reported is None
     else:
-        assert told is not None and says in told
-        assert "namespace 'n' serves version 7" in told and "--take-over" in told and "\n" not in told
+        assert reported is not None and says in reported
+        assert (
+            "namespace 'n' serves version 7" in reported
+            and "--take-over" in reported
+            and "\n" not in reported
+        )
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +108,9 @@ def test_nobody_takes_over_by_accident(
         ("other", other_model(ad_pipeline()), "another pipeline"),
         ("backup", None, "but this --checkpoint has 1,024"),
     ):
-        with pytest.raises(MismatchError, match=says) as told:
+        with pytest.raises(MismatchError, match=says) as raised:
             run(checkpoint, pipeline)
-        assert isinstance(told.value, UserError) and "--take-over" in str(told.value)
+        assert isinstance(raised.value, UserError) and "--take-over" in str(raised.value)
         assert everything(client) == before
     # a model that has learned too little takes the place of none, whoever asks
     run("new", take_over=True, max_steps=3, min_examples=1000)

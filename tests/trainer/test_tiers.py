@@ -114,27 +114,27 @@ def test_steps_taken_ahead_and_item_vectors_have_the_same_bits(tmp_path: Path) -
         built = pipeline(BOTH[0], prerank=BOTH[1], fields=FIELDS, dense=DENSE, shared=SHARED)
         des = DesStep(built, seed=5, tier=tiers)
         rng = np.random.default_rng(2)
-        told: list[np.ndarray] = []
+        reported: list[np.ndarray] = []
         held: PreparedBatch | None = None
         for n in range(30):
             features, label = des_worker.batch(rng, 20)
             features = replace(features, keys=rng.integers(0, 900, len(features.keys)))
             prepared = des.prepare(features, label)
             if held is not None:
-                told += des.learn(held).logits.values()
+                reported += des.learn(held).logits.values()
             held = prepared
             if n % 10 == 9:
                 items = des_worker.batch(rng, 60)[0]
-                told.append(item_vectors(des, replace(items, keys=rng.integers(0, 900, len(items.keys)))))
+                reported.append(item_vectors(des, replace(items, keys=rng.integers(0, 900, len(items.keys)))))
         if tiers is not None:
             assert sum(table.spilled_rows for table in tiers.tables.values()) > 5 * tiers.budget_rows
-        return told, {name: rows_of(table) for name, table in des.tables.items()}
+        return reported, {name: rows_of(table) for name, table in des.tables.items()}
 
     tiers = Tiers(tmp_path, 60_000, 0)
-    (told, rows), (ours, tiered) = run(None), run(tiers)
+    (reported, rows), (ours, tiered) = run(None), run(tiers)
     tiers.close()
-    assert len(told) == len(ours) == 2 * 29 + 3
-    for a, b in zip(told, ours, strict=True):
+    assert len(reported) == len(ours) == 2 * 29 + 3
+    for a, b in zip(reported, ours, strict=True):
         np.testing.assert_array_equal(a, b)
     assert rows == tiered
 

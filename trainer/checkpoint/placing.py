@@ -43,12 +43,12 @@ def measured_placement(
     fields = pipeline.fields
     stats = stats_of([f.table for f in fields], [keys[f.name] for f in fields], size)
     placement = balance(stats, world, rank_bytes=rank_bytes)
-    found = loads(placement, stats)
-    mean = sum(load.keys for load in found) / world
+    rank_loads = loads(placement, stats)
+    mean = sum(load.keys for load in rank_loads) / world
     LOG.log(
         say,
         "placement balanced: the rank with most keys has %.2f of the mean%s",
-        max(load.keys for load in found) / mean,
+        max(load.keys for load in rank_loads) / mean,
         f"; split by key: {', '.join(sorted(placement.split))}" if placement.split else "",
     )
     return placement

@@ -78,10 +78,10 @@ class Restored:
         return self._arrays("items")
 
     def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
-        found: dict[str, npt.NDArray[Any]] = {}
+        tensors: dict[str, npt.NDArray[Any]] = {}
         for entry in self._files(kind):
-            found.update(safetensors.numpy.load((self.root / entry.path).read_bytes()))
-        return found
+            tensors.update(safetensors.numpy.load((self.root / entry.path).read_bytes()))
+        return tensors
 
     def _files(self, kind: str) -> Iterator[FileEntry]:
         return (entry for entry in self.manifest.files if entry.kind == kind)

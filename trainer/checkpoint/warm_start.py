@@ -131,12 +131,12 @@ class WarmStart:
             for name, tensor in ours.items()
             if name not in theirs or theirs[name].shape != tensor.shape
         ]
-        found = sorted({name for share in self.control.gather_json(wrong) for name in share})
-        if found:
-            more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
+        wrong_names = sorted({name for share in self.control.gather_json(wrong) for name in share})
+        if wrong_names:
+            more = f" and {len(wrong_names) - NAMED:,} more" if len(wrong_names) > NAMED else ""
             raise MismatchError(
-                f"the model in {self.restored.root} is another one: {', '.join(found[:NAMED])}{more}; start "
-                "from a run with these parameters, or leave their part out of --warm-parts"
+                f"the model in {self.restored.root} is another one: {', '.join(wrong_names[:NAMED])}{more}; "
+                "start from a run with these parameters, or leave their part out of --warm-parts"
             )
         return theirs
 

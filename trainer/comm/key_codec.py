@@ -187,20 +187,20 @@ def decode(header: I64, cells: I64, messages: Sequence[U8], message: I64, start:
     key_at, cell_at = _starts(keys), _starts(np.asarray(cells))
     if key_at[-1] > np.iinfo(np.int32).max:
         raise ValueError(f"{key_at[-1]:,} keys in one batch; offsets are int32: take smaller batches")
-    offsets, found = np.empty(cell_at[-1] + 1, np.int32), np.empty(key_at[-1], np.int64)
+    offsets, all_keys = np.empty(cell_at[-1] + 1, np.int32), np.empty(key_at[-1], np.int64)
     offsets[-1] = key_at[-1]
     table = np.empty((count, 6), np.int64)
     table[:, 0] = header
     table[:, 1] = np.array([m.ctypes.data for m in held], np.int64)[message] + start if count else 0
     table[:, 2] = cells
-    table[:, 3] = found.ctypes.data + 8 * key_at[:-1]
+    table[:, 3] = all_keys.ctypes.data + 8 * key_at[:-1]
     table[:, 4] = offsets.ctypes.data + 4 * cell_at[:-1]
     table[:, 5] = key_at[:-1]
     result = _library().decode_keys(table, count)
     if result == -2:
         raise InternalError("the keys that another rank sent are not what their header says")
     _checked(result)
-    return offsets, found
+    return offsets, all_keys
 
 
 def _starts(sizes: I64) -> I64:

@@ -73,9 +73,9 @@ class Route:
     @cached_property
     def rows(self) -> tuple[int, ...]:
         """All fields whose exchange is `rows`, sorted by table."""
-        found = [f for f, exchange in enumerate(self.field_exchange) if exchange == "rows"]
+        row_fields = [f for f, exchange in enumerate(self.field_exchange) if exchange == "rows"]
         order = {table: i for i, table in enumerate(dict.fromkeys(self.tables))}
-        return tuple(sorted(found, key=lambda f: (order[self.tables[f]], f)))
+        return tuple(sorted(row_fields, key=lambda f: (order[self.tables[f]], f)))
 
     @cached_property
     def row_tables(self) -> tuple[str, ...]:

@@ -137,12 +137,12 @@ class PredictionLog:
             self._file = path.open("r+b", buffering=0)
         self._path = path
         self._digest: hashlib._Hash | None = None  # of all that the file holds, once it is asked for
-        found, self._start = _header(self._file)
+        saved, self._start = _header(self._file)
         size = self._file.seek(0, os.SEEK_END)
-        if found is None and size:
+        if saved is None and size:
             self._file.close()
             raise ConfigError(f"{path} is no prediction log, and is not written over; name another file.")
-        if found != self.columns:
+        if saved != self.columns:
             header = json.dumps({"format": FORMAT, "columns": self.columns.descr}).encode() + b"\n"
             self._file.truncate(0)
             self._file.seek(0)
@@ -237,10 +237,10 @@ def _header(file: BinaryIO) -> tuple[np.dtype[np.void] | None, int]:
     """Parse the file's first line: (columns, its length in bytes), or (None, 0) if it is no header."""
     line = file.readline(LONGEST_HEADER)
     try:
-        told = json.loads(line)
-        if told["format"] != FORMAT:
+        header = json.loads(line)
+        if header["format"] != FORMAT:
             return None, 0
-        columns = np.dtype([(name, kind) for name, kind in told["columns"]])
+        columns = np.dtype([(name, kind) for name, kind in header["columns"]])
     except (ValueError, TypeError, KeyError):
         return None, 0
     return (

@@ -168,11 +168,11 @@ class Batcher:
         heads = self.control.gather(head)
         counts, common = heads[:, 0], int(heads[:, 1].min())
         all_ended = bool(heads[:, 2].all())
-        found = None
+        next_cut = None
         if counts.sum() >= self.batch_size or (counts.any() and (all_ended or self.interval_ms is not None)):
             mine = np.stack([order, partition.astype(np.int64)], axis=1)
             offers = self.control.gather_ragged(mine, counts)
-            found = cut(
+            next_cut = cut(
                 [o[:, 0] for o in offers],
                 [o[:, 1] for o in offers],
                 frontier=common,
@@ -180,10 +180,10 @@ class Batcher:
                 batch_size=self.batch_size,
                 interval_ms=self.interval_ms,
             )
-        self._wait = found is None
+        self._wait = next_cut is None
         return Round(
             flags=tuple(_flags(row) for row in heads[:, 4:]),
-            cut=found,
+            cut=next_cut,
             ended=all_ended and not counts.any(),
             moved=bool(heads[:, 3].any()),
         )

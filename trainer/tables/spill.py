@@ -26,7 +26,7 @@ from livectr.kernels.errors import ConfigError, UserError
 
 I64 = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-Found = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 
 CACHE_BYTES = 32 << 20
 WRITE_BUFFER_BYTES = 32 << 20
@@ -85,7 +85,7 @@ class SpillStore:
                 batch.put(name, value)
             self._commit(batch)
 
-    def get(self, table: int, keys: I64, width: int) -> tuple[Found, Bytes]:
+    def get(self, table: int, keys: I64, width: int) -> tuple[Mask, Bytes]:
         """Read rows: bool[n], the keys that are stored, and uint8[m, width], their rows in order."""
         if not len(keys):
             return np.empty(0, np.bool_), np.empty((0, width), np.uint8)
@@ -97,9 +97,9 @@ class SpillStore:
         place = np.empty(len(keys), np.int64)
         place[order] = np.arange(len(keys))
         values = [values[i] for i in place.tolist()]
-        found = np.fromiter((value is not None for value in values), np.bool_, len(values))
+        on_ssd = np.fromiter((value is not None for value in values), np.bool_, len(values))
         rows = np.frombuffer(b"".join(value for value in values if value is not None), np.uint8)
-        return found, rows.reshape(-1, width)
+        return on_ssd, rows.reshape(-1, width)
 
     def erase(self, table: int, keys: I64) -> None:
         """Erase keys; missing keys are ignored."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.table import CHUNK, MISSING_ROW, DynamicTable, Floats, Keys, Missing
 from livectr.trainer import telemetry
-from livectr.trainer.tables.spill import Bytes, Found, SpillStore
+from livectr.trainer.tables.spill import Bytes, Mask, SpillStore
 
 T = TypeVar("T")
 U32 = npt.NDArray[np.uint32]
@@ -72,15 +72,15 @@ class TieredTable(DynamicTable):
         missing: Keys = keys[self.find(keys) == MISSING_ROW]
         return missing
 
-    def fetch(self, keys: Keys) -> Future[tuple[Found, Bytes]]:
+    def fetch(self, keys: Keys) -> Future[tuple[Mask, Bytes]]:
         """Start to read int64[n] keys from the store."""
 
-        def get(store: SpillStore) -> tuple[Found, Bytes]:
-            found, packed = store.get(self._number, keys, self._width)
+        def get(store: SpillStore) -> tuple[Mask, Bytes]:
+            on_ssd, packed = store.get(self._number, keys, self._width)
             telemetry.SPILL_BYTES.labels("read").inc(packed.nbytes)
-            return found, packed
+            return on_ssd, packed
 
-        reading: Future[tuple[Found, Bytes]] = self._tiers.run(get)
+        reading: Future[tuple[Mask, Bytes]] = self._tiers.run(get)
         return reading
 
     def promote_rows(self, keys: Keys, packed: Bytes) -> None:
@@ -97,9 +97,9 @@ class TieredTable(DynamicTable):
         missing = np.unique(self.missing(keys)) if self.spilled_rows else keys[:0]
         if not len(missing):
             return 0
-        found, packed = self.fetch(missing).result()
-        self.promote_rows(missing[found], packed)
-        return int(found.sum())
+        on_ssd, packed = self.fetch(missing).result()
+        self.promote_rows(missing[on_ssd], packed)
+        return int(on_ssd.sum())
 
     def evict(self, keys: Keys) -> None:
         """Move the rows of int64[n] unique keys, all in DRAM, to the store."""
@@ -143,8 +143,8 @@ class TieredTable(DynamicTable):
             else np.empty(0, np.int64)
         )
         if len(places):
-            found, packed = self.fetch(requested[places]).result()
-            out[places[found]] = self._unpack(packed)[0][:, : self.layout.dim]
+            on_ssd, packed = self.fetch(requested[places]).result()
+            out[places[on_ssd]] = self._unpack(packed)[0][:, : self.layout.dim]
         return out
 
     def update(self, keys: npt.ArrayLike, grads: npt.ArrayLike) -> int:
@@ -209,9 +209,9 @@ class TieredTable(DynamicTable):
             back = back[self.generations(back) <= since]
             if len(back):
                 yield self.read(back, state=state)
-            found, packed = self.fetch(part[~in_dram]).result()
-            if found.any():
-                yield part[~in_dram][found], self._unpack(packed)[0][:, :width]
+            on_ssd, packed = self.fetch(part[~in_dram]).result()
+            if on_ssd.any():
+                yield part[~in_dram][on_ssd], self._unpack(packed)[0][:, :width]
 
     def erased(self, since: int) -> Keys:
         keys = super().erased(since)

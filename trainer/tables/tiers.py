@@ -30,7 +30,7 @@ from livectr.kernels.keys.unique import unique_segments
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.table import CHUNK, MISSING_ROW, Keys
 from livectr.trainer import telemetry
-from livectr.trainer.tables.spill import Bytes, Found, SpillStore
+from livectr.trainer.tables.spill import Bytes, Mask, SpillStore
 from livectr.trainer.tables.tiered_table import U32, T, TieredTable
 
 SLACK = 32
@@ -53,7 +53,7 @@ class Prefetched:
     def __init__(self, keys: Mapping[str, Keys]) -> None:
         self.keys = keys
         self.requested: dict[str, Keys] = {}
-        self.reads: dict[str, Future[tuple[Found, Bytes]]] = {}
+        self.reads: dict[str, Future[tuple[Mask, Bytes]]] = {}
         self.pinned: dict[str, Keys] = {}
         self.invalid: dict[str, list[Keys]] = {}
 
@@ -203,13 +203,13 @@ class Tiers:
         """Put prefetched rows that are still valid into DRAM; returns the keys that are still missing."""
         requested, invalid = prefetched.requested[table.name], prefetched.invalid.get(table.name, [])
         with telemetry.TIER_WAIT_SECONDS.time():
-            found, packed = prefetched.reads[table.name].result()
+            on_ssd, packed = prefetched.reads[table.name].result()
         outdated = np.isin(requested, np.concatenate([requested[:0], *invalid]))
         valid = np.isin(requested, missing, assume_unique=True) & ~outdated
-        stored = valid & found
-        table.promote_rows(requested[stored], packed[stored[found]])
+        stored = valid & on_ssd
+        table.promote_rows(requested[stored], packed[stored[on_ssd]])
         telemetry.TIER_LOOKUPS.labels("ahead").inc(int(stored.sum()))
-        new = int((valid & ~found).sum())
+        new = int((valid & ~on_ssd).sum())
         telemetry.TIER_LOOKUPS.labels("new").inc(new)
         return np.setdiff1d(missing, requested[valid], assume_unique=True)
 

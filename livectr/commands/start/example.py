@@ -43,8 +43,10 @@ def copy_example(name: str, folder: Path) -> list[Path]:
         ConfigError: the folder cannot be made, or holds one of the files.
     """
     files = sorted(file for file in (EXAMPLES / name).iterdir() if file.is_file())
-    if taken := [file.name for file in files if (folder / file.name).exists()]:
-        raise ConfigError(f"{folder} holds {', '.join(taken)} and is not written over; name another folder.")
+    if existing := [file.name for file in files if (folder / file.name).exists()]:
+        raise ConfigError(
+            f"{folder} holds {', '.join(existing)} and is not written over; name another folder."
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

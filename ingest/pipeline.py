@@ -131,7 +131,7 @@ class Pipeline:
 
     @cached_property
     def table_policies(self) -> dict[str, TablePolicy]:
-        """Embedding table → policy, for the tables that have one."""
+        """Embedding table → policy, for the tables with a policy."""
         return by_table(self.policies, self._tables.values(), timed=self.log.impressions.time is not None)
 
     @property
@@ -241,7 +241,7 @@ class Pipeline:
 
     @property
     def item_column(self) -> str | None:
-        """Impression column that identifies the item, the key into the items table; None without one."""
+        """Impression column of the item: the key into the items table; None without such a table."""
         lookup = self._item_lookup
         return None if lookup is None else lookup.on
 

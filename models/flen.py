@@ -38,7 +38,7 @@ class FLEN(ModelConfig):
     `DeepFM` needs none.
 
     Args:
-        groups: M groups of field names; a field is in at most one of them.
+        groups: M groups of field names; a field is in at most one group.
         dim: K, float32 values of a vector v.
         hidden: units of the MLP's hidden layers, H₁ first; at least one layer.
         optimiser: table optimiser of the vectors v.

@@ -78,7 +78,7 @@ def operands() -> bool:
 @functools.cache
 def measured_method() -> ProductMethod:
     """Method for bf16 on this CPU, measured once; compiles a kernel where oneDNN has no effect."""
-    # 1 + 2⁻⁹ rounds to 1 in bf16 (8 bits of mantissa), and only fp32 sums 257 ones exactly.
+    # 1 + 2⁻⁹ rounds to 1 in bf16 (8 bits of mantissa), and only fp32 sums 257 times 1 exactly.
     a, b = torch.full((256, 257), 1 + 2.0**-9), torch.ones(257, 128)
     with _set("onednn", _CUDA.fp32_precision):
         if bool(((a @ b) == 257).all()):

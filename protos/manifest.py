@@ -82,7 +82,7 @@ class VersionManifest:
         changed: blob of changed keys of each rank.
         earlier: `changed` of earlier versions that are still kept and extend the same row set.
         item_vectors: blob of item vectors, or None.
-        content: content name → blobs of vectors of all ranks; an id is in only one of them.
+        content: content name → blobs of vectors of all ranks; an id is in only one blob.
         freshness: event times that the version learned.
         seed: of the tables; a server computes from it the initial values of a row that was never published.
         sentinel: value of the sentinels of the row set, drawn by the complete publish that began it.

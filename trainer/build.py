@@ -157,7 +157,7 @@ T = TypeVar("T", bound=Closable)
 
 @dataclass(frozen=True)
 class Builder:
-    """Makes parts of a run one by one. `build` knows their order, in which they are also checked."""
+    """Makes the parts of a run. `build` knows their order, in which they are also checked."""
 
     pipeline: Pipeline
     options: TrainOptions

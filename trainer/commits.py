@@ -56,7 +56,7 @@ class CommitState:
 
     Attributes:
         steps, examples: learned by all ranks.
-        boundary: marks that divide changes until now from later ones.
+        boundary: marks that divide changes until now from later changes.
         tables: this rank's embedding tables.
         began_s: time.monotonic() when `checkpoint` began to be assembled.
         checkpoint: content of a generation; None if none is due. The committer adds the cursor and the counts
@@ -244,7 +244,7 @@ class Committer:
         """Free change lists that neither the next checkpoint nor the next version needs.
 
         Redis may be away for days, and a checkpoint may be far off. Once the lists name more rows than there
-        are, the reader of the oldest ones takes all rows the next time, and they are freed as well.
+        are, the reader of the oldest lists takes all rows the next time, and they are freed as well.
         """
         boundary = state.boundary
         while True:

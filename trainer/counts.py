@@ -5,7 +5,7 @@ from typing import Any
 
 
 def summed(counters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Add up the counters of all ranks, nested ones too."""
+    """Add up the counters of all ranks, nested counters too."""
     total: dict[str, Any] = {}
     for counter in counters:
         for name, value in counter.items():

@@ -80,7 +80,7 @@ def partials(
 
 
 def columns_of(fields: Sequence[int], common: Common, dense: int) -> tuple[Columns, Columns | None]:
-    """Split the columns of a network over `fields` and `dense` dense features: common ones, and others."""
+    """Split the columns of a network over `fields` and `dense` dense features: common, and others."""
     if not common:
         return Columns((), ()), None
     shared = tuple(i for i, f in enumerate(fields) if f in common.fields)
@@ -124,8 +124,8 @@ def ragged(values: Tensor, lengths: NDArray[np.int32], group_of: NDArray[np.int3
 def join_dense(
     common: Tensor | None, own: Tensor | None, group_of: NDArray[np.int32] | None, which: Common
 ) -> Tensor | None:
-    """Dense features of examples f32[B, dense], in the pipeline's order, out of the common ones of groups and
-    their own; `which` names the common ones."""
+    """Dense features of examples f32[B, dense], in the pipeline's order: the common features of their groups,
+    which `which` names, and their own."""
     if own is None or common is None or not which.dense:
         return own
     width = common.shape[1] + own.shape[1]

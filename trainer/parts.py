@@ -37,7 +37,7 @@ class Extraction:
     Attributes:
         extract: the pipeline's whole plan.
         examples: reads materialized features and computes the others.
-        features: features of a batch's examples, common ones shared if the options say so.
+        features: features of a batch's examples, common features shared if the options say so.
     """
 
     extract: Extract

@@ -138,7 +138,7 @@ class ReportStage:
     """Counts a learned batch; rank 0 also logs its predictions and measures their quality.
 
     Args:
-        rank: this one; on others than 0 there is no log and there are no items.
+        rank: this rank; on others than 0 there is no log and there are no items.
         log: predictions, if they are kept.
         items: examples of each item, if the pipeline has items.
         publisher: learns the event times of the next version.
@@ -203,7 +203,7 @@ class Stages:
         return sum(stage.in_flight for stage in self.of_batches)
 
     def advance(self, cut: Cut | None) -> None:
-        """Move every batch one stage on, and let a new one in if there is a cut. Collective."""
+        """Move every batch one stage on, and let a new batch in if there is a cut. Collective."""
         batch = self.extract(cut)
         started = time.perf_counter()
         learned = self.learn(self.fetch(self.exchange(batch)))

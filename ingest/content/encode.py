@@ -89,7 +89,7 @@ class PictureWriter:
                 todo.append(place)
         bad: list[tuple[int, str]] = []
         parts = [todo[start : start + self._batch] for start in range(0, len(todo), self._batch)]
-        # The next batch is decoded while this one is encoded.
+        # The next batch is decoded while this batch is encoded.
         ahead = [self._pool.submit(self._decoded, values[place]) for place in parts[0]] if parts else []
         for number, part in enumerate(parts):
             decoded = [future.result() for future in ahead]

@@ -17,7 +17,7 @@ class Decoding:
     """Options of decoding the records of topics; see `ingest.decode.clean.Cleaner`.
 
     Args:
-        columns: topic → columns in use, the only ones that are decoded; None: every declared column.
+        columns: topic → columns to decode; None: every declared column.
         required: topic → columns that may not be null, besides key and time.
         labels: topic → label column.
         masks: topic → filter in place of the declaration's compiled `where`.

@@ -176,7 +176,7 @@ def plan_struct(plan: FeaturePlan, *, host: bool = False) -> Iterator[str]:
 
 def node_functions(plan: FeaturePlan, *, noinline: bool) -> Iterator[str]:
     """Generate `run_<i>` of every node. noinline: host compilers compile separate functions much faster than
-    a huge one."""
+    a huge function."""
     names = Names(plan)
     attribute = "__attribute__((noinline))" if noinline else "__device__ __forceinline__"
     for node in plan.nodes:

@@ -71,7 +71,7 @@ class Extractor:
         self._initial = plan.initial_states()
         self._contexts: list[_Context] = []
         self._recycled = Recycled(keep=8)
-        # One tuple, replaced atomically: other threads see the old or the new one.
+        # One tuple, replaced atomically: other threads see the old or the new tuple.
         self._bound: tuple[Any, npt.NDArray[np.int32]] | None = None
         # Names of shared columns → their shares; and, for the batch that has them (True) and for the other,
         # its last schema and the positions of the roots in it.

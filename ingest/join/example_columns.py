@@ -65,7 +65,7 @@ class ExampleColumns:
             for topic, roots in pipeline.lookup_roots.items()
             if roots
         }
-        self._counters = {  # topic of a table → look-ups with a row, and without one
+        self._counters = {  # topic of a table → hits, misses
             topic: (metrics.lookups.labels(topic, "hit"), metrics.lookups.labels(topic, "miss"))
             for topic in self._lookup_roots
         }

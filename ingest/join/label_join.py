@@ -139,7 +139,7 @@ def required_columns(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
 
 
 def label_columns(pipeline: Pipeline) -> dict[str, str]:
-    """Topic → label column, for the event stream that has one; empty for a label join."""
+    """Topic → label column, for a labelled event stream; empty for a label join."""
     view = pipeline.log
     return {view.impressions.topic: view.label} if view.label is not None else {}
 

@@ -153,7 +153,7 @@ class Merge:
         mark = concatenated([part.marks for part in released])
         topic = np.repeat(np.arange(len(released), dtype=np.uint8), [len(part.marks) for part in released])
         order = np.argsort(mark, kind="stable")  # equal marks: by topic index, then offset
-        # Marks lie below released ones only when a topic that counted as idle gives records again.
+        # Marks lie below released marks only when a topic that counted as idle gives records again.
         mark = np.maximum(mark[order], self.mark)
         self.mark = max(self.mark, int(mark[-1]) if len(mark) else FIRST, bound if bound != LAST else FIRST)
         return Events(

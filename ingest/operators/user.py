@@ -60,8 +60,8 @@ class Operator:
         _origins[self._label] = frame.f_code.co_filename, frame.f_lineno, expression
 
     def _safe(self, token: re.Match[str]) -> str:
-        """Replace a division by one that gives 0 for a divisor of 0 (kernels/operators/division.cuh) instead
-        of a trap."""
+        """Replace a division, which traps for a divisor of 0, by a call that gives 0
+        (kernels/operators/division.cuh)."""
         if token["division"] in ("/=", "%="):
             sign = token["division"][0]
             raise ConfigError(f"operator {self.name}: write x = x {sign} y in place of x {sign}= y")

@@ -3,7 +3,7 @@
 A producer compresses records as one batch, which the broker stores unchanged: 1 MB on the wire may decompress
 to gigabytes. kafka-python decompresses a batch completely, and any error about one record stops its
 partition, again at each restart. `ReadableBatch` replaces its batch class. It decompresses up to a limit and
-returns an `UnreadableMessage` for an unreadable batch or record, so that the next one can be read.
+returns an `UnreadableMessage` for an unreadable batch or record, so that the next can be read.
 
 Such batches are rare, because a broker checks a producer's batch. Known cases are a header key that is not
 UTF-8, which no broker checks, and a batch that decompresses to too much. A wrong checksum stays an error:

@@ -205,7 +205,7 @@ def _open_ipc(path: Path, columns: Collection[str] | None) -> tuple[pa.OSFile, p
     names = opener(source).schema.names
     source.seek(0)
     wanted = [number for number, name in enumerate(names) if columns is not None and name in columns]
-    # An empty list would mean every column; the first one carries the number of rows.
+    # An empty list would mean every column; the first carries the number of rows.
     reader = opener(source, options=pa.ipc.IpcReadOptions(included_fields=wanted or [0], use_threads=False))
     return source, reader, reader.num_record_batches if opener is pa.ipc.open_file else -1
 

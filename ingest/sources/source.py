@@ -44,7 +44,7 @@ class Source(Protocol):
     def at_end(self, topic: str, partition: int) -> bool:
         """Return true when `poll` has returned everything up to the partition's end.
 
-        The end is the one at the start if the source reads until its end, else the current one.
+        The end is the end at the start if the source reads until its end, else the current end.
         """
 
     def end_offsets(self) -> dict[TopicPartition, int]:
@@ -55,7 +55,7 @@ class Source(Protocol):
         arrive."""
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Records between the last one that `poll` returned and the end of each partition."""
+        """Records between the last that `poll` returned and the end of each partition."""
 
     def bytes_read(self) -> dict[str, int]:
         """Topic → bytes read since `start`: of files the bytes fetched for the columns in use (see

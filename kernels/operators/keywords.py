@@ -109,8 +109,8 @@ def _trie(words: Sequence[bytes]) -> tuple[list[tuple[int, int]], Array, Array, 
 
 
 def _fails(nodes: Array, parents: Array, labels: Array, edges: Array, fail: Array) -> Array:
-    """Failure links of a level: the child, along the node's byte, of the nearest suffix of its parent that
-    has one.
+    """Failure links of a level: the nearest suffix of a node's parent with a child along its byte gives
+    this child.
     """
     result = np.zeros(len(nodes), np.int64)
     left = np.flatnonzero(parents[nodes] > 0)  # a child of the root falls back to the root

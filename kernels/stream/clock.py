@@ -80,8 +80,8 @@ def judge(
 ) -> Judged:
     """Judges the next records by themselves and by the records that follow them.
 
-    Records behind the m judged ones are doubtful or wait behind a doubtful record: give them again, with more
-    of the log behind them. At most VOICES of them wait.
+    Records behind the first m are doubtful or wait behind a doubtful record: give them again, with more of
+    the log behind them. At most VOICES of them wait.
 
     Args:
         state: the clock.

@@ -90,7 +90,7 @@ class DynamicTable(Tracked, Admission):
     def set_rate(self, factor: float, prefix: str = "") -> None:
         """Sets the learning rate of segments to a factor of their optimiser's rate (`lr`; FTRL's `alpha`).
 
-        The factor replaces the earlier one; a checkpoint does not hold it.
+        The factor replaces the earlier factor; a checkpoint does not hold it.
 
         Args:
             factor: above 0 and finite.

@@ -25,7 +25,7 @@ def setting(default: Any, help: str, *, commands: tuple[str, ...], **limits: Unp
     """Field of Settings.
 
     Args:
-        default: value when no source has one.
+        default: value when no source gives any.
         help: text of `--help`.
         commands: sub-commands that have its flag.
         limits: checked by `livectr.config.parsing.parse`.

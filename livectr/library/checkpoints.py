@@ -18,7 +18,7 @@ def open_checkpoint(folder: str | Path, pipeline: Pipeline | None = None) -> Ite
     """The newest whole generation of a checkpoint.
 
     Args:
-        pipeline: the one that it must belong to; None: any.
+        pipeline: pipeline that it must belong to; None: any.
 
     Raises:
         ConfigError: the folder holds no checkpoint.

@@ -56,7 +56,7 @@ def score(
         pipeline: the pipeline that the checkpoint belongs to, or the path of its file.
         checkpoint: the folder that training wrote.
         rows, tables: as of `livectr.features`.
-        content: name of a content → folder of its features; by default the one beside the checkpoint. Ids
+        content: name of a content → folder of its features; by default the folder beside the checkpoint. Ids
             that are in none get the learned "absent" vector.
 
     Returns:

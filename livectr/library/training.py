@@ -163,7 +163,7 @@ def _in_order(read: Stream | Table, table: pa.Table) -> pa.Table:
 
 @contextmanager
 def _log_folder(logs: str | Path | None) -> Iterator[Path]:
-    """The folder of the log: the given one, which must be empty, or a temporary one."""
+    """Folder of the log: the given folder, which must be empty, or a temporary folder."""
     if logs is None:
         with tempfile.TemporaryDirectory(prefix="livectr-logs-") as folder:
             yield Path(folder)

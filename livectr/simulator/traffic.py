@@ -1,6 +1,6 @@
 """Traffic of the simulated market, tick by tick: the records of the logs, and the truth about them.
 
-The logs are as untidy as real ones: records arrive a little out of order, some impressions and clicks are
+The logs are as untidy as real logs: records arrive a little out of order, some impressions and clicks are
 sent twice, some clicks come after the label window, and a few records are broken. All of it is a function of
 the seed alone; the clock only decides when a tick is written.
 """
@@ -49,7 +49,7 @@ class TrafficOptions:
     label_window_ms: clicks that come later than this do not count; the pipeline has to say the same.
     tick_ms: event time that is made at once; days of thin traffic are made quickly in ticks of many seconds.
     The shares are of impressions or clicks that are sent twice, of clicks that come too late, of records
-    that are broken on top of the sound ones.
+    that are broken on top of the sound records.
     """
 
     rate: float = 1000.0

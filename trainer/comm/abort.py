@@ -64,7 +64,7 @@ class Abort:
         self._store: Store | None = None
         self._watcher: threading.Thread | None = None
         if store is not None:
-            # Its own connection: a wait of the main thread holds the other one.
+            # Its own connection: a wait of the main thread holds the other connection.
             self._store = store.clone()  # type: ignore[attr-defined]  # the stub lacks it
             self._store.set_timeout(timedelta(seconds=LINGER_S))
             self._watcher = threading.Thread(target=self._watch, name="abort", daemon=True)

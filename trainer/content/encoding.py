@@ -47,8 +47,8 @@ class Encoding:
     """Thread that encodes the pictures of one content into a store.
 
     A picture replaces the row of its id if its bytes differ from those of the row's picture. While the topic
-    is read anew at the start, an older picture of an id may come before the stored one. So changed pictures
-    wait until the topic's end is reached, and only the last picture of each id is encoded.
+    is read anew at the start, an older picture of an id may come before the stored picture. So changed
+    pictures wait until the topic's end is reached, and only the last picture of each id is encoded.
 
     Args:
         name: of the content.
@@ -140,7 +140,7 @@ class Encoding:
             LOG.info("content %s: %d pictures encoded, about %d to go", self.name, self.encoded, self.waiting)
 
     def _sort_out(self, pictures: Sequence[Picture], *, defer: bool) -> None:
-        """Encode new pictures, skip known ones, and defer changed ones if `defer`."""
+        """Encode new pictures, skip known pictures, and defer changed pictures if `defer`."""
         newest = {picture.id: picture for picture in pictures}
         ids = np.array(list(newest), np.int64)
         stored, known = self._store.digests(ids)

@@ -47,7 +47,7 @@ class GlobalBatch:
         requested_keys: keys that each rank requests, for each own table of `Route.row_sources`
         requested_rows: rows that this rank requests
         label: f32[B], or f32[b] of the own examples where a rank finishes only these
-        dense: f32[·, own] dense features of the same examples, without the common ones; None where this rank
+        dense: f32[·, own] dense features of the same examples, without common features; None where this rank
             has none
         common: f32[·, common] dense features of their groups; None where this rank has none
     """

@@ -159,7 +159,7 @@ class DenseAdam:
         self.clear()
 
     def weights(self, *, shared: bool) -> dict[str, Tensor]:
-        """Live parameters by "<role>.<name>": of own fields, and replicated ones if `shared`."""
+        """Live parameters by "<role>.<name>": of own fields, and replicated parameters if `shared`."""
         return self._named({p: p.detach() for p in self.parameters}, shared)
 
     def state(self, *, shared: bool) -> dict[str, Tensor]:

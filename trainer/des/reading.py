@@ -2,7 +2,7 @@
 
     fields of `Route.read_by_owner`   pooled: common f32[G, F, K], own f32[B, F, K]
     gathered sequences                f32[nnz, K] each, not pooled; only where a rank finishes all examples
-    requested keys                    f32[U, K] of each table that ranks request from this one, by rank
+    requested keys                    f32[U, K] of each table that ranks request from this rank, by rank
 
 K is the width of a row, all roles together. One call reads all rows and one trains them: a row that is read
 in several places learns once a step, from the sum of its gradients.

@@ -99,7 +99,7 @@ class Route:
 
     @cached_property
     def sample_parallel(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """All fields that are not `partial`: the common ones, and the others. `rows` come first, then the
+        """All fields that are not `partial`: common fields, and the others. `rows` come first, then the
         `vectors` of each rank."""
         ordered = [*self.rows, *(f for r in range(self.world) for f in self.vectors(r))]
         common = tuple(f for f in ordered if f in self.common.fields)

@@ -256,7 +256,7 @@ class DesStep:
         self._set_rates()
         # 1 keys → rows
         leaves = self.reading.forward(batch)
-        # 2 rows → partials → logits, of all examples or of the own ones
+        # 2 rows → partials → logits, of all examples or of own examples
         logits = self._forward(leaves, batch, content)
         own_scores = {role: z.detach().cpu().numpy() for role, z in logits.items()}
         scores = self._strategy.scores(own_scores, batch)
@@ -291,7 +291,7 @@ class DesStep:
     def _forward(
         self, leaves: Leaves, batch: GlobalBatch, content: Mapping[str, ContentRequest]
     ) -> dict[str, Tensor]:
-        """Role → logits of all examples f32[B], or of the own ones f32[b]. Collective."""
+        """Role → logits of all examples f32[B], or of own examples f32[b]. Collective."""
         vectors = {} if self.ams is None else self.ams.forward(content)
         aggregated, inputs = self._strategy.aggregate(leaves, batch)
         number = {name: f for f, name in enumerate(self.fields)}
@@ -342,7 +342,7 @@ class DesStep:
         return self.storage.erase(table, keys)
 
     def weights(self) -> dict[str, Tensor]:
-        """Copies of this rank's network parameters by "<role>.<name>"; replicated ones on rank 0 only."""
+        """Copies of this rank's network parameters by "<role>.<name>"; replicated: on rank 0 alone."""
         return {n: t.cpu().clone() for n, t in self.dense.weights(shared=self.rank == 0).items()}
 
     def state_dense(self) -> dict[str, Tensor]:
@@ -360,7 +360,7 @@ class DesStep:
     def load_dense(self, state: Mapping[str, Tensor]) -> None:
         """Restore from the merged `state_dense` of all ranks.
 
-        With as many ranks as before, the field exchange is the saved one: a resumed run has the same bits.
+        With as many ranks as before, the saved field exchange is used: a resumed run has the same bits.
 
         Raises:
             MismatchError: the state belongs to another model.

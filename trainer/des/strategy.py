@@ -27,7 +27,7 @@ class Strategy(Protocol):
 
         Returns:
             f32[n, S] of each role, and the inputs that models gather: of all examples (n = B), or of the
-            own ones (n = b).
+            own examples (n = b).
         """
 
     def scores(self, own: Mapping[str, F32], batch: GlobalBatch) -> Callable[[], Scores]:

@@ -83,7 +83,7 @@ return {epoch, highest}
 """
 
 RENEW = """
--- KEYS: epoch, owner; ARGV: own epoch, owner. Answers {epoch, whether Redis still held the own one}, or {-1}.
+-- KEYS: epoch, owner; ARGV: own epoch, owner. Answers {epoch, whether Redis held the own epoch}, or {-1}.
 local held, mine = tonumber(redis.call('GET', KEYS[1]) or 0), tonumber(ARGV[1])
 local owner = redis.call('GET', KEYS[2])
 local own = owner == ARGV[2]  -- also when an earlier answer of this script was lost

@@ -30,7 +30,7 @@ class GarbageCollector:
         self.thread: Thread | None = None
 
     def flipped(self, manifest: VersionManifest, *, full: bool) -> None:
-        """Note a version that is served; older keys are removed after a process's first or a complete one."""
+        """Note a served version; older keys are removed after a process's first or a complete version."""
         self._recent.append(manifest)
         if full or len(self._recent) == 1:
             self.thread = Thread(target=self._collect, args=(manifest,), name="garbage")

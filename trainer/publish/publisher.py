@@ -108,7 +108,7 @@ class Publisher:
         Args:
             cursor: of the checkpoint that this run goes on from.
             learned: examples of that checkpoint.
-            take_over: replace another run's version, or a newer one.
+            take_over: replace another run's version, or a newer version.
 
         Raises:
             MismatchError: this run may not take over (trainer.publish.succession); nothing has been touched.
@@ -186,7 +186,7 @@ class Publisher:
             "sentinel": secrets.token_hex(8),
         }
         shares = self.control.gather_json(own)
-        self.store.epoch = shares[0]["epoch"]  # rank 0 takes a new one when a publish fails
+        self.store.epoch = shares[0]["epoch"]  # rank 0 takes a new epoch when a publish fails
         row_set = self._next_row_set()
         tables = summed([share["rows"] for share in shares])
         epoch, world = self.store.epoch, self.control.world

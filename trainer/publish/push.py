@@ -34,7 +34,7 @@ class Share:
     """Part of one rank of a version under way. A thread calls `open`, then `write`; both may be repeated.
 
     Attributes:
-        rank: this one, of manifest.world.
+        rank: this rank, of manifest.world.
         snapshot: copies of this rank's rows, values and weights.
         content: name → blobs for the vectors of this rank's content.
         full: the version holds everything, under a fresh row set.
@@ -47,7 +47,7 @@ class Share:
     full: bool
 
     def open(self, store: RedisStore) -> None:
-        """Mark the version as begun; a complete one also sets up the fences."""
+        """Mark the version as begun; a complete version also sets up the fences."""
         if self.full:
             store.claim(self.manifest.epoch)
             store.open(self.rank, self.manifest)

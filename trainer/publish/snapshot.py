@@ -45,7 +45,7 @@ def served_segments(segments: Sequence[Segment]) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class Boundary:
-    """Marks of a step boundary, which divide earlier changes from later ones.
+    """Marks of a step boundary, which divide earlier from later changes.
 
     Attributes:
         tables: embedding table → mark.

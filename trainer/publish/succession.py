@@ -23,7 +23,7 @@ class Cursor:
     """Point that publishing had reached at a checkpoint: the version that was begun at that step boundary.
 
     Attributes:
-        version, epoch: numbers of the version; the highest used ones if none was begun.
+        version, epoch: numbers of the version; the highest used numbers if none was begun.
         row_set: row set of the version; "" if none was begun.
         step: of the boundary.
         run_id: shared by all processes of a run; version manifests have it too.

@@ -44,14 +44,14 @@ def claim_namespace(
     fingerprint: str,
     take_over: bool,
 ) -> Claim:
-    """Fence out all other trainers, if this one may; from then on nobody else writes. Rank 0 only.
+    """Fence out all other trainers, if this trainer may; from then on nobody else writes. Rank 0 only.
 
     Args:
         lookout: started once the namespace is claimed.
         cursor: of the checkpoint that this run goes on from; None in a new run.
         learned: examples of that checkpoint.
         fingerprint: of the pipeline.
-        take_over: replace another run's version, or a newer one.
+        take_over: replace another run's version, or a newer version.
 
     Raises:
         MismatchError: another program wrote the manifest.

@@ -1,7 +1,7 @@
 """Watch over the published version: a thread checks every few seconds that Redis still holds it whole.
 
 A push finds out by itself that Redis was emptied. But there may be nothing to push for hours, and a push may
-touch other buckets than the lost ones. So rank 0 checks the manifest, the sentinels of all buckets and the
+touch other buckets than the lost buckets. So rank 0 checks the manifest, the sentinels of all buckets and the
 count of evictions. After a loss the next version is complete.
 """
 
@@ -97,7 +97,7 @@ class PublishedWatch:
                 self._look()
                 self._failing = False
             except Exception as error:
-                # Nothing may end the look: the next one may find Redis again.
+                # Nothing may end the watch: the next check may find Redis again.
                 if not self._failing:
                     LOG.log(
                         logging.WARNING if isinstance(error, REDIS_ERRORS) else logging.ERROR,

@@ -213,7 +213,7 @@ class SlidingWindow:
     Args:
         window_ms: event time of the window.
         roles: models whose logits are added.
-        capacity: most examples; if more fall into the window, the last ones added are kept.
+        capacity: most examples; if more fall into the window, the last added are kept.
     """
 
     def __init__(self, window_ms: int, roles: Iterable[str], capacity: int = 200_000) -> None:

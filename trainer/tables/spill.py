@@ -74,7 +74,7 @@ class SpillStore:
         self._write.disable_wal = True  # type: ignore[method-assign,assignment]  # the stub is wrong
 
     def put(self, table: int, keys: I64, rows: Bytes) -> None:
-        """Store rows uint8[n, width]; a key's later row replaces its earlier one."""
+        """Store rows uint8[n, width]; a key's later row replaces its earlier row."""
         order = np.argsort(keys.view(np.uint64), kind="stable")
         names, values = _names(table, keys[order]), rows[order].view(f"V{rows.shape[1]}").ravel().tolist()
         for start in range(0, len(names), WRITE_ROWS):

@@ -1,7 +1,7 @@
 """LRU tiers for tables larger than memory: DRAM over SSD, with prefetch of the next batch's rows.
 
     prefetch(n + 1)   start to read the rows of batch n + 1 that are not in DRAM, in a thread
-    promote(n)        put the rows of batch n into DRAM: prefetched ones, and those evicted since
+    promote(n)        put the rows of batch n into DRAM: prefetched rows, and rows evicted since
     …                 forward and backward of batch n
     evict()           over the budget: move least recently used rows to SSD, but none of batch n + 1
 

@@ -174,9 +174,9 @@ def test_every_test_that_a_page_names_exists() -> None:
             assert not name or f"def {name}(" in source.read_text(), f"{page.name} names {file}::{name}"
 
 
-FOLDERS = "bench|docs|examples|ingest|kernels|livectr|models|protos|serving|tests|trainer"
-PATH = re.compile(rf"(?<![\w/.:-])(?!examples/s\b)((?:{FOLDERS})/[\w/.-]*)")
-"""A path from the repository's root; `examples/s` is a unit."""
+FOLDERS = "bench|docs|examples|ingest|k8s|kernels|livectr|models|protos|serving|tests|trainer"
+PATH = re.compile(rf"(?<![\w/.:-])(?!examples/s\b|livectr/(?:serve|train|gpu)\b)((?:{FOLDERS})/[\w/.-]*)")
+"""A path from the repository's root; `examples/s` is a unit, `livectr/serve` the name of an image."""
 
 
 def test_every_path_that_a_page_names_exists() -> None:

@@ -157,3 +157,25 @@ def test_everything_carries_the_projects_label(name: str) -> None:
     for manifest in manifests(name):
         labels = manifest["metadata"].get("labels", {})
         assert labels.get("app.kubernetes.io/part-of") == "livectr", manifest["metadata"]["name"]
+
+
+@every_overlay
+def test_kernels_have_a_place(name: str) -> None:
+    """The root file system is read-only: what is compiled goes to the folder that the image names."""
+    for title, template in pods(name):
+        writable = {v["name"] for v in template["spec"].get("volumes", []) if "emptyDir" in v}
+        for container in containers(template):
+            if "livectr/" in container["image"]:
+                mounts = {m["mountPath"]: m["name"] for m in container["volumeMounts"]}
+                assert {mounts.get("/tmp"), mounts.get("/var/cache/livectr")} <= writable, title
+
+
+@every_overlay
+def test_a_server_has_kernels_before_it_starts(name: str) -> None:
+    """Its image has no compiler."""
+    for title, template in pods(name):
+        (main, *_) = template["spec"]["containers"]
+        if "serve" in main.get("command", []):
+            (before,) = [c for c in containers(template) if "kernels" in c["command"]]
+            assert "livectr/train" in before["image"], title
+            assert "--to=/var/cache/livectr/kernels" in before["command"], title

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from livectr.ingest.pipeline import load_pipeline
-from tests.k8s_static.rendering import K8S, OVERLAYS, ROOT, containers, of_kind, pods
+from tests.k8s_static.rendering import K8S, OVERLAYS, ROOT, containers, manifests, of_kind, only, pods
 from tests.k8s_static.test_availability import settings
 
 every_overlay = pytest.mark.parametrize("name", OVERLAYS)
@@ -58,6 +58,21 @@ def test_settings_are_validated_before_a_process_starts(name: str) -> None:
         assert check["command"][:2] == ["livectr", "inspect"] and files <= set(check["command"]), title
         assert check["image"] == main["image"], title
     assert checked >= 3
+
+
+@pytest.mark.parametrize("name", ["local", "production"])
+def test_the_check_can_be_applied_alone(name: str) -> None:
+    """Objects with the label livectr.dev/stage=check are all that the Job `validate` needs but the Secret."""
+    chosen = {
+        (m["kind"], m["metadata"]["name"])
+        for m in manifests(name)
+        if m["metadata"].get("labels", {}).get("livectr.dev/stage") == "check"
+    }
+    spec = only(name, "CronJob", "validate")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    needed = {("Namespace", "livectr"), ("CronJob", "validate")}
+    needed |= {("ServiceAccount", spec["serviceAccountName"]), ("PriorityClass", spec["priorityClassName"])}
+    needed |= {("ConfigMap", v["configMap"]["name"]) for v in spec["volumes"] if "configMap" in v}
+    assert chosen == needed
 
 
 @every_overlay

@@ -1,0 +1,52 @@
+#!/bin/sh
+# Share of requests of the canary track: k8s/canary.sh status | share PODS | promote | rollback
+#
+#   status     pods of both tracks, and the track that the Services select
+#   share N    N pods of rank and of prerank beside the stable ones: N of all pods is the canary's share of requests
+#   promote    the canary gets as many pods as the stable track, and then all requests
+#   rollback   the stable track gets all requests again, and the canary has no more servers
+#
+# NAMESPACE is the namespace (livectr). Both tracks stay up after `promote`, so that `rollback` takes seconds.
+set -eu
+namespace=${NAMESPACE:-livectr}
+roles="rank prerank"
+kube() { kubectl --namespace "$namespace" "$@"; }
+
+pods_of() { kube get deployment "$1" --output 'jsonpath={.spec.replicas}'; }
+
+ready() {  # wait until all servers of the canary answer
+    for role in $roles; do kube rollout status "deployment/$role-canary" --timeout=15m; done
+}
+
+select_track() {  # `null` removes the label from a selector: both tracks
+    for role in $roles; do
+        kube patch service "$role" "$role-pods" --type=merge \
+            --patch "{\"spec\":{\"selector\":{\"livectr.dev/track\":$1}}}"
+    done
+}
+
+case "${1:-}" in
+    status)
+        kube get pods --selector 'app.kubernetes.io/name in (rank, prerank)' --label-columns livectr.dev/track
+        kube get service $roles --output 'custom-columns=SERVICE:.metadata.name,SELECTS:.spec.selector'
+        ;;
+    share)
+        case "${2:-}" in '' | *[!0-9]*) echo "say how many pods: $0 share N" >&2; exit 2 ;; esac
+        for role in $roles; do kube scale "deployment/$role-canary" --replicas="$2"; done
+        select_track null
+        [ "$2" = 0 ] || ready
+        ;;
+    promote)
+        for role in $roles; do kube scale "deployment/$role-canary" --replicas="$(pods_of "$role")"; done
+        ready
+        select_track '"canary"'
+        ;;
+    rollback)
+        select_track '"stable"'
+        for role in $roles; do kube scale "deployment/$role-canary" --replicas=0; done
+        ;;
+    *)
+        sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2
+        exit 2
+        ;;
+esac

@@ -1,0 +1,103 @@
+"""A canary beside the stable track: it takes nothing of it but its share of requests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.k8s_static.rendering import K8S, manifests, matches, of_kind, pods
+
+ROLES = ("rank", "prerank")
+SCRIPT = K8S / "canary.sh"
+
+
+def test_it_changes_nothing_of_the_stable_track() -> None:
+    """No object of the canary has the name of a stable one, but the namespace that both are in."""
+    names = {
+        overlay: {(m["kind"], m["metadata"]["name"]) for m in manifests(overlay)}
+        for overlay in ("local", "canary")
+    }
+    assert names["local"] & names["canary"] == {("Namespace", "livectr")}
+
+
+def test_tracks_own_their_pods() -> None:
+    """Selectors of Deployments and StatefulSets select the pods of their own track alone."""
+    for overlay, other in (("local", "canary"), ("canary", "local")):
+        foreign = [template["metadata"]["labels"] for _, template in pods(other)]
+        for owner in of_kind(overlay, "Deployment", "StatefulSet"):
+            selector = owner["spec"]["selector"]
+            assert not any(matches(selector, labels) for labels in foreign), owner["metadata"]["name"]
+
+
+def test_services_select_both_tracks_and_the_policies_hold_for_both() -> None:
+    canary = {
+        title.removeprefix("Deployment/"): template["metadata"]["labels"]
+        for title, template in pods("canary")
+        if title.startswith("Deployment/")
+    }
+    for role in ROLES:
+        labels = canary[f"{role}-canary"]
+        assert labels["livectr.dev/track"] == "canary"
+        for service in of_kind("local", "Service"):
+            if service["metadata"]["name"] in (role, f"{role}-pods"):
+                assert matches({"matchLabels": service["spec"]["selector"]}, labels)
+        assert any(
+            matches(policy["spec"]["podSelector"], labels)
+            and policy["metadata"]["name"] == "clients-to-servers"
+            for policy in of_kind("local", "NetworkPolicy")
+        )
+
+
+def test_it_has_its_own_model(tmp_path: Path) -> None:
+    texts = {
+        overlay: next(m for m in of_kind(overlay, "ConfigMap") if "livectr.toml" in m["data"])["data"][
+            "livectr.toml"
+        ]
+        for overlay in ("local", "canary")
+    }
+    assert 'namespace = "canary"' in texts["canary"] and "namespace" not in texts["local"]
+    claims = {m["metadata"]["name"] for m in of_kind("canary", "PersistentVolumeClaim")}
+    assert claims == {"checkpoint-canary"}
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    """File with the words of every call of a `kubectl` that knows 4 stable pods."""
+    program = tmp_path / "kubectl"
+    program.write_text('#!/bin/sh\necho "$@" >> "$0.log"\ncase "$*" in *jsonpath*) echo 4 ;; esac\n')
+    program.chmod(0o755)
+    return tmp_path / "kubectl.log"
+
+
+def run(told: Path, *words: str) -> list[str]:
+    told.unlink(missing_ok=True)
+    environment = os.environ | {"PATH": f"{told.parent}:{os.environ['PATH']}"}
+    subprocess.run([SCRIPT, *words], env=environment, check=True)
+    return told.read_text().splitlines()
+
+
+def test_promotion_waits_for_the_servers(told: Path) -> None:
+    calls = run(told, "promote")
+    steps = [
+        next(i for i, call in enumerate(calls) if word in call) for word in ("scale", "rollout", "patch")
+    ]
+    assert steps == sorted(steps)
+    assert sum("--replicas=4" in call for call in calls) == 2
+    assert sum('{"livectr.dev/track":"canary"}' in call for call in calls) == 2
+    assert all(call.startswith("--namespace livectr ") for call in calls)
+
+
+def test_a_rollback_moves_requests_first(told: Path) -> None:
+    calls = run(told, "rollback")
+    assert ["patch" in call for call in calls] == [True, True, False, False]
+    assert all('"stable"' in call for call in calls[:2]) and all("--replicas=0" in call for call in calls[2:])
+
+
+def test_a_share_is_a_number(told: Path) -> None:
+    assert sum("--replicas=3" in call for call in run(told, "share", "3")) == 2
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        run(told, "share", "some")
+    assert failure.value.returncode == 2

@@ -20,7 +20,7 @@ from livectr.kernels.process import build_info as build_info
 from livectr.protos.redis_errors import Outcome
 from livectr.serving.errors import AnswerError
 
-_REQUEST_BOUNDS_S = (
+REQUEST_BOUNDS_S = (
     *(0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0065, 0.008, 0.01, 0.0125, 0.015, 0.02),
     *(0.03, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
@@ -44,7 +44,7 @@ CHECKS_FAILED = Counter(
 )
 SWAP_SECONDS = Histogram("livectr_version_swap_seconds", "From the notice of a version to its swap", ["role"])
 REQUEST_SECONDS = Histogram(
-    "livectr_request_seconds", "Time in the server of one request", ["role"], buckets=_REQUEST_BOUNDS_S
+    "livectr_request_seconds", "Time in the server of one request", ["role"], buckets=REQUEST_BOUNDS_S
 )
 REQUESTS = Counter("livectr_requests_total", "Requests by their gRPC status", ["role", "code"])
 SHED = Counter("livectr_shed_requests_total", "Requests refused because the server was full", ["role"])

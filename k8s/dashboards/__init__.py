@@ -1,0 +1,1 @@
+"""Grafana dashboards, as programs. `python -m k8s.dashboards` writes the JSON files beside this one."""

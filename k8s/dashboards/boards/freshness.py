@@ -1,0 +1,117 @@
+"""Freshness: how old is what the answers know?"""
+
+from k8s.dashboards.panels import Board, heat, lines, number, quantile, rate
+
+BOARD = Board(
+    "freshness",
+    "LiveCTR / Freshness",
+    "From an event to the first answer that has learned it, version by version and pod by pod.",
+    [
+        (
+            "Delay",
+            [
+                heat(
+                    "Event to answer",
+                    "Delays of all examples, from the impression to the first answer that has learned it. "
+                    "Events from before the run's first start are left out.",
+                    "livectr_freshness_seconds",
+                ),
+                heat(
+                    "End of the label window to answer",
+                    "The same without the label window, which the pipeline chooses: what the system adds.",
+                    "livectr_learning_delay_seconds",
+                ),
+                lines(
+                    "Quantiles",
+                    "p50 and p99 with and without the label window.",
+                    "s",
+                    *(
+                        (
+                            quantile(q, metric),
+                            f"{name} p{q * 100:.0f}",
+                        )
+                        for metric, name in (
+                            ("livectr_freshness_seconds", "event"),
+                            ("livectr_learning_delay_seconds", "label window"),
+                        )
+                        for q in (0.5, 0.99)
+                    ),
+                    width=16,
+                ),
+                number(
+                    "p99 now",
+                    "Delay after the label window of the slowest example of a hundred.",
+                    "s",
+                    quantile(0.99, "livectr_learning_delay_seconds"),
+                    worst=60,
+                ),
+                number(
+                    "Oldest version",
+                    "Age of the oldest version that answers.",
+                    "s",
+                    "max(livectr_served_version_age_seconds{@})",
+                    worst=120,
+                ),
+            ],
+        ),
+        (
+            "Versions",
+            [
+                lines(
+                    "Versions behind",
+                    "Published less served version, by pod. A pod that stays behind is on its own.",
+                    "none",
+                    (
+                        'scalar(max(livectr_published_version{namespace=~"$namespace"})) '
+                        "- max by (pod, job) (livectr_served_version{@})",
+                        "{{pod}}",
+                    ),
+                ),
+                lines(
+                    "Age of the served version",
+                    "Time since the version that answers was made, by pod.",
+                    "s",
+                    ("max by (pod, job) (livectr_served_version_age_seconds{@})", "{{pod}}"),
+                ),
+                lines(
+                    "Swap time",
+                    "From the notice of a version to the first answer with it: p99 by role.",
+                    "s",
+                    (
+                        quantile(0.99, "livectr_version_swap_seconds", "role"),
+                        "{{role}}",
+                    ),
+                ),
+                lines(
+                    "Stale or degraded",
+                    "1 while a server cannot read Redis, or what it serves may be incomplete, by kind.",
+                    "bool",
+                    ("max by (pod, role) (livectr_version_stale{@})", "{{pod}} stale"),
+                    ("max by (kind) (livectr_serving_degraded{@})", "{{kind}}"),
+                ),
+                lines(
+                    "Publishing",
+                    "From the step boundary of a version to the moment at which servers can use it.",
+                    "s",
+                    *(
+                        (
+                            quantile(q, "livectr_publish_seconds"),
+                            name,
+                        )
+                        for q, name in ((0.5, "p50"), (0.99, "p99"))
+                    ),
+                ),
+                lines(
+                    "Publishes that failed",
+                    "Pushes that Redis did not confirm, and versions that it lost. Both are repeated.",
+                    "ops",
+                    (
+                        rate("livectr_failed_publishes_total", "pod"),
+                        "failed {{pod}}",
+                    ),
+                    (rate("livectr_lost_versions_total", "pod"), "lost {{pod}}"),
+                ),
+            ],
+        ),
+    ],
+)

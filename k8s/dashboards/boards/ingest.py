@@ -1,0 +1,153 @@
+"""Ingest: what comes in, what waits, and what cannot be used."""
+
+from k8s.dashboards.panels import Board, areas, lines, rate
+
+BOARD = Board(
+    "ingest",
+    "LiveCTR / Ingest",
+    "Logs on their way to labelled examples: lag, joins, look-ups and dead letters.",
+    [
+        (
+            "Lag",
+            [
+                lines(
+                    "Records behind",
+                    "Records between the last that was read and the end of the log.",
+                    "short",
+                    ("sum by (topic) (livectr_consumer_lag_records{@})", "{{topic}}"),
+                ),
+                lines(
+                    "Seconds behind",
+                    "Age of the newest record that was read, by partition; 0 once everything is read.",
+                    "s",
+                    (
+                        "max by (topic, partition) (livectr_event_lag_seconds{@})",
+                        "{{topic}} {{partition}}",
+                    ),
+                ),
+                lines(
+                    "Watermark delay",
+                    "Age of each rank's watermark. No later example is older than it.",
+                    "s",
+                    ("max by (pod, instance) (livectr_watermark_delay_seconds{@})", "{{pod}} {{instance}}"),
+                ),
+                lines(
+                    "Held back",
+                    "Seconds for which a topic partition has held others back with its event time.",
+                    "s",
+                    (
+                        "max by (topic, partition) (livectr_held_back_seconds{@})",
+                        "{{topic}} {{partition}}",
+                    ),
+                ),
+                areas(
+                    "Records read",
+                    "Records that the sources deliver.",
+                    "cps",
+                    (rate("livectr_events_total", "topic"), "{{topic}}"),
+                ),
+                areas(
+                    "Bytes read",
+                    "Bytes that are read for the columns in use.",
+                    "Bps",
+                    (rate("livectr_read_bytes_total", "topic"), "{{topic}}"),
+                ),
+            ],
+        ),
+        (
+            "Joins",
+            [
+                lines(
+                    "Waiting",
+                    "Impressions that wait for their label, and labelled examples that wait to be learned.",
+                    "short",
+                    ("sum by (namespace) (livectr_pending_joins{@})", "for their label"),
+                    ("sum by (namespace) (livectr_ready_examples{@})", "to be learned"),
+                ),
+                lines(
+                    "Late and unmatched clicks",
+                    "Clicks after their impression had left, and clicks without an impression. "
+                    "Many late ones: the label window is too short.",
+                    "cps",
+                    (rate("livectr_late_clicks_total", "namespace"), "late"),
+                    (
+                        rate("livectr_unmatched_clicks_total", "namespace"),
+                        "unmatched",
+                    ),
+                ),
+                lines(
+                    "Duplicates and late records",
+                    "Records seen before, and records with a time far in the past of their topic.",
+                    "cps",
+                    (
+                        rate("livectr_duplicate_events_total", "topic"),
+                        "{{topic}} duplicates",
+                    ),
+                    (
+                        rate("livectr_late_events_total", "topic"),
+                        "{{topic}} late",
+                    ),
+                ),
+                lines(
+                    "Look-up hits",
+                    "Share of look-ups that find a row. Few: the ids of log and table do not agree.",
+                    "percentunit",
+                    (
+                        'sum by (table) (rate(livectr_lookups_total{@, outcome="hit"}[$__rate_interval])) '
+                        "/ sum by (table) (rate(livectr_lookups_total{@}[$__rate_interval]))",
+                        "{{table}}",
+                    ),
+                ),
+                lines(
+                    "State of the joins",
+                    "Bytes of the label joins. At `max_bytes` events are refused.",
+                    "bytes",
+                    ("sum by (pod, instance) (livectr_join_bytes{@})", "{{pod}} {{instance}}"),
+                ),
+                lines(
+                    "Dropped for lack of room",
+                    "Events that a join refused, and keys that it forgot early. Should be 0.",
+                    "cps",
+                    (
+                        rate("livectr_join_refused_events_total", "namespace"),
+                        "events refused",
+                    ),
+                    (
+                        rate("livectr_join_evicted_keys_total", "namespace"),
+                        "keys forgotten",
+                    ),
+                ),
+            ],
+        ),
+        (
+            "Dead letters",
+            [
+                areas(
+                    "By reason",
+                    "Rows that cannot be used. The letters hold the rows and say what is wrong.",
+                    "cps",
+                    (
+                        rate("livectr_dead_letters_total", "reason"),
+                        "{{reason}}",
+                    ),
+                ),
+                lines(
+                    "Share of all rows",
+                    "Dead letters over records read. An alert fires above 1 %.",
+                    "percentunit",
+                    (
+                        "sum by (namespace) (rate(livectr_dead_letters_total{@}[$__rate_interval])) "
+                        "/ sum by (namespace) (rate(livectr_events_total{@}[$__rate_interval]))",
+                        "{{namespace}}",
+                    ),
+                ),
+                lines(
+                    "Waiting on disk",
+                    "Letters that their topic has not taken yet. A full spool pauses reading.",
+                    "short",
+                    ("sum by (pod, instance) (livectr_dead_letters_waiting{@})", "{{pod}} {{instance}}"),
+                ),
+            ],
+        ),
+    ],
+)

@@ -1,0 +1,102 @@
+"""Learning: is the model good, is it calibrated, and is it better than its shadows?"""
+
+from k8s.dashboards.panels import Board, Panel, lines, number
+
+_BEST_SHADOW = 'max(livectr_gauc{@, model!~"rank|prerank"})'
+
+
+def _measure(title: str, about: str, metric: str) -> Panel:
+    return lines(title, about, "none", (f"max by (namespace, model) ({metric}{{@}})", "{{model}}"))
+
+
+BOARD = Board(
+    "learning",
+    "LiveCTR / Learning",
+    "Test-then-train quality over the sliding window: every example is scored before it is learned.",
+    [
+        (
+            "Now",
+            [
+                number("AUC now", "Order over all examples.", "none", 'max(livectr_auc{@, model="rank"})'),
+                number("GAUC now", "Order within a user.", "none", 'max(livectr_gauc{@, model="rank"})'),
+                number(
+                    "GAUC over shadow",
+                    "GAUC of the model less that of its best shadow. Red: the shadow is better.",
+                    "none",
+                    f'max(livectr_gauc{{@, model="rank"}}) - {_BEST_SHADOW}',
+                    worst=0,
+                    falls=True,
+                ),
+                number(
+                    "Calibration now",
+                    "Predicted over observed clicks; 1 is right. An alert fires outside .9 to 1.1.",
+                    "none",
+                    'max(livectr_calibration_ratio{@, model="rank"})',
+                ),
+                number(
+                    "Examples in the window",
+                    "Examples that these measures are taken over. Few: they say little.",
+                    "short",
+                    "max(livectr_window_examples{@})",
+                ),
+                number(
+                    "Clicks in the window",
+                    "Clicked examples among them.",
+                    "short",
+                    "max(livectr_window_clicks{@})",
+                ),
+            ],
+        ),
+        (
+            "Order",
+            [
+                _measure(
+                    "AUC",
+                    "Order over all examples, by model. Shadows learn the same examples.",
+                    "livectr_auc",
+                ),
+                _measure("GAUC", "Order within a user, by model.", "livectr_gauc"),
+                lines(
+                    "GAUC less shadow",
+                    "GAUC of the model less that of each shadow. Below 0 the shadow is better.",
+                    "none",
+                    (
+                        'scalar(max(livectr_gauc{@, model="rank"})) '
+                        '- max by (model) (livectr_gauc{@, model!~"rank|prerank"})',
+                        "less {{model}}",
+                    ),
+                ),
+                _measure(
+                    "AUC of cold items",
+                    "Over items that were learned fewer than 20 times. What content is for.",
+                    "livectr_cold_auc",
+                ),
+                _measure("GAUC of cold items", "Order within a user, of cold items.", "livectr_cold_gauc"),
+                lines(
+                    "Cold examples",
+                    "Share of the window's examples whose item is cold.",
+                    "percentunit",
+                    ("max(livectr_cold_examples{@}) / max(livectr_window_examples{@})", "cold"),
+                ),
+            ],
+        ),
+        (
+            "Probabilities",
+            [
+                lines(
+                    "Click rates",
+                    "Clicked share of the window's examples, and mean predicted probability of each model.",
+                    "percentunit",
+                    ("max by (namespace) (livectr_observed_ctr{@})", "observed"),
+                    ("max by (namespace, model) (livectr_predicted_ctr{@})", "{{model}}"),
+                ),
+                _measure(
+                    "Calibration",
+                    "Predicted over observed clicks; 1 is right.",
+                    "livectr_calibration_ratio",
+                ),
+                _measure("Log loss", "Mean cross entropy in nats; less is better.", "livectr_logloss"),
+            ],
+        ),
+    ],
+)

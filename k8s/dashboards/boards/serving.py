@@ -1,0 +1,159 @@
+"""Serving: codes, latency, where a request's time goes, and what is refused."""
+
+from k8s.dashboards.panels import Board, Panel, areas, heat, lines, quantile, rate
+
+
+def _stages(q: float) -> Panel:
+    return lines(
+        f"Stages p{q * 100:.0f}",
+        "Time of each stage of a request. `wait` is the queue: add servers when it grows.",
+        "s",
+        (
+            quantile(q, "livectr_request_stage_seconds", "role", "stage"),
+            "{{role}} {{stage}}",
+        ),
+        width=12,
+    )
+
+
+BOARD = Board(
+    "serving",
+    "LiveCTR / Serving",
+    "Rank and pre-rank servers: answers, latency, stages, queue, near-cache and Redis.",
+    [
+        (
+            "Answers",
+            [
+                areas(
+                    "Requests by code",
+                    "Requests by role and gRPC status.",
+                    "reqps",
+                    (
+                        rate("livectr_requests_total", "role", "code"),
+                        "{{role}} {{code}}",
+                    ),
+                ),
+                lines(
+                    "Requests by pod",
+                    "Answers of each pod. Uneven pods: clients keep connections; see grpc's load balancing.",
+                    "reqps",
+                    (rate("livectr_requests_total", "pod"), "{{pod}}"),
+                ),
+                lines(
+                    "Candidates",
+                    "Candidates scored.",
+                    "cps",
+                    (rate("livectr_candidates_total", "role"), "{{role}}"),
+                ),
+                lines(
+                    "Ready",
+                    "Servers whose health is SERVING.",
+                    "short",
+                    ("sum by (role) (livectr_server_ready{@})", "{{role}}"),
+                ),
+                lines(
+                    "Degraded answers",
+                    "Share of answers while Redis could not be asked, or was not known to be whole.",
+                    "percentunit",
+                    (
+                        "sum by (role) (rate(livectr_degraded_requests_total{@}[$__rate_interval])) "
+                        "/ sum by (role) (rate(livectr_requests_total{@}[$__rate_interval]))",
+                        "{{role}}",
+                    ),
+                ),
+                lines(
+                    "Computed again",
+                    "Requests that moved on to a newer version, since theirs was overwritten.",
+                    "reqps",
+                    (rate("livectr_retried_requests_total", "role"), "{{role}}"),
+                ),
+            ],
+        ),
+        (
+            "Latency",
+            [
+                heat(
+                    "Rank", "Time in the server of rank requests.", "livectr_request_seconds", 'role="rank"'
+                ),
+                heat(
+                    "Pre-rank",
+                    "Time in the server of pre-rank requests.",
+                    "livectr_request_seconds",
+                    'role="prerank"',
+                ),
+                _stages(0.5),
+                _stages(0.99),
+            ],
+        ),
+        (
+            "Queue",
+            [
+                lines(
+                    "Active",
+                    "Requests that are computed, by pod. At `max_active` others wait.",
+                    "short",
+                    ("sum by (pod, role) (livectr_active_requests{@})", "{{pod}} {{role}}"),
+                ),
+                lines(
+                    "Waiting",
+                    "Requests that wait for a place. At `max_waiting` others are refused.",
+                    "short",
+                    ("sum by (pod, role) (livectr_waiting_requests{@})", "{{pod}} {{role}}"),
+                ),
+                lines(
+                    "Refused",
+                    "Requests that were shed because the server was full.",
+                    "reqps",
+                    (
+                        rate("livectr_shed_requests_total", "pod", "role"),
+                        "{{pod}} {{role}}",
+                    ),
+                ),
+            ],
+        ),
+        (
+            "Near-cache and Redis",
+            [
+                lines(
+                    "Near-cache hits",
+                    "Share of rows that a server need not read from Redis.",
+                    "percentunit",
+                    (
+                        "sum by (pod) (rate(livectr_near_cache_hits_total{@}[$__rate_interval])) / "
+                        "(sum by (pod) (rate(livectr_near_cache_hits_total{@}[$__rate_interval])) + "
+                        "sum by (pod) (rate(livectr_near_cache_misses_total{@}[$__rate_interval])))",
+                        "{{pod}}",
+                    ),
+                    width=6,
+                ),
+                lines(
+                    "Near-cache rows",
+                    "Rows held in each server.",
+                    "short",
+                    ("sum by (pod) (livectr_near_cache_rows{@})", "{{pod}}"),
+                    width=6,
+                ),
+                lines(
+                    "Round trip to Redis p99",
+                    "Slowest command or pipeline of a hundred, by client. Requests give up after 250 ms.",
+                    "s",
+                    (
+                        quantile(0.99, "livectr_redis_seconds", "client"),
+                        "{{client}}",
+                    ),
+                    width=6,
+                ),
+                lines(
+                    "Redis errors",
+                    "Failed commands by client and meaning: it passes, Redis refuses, or a wrong use.",
+                    "ops",
+                    (
+                        rate("livectr_redis_errors_total", "client", "outcome"),
+                        "{{client}} {{outcome}}",
+                    ),
+                    width=6,
+                ),
+            ],
+        ),
+    ],
+)

@@ -1,0 +1,86 @@
+"""Write the rules as YAML, for Prometheus and for its operator: python -m k8s.rules [--docs-url URL]"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from k8s.rules.alerts import ALERTS
+from k8s.rules.objectives import OBJECTIVES
+
+HERE = Path(__file__).parent
+WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
+DOCS_URL = "docs/"
+"""Folder of the pages in the repository."""
+HEAD = "# Written by `python -m k8s.rules`; change k8s/rules/*.py instead.\n"
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts with several lines as blocks."""
+
+
+def _text(dumper: Any, value: str) -> Any:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def groups(docs_url: str = DOCS_URL) -> list[dict[str, Any]]:
+    """Rule groups: recorded errors of the objectives, then alerts.
+
+    Args:
+        docs_url: address of the pages; an alert names its part of runbook.md there.
+    """
+    page = "runbook.md" if docs_url == DOCS_URL else "runbook/"
+    recorded = [
+        {"record": objective.recorded(window), "expr": objective.ratio(window)}
+        for objective in OBJECTIVES
+        for window in WINDOWS
+    ]
+    alerts = [
+        {
+            "alert": alert.full_name,
+            "expr": alert.expr,
+            "for": alert.after,
+            "labels": {"severity": alert.severity},
+            "annotations": {
+                "summary": alert.summary,
+                "runbook_url": f"{docs_url}{page}#{alert.full_name.lower()}",
+            },
+        }
+        for alert in ALERTS
+    ]
+    return [{"name": "livectr-objectives", "rules": recorded}, {"name": "livectr-alerts", "rules": alerts}]
+
+
+def files(docs_url: str = DOCS_URL) -> Mapping[str, str]:
+    """Name of a file → its text."""
+    plain = {"groups": groups(docs_url)}
+    resource = {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "livectr", "labels": {"app.kubernetes.io/part-of": "livectr"}},
+        "spec": plain,
+    }
+    return {"livectr.yaml": _dumped(plain), "operator/prometheusrule.yaml": _dumped(resource)}
+
+
+def _dumped(value: object) -> str:
+    return HEAD + str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True))
+
+
+def main() -> None:
+    """Write all files."""
+    parser = argparse.ArgumentParser(description="Write the rules as YAML.")
+    parser.add_argument("--docs-url", default=DOCS_URL, help="where the docs site is, ending with /")
+    for name, text in files(parser.parse_args().docs_url).items():
+        (HERE / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Alerts: burn rates of the objectives, and states that cost answers or quality before long.
+
+A page wakes somebody up: users notice, or will within the hour. A ticket waits until the morning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from k8s.rules.objectives import OBJECTIVES, Objective
+
+_OF = "max by (namespace)"
+_AGE = "(livectr_served_version_age_seconds and livectr_served_version > 0)"
+
+
+@dataclass(frozen=True)
+class Alert:
+    """Alert rule.
+
+    Args:
+        name: without its prefix.
+        severity: page or ticket.
+        after: time for which it must hold.
+        when: PromQL, with {0}, {1}, … for the signals.
+        signals: PromQL of what is measured: each has data in a system that is well.
+        summary: sentence with labels.
+    """
+
+    name: str
+    severity: Literal["page", "ticket"]
+    after: str
+    when: str
+    signals: tuple[str, ...]
+    summary: str
+
+    @property
+    def full_name(self) -> str:
+        """Name in Prometheus."""
+        return f"LiveCTR{self.name}"
+
+    @property
+    def expr(self) -> str:
+        """PromQL that fires."""
+        return self.when.format(*self.signals)
+
+
+def _burn(objective: Objective, speed: Literal["Fast", "Slowly"]) -> Alert:
+    """Multi-window burn rate: a long range that is significant, a short one that ends with the trouble."""
+    windows = {"Fast": (("1h", "5m", 14.4), ("6h", "30m", 6)), "Slowly": (("1d", "2h", 3), ("3d", "6h", 1))}
+    names: list[str] = []
+    terms: list[str] = []
+    for long, short, factor in windows[speed]:
+        limit = f"{factor * objective.budget:.6g}"
+        terms.append(f"({{{len(names)}}} > {limit} and {{{len(names) + 1}}} > {limit})")
+        names += [objective.recorded(long), objective.recorded(short)]
+    page = speed == "Fast"
+    return Alert(
+        f"{objective.title}Burns{speed}",
+        "page" if page else "ticket",
+        "2m" if page else "15m",
+        "\nor\n".join(terms),
+        tuple(names),
+        f"The error budget of {objective.name} in {{{{ $labels.namespace }}}} is used up "
+        + ("within hours or a few days" if page else "before its 30 days are over"),
+    )
+
+
+ALERTS = (
+    *(_burn(objective, speed) for objective in OBJECTIVES for speed in ("Fast", "Slowly")),
+    Alert(
+        "NoServer",
+        "page",
+        "2m",
+        "{0} < 1",
+        ("sum by (namespace, job) (livectr_server_ready)",),
+        "No {{ $labels.job }} server in {{ $labels.namespace }} is ready",
+    ),
+    Alert(
+        "NoPublish",
+        "page",
+        "5m",
+        "{0} > 600",
+        (f"min by (namespace) {_AGE}",),
+        "Servers in {{ $labels.namespace }} answer with a version that is more than 10 minutes old",
+    ),
+    Alert(
+        "VersionsSplit",
+        "page",
+        "5m",
+        "{0} - {1} > 120",
+        (f"{_OF} {_AGE}", f"min by (namespace) {_AGE}"),
+        "Pods in {{ $labels.namespace }} answer with versions that are minutes apart",
+    ),
+    Alert(
+        "CheckpointOld",
+        "page",
+        "5m",
+        "{0} > 1800",
+        (f"time() - {_OF} (livectr_checkpoint_timestamp_seconds > 0)",),
+        "The newest checkpoint in {{ $labels.namespace }} is more than half an hour old",
+    ),
+    Alert(
+        "LagRises",
+        "page",
+        "10m",
+        "{0} > 120 and {1} > 0",
+        (
+            f"{_OF} (livectr_event_lag_seconds)",
+            f"{_OF} (deriv(livectr_event_lag_seconds[15m]))",
+        ),
+        "The trainer in {{ $labels.namespace }} falls behind its logs, and the lag rises",
+    ),
+    Alert(
+        "RedisEvicts",
+        "page",
+        "1m",
+        "{0} > 0",
+        (f'{_OF} (livectr_serving_degraded{{kind="evicted"}})',),
+        "Redis in {{ $labels.namespace }} has evicted rows of the model",
+    ),
+    Alert(
+        "RedisRefilled",
+        "page",
+        "0m",
+        "{0} > 0",
+        ("sum by (namespace) (increase(livectr_lost_versions_total[10m]))",),
+        "Redis in {{ $labels.namespace }} lost the published version; the trainer publishes it anew",
+    ),
+    Alert(
+        "Miscalibrated",
+        "ticket",
+        "30m",
+        "({0} > 1.1 or {0} < 0.9) and {1} >= 1000",
+        (
+            f'{_OF} (livectr_calibration_ratio{{model="rank"}})',
+            f"{_OF} (livectr_window_clicks)",
+        ),
+        "The model in {{ $labels.namespace }} predicts over 10 % more or fewer clicks than come",
+    ),
+    Alert(
+        "ShadowBetter",
+        "ticket",
+        "1h",
+        "{0} - {1} > 0.005 and {2} >= 10000",
+        (
+            f'{_OF} (livectr_auc{{model!~"rank|prerank"}})',
+            f'{_OF} (livectr_auc{{model="rank"}})',
+            f"{_OF} (livectr_window_examples)",
+        ),
+        "A shadow in {{ $labels.namespace }} orders ads better than the model that answers",
+    ),
+    Alert(
+        "DeadLetters",
+        "ticket",
+        "30m",
+        "{0} / {1} > 0.01",
+        (
+            "sum by (namespace) (rate(livectr_dead_letters_total[30m]))",
+            "sum by (namespace) (rate(livectr_events_total[30m]))",
+        ),
+        "More than 1 % of the rows in {{ $labels.namespace }} cannot be used",
+    ),
+    Alert(
+        "DiskFills",
+        "ticket",
+        "30m",
+        "{0} < 0.15",
+        ("min by (namespace, pod, folder) (livectr_disk_free_bytes / livectr_disk_bytes)",),
+        "The disk of {{ $labels.folder }} of {{ $labels.pod }} in {{ $labels.namespace }} is 85 % full",
+    ),
+)

@@ -1,0 +1,87 @@
+"""Objectives of the service: the share of answers that must be good over 30 days, and how good is counted.
+
+Change a target or a bound here, then run `python -m k8s.rules && python -m k8s.dashboards`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LATENCY_S = 0.05
+"""Bound of a request's time in the server; a bucket of livectr_request_seconds."""
+FRESHNESS_S = 102.4
+"""Bound of an example's delay after its label window; a bucket of livectr_learning_delay_seconds."""
+
+_CLIENTS = "INVALID_ARGUMENT|CANCELLED"
+"""Codes that are the client's doing."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Promise to the users of the servers.
+
+    Args:
+        name: in recorded series.
+        title: in dashboards and alerts.
+        about: sentence that says what is good.
+        target: percent that must be good.
+        bad, all: PromQL by namespace, with WINDOW for the range.
+    """
+
+    name: str
+    title: str
+    about: str
+    target: float
+    bad: str
+    all: str
+
+    @property
+    def budget(self) -> float:
+        """Share that may be bad."""
+        return round(1 - self.target / 100, 6)
+
+    def ratio(self, window: str) -> str:
+        """PromQL of the bad share over a range."""
+        return f"{self.bad}\n/\n{self.all}".replace("WINDOW", window)
+
+    def recorded(self, window: str) -> str:
+        """Name of the recorded bad share over a range."""
+        return f"namespace:livectr_{self.name}_errors:ratio_rate{window}"
+
+
+def _rate(series: str) -> str:
+    return f"sum by (namespace) (rate({series}[WINDOW]))"
+
+
+def _beyond(histogram: str, bound_s: float) -> str:
+    """Rate of the observations above a bound."""
+    within = _rate(f'{histogram}_bucket{{le="{bound_s}"}}')
+    return f"({_rate(f'{histogram}_count')} - {within})"
+
+
+OBJECTIVES = (
+    Objective(
+        "availability",
+        "Availability",
+        "Answered requests of those that a client may expect an answer to.",
+        99.9,
+        _rate(f'livectr_requests_total{{code!~"OK|{_CLIENTS}"}}'),
+        _rate(f'livectr_requests_total{{code!~"{_CLIENTS}"}}'),
+    ),
+    Objective(
+        "latency",
+        "Latency",
+        f"Answers within {LATENCY_S * 1000:g} ms in the server.",
+        99.0,
+        _beyond("livectr_request_seconds", LATENCY_S),
+        _rate("livectr_request_seconds_count"),
+    ),
+    Objective(
+        "freshness",
+        "Freshness",
+        f"Examples that answers know within {FRESHNESS_S:g} s after their label window.",
+        99.0,
+        _beyond("livectr_learning_delay_seconds", FRESHNESS_S),
+        _rate("livectr_learning_delay_seconds_count"),
+    ),
+)

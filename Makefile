@@ -1,5 +1,6 @@
 # LiveCTR's commands. `make help` lists them; each does its own set-up.
 SECONDS = 60
+WATCH =
 LOG = file
 RANKS = 2
 REPORT = report.json
@@ -19,8 +20,8 @@ setup: .venv/ready  ## system parts, .venv and packages (the others call it)
 .venv/ready: setup.sh pyproject.toml constraints.txt
 	@./setup.sh
 
-demo: setup  ## the whole path, live: make demo [SECONDS=60] [LOG=file|kafka] [RANKS=2] [REPORT=report.json]
-	@$(PY) -m livectr demo --seconds $(SECONDS) --log $(LOG) --ranks $(RANKS) --report $(REPORT)
+demo: setup  ## the whole path, live: make demo [SECONDS=60] [LOG=file|kafka] [RANKS=2] [REPORT=report.json]; WATCH=1: until Ctrl-C, with Prometheus
+	@$(PY) -m livectr demo $(if $(WATCH),--watch,--seconds $(SECONDS) --report $(REPORT)) --log $(LOG) --ranks $(RANKS)
 
 test: setup  ## all tests, with a real Kafka broker, Redis-protocol server, gRPC and processes: make test [ARGS="-k name"]
 ifeq ($(strip $(ARGS)),)

@@ -15,12 +15,11 @@ Each part is a process of its own and is stopped by its pid, also after a failur
 import json
 import logging
 import shutil
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -31,8 +30,10 @@ import pyarrow as pa
 import redis
 
 from livectr.demo.live import Screen, State
+from livectr.demo.prometheus import Target, command, directions, is_ready, prometheus_program
 from livectr.demo.report import account, last_json_line, report
 from livectr.demo.scrape import quantile, scrape
+from livectr.demo.stopping import stoppable
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.kernels.errors import ConfigError
 from livectr.local.parts import Part, PartError
@@ -57,6 +58,8 @@ FETCH_S = 600.0  # the broker's first start fetches its jars
 UNTIL_IDLE_S = 6.0
 WINDOW_S = 30  # of the quality that the live table shows
 RESTARTS = 3
+WATCH_S = 10 * 365 * 86_400.0
+"""Traffic of a demo that is watched: nobody waits for its end."""
 BAYES_EVERY_S = 2.0
 
 
@@ -71,6 +74,7 @@ class DemoOptions:
         rate: impressions per second.
         keep: folder to work in and to keep; None: a temporary folder.
         report: file of the report.
+        watch: traffic goes on until Ctrl-C, with a Prometheus beside it; there is no report.
     """
 
     seconds: float = 60.0
@@ -81,10 +85,14 @@ class DemoOptions:
     pipeline: str | None = None
     keep: Path | None = None
     report: Path | None = None
+    watch: bool = False
 
 
 def demo(options: DemoOptions) -> dict[str, Any]:
-    """Run the demo and return its report. Raises PartError when a part fails, ConfigError, ConnectError."""
+    """Run the demo and return its report. Raises PartError when a part fails, ConfigError, ConnectError.
+
+    With `watch` it ends by KeyboardInterrupt.
+    """
     pipeline = Path(options.pipeline or PIPELINE)
     if not pipeline.is_file():
         raise ConfigError(
@@ -93,37 +101,16 @@ def demo(options: DemoOptions) -> dict[str, Any]:
     loaded = load_pipeline(pipeline)
     if loaded.log.clicks is None:
         raise ConfigError(f"{pipeline} joins no clicks; the demo's logs are impressions and clicks.")
+    if options.watch:
+        prometheus_program()
     with ExitStack() as stack:
         work = _folder(options.keep, stack)
-        check = stack.enter_context(_stoppable())
+        check = stack.enter_context(stoppable())
         summary = _Demo(options, pipeline, loaded, work, stack, check).run()
     if options.report:
         options.report.parent.mkdir(parents=True, exist_ok=True)
         options.report.write_text(json.dumps(summary, indent=2) + "\n")
     return summary
-
-
-@contextmanager
-def _stoppable() -> Iterator[Callable[[], None]]:
-    """Gives a function that raises KeyboardInterrupt once Ctrl-C or SIGTERM has come.
-
-    An exception out of a signal handler would be lost when it comes inside a fork's callbacks, so the demo
-    asks between its steps.
-    """
-    signals: list[int] = []
-
-    def check() -> None:
-        if signals:
-            raise KeyboardInterrupt
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, lambda number, _: signals.append(number))
-    try:
-        yield check
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _folder(keep: Path | None, stack: ExitStack) -> Path:
@@ -151,15 +138,17 @@ class _Demo:
         self.window_ms = loaded.log.window_ms
         self._stack, self._check_stop = stack, check
         self._parts: list[Part] = []
-        port = free_ports(5 + options.ranks)
+        port = free_ports(7 + options.ranks)
         self.redis_port, self.broker_port = port, port + 4
         self.servers = {"rank": port + 1, "prerank": port + 2}
-        self.rank_metrics = port + 3
-        self.trainer_metrics = port + 5  # rank r answers at port + r
+        self.trainer_metrics = port + 7  # rank r answers at port + r
+        self.server_metrics = {"rank": port + 3, "prerank": port + 5}
+        self.prometheus_port = port + 6
         self.redis_url = f"redis://127.0.0.1:{self.redis_port}"
         self.ledger, self.predictions = work / "ledger.arrows", work / "predictions"
         self.restarts = 0
-        self.state = State(seconds=options.seconds, shadow=next(iter(loaded.shadows), ""))
+        self._seconds = WATCH_S if options.watch else options.seconds
+        self.state = State(seconds=self._seconds, shadow=next(iter(loaded.shadows), ""))
         self._next_bayes = 0.0
         self._ledger_tail = LedgerTail(self.ledger)
         self._newest: list[pa.RecordBatch] = []  # of the ledger, one a tick
@@ -177,6 +166,8 @@ class _Demo:
                 self._until(server.name, START_S, partial(_ready, server))
                 screen.say(f"{role} server ready on 127.0.0.1:{self.servers[role]}")
             clients = self._start_clients()
+            if options.watch:
+                self._start_prometheus(screen.say)
             simulator.say("go")
             began = time.monotonic()
             while simulator.exit_code is None:
@@ -200,7 +191,7 @@ class _Demo:
                 self._parts.remove(ended)
             version = self._published()
             self._until("clients", SWAP_S, lambda: self._served(clients) >= version)
-            fresh = scrape(self.rank_metrics)
+            fresh = scrape(self.server_metrics["rank"])
             clients.stop()
             for server in servers.values():
                 server.stop()
@@ -241,7 +232,7 @@ class _Demo:
         part = self._livectr(
             "simulator",
             *("simulate", "--to", self.source, "--wait-for-start", "--ledger", str(self.ledger)),
-            *("--rate", str(o.rate), "--seconds", str(o.seconds), "--seed", str(o.seed)),
+            *("--rate", str(o.rate), "--seconds", str(self._seconds), "--seed", str(o.seed)),
             *("--label-window", f"{self.window_ms}ms", "--partitions", str(PARTITIONS)),
             *("--users", str(USERS), "--drift", str(DRIFT_S)),
             *("--ads", str(ADS), "--ad-interval", str(AD_INTERVAL_S), "--ad-life", str(AD_LIFE)),
@@ -265,28 +256,33 @@ class _Demo:
         )
 
     def _start_server(self, role: str) -> Part:
-        metrics = ["--metrics-port", str(self.rank_metrics)] if role == "rank" else []
         return self._livectr(
             f"{role} server",
             *("serve", role, "--pipeline", str(self.pipeline), "--redis", self.redis_url),
-            *("--listen", f"127.0.0.1:{self.servers[role]}", *metrics),
+            *("--listen", f"127.0.0.1:{self.servers[role]}"),
+            *("--metrics-port", str(self.server_metrics[role])),
         )
 
     def _start_clients(self) -> Part:
         return self._part(
             "clients",
-            *(
-                sys.executable,
-                "-m",
-                "livectr.demo.load",
-                "--per-second",
-                str(VISITS_PER_S),
-                "--users",
-                str(USERS),
-            ),
+            *(sys.executable, "-m", "livectr.demo.load"),
+            *("--per-second", str(VISITS_PER_S), "--users", str(USERS)),
             *("--rank", f"127.0.0.1:{self.servers['rank']}"),
             *("--prerank", f"127.0.0.1:{self.servers['prerank']}"),
         )
+
+    def _start_prometheus(self, say: Callable[[str], None]) -> None:
+        """Watch all processes, and say where to look."""
+        targets = [
+            *(Target("trainer", f"trainer-{r}", self.trainer_metrics + r) for r in range(self.options.ranks)),
+            *(Target(role, f"{role}-0", port) for role, port in self.server_metrics.items()),
+        ]
+        port = self.prometheus_port
+        self._part("Prometheus", *command(prometheus_program(), self.work / "prometheus", port, targets))
+        self._until("Prometheus", START_S, partial(is_ready, port))
+        for line in directions(port, targets):
+            say(line)
 
     # Watching
 
@@ -329,7 +325,7 @@ class _Demo:
         samples = scrape(self.trainer_metrics)
         if samples:
             s.read_trainer(samples)
-        fresh = scrape(self.rank_metrics)
+        fresh = scrape(self.server_metrics["rank"])
         s.freshness_p50_s = quantile(fresh, "livectr_freshness_seconds", 0.5)
         s.freshness_p99_s = quantile(fresh, "livectr_freshness_seconds", 0.99)
         if time.monotonic() > self._next_bayes:

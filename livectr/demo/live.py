@@ -13,6 +13,8 @@ from rich.table import Table
 from livectr.demo.scrape import Samples, total, value
 
 LINE_EVERY_S = 5.0
+FOREVER_S = 1e8
+"""Length of traffic that nobody waits for."""
 
 
 @dataclass
@@ -117,7 +119,8 @@ class Screen:
         table.add_column(style="bold")
         table.add_column()
         sim = s.simulator
-        table.add_row("traffic", f"{s.elapsed_s:.0f} of {s.seconds:.0f} s")
+        end = f" of {s.seconds:.0f} s" if s.seconds < FOREVER_S else " s, until Ctrl-C"
+        table.add_row("traffic", f"{s.elapsed_s:.0f}{end}")
         table.add_row(
             "logs",
             f"{_count(sim.get('records'))} events: {_count(sim.get('impressions'))} impressions, "
@@ -159,6 +162,7 @@ def _line(s: State) -> str:
         f"{s.elapsed_s:4.0f} s",
         f"{_count(s.simulator.get('records'))} events",
         f"{_count(s.examples)} examples",
+        f"{_count(s.dead_letters)} dead letters",
         f"AUC {_number(s.auc, 4)} of {_number(s.bayes_auc, 4)}",
         f"GAUC {_beside(s.gauc, s.shadow, s.shadow_gauc)}",
         f"new ads {_beside(s.cold_gauc, s.shadow, s.shadow_cold_gauc)}",

@@ -8,6 +8,7 @@ from livectr.commands.flags import command, count, positive, seed
 
 EXAMPLES = """\
   livectr demo --seconds 60
+  livectr demo --watch --ranks 2
   livectr demo --seconds 300 --log kafka --ranks 2 --report report.json"""
 
 
@@ -16,7 +17,11 @@ def add(commands: Any) -> None:
     parser = command(
         commands, "demo", run, "simulator, trainer, servers and queries, together on this machine", EXAMPLES
     )
-    parser.add_argument("--seconds", type=positive, default=60.0, help="length of the simulated traffic [60]")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--seconds", type=positive, default=60.0, help="length of the simulated traffic [60]")
+    length.add_argument(
+        "--watch", action="store_true", help="go on until Ctrl-C, with a Prometheus beside it and no report"
+    )
     parser.add_argument("--log", choices=("file", "kafka"), default="file", help="carrier of the logs [file]")
     parser.add_argument("--ranks", type=count, default=1, help="processes that train together [1]")
     parser.add_argument("--rate", type=positive, default=2000.0, help="impressions per second [2000]")
@@ -29,7 +34,10 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run the demo, and show it on the terminal."""
     from livectr.demo.demo import DemoOptions, demo
+    from livectr.kernels.errors import ConfigError
 
+    if given.watch and given.report:
+        raise ConfigError("--report needs an end of the traffic: say --seconds instead of --watch.")
     options = DemoOptions(
         seconds=given.seconds,
         log=given.log,
@@ -39,6 +47,11 @@ def run(given: argparse.Namespace) -> int:
         pipeline=given.pipeline,
         keep=Path(given.keep) if given.keep else None,
         report=Path(given.report) if given.report else None,
+        watch=given.watch,
     )
-    demo(options)
+    try:
+        demo(options)
+    except KeyboardInterrupt:
+        if not given.watch:
+            raise
     return 0

@@ -15,8 +15,10 @@ import psutil
 import pytest
 import redis
 
-from livectr.demo.prometheus import prometheus_program
+from k8s.rules import __main__ as rules
+from livectr.demo.prometheus import Target, command, prometheus_program
 from livectr.kernels.errors import ConfigError
+from tests.promtool import promtool
 from tests.watch.expressions import ABSENT_ON_A_LAPTOP, without_data
 
 DEMO = [sys.executable, "-m", "livectr", "demo", "--watch", "--rate", "300"]
@@ -78,6 +80,22 @@ def test_without_a_prometheus_it_says_where_to_get_one(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(ConfigError, match=r"make setup.*without --watch"):
         prometheus_program()
+
+
+def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
+    targets = [Target("trainer", "trainer-0", 9100), Target("rank", "rank-0", 9101)]
+    words = command(prometheus_program(), tmp_path / "prometheus", 9090, targets)
+    settings = tmp_path / "prometheus" / "prometheus.json"
+    assert f"--config.file={settings}" in words and "--web.listen-address=127.0.0.1:9090" in words
+    found = sum(len(group["rules"]) for group in rules.groups())
+    done = subprocess.run(
+        [promtool(), "check", "config", str(settings)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0 and f"{found} rules found" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_watched_demo_has_no_report(tmp_path: Path) -> None:

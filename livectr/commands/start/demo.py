@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--log", choices=("file", "kafka"), default="file", help="carrier of the logs [file]")
     parser.add_argument("--ranks", type=count, default=1, help="processes that train together [1]")
-    parser.add_argument("--rate", type=positive, default=2000.0, help="impressions per second [2000]")
+    parser.add_argument("--rate", type=positive, help="impressions per second [2000; 500 with --watch]")
     parser.add_argument("--seed", type=seed, default=1, help="seed of the simulated market [1]")
     parser.add_argument("--report", metavar="FILE", help="write the report (JSON) here")
     parser.add_argument("--pipeline", metavar="FILE.py", help="another pipeline for the simulator's logs")
@@ -42,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
         seconds=given.seconds,
         log=given.log,
         ranks=given.ranks,
-        rate=given.rate,
+        rate=given.rate or (500.0 if given.watch else 2000.0),
         seed=given.seed,
         pipeline=given.pipeline,
         keep=Path(given.keep) if given.keep else None,

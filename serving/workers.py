@@ -20,6 +20,7 @@ from types import FrameType
 
 from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.kernels.process.children import die_with_parent
+from livectr.kernels.process.signals import SignalEvent
 from livectr.serving.options import ServeOptions
 from livectr.serving.probes import NoProbes, Probes, ProbeServer, WorkerProbes
 
@@ -86,7 +87,7 @@ class StopSignal:
     """
 
     def __init__(self) -> None:
-        self.stopped, self.hurried = threading.Event(), threading.Event()
+        self.stopped, self.hurried = SignalEvent(), SignalEvent()
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._note)
             signal.signal(signal.SIGINT, self._note)
@@ -117,7 +118,7 @@ def _spawn(role: str, options: ServeOptions, listen: str, index: int) -> tuple[s
     return worker, pipe
 
 
-def _end(workers: list[subprocess.Popen[bytes]], grace_s: float, hurried: threading.Event) -> None:
+def _end(workers: list[subprocess.Popen[bytes]], grace_s: float, hurried: SignalEvent) -> None:
     """Stop the workers; a second signal is passed on, and after `grace_s` and a reserve they are killed."""
     for worker in workers:
         worker.terminate()

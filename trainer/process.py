@@ -10,6 +10,7 @@ from types import FrameType
 import prometheus_client
 
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.signals import SignalEvent
 
 
 def share_cores() -> None:
@@ -28,7 +29,7 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
     Yields:
         Function that tells if a signal has come.
     """
-    stop_requested = threading.Event()
+    stop_requested = SignalEvent()
     if threading.current_thread() is not threading.main_thread():
         yield stop_requested.is_set
         return

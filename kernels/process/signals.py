@@ -1,8 +1,9 @@
-"""Signals before a process has begun its work."""
+"""Signals of a process: the end before its work has begun, and events that handlers set."""
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 from types import FrameType
@@ -21,3 +22,36 @@ def end_at_sigterm() -> None:
 def _end(number: int, frame: FrameType | None) -> None:
     # SystemExit could be caught by an import that falls back on any error.
     os._exit(0)
+
+
+class SignalEvent:
+    """Event that signal handlers may set; any thread may wait for it.
+
+    A handler must not set a `threading.Event`: its lock is not reentrant. A handler that comes while the main
+    thread waits for the event, or while another handler sets it, would wait for that lock for ever.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._waker = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def __del__(self) -> None:
+        os.close(self._waker)
+
+    def is_set(self) -> bool:
+        """Tell whether the event was set."""
+        return self._set
+
+    def set(self) -> None:
+        """Set the event for good and wake all who wait."""
+        if not self._set:
+            self._set = True
+            os.eventfd_write(self._waker, 1)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait at most `timeout_s` seconds (None: for ever); return True if the event is set."""
+        if not self._set:
+            poll = select.poll()
+            poll.register(self._waker, select.POLLIN)  # nobody reads it: it wakes every thread
+            poll.poll(None if timeout_s is None else 1000 * timeout_s)
+        return self._set

@@ -4,13 +4,13 @@ import contextlib
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from livectr.kernels.errors import InternalError
 from livectr.kernels.process.children import die_with_parent
+from livectr.kernels.process.signals import SignalEvent
 
 TAIL_BYTES = 3000
 
@@ -150,7 +150,7 @@ def until_terminated(running: Callable[[], bool], name: str) -> None:
     Raises:
         InternalError: the server ended by itself.
     """
-    terminated = threading.Event()
+    terminated = SignalEvent()
     signal.signal(signal.SIGTERM, lambda *_: terminated.set())
     while not terminated.wait(0.2):
         if not running():

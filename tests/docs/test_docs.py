@@ -45,7 +45,7 @@ DECLARE_METRICS = (
     livectr.serving.metrics,
     livectr.trainer.telemetry,
 )
-FULL_ONLY = "make demo SECONDS=60 LOG=kafka"  # a block with it is run by `make test-full` alone
+FULL_ONLY = "make demo SECONDS"  # blocks with it are run by `make test-full`: test_demo.py runs the demo, too
 DEMO_S = 15  # seconds of a page's demo of a minute; the whole minute would only cost time
 
 

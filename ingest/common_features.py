@@ -247,6 +247,11 @@ class CommonExtractor:
             words[:] = own.observed[row] if row is not None else common.observed[group_row][index]
         return CommonFeatures(common, own, index, observed, own.failed | common.failed[index])
 
+    def compile(self) -> None:
+        """Compile the extractors of the common features and of the others now, not with the first batch."""
+        if self.groups:
+            _ = self._sides
+
     @cached_property
     def _sides(self) -> _Sides:
         plans = []

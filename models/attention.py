@@ -105,6 +105,12 @@ def fused(
     return out
 
 
+def kernel_of(unit: ActivationUnit) -> AttentionKernel | None:
+    """Host kernel of a unit, compiled; None for a unit without a hidden layer."""
+    widths = tuple(len(slope) for slope in unit.slopes)
+    return _kernel(len(unit.weights[0]) // 4, widths, unit.weights[0].dtype) if widths else None
+
+
 @functools.cache
 def _kernel(dim: int, widths: tuple[int, ...], dtype: torch.dtype) -> AttentionKernel:
     return AttentionKernel(dim, widths, torch.empty(0, dtype=dtype).numpy().dtype)

@@ -29,6 +29,10 @@ class RowFilter:
     def _extractor(self) -> Extractor:
         return Extractor(FeaturePlan({"keep": self.condition}))
 
+    def compile(self) -> None:
+        """Compile the condition now, not with the first batch."""
+        _ = self._extractor
+
     def __call__(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Evaluate for a batch with plain column names ("ts", not "impressions.ts"): bool[rows]."""
         arrays = [batch.column(root.ref.column) for root in self.roots]

@@ -43,6 +43,11 @@ class BehaviorHistories:
         conditions = {name: refs[0].where for name, refs in self._refs.items()}
         self._filters = {name: RowFilter(where) for name, where in conditions.items() if where is not None}
 
+    def compile(self) -> None:
+        """Compile the conditions now, not with the first clicks."""
+        for condition in self._filters.values():
+            condition.compile()
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the kept histories (RecentRef.history)."""

@@ -3,6 +3,9 @@
 `compile_host` builds a shared library with the host's C++ compiler and keeps it in a cache;
 `compile_cubin` builds the same source for a GPU with NVRTC (no GPU is needed to compile).
 A source is a string; `#include "room/file"` finds the files of `kernels/`.
+
+Prebuilt kernels need no compiler: $LIVECTR_KERNELS names folders, FOLDER/LEVEL/KEY.so, and `compile_host`
+looks there first, from this CPU's highest level down. `noting` and `prebuild` make them.
 """
 
 import ctypes
@@ -15,24 +18,71 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from livectr.kernels.errors import ConfigError, KernelError
+from livectr.kernels.process.cpu import Level, own_levels
 
 KERNELS = Path(__file__).resolve().parents[1]
 """Folder where `#include "room/file"` looks."""
-# -ffp-contract=off: a fused multiply-add rounds once instead of twice, so results would depend on the CPU.
-HOST_FLAGS = (
-    *("-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-pthread"),
-    *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
-)
+
+
+def host_flags(cpu: str) -> tuple[str, ...]:
+    """Flags of the host's compiler for a CPU, an argument of -march."""
+    # -ffp-contract=off: a fused multiply-add rounds once, not twice, so results would depend on the CPU.
+    return (
+        *("-std=c++17", "-O3", f"-march={cpu}", "-shared", "-fPIC", "-pthread"),
+        *("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"),
+    )
+
+
+HOST_FLAGS = host_flags("native")
 # -default-device: a generic lambda inside a device function is a device function too.
 DEVICE_FLAGS = ("-std=c++17", "-fmad=false", "-default-device")
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 _loaded: dict[Path, ctypes.CDLL] = {}
 _lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class HostSource:
+    """Arguments of `compile_host`."""
+
+    source: str
+    name: str
+    flags: tuple[str, ...]
+
+    def path(self, folder: Path, level: Level) -> Path:
+        """File in a folder of prebuilt kernels, named by the SHA-256 of source, included files and flags."""
+        key = _key("\0".join((*host_flags(level.name), *self.flags)), self.source, *_included(self.source))
+        return folder / level.name / f"{key}.so"
+
+
+@dataclass(frozen=True)
+class Noting:
+    """Note of every source that `compile_host` gets; what it loads is compiled into `folder`.
+
+    Args:
+        level: level that this CPU has.
+        folder: folder of prebuilt kernels.
+        sources: sources so far, each once.
+    """
+
+    level: Level
+    folder: Path
+    sources: dict[HostSource, None]
+
+    def prebuild(self, wanted: HostSource) -> Path:
+        """Note a source and compile it."""
+        self.sources[wanted] = None
+        return prebuild(wanted, self.level, self.folder)
+
+
+_noting: Noting | None = None
 
 
 def thread_count() -> int:
@@ -48,7 +98,7 @@ def thread_count() -> int:
 
 
 def compile_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """Compiles C++17 for this machine, or finds it in the cache, and loads the library.
+    """Compiles C++17 for this machine, or finds it prebuilt or in the cache, and loads the library.
 
     The cache is $LIVECTR_CACHE_DIR/kernels (default ~/.cache/livectr/kernels). A file's name is the SHA-256
     of everything that decides its content: source, included files, flags, compiler, and the features of the
@@ -64,16 +114,64 @@ def compile_host(source: str, *, name: str, flags: Sequence[str] = ()) -> ctypes
         ConfigError: a bad LIVECTR_THREADS, no compiler, or a cache folder that cannot be written.
     """
     thread_count()  # the library reads the same variable and cannot complain about it
-    compiler = _compiler()
-    all_flags = (*HOST_FLAGS, *flags)
-    key = _key(_identity(tuple(compiler)), "\0".join(all_flags), source, *_included(source))
-    path = _cache_folder() / f"{key}.so"
+    wanted = HostSource(source, name, tuple(flags))
+    path = _prebuilt(wanted) if _noting is None else _noting.prebuild(wanted)
+    command: list[str] = []
+    if path is None:
+        compiler = _compiler()
+        all_flags = (*HOST_FLAGS, *flags)
+        key = _key(_identity(tuple(compiler)), "\0".join(all_flags), source, *_included(source))
+        path, command = _cache_folder() / f"{key}.so", [*compiler, *all_flags]
     with _lock:
         if path not in _loaded:
             if not path.exists():
-                _build(source, path, [*compiler, *all_flags], name)
+                _build(source, path, command, name)
             _loaded[path] = ctypes.CDLL(str(path))
         return _loaded[path]
+
+
+@contextmanager
+def noting(level: Level, folder: Path) -> Iterator[dict[HostSource, None]]:
+    """Note every source that this process compiles meanwhile, in any thread; see `Noting`."""
+    global _noting
+    before, _noting = _noting, Noting(level, folder, {})
+    try:
+        yield _noting.sources
+    finally:
+        _noting = before
+
+
+def prebuild(wanted: HostSource, level: Level, folder: Path) -> Path:
+    """Compile a source for a level of CPUs into FOLDER/LEVEL, unless it or a folder of $LIVECTR_KERNELS has
+    it. It is not loaded: this CPU may lack the level.
+
+    Returns:
+        The kernel's file.
+
+    Raises:
+        KernelError: the source does not compile.
+        ConfigError: no compiler, or a folder that cannot be written.
+    """
+    for known in (*_prebuilt_folders(), folder):
+        path = wanted.path(known, level)
+        if path.exists():
+            return path
+    _build(wanted.source, path, [*_compiler(), *host_flags(level.name), *wanted.flags], wanted.name)
+    return path
+
+
+def _prebuilt(wanted: HostSource) -> Path | None:
+    """File of the highest level that this CPU has, in the first folder that has any."""
+    for folder in _prebuilt_folders():
+        for level in own_levels():
+            path = wanted.path(folder, level)
+            if path.exists():
+                return path
+    return None
+
+
+def _prebuilt_folders() -> list[Path]:
+    return [Path(text) for text in os.environ.get("LIVECTR_KERNELS", "").split(os.pathsep) if text]
 
 
 def compile_cubin(source: str, *, arch: str = "sm_90") -> bytes:
@@ -156,7 +254,10 @@ def _compiler() -> list[str]:
     raise ConfigError(f"no C++ compiler found ({' or '.join(wanted)}): {_INSTALL}")
 
 
-_INSTALL = "install the package g++ (gcc-c++ on Fedora), or set CXX to a C++17 compiler"
+_INSTALL = (
+    "install the package g++ (gcc-c++ on Fedora), or set CXX to a C++17 compiler; without one, build kernels "
+    "elsewhere with `livectr kernels`, and name their folder in LIVECTR_KERNELS"
+)
 
 
 @functools.cache

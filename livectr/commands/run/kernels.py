@@ -1,0 +1,43 @@
+"""`livectr kernels`: compile a pipeline's kernels before its processes start."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from livectr.commands.flags import command
+from livectr.kernels.process.cpu import level, own_levels
+
+EXAMPLES = """\
+  livectr kernels --pipeline p.py --to /opt/kernels
+  livectr kernels --pipeline p.py --cpu x86-64-v3,x86-64-v4 --to /opt/kernels
+  LIVECTR_KERNELS=/opt/kernels livectr serve rank --pipeline p.py …"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        "kernels",
+        run,
+        "compile kernels for levels of CPUs, so that processes with LIVECTR_KERNELS need no compiler",
+        EXAMPLES,
+    )
+    parser.add_argument(
+        "--pipeline", metavar="FILE.py", help="pipeline file [only the kernels that every pipeline uses]"
+    )
+    parser.add_argument("--to", required=True, metavar="DIR", help="folder of the kernels")
+    parser.add_argument(
+        "--cpu", metavar="LEVEL,…", help="levels of CPUs that have to run them [the highest of this CPU]"
+    )
+    parser.add_argument("--servers", action="store_true", help="leave out what only a trainer uses")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Compile, and say how many kernels there are. Raises ConfigError without a compiler."""
+    from livectr.prebuilt import prebuild_all
+
+    names = [name.strip() for name in given.cpu.split(",")] if given.cpu is not None else []
+    levels = [level(name) for name in names] or list(own_levels()[:1])
+    count = prebuild_all(given.pipeline, levels, Path(given.to), servers_only=given.servers)
+    print(f"{count} kernels for {', '.join(found.name for found in levels)} in {given.to}")
+    return 0

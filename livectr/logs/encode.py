@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from livectr.ingest.content.encode import F32, U8, PictureWriter
-from livectr.ingest.content.store import ContentStore
+from livectr.ingest.content.store import ContentStore, shard_of
 from livectr.ingest.dead_letters.letters import DeadLetters, Reason
 from livectr.ingest.dead_letters.usable import judge
+from livectr.ingest.materialized.parts import Part
 from livectr.kernels.errors import ConfigError
 from livectr.logs.pictures import Picture, Pictures, changed_last, open_pictures
 
@@ -39,6 +41,7 @@ class EncodeOptions:
         shards: of a new store.
         device: "cpu" or "gpu".
         dead_letters: target of dead letters; None: beside the log, or nowhere for a folder.
+        part: shards s with s mod count = index; other processes encode the others.
     """
 
     source: str
@@ -51,6 +54,7 @@ class EncodeOptions:
     shards: int = 16
     device: str = "cpu"
     dead_letters: str | None = None
+    part: Part = Part()
 
 
 def encode(options: EncodeOptions) -> int:
@@ -63,17 +67,22 @@ def encode(options: EncodeOptions) -> int:
         DataError: too few rows of the topic can be used.
     """
     start = time.monotonic()
-    letters = _letters(options)
+    letters, part = _letters(options), options.part
+    reading = letters if part.index == 0 else DeadLetters(None)  # every part reads the whole source
     pictures = open_pictures(
-        options.source, topic=options.topic, key=options.key, image=options.image, dead_letters=letters
+        options.source, topic=options.topic, key=options.key, image=options.image, dead_letters=reading
     )
     try:
         encoder = _encoder(options)
         store = ContentStore.ensure(
             options.out, width=encoder.width, encoder=encoder.name, shards=options.shards
         )
+        if part.count > 1:
+            store = ContentStore.open(options.out, range(part.index, store.shards, part.count))
+            shards, own = store.shards, store.own_shards
+            pictures.only(lambda ids: np.isin(shard_of(ids, shards), own))
         tally = _encode_all(pictures, store, encoder, letters, options)
-        judge(letters.rows, letters.place, final=True)
+        judge(reading.rows, letters.place, final=True)
     finally:
         pictures.close()
         letters.close()
@@ -174,9 +183,10 @@ def _encoder(options: EncodeOptions) -> Encoder:
 
 
 def _letters(options: EncodeOptions) -> DeadLetters:
+    share = {"writer": options.part.index, "writers": options.part.count}
     if options.dead_letters is None and options.source.startswith(("file:", "kafka:")):
-        return DeadLetters.for_source(options.source)
-    return DeadLetters(options.dead_letters)
+        return DeadLetters.for_source(options.source, **share)
+    return DeadLetters(options.dead_letters, **share)
 
 
 def _where(options: EncodeOptions, letters: DeadLetters) -> str:

@@ -14,14 +14,17 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from livectr.ingest.dead_letters.letters import DeadLetters
-from livectr.ingest.materialized.store import Manifest
+from livectr.ingest.materialized.parts import Part, merge
+from livectr.ingest.materialized.store import MANIFEST, Manifest
+from livectr.ingest.materialized.writer import Materialization, choose
 from livectr.ingest.materialized.writer import Progress as Done
-from livectr.ingest.materialized.writer import choose
 from livectr.ingest.materialized.writer import materialize as write
-from livectr.ingest.pipeline import load_pipeline
+from livectr.ingest.pipeline import Pipeline, load_pipeline
 
 
-def materialize(pipeline_file: str, *, source: str, out: Path, names: Sequence[str] | None) -> int:
+def materialize(
+    pipeline_file: str, *, source: str, out: Path, names: Sequence[str] | None, part: Part
+) -> int:
     """Write the features, then a summary: a table on standard error and a JSON line on standard output.
 
     Args:
@@ -29,14 +32,36 @@ def materialize(pipeline_file: str, *, source: str, out: Path, names: Sequence[s
         source: URL of the logs.
         out: folder that does not exist yet.
         names: features to compute; None: all that do not depend on running statistics.
+        part: share of the partitions. A part that is there is kept; the last one makes `out` of all parts.
 
     Raises:
         ConfigError: pipeline, features or folder cannot be used.
         DataError: the log does not fit the pipeline.
     """
     pipeline = load_pipeline(pipeline_file)
-    features = choose(pipeline, names)
-    letters = DeadLetters.for_source(source)
+    job = Materialization(source, part.folder(out), choose(pipeline, names), pipeline_file, part)
+    if part.count > 1 and (out.exists() or (job.target / MANIFEST).exists()):
+        print(f"part {part.index} of {part.count} is there already", file=sys.stderr)
+    else:
+        _write(pipeline, job)
+    whole = Manifest.read(out) if out.exists() else merge(out, part.count)
+    if whole is None:
+        print(f"{job.target} is written; {out} waits for other parts", file=sys.stderr)
+        return 0
+    sizes = column_bytes(out, whole)
+    console = Console(stderr=True)
+    console.print(table_of(out, whole, sizes))
+    console.print(
+        f"train with: livectr train --pipeline {pipeline_file} --materialized {out}", soft_wrap=True
+    )
+    print(json.dumps(_summary(out, whole, sizes)))
+    sys.stdout.flush()
+    return 0
+
+
+def _write(pipeline: Pipeline, job: Materialization) -> None:
+    """Write a store, with a progress bar."""
+    letters = DeadLetters.for_source(job.source, writer=job.part.index, writers=job.part.count)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
@@ -45,31 +70,15 @@ def materialize(pipeline_file: str, *, source: str, out: Path, names: Sequence[s
         def show(done: Done) -> None:
             bar.update(
                 task,
-                description=f"{out.name} {done.rows:,} rows",
+                description=f"{job.target.name} {done.rows:,} rows",
                 completed=done.events,
                 total=done.events + done.behind,
             )
 
         try:
-            manifest = write(
-                pipeline,
-                source=source,
-                target=out,
-                features=features,
-                pipeline_file=pipeline_file,
-                dead_letters=letters,
-                progress=show,
-            )
+            write(pipeline, job, letters, show)
         finally:
             letters.close()
-    sizes = column_bytes(out, manifest)
-    console.print(table_of(out, manifest, sizes))
-    console.print(
-        f"train with: livectr train --pipeline {pipeline_file} --materialized {out}", soft_wrap=True
-    )
-    print(json.dumps(_summary(out, manifest, sizes)))
-    sys.stdout.flush()
-    return 0
 
 
 def column_bytes(root: Path, manifest: Manifest) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +49,19 @@ class Batch:
     pictures: list[Picture]
 
 
+Wanted = Callable[[I64], npt.NDArray[np.bool_]]
+"""True for each of n ids that this process encodes."""
+
+
 class Pictures(ABC):
-    """All pictures of a source, once."""
+    """All pictures of a source, once; those of other processes are left out by `only`."""
+
+    def __init__(self) -> None:
+        self._wanted: Wanted = lambda ids: np.ones(len(ids), bool)
+
+    def only(self, wanted: Wanted) -> None:
+        """Leave out what another process encodes. Call it before `batches`."""
+        self._wanted = wanted
 
     @property
     @abstractmethod
@@ -90,6 +101,7 @@ class Folder(Pictures):
     key of the text (as features have it)."""
 
     def __init__(self, root: Path, dead_letters: DeadLetters) -> None:
+        super().__init__()
         if not root.is_dir():
             raise ConfigError(f"there is no folder {root}; name a folder of pictures, file:DIR or kafka://…")
         paths = [path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES]
@@ -114,9 +126,11 @@ class Folder(Pictures):
         return self._left
 
     def batches(self, rows: int) -> Iterator[Batch]:
-        for start in range(0, len(self._files), rows):
-            part = slice(start, start + rows)
-            files = self._files[part]
+        mine = np.flatnonzero(self._wanted(self._ids))
+        self._left = len(mine)
+        for start in range(0, len(mine), rows):
+            part = mine[start : start + rows]
+            files = [self._files[place] for place in part.tolist()]
             self._left -= len(files)
             pictures = [
                 Picture(self._topic, 0, place, 0, str(path.relative_to(self._root)))
@@ -133,6 +147,7 @@ class Topic(Pictures):
     written while they are read."""
 
     def __init__(self, url: str, topic: str, key: str, image: str, dead_letters: DeadLetters) -> None:
+        super().__init__()
         self._key, _, dtype = key.partition(":")
         self._image = image
         table = Table(topic, key=self._key, columns={self._key: dtype or "int64", image: "image"})
@@ -153,7 +168,9 @@ class Topic(Pictures):
     def batches(self, rows: int) -> Iterator[Batch]:
         while True:
             ended = self._topic.at_end
-            records = self._topic.poll(0.0 if ended else 0.1)
+            read = self._topic.poll(0.0 if ended else 0.1)
+            mine = self._wanted(np.array([record.id for record in read], np.int64))
+            records = [record for record, wanted in zip(read, mine.tolist(), strict=True) if wanted]
             for start in range(0, len(records), rows):
                 part = records[start : start + rows]
                 pictures = [
@@ -169,7 +186,7 @@ class Topic(Pictures):
                 yield Batch(
                     np.array([one.id for one in part], np.int64), [one.value for one in part], pictures
                 )
-            if ended and not records:
+            if ended and not read:
                 return
 
     def close(self) -> None:

@@ -75,11 +75,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 def make(pipe: Pipeline, url: str, target: Path, names: tuple[str, ...] | None = BASIC) -> Manifest:
     return materialize.materialize(
         pipe,
-        source=url,
-        target=target,
-        features=materialize.choose(pipe, names),
-        pipeline_file="pipeline.py",
-        dead_letters=DeadLetters(None),
+        materialize.Materialization(url, target, materialize.choose(pipe, names), "pipeline.py"),
+        DeadLetters(None),
     )
 
 

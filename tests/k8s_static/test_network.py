@@ -130,7 +130,12 @@ def test_pods_of_another_namespace_need_both_labels() -> None:
 
 def test_production_names_the_ways_out() -> None:
     out = {p["metadata"]["name"]: p["spec"] for p in of_kind("production", "NetworkPolicy")}
-    for name, port in (("trainer-to-kafka", KAFKA), ("to-redis", REDIS)):
+    for name, port in (("trainer-to-kafka", KAFKA), ("producer-to-kafka", KAFKA), ("to-redis", REDIS)):
         (rule,) = out[name]["egress"]
         assert all(peer["ipBlock"]["cidr"] not in ("0.0.0.0/0", "::/0") for peer in rule["to"])
         assert [p["port"] for p in rule["ports"]] == [port]
+
+
+def test_offline_work_reaches_kafka_alone() -> None:
+    work = {source: (target, port) for source, target, port in edges("queue") if source == "offline"}
+    assert work == {"offline": ("kafka", KAFKA)}

@@ -65,6 +65,36 @@ def pictures(tmp_path: Path) -> dict[str, bytes]:
     return files
 
 
+@pytest.mark.parametrize("source", ["folder", "topic"])
+def test_parts_encode_what_one_process_encodes(
+    tmp_path: Path, pictures: dict[str, bytes], capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    """Each part has its shards; a part that is run again finds its pictures there."""
+    command = ["images", "encode", tmp_path / "pictures", "--encoder", "small", "--batch", 2]
+    if source == "topic":
+        records = [{"image_id": i, "image": base64.b64encode(picture(i)).decode()} for i in range(1, 8)]
+        (tmp_path / "logs" / "ads").mkdir(parents=True)
+        lines = "".join(json.dumps(record) + "\n" for record in [*records, {"image_id": 9, "image": "?"}])
+        (tmp_path / "logs" / "ads" / "00000.jsonl").write_text(lines)
+        command[2:3] = [f"file:{tmp_path / 'logs'}", "--topic", "ads"]
+    assert run(*command, "--out", tmp_path / "one", "--dead-letters", tmp_path / "a") == 0
+    one = said(capsys)
+    counts = []
+    for part in ("1/3", "0/3", "2/3", "1/3"):
+        assert (
+            run(*command, "--out", tmp_path / "many", "--dead-letters", tmp_path / "b", "--part", part) == 0
+        )
+        counts.append(said(capsys))
+    assert sum(count["encoded"] for count in counts) == one["encoded"] > 1
+    assert counts[3]["encoded"] == 0 and counts[3]["skipped"] == counts[0]["encoded"]
+    assert sum(count["bad"] for count in counts[:3]) == one["bad"] > 0
+    stores = [ContentStore.open(tmp_path / name) for name in ("one", "many")]
+    ids = np.sort(stores[0].ids)
+    assert (np.sort(stores[1].ids) == ids).all() and len(ids) == one["ids"]
+    rows = [store.read(ids)[0] for store in stores]
+    assert (rows[0] == rows[1]).all()
+
+
 def test_a_folder_of_pictures(
     tmp_path: Path, pictures: dict[str, bytes], capsys: pytest.CaptureFixture[str]
 ) -> None:

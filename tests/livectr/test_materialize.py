@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from livectr.cli import main
+from livectr.ingest.materialized.store import Manifest
 from livectr.ingest.materialized.writer import choose
 from livectr.ingest.pipeline import load_pipeline
 from tests.trainer.ad_logs import write_files
@@ -79,6 +81,43 @@ def test_it_tells_what_it_wrote(desk: Path, tmp_path: Path, capsys: pytest.Captu
     assert main([*command(desk), "--out", str(tmp_path / "b"), "--features", "ads"]) == 2
     assert "there is no feature 'ads'; the pipeline's are user, ad" in capsys.readouterr().err
     assert not (tmp_path / "b").exists()
+
+
+def test_parts_make_what_one_process_makes(
+    desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three processes, one of which is run twice, write the bytes of a single one."""
+    whole, out = tmp_path / "whole", tmp_path / "parts"
+    assert main([*command(desk), "--out", str(whole)]) == 0
+    for part in ("2/3", "0/3", "0/3", "1/3"):
+        assert not out.exists()
+        assert main([*command(desk), "--out", str(out), "--part", part]) == 0
+    assert "part 0 of 3 is there already" in capsys.readouterr().err
+    one, many = Manifest.read(whole), Manifest.read(out)
+    assert {f.path: f.rows for f in one.files} == {f.path: f.rows for f in many.files}
+    for file in one.files:
+        assert (whole / file.path).read_bytes() == (out / file.path).read_bytes()
+    assert replace(one, files=()) == replace(many, files=())
+    assert main([*command(desk), "--out", str(out), "--part", "1/3"]) == 0  # a Job's pod that is run again
+    assert main([*command(desk), "--out", str(out), "--part", "3/3"]) == 2
+    assert "part is '3/3', but must be I/N" in capsys.readouterr().err
+
+
+def test_more_parts_than_partitions(desk: Path, tmp_path: Path) -> None:
+    """A part without a partition is empty."""
+    out = tmp_path / "many"
+    for index in range(6):
+        assert main([*command(desk), "--out", str(out), "--part", f"{index}/6"]) == 0
+    assert Manifest.read(out).rows == IMPRESSIONS
+
+
+def test_parts_of_different_features_are_refused(
+    desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "mixed"
+    assert main([*command(desk), "--out", str(out), "--part", "0/2", "--features", "hour"]) == 0
+    assert main([*command(desk), "--out", str(out), "--part", "1/2", "--features", "age"]) == 2
+    assert "were not made alike" in capsys.readouterr().err and not out.exists()
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,12 +53,20 @@ def add(commands: Any) -> None:
         metavar="A,B,…",
         help="features to compute [all that do not depend on running statistics]",
     )
+    make.add_argument(
+        "--part",
+        default="0/1",
+        metavar="I/N",
+        help="compute the partitions p with p mod N = I; the last part puts all together [0/1]",
+    )
 
 
 def run(given: argparse.Namespace) -> int:
     """Materialize features."""
+    from livectr.ingest.materialized.parts import Part
     from livectr.logs.materialize import materialize
 
     log_to_stderr()
     names = [name.strip() for name in given.features.split(",")] if given.features is not None else None
-    return materialize(given.pipeline, source=given.source, out=Path(given.out), names=names)
+    out, part = Path(given.out), Part.parse(given.part)
+    return materialize(given.pipeline, source=given.source, out=out, names=names, part=part)

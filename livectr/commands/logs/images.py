@@ -67,6 +67,12 @@ def add(commands: Any) -> None:
         metavar="DIR|URL",
         help="target of dead letters [of a log: beside it; of a folder: nowhere]",
     )
+    encode.add_argument(
+        "--part",
+        default="0/1",
+        metavar="I/N",
+        help="encode the pictures of shards s with s mod N = I; other processes encode the others [0/1]",
+    )
     show = command(
         actions, "show", run_show, "show what a folder of features holds", "  livectr images show features/"
     )
@@ -76,6 +82,7 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Encode pictures."""
+    from livectr.ingest.materialized.parts import Part
     from livectr.logs.encode import EncodeOptions, encode
 
     options = EncodeOptions(
@@ -89,6 +96,7 @@ def run(given: argparse.Namespace) -> int:
         shards=given.shards,
         device=given.device,
         dead_letters=given.dead_letters,
+        part=Part.parse(given.part),
     )
     return encode(options)
 

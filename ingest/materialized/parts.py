@@ -1,0 +1,100 @@
+"""Materialization by several processes: each writes its part, and the last one puts the parts together.
+
+    DIR.parts/0-of-4 … 3-of-4   complete stores of some partitions
+    DIR                         all of them, once every part is there
+
+A part that exists is not computed again, so a run that was interrupted goes on. Files are linked into DIR.
+Parts that end at the same time build the same folder, and the first rename wins.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from livectr.ingest.materialized.store import MANIFEST, Manifest
+from livectr.kernels.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Part:
+    """Share of the work: partitions p with p mod count = index."""
+
+    index: int = 0
+    count: int = 1
+
+    @staticmethod
+    def parse(text: str) -> Part:
+        """Read "I/N", 0 ≤ I < N. Raises ConfigError."""
+        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        if found is None or not int(found[1]) < int(found[2]):
+            raise ConfigError(f"part is {text!r}, but must be I/N, with I from 0 to N - 1, e.g. 0/4.")
+        return Part(int(found[1]), int(found[2]))
+
+    def folder(self, target: Path) -> Path:
+        """Folder of this part's store; the target itself when there is one part."""
+        if self.count == 1:
+            return target
+        return target.with_name(f"{target.name}.parts") / f"{self.index}-of-{self.count}"
+
+
+def merge(target: Path, count: int) -> Manifest | None:
+    """Put all parts together, if all are there.
+
+    Args:
+        target: folder to create.
+        count: number of parts.
+
+    Returns:
+        Manifest of the target; None while a part is missing.
+
+    Raises:
+        ConfigError: the parts are of different logs, features or pipelines.
+    """
+    folders = [Part(index, count).folder(target) for index in range(count)]
+    if not all((folder / MANIFEST).exists() for folder in folders):
+        return None
+    manifests = [Manifest.read(folder) for folder in folders]
+    merged = _merged(target, manifests)
+    building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        building.chmod(0o755)
+        for folder, manifest in zip(folders, manifests, strict=True):
+            for file in manifest.files:
+                (building / file.path).parent.mkdir(exist_ok=True)
+                os.link(folder / file.path, building / file.path)
+        merged.write(building)
+        with suppress(OSError):  # another part was first
+            building.rename(target)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return Manifest.read(target)
+
+
+def _merged(target: Path, manifests: list[Manifest]) -> Manifest:
+    first = manifests[0]
+    alike = {(m.features, m.source, m.labelled, m.window_ms) for m in manifests}
+    if len(alike) > 1:
+        raise ConfigError(
+            f"the parts of {target} were not made alike; delete {target}.parts and run all parts again"
+        )
+    return replace(
+        first,
+        unreadable=sum(m.unreadable for m in manifests),
+        rows=sum(m.rows for m in manifests),
+        least=_ends(min, [m.least for m in manifests]),
+        greatest=_ends(max, [m.greatest for m in manifests]),
+        files=tuple(sorted((f for m in manifests for f in m.files), key=lambda f: (f.partition, f.path))),
+    )
+
+
+def _ends(choose: Callable[..., int], ends: list[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """Smallest or greatest instance and time, each by itself, over the parts that have rows."""
+    known = [end for end in ends if end is not None]
+    return (choose(e[0] for e in known), choose(e[1] for e in known)) if known else None

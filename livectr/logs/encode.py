@@ -183,10 +183,10 @@ def _encoder(options: EncodeOptions) -> Encoder:
 
 
 def _letters(options: EncodeOptions) -> DeadLetters:
-    share = {"writer": options.part.index, "writers": options.part.count}
+    index, count = options.part.index, options.part.count
     if options.dead_letters is None and options.source.startswith(("file:", "kafka:")):
-        return DeadLetters.for_source(options.source, **share)
-    return DeadLetters(options.dead_letters, **share)
+        return DeadLetters.for_source(options.source, writer=index, writers=count)
+    return DeadLetters(options.dead_letters, writer=index, writers=count)
 
 
 def _where(options: EncodeOptions, letters: DeadLetters) -> str:

@@ -115,8 +115,7 @@ def test_everything_else_is_denied(name: str) -> None:
             assert not admits(policies, "Egress", stranger, (own, HERE), port), target
             assert not admits(policies, "Ingress", (own, HERE), stranger, port), target
     for source, own in labels(name).items():
-        if source != "prometheus":  # its way to the API server has no address
-            assert not admits(policies, "Egress", (own, HERE), ({}, {"team": "other"}), 443), source
+        assert not admits(policies, "Egress", (own, HERE), ({}, {"team": "other"}), 443), source
 
 
 def test_pods_of_another_namespace_need_both_labels() -> None:

@@ -8,8 +8,6 @@ import pytest
 
 from tests.k8s_static.rendering import OVERLAYS, Manifest, containers, manifests, of_kind, pods
 
-WITH_A_TOKEN = {"Deployment/prometheus"}
-"""It finds its targets by the API server."""
 VOLUMES = {
     "configMap",
     "csi",
@@ -85,17 +83,12 @@ def test_no_pod_has_a_token(name: str) -> None:
             for source in volume.get("projected", {}).get("sources", [])
             if "serviceAccountToken" in source
         ]
-        assert bool(tokens) == (title in WITH_A_TOKEN), title
-        assert title in WITH_A_TOKEN or "kube-api-access" not in str(spec), title
+        assert not tokens, title
 
 
 @every_overlay
-def test_the_role_of_prometheus_reads_pods_alone(name: str) -> None:
-    assert not of_kind(name, "ClusterRole", "ClusterRoleBinding")
-    for role in of_kind(name, "Role"):
-        assert role["rules"] == [
-            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-        ]
+def test_nobody_has_a_role(name: str) -> None:
+    assert not of_kind(name, "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 
 
 @every_overlay

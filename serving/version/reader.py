@@ -211,6 +211,7 @@ class Reader:
         every = range(BUCKETS)
         names = [*self.keyspace.sentinels(manifest.row_set, every), *self.keyspace.sentinels(VALUES, every)]
         values = _mget(self._patient, [self.keyspace.manifest.encode(), *names])
+        self.evictions.poll_if_due(self._patient)  # they may have taken the manifest and the sentinels
         where = f"in Redis at {self.url}"
         if values.pop(0) is None:
             return HealthIssue.MANIFEST, f"the manifest is gone {where}: it was emptied"
@@ -218,7 +219,6 @@ class Reader:
             return HealthIssue.ROWS, f"rows of version {manifest.version} may be missing {where}"
         if values[BUCKETS:].count(self._fingerprint) < BUCKETS:
             return HealthIssue.VALUES, f"look-up rows and histories may be missing {where}"
-        self.evictions.poll_if_due(self._patient)
         if self.evictions.lost(manifest):
             policy = self.evictions.policy
             return (

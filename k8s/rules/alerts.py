@@ -22,7 +22,7 @@ class Alert:
         name: without its prefix.
         severity: page or ticket.
         after: time for which it must hold.
-        when: PromQL, with {0}, {1}, … for the signals.
+        when: PromQL, with {0}, {1}, … for the signals, and {bound} for a bound in seconds.
         signals: PromQL of what is measured: each has data in a system that is well.
         summary: sentence with labels.
     """
@@ -33,16 +33,20 @@ class Alert:
     when: str
     signals: tuple[str, ...]
     summary: str
+    bound_s: float = 0.0
 
     @property
     def full_name(self) -> str:
         """Name in Prometheus."""
         return f"LiveCTR{self.name}"
 
-    @property
-    def expr(self) -> str:
-        """PromQL that fires."""
-        return self.when.format(*self.signals)
+    def expr(self, drill: float = 1.0) -> str:
+        """PromQL that fires.
+
+        Args:
+            drill: divides the bound.
+        """
+        return self.when.format(*self.signals, bound=f"{self.bound_s / drill:g}")
 
 
 def _burn(objective: Objective, speed: Literal["Fast", "Slowly"]) -> Alert:
@@ -80,43 +84,50 @@ ALERTS = (
         "NoPublish",
         "page",
         "5m",
-        "{0} > 600",
+        "{0} > {bound}",
         (f"min by (namespace) {_AGE}",),
         "Servers in {{ $labels.namespace }} answer with a version that is more than 10 minutes old",
+        bound_s=600,
     ),
     Alert(
         "VersionsSplit",
         "page",
         "5m",
-        "{0} - {1} > 120",
+        "{0} - {1} > {bound}",
         (f"{_OF} {_AGE}", f"min by (namespace) {_AGE}"),
         "Pods in {{ $labels.namespace }} answer with versions that are minutes apart",
+        bound_s=120,
     ),
     Alert(
         "CheckpointOld",
         "page",
         "5m",
-        "{0} > 1800",
+        "{0} > {bound}",
         (f"time() - {_OF} (livectr_checkpoint_timestamp_seconds > 0)",),
         "The newest checkpoint in {{ $labels.namespace }} is more than half an hour old",
+        bound_s=1800,
     ),
     Alert(
         "LagRises",
         "page",
         "10m",
-        "{0} > 120 and {1} > 0",
+        "{0} > {bound} and {1} > 0",
         (
             f"{_OF} (livectr_event_lag_seconds)",
             f"{_OF} (deriv(livectr_event_lag_seconds[15m]))",
         ),
         "The trainer in {{ $labels.namespace }} falls behind its logs, and the lag rises",
+        bound_s=120,
     ),
     Alert(
         "RedisEvicts",
         "page",
         "1m",
-        "{0} > 0",
-        (f'{_OF} (livectr_serving_degraded{{kind="evicted"}})',),
+        "{0} > 0\nor\n{1} > 0",
+        (
+            f'{_OF} (livectr_serving_degraded{{kind="evicted"}})',
+            f"{_OF} (delta(livectr_redis_evicted_keys[10m]))",
+        ),
         "Redis in {{ $labels.namespace }} has evicted rows of the model",
     ),
     Alert(

@@ -75,6 +75,7 @@ class DemoOptions:
         keep: folder to work in and to keep; None: a temporary folder.
         report: file of the report.
         watch: traffic goes on until Ctrl-C, with a Prometheus beside it; there is no report.
+        rules: file of Prometheus' rules, with `watch`; None: those of the repository.
     """
 
     seconds: float = 60.0
@@ -86,6 +87,7 @@ class DemoOptions:
     keep: Path | None = None
     report: Path | None = None
     watch: bool = False
+    rules: Path | None = None
 
 
 def demo(options: DemoOptions) -> dict[str, Any]:
@@ -278,8 +280,10 @@ class _Demo:
             *(Target("trainer", f"trainer-{r}", self.trainer_metrics + r) for r in range(self.options.ranks)),
             *(Target(role, f"{role}-0", port) for role, port in self.server_metrics.items()),
         ]
-        port = self.prometheus_port
-        self._part("Prometheus", *command(prometheus_program(), self.work / "prometheus", port, targets))
+        port, rules = self.prometheus_port, self.options.rules
+        self._part(
+            "Prometheus", *command(prometheus_program(), self.work / "prometheus", port, targets, rules)
+        )
         self._until("Prometheus", START_S, partial(is_ready, port))
         for line in directions(port, targets):
             say(line)

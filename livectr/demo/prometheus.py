@@ -50,11 +50,17 @@ def prometheus_program() -> str:
     return found
 
 
-def command(program: str, folder: Path, port: int, targets: Sequence[Target]) -> list[str]:
-    """Command line of a Prometheus that reads the targets; its configuration is written into `folder`."""
+def command(
+    program: str, folder: Path, port: int, targets: Sequence[Target], rules: Path | None = None
+) -> list[str]:
+    """Command line of a Prometheus that reads the targets; its configuration is written into `folder`.
+
+    Args:
+        rules: file of rules; None: those of the repository, if this is a checkout.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     settings = folder / "prometheus.json"  # Prometheus reads YAML, and JSON is YAML
-    settings.write_text(json.dumps(_settings(targets), indent=2) + "\n")
+    settings.write_text(json.dumps(_settings(targets, rules), indent=2) + "\n")
     return [
         program,
         f"--config.file={settings}",
@@ -93,10 +99,11 @@ def directions(port: int, targets: Sequence[Target]) -> list[str]:
     return [*lines, "Ctrl-C ends everything."]
 
 
-def _settings(targets: Sequence[Target]) -> dict[str, object]:
+def _settings(targets: Sequence[Target], rules: Path | None) -> dict[str, object]:
+    rules = rules or (_RULES if _RULES.is_file() else None)
     return {
         "global": {"scrape_interval": f"{SCRAPE_S}s", "evaluation_interval": f"{SCRAPE_S}s"},
-        "rule_files": [str(_RULES)] if _RULES.is_file() else [],
+        "rule_files": [str(rules.absolute())] if rules is not None else [],
         "scrape_configs": [
             {
                 "job_name": job,

@@ -2,75 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import re
-import signal
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 
-import psutil
 import pytest
-import redis
 
 from k8s.rules import __main__ as rules
 from livectr.demo.prometheus import Target, command, prometheus_program
 from livectr.kernels.errors import ConfigError
 from tests.promtool import promtool
+from tests.watch.demos import DEMO, WatchedDemo
 from tests.watch.expressions import ABSENT_ON_A_LAPTOP, without_data
 
-DEMO = [sys.executable, "-m", "livectr", "demo", "--watch", "--rate", "300"]
-LONGEST_S = 480
 
-
-def redis_port(family: list[psutil.Process]) -> int:
-    """Port of the demo's Redis server."""
-    (words,) = (part.cmdline() for part in family if "redis" in part.cmdline())
-    return int(words[words.index("--listen") + 1].rpartition(":")[2])
-
-
-def firing(url: str) -> set[str]:
-    """Names of the alerts that fire."""
-    with urllib.request.urlopen(f"{url}/api/v1/alerts", timeout=60) as reply:
-        alerts = json.load(reply)["data"]["alerts"]
-    return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
-
-
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_every_panel_and_rule_has_data_on_a_laptop(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [*DEMO, "--ranks", "2", "--keep", str(tmp_path / "keep")], stdout=out, stderr=subprocess.STDOUT
+    with WatchedDemo(tmp_path, "--ranks", "2") as demo:
+        assert any(Path(part.exe()).name == "prometheus" for part in demo.family)
+        demo.until(
+            lambda: not without_data(demo.url, ABSENT_ON_A_LAPTOP),
+            480,
+            lambda: [f"{e.place}: {e.text}" for e in without_data(demo.url, ABSENT_ON_A_LAPTOP)],
         )
-    try:
-        deadline = time.monotonic() + LONGEST_S
-        while "Ctrl-C ends everything" not in log.read_text():
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(0.5)
-        found = re.search(r"^Prometheus +(http://127\.0\.0\.1:\d+)/targets", log.read_text(), re.MULTILINE)
-        assert found, log.read_text()
-        family = psutil.Process(process.pid).children(recursive=True)
-        assert any(Path(part.exe()).name == "prometheus" for part in family)
-        while empty := without_data(found[1], ABSENT_ON_A_LAPTOP):
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, "\n".join(f"{e.place}: {e.text}" for e in empty)
-            time.sleep(5)
-        client = redis.Redis(port=redis_port(family))
-        client.flushall()
-        client.close()
-        while "LiveCTRRedisRefilled" not in firing(found[1]):
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(2)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=120) == 0, log.read_text()
-        assert not [part for part in family if part.is_running() and part.status() != psutil.STATUS_ZOMBIE]
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait(timeout=120)
+        demo.redis.flushall()
+        demo.until(lambda: "LiveCTRRedisRefilled" in demo.firing(), 300)
 
 
 def test_without_a_prometheus_it_says_where_to_get_one(
@@ -98,12 +54,15 @@ def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
     assert done.returncode == 0 and f"{found} rules found" in done.stdout, done.stdout + done.stderr
 
 
-def test_a_watched_demo_has_no_report(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--report", "report.json"], "--report needs an end"),
+        (["--rules", "nowhere.yaml"], "there is no file nowhere.yaml"),
+    ],
+)
+def test_options_that_do_not_go_together(words: list[str], sentence: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [*DEMO, "--report", str(tmp_path / "report.json")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+        [*DEMO, *words], capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path
     )
-    assert done.returncode == 2 and "--report needs an end" in done.stderr
+    assert done.returncode == 2 and sentence in done.stderr

@@ -22,6 +22,7 @@ def add(commands: Any) -> None:
     length.add_argument(
         "--watch", action="store_true", help="go on until Ctrl-C, with a Prometheus beside it and no report"
     )
+    parser.add_argument("--rules", metavar="FILE.yaml", help="other rules for the Prometheus of --watch")
     parser.add_argument("--log", choices=("file", "kafka"), default="file", help="carrier of the logs [file]")
     parser.add_argument("--ranks", type=count, default=1, help="processes that train together [1]")
     parser.add_argument("--rate", type=positive, help="impressions per second [2000; 500 with --watch]")
@@ -36,6 +37,10 @@ def run(given: argparse.Namespace) -> int:
     from livectr.demo.demo import DemoOptions, demo
     from livectr.kernels.errors import ConfigError
 
+    if given.rules and not given.watch:
+        raise ConfigError("--rules are Prometheus' rules: say --watch, too.")
+    if given.rules and not Path(given.rules).is_file():
+        raise ConfigError(f"there is no file {given.rules}.")
     if given.watch and given.report:
         raise ConfigError("--report needs an end of the traffic: say --seconds instead of --watch.")
     options = DemoOptions(
@@ -48,6 +53,7 @@ def run(given: argparse.Namespace) -> int:
         keep=Path(given.keep) if given.keep else None,
         report=Path(given.report) if given.report else None,
         watch=given.watch,
+        rules=Path(given.rules) if given.rules else None,
     )
     try:
         demo(options)

@@ -1,0 +1,100 @@
+"""A watched demo as a process, and what its Prometheus says."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+import redis
+
+DEMO = [sys.executable, "-m", "livectr", "demo", "--watch", "--rate", "300"]
+START_S = 300
+
+
+class WatchedDemo:
+    """`livectr demo --watch`, entered once Prometheus answers; the exit is Ctrl-C.
+
+    Args:
+        folder: to work in.
+        words: further words of the command line.
+
+    Attributes:
+        url: of Prometheus.
+        family: all of its processes.
+        redis: a client of its Redis.
+    """
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.log = folder / "log"
+        self._command = [*DEMO, "--keep", str(folder / "keep"), *words]
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        with self.log.open("w") as out:
+            self._process = subprocess.Popen(self._command, stdout=out, stderr=subprocess.STDOUT)
+        self._held.callback(self._end)
+        try:
+            self.until(lambda: "Ctrl-C ends everything" in self.log.read_text(), START_S)
+            text = self.log.read_text()
+            found = re.search(r"^Prometheus +(http://127\.0\.0\.1:\d+)/targets", text, re.MULTILINE)
+            assert found, text
+            self.url = found[1]
+            self.family = psutil.Process(self._process.pid).children(recursive=True)
+            (words,) = (part.cmdline() for part in self.family if "redis" in part.cmdline())
+            port = int(words[words.index("--listen") + 1].rpartition(":")[2])
+            self.redis = self._held.enter_context(redis.Redis(port=port))
+        except BaseException:
+            self._held.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.close()
+        if error is None:
+            assert self._process.returncode == 0, self.log.read_text()
+            left = [part for part in self.family if part.is_running()]
+            assert not [part for part in left if part.status() != psutil.STATUS_ZOMBIE]
+
+    def _end(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(timeout=120)
+        finally:
+            self._process.kill()
+
+    def until(self, done: Callable[[], bool], timeout_s: float, why: Callable[[], object] = str) -> None:
+        """Wait for `done` while the demo runs.
+
+        Args:
+            why: says what is missing.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not done():
+            assert self._process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, f"{why()}\n{self.log.read_text()[-3000:]}"
+            time.sleep(1)
+
+    def firing(self) -> set[str]:
+        """Names of the alerts that fire."""
+        with urllib.request.urlopen(f"{self.url}/api/v1/alerts", timeout=60) as reply:
+            alerts = json.load(reply)["data"]["alerts"]
+        return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
+
+    def processes(self, *words: str) -> list[psutil.Process]:
+        """Processes of the demo with these words in their command lines, their children included."""
+        found = [part for part in self.family if set(words) <= set(part.cmdline())]
+        assert found, words
+        return [*found, *(child for part in found for child in part.children(recursive=True))]

@@ -29,7 +29,7 @@ ABSENT_ON_A_LAPTOP = {
 }
 """Begin of a metric's name → where it comes from."""
 ABSENT_IN_THE_LAB = {
-    "container_": "metrics of a kubelet; the component's Prometheus may read pods alone",
+    "container_": "metrics of a kubelet; the component's Prometheus has no token for it",
     "DCGM_": "metrics of NVIDIA's exporter on a node with a GPU",
 }
 

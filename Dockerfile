@@ -52,9 +52,13 @@ ARG CPUS=x86-64-v3,x86-64-v4
 RUN livectr kernels --servers --pipeline examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels
 
 # ── serve ────────────────────────────────────────────────────────────────────────────────────────────────────────
-FROM base AS serve
+FROM base AS serve-files
 COPY --from=build /opt/livectr /opt/livectr
-ARG VERSION=0 REVISION=unknown
+
+# Version and commit come last: they change with every commit, and what follows a layer is built again with it.
+FROM serve-files AS serve
+ARG VERSION=0
+ARG REVISION=unknown
 LABEL org.opencontainers.image.title="LiveCTR serve" \
       org.opencontainers.image.description="Rank and pre-rank servers of LiveCTR" \
       org.opencontainers.image.licenses="Apache-2.0" \
@@ -65,9 +69,7 @@ ENTRYPOINT ["livectr"]
 CMD ["--help"]
 
 # ── train: `serve`, the other packages, and a compiler for pipelines that no image was built for ─────────────────
-FROM serve AS train
-# hadolint ignore=DL3002
-USER 0
+FROM serve-files AS train-files
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends g++ \
@@ -81,20 +83,34 @@ RUN --mount=type=bind,target=/src --mount=type=secret,id=pip --mount=type=secret
  && python /src/k8s/image/bill.py /opt/livectr/train.cdx.json --constraint /src/constraints.txt \
  && livectr kernels --pipeline /src/examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels \
  && rm train.txt
+
+FROM train-files AS train
+ARG VERSION=0
+ARG REVISION=unknown
 LABEL org.opencontainers.image.title="LiveCTR train" \
-      org.opencontainers.image.description="Trainer, tools and simulator of LiveCTR"
+      org.opencontainers.image.description="Trainer, tools and simulator of LiveCTR" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 USER 10001:10001
+ENTRYPOINT ["livectr"]
+CMD ["--help"]
 
 # ── gpu: `train` with CuPy and NVRTC; needs TORCH=cuda ───────────────────────────────────────────────────────────
-FROM train AS gpu
-# hadolint ignore=DL3002
-USER 0
+FROM train-files AS gpu
 RUN --mount=type=bind,target=/src --mount=type=secret,id=pip --mount=type=secret,id=ca \
     python /src/k8s/image/install_torch.py --check-cuda \
  && python /src/k8s/image/requirements.py gpu > gpu.txt \
  && python -m pip install --constraint /src/constraints.txt --requirement gpu.txt \
  && python /src/k8s/image/bill.py /opt/livectr/gpu.cdx.json --constraint /src/constraints.txt \
  && rm gpu.txt
+ARG VERSION=0
+ARG REVISION=unknown
 LABEL org.opencontainers.image.title="LiveCTR gpu" \
-      org.opencontainers.image.description="Trainer of LiveCTR on NVIDIA GPUs"
+      org.opencontainers.image.description="Trainer of LiveCTR on NVIDIA GPUs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 USER 10001:10001
+ENTRYPOINT ["livectr"]
+CMD ["--help"]

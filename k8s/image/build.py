@@ -52,8 +52,12 @@ class Builder:
         self._run([*command, *self._policy(), "--tag", name, *words, str(context)])
 
     def save(self, name: str, archive: Path) -> None:
-        """Write an image as an archive, uncompressed: the next reader is on this machine."""
+        """Write an image as an archive, unless it is there. Uncompressed: its reader is on this machine."""
         archive.parent.mkdir(parents=True, exist_ok=True)
+        mark, number = archive.with_suffix(".id"), self.number(name)
+        if archive.exists() and mark.exists() and mark.read_text() == number:
+            return
+        mark.unlink(missing_ok=True)
         archive.unlink(missing_ok=True)
         if self.program == "buildah":
             self._run(
@@ -61,6 +65,16 @@ class Builder:
             )
         else:
             self._run([self.program, "save", "--output", str(archive), name])
+        mark.write_text(number)
+
+    def number(self, name: str) -> str:
+        """Digest of an image's configuration."""
+        template = "{{.FromImageID}}" if self.program == "buildah" else "{{.Id}}"
+        command = [self.program, "inspect", "--type=image", f"--format={template}", name]
+        done = subprocess.run(command, env=self._environment(), capture_output=True, text=True)
+        if done.returncode != 0:
+            raise BuildError(f"{name} was not built: {done.stderr.strip()}")
+        return done.stdout.strip()
 
     def _policy(self) -> list[str]:
         """Flags of buildah, which refuses to work without a policy for signatures."""
@@ -70,7 +84,7 @@ class Builder:
         policy.write_text('{"default": [{"type": "insecureAcceptAnything"}]}\n')
         return [f"--signature-policy={policy}"]
 
-    def _run(self, command: Sequence[str]) -> None:
+    def _environment(self) -> dict[str, str]:
         environment = dict(os.environ)
         if self.program == "buildah":
             storage = self.folder / "storage.conf"
@@ -81,7 +95,10 @@ class Builder:
             environment["CONTAINERS_STORAGE_CONF"] = str(storage)
         elif self.program == "docker":
             environment["DOCKER_BUILDKIT"] = "1"
-        if subprocess.run(command, env=environment).returncode != 0:
+        return environment
+
+    def _run(self, command: Sequence[str]) -> None:
+        if subprocess.run(command, env=self._environment()).returncode != 0:
             raise BuildError(f"`{' '.join(command[:2])}` failed; its last lines say why.")
 
 

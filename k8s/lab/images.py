@@ -10,20 +10,30 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from paths import SOCKET
+from paths import CONTAINERD, SOCKET
 from shell import LabError, run
 
 _OCI = "application/vnd.oci.image"
 
 
 def import_all(folder: Path) -> None:
-    """Import every archive (OCI or Docker, *.tar) of a folder. Raises LabError when there is none."""
+    """Import every archive (OCI or Docker, *.tar) of a folder that has changed since its last import.
+
+    Raises LabError when there is none.
+    """
     archives = sorted(folder.glob("*.tar"))
     if not archives:
         raise LabError(f"{folder} has no archive of an image (*.tar).")
     for archive in archives:
+        mark = CONTAINERD / "imported" / f"{archive.name}.json"
+        status = archive.stat()
+        known = json.dumps([str(archive.resolve()), status.st_mtime_ns, status.st_size])
+        if mark.exists() and mark.read_text() == known:
+            continue
         began = time.monotonic()
         import_image(archive)
+        mark.parent.mkdir(exist_ok=True)
+        mark.write_text(known)
         print(f"lab: {archive.name} imported in {time.monotonic() - began:.1f} s", flush=True)
 
 

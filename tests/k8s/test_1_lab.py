@@ -41,7 +41,7 @@ def pod(name: str, *command: str, labels: dict[str, str], **security: object) ->
 
 def apply(cluster: Cluster, *manifests: object) -> None:
     content = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-    cluster.kubectl("apply", "--filename=-", text=json.dumps(content))
+    cluster.kubectl("apply", f"--namespace={SPACE}", "--filename=-", text=json.dumps(content))
 
 
 def reaches(cluster: Cluster, source: str, host: str) -> bool:

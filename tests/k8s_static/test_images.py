@@ -39,7 +39,7 @@ def test_no_address_and_no_health_check_is_in_a_dockerfile() -> None:
 def test_every_image_ends_without_root() -> None:
     users: dict[str, str] = {}
     for line in (ROOT / "Dockerfile").read_text().splitlines():
-        if match := re.fullmatch(r"FROM \S+ AS (\w+)", line):
+        if match := re.fullmatch(r"FROM \S+ AS ([\w-]+)", line):
             stage = match[1]
         elif line.startswith("USER "):
             users[stage] = line

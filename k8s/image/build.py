@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import configparser
+import fcntl
 import os
 import shutil
 import subprocess
@@ -50,6 +51,11 @@ class Builder:
             self.program, [self.program, "build"]
         )
         self._run([*command, *self._policy(), "--tag", name, *words, str(context)])
+
+    def clean(self) -> None:
+        """Remove what an interrupted build has left: a container of several GB."""
+        if self.program == "buildah":
+            self._run(["buildah", "rm", "--all"])
 
     def save(self, name: str, archive: Path) -> None:
         """Write an image as an archive, unless it is there. Uncompressed: its reader is on this machine."""
@@ -218,6 +224,9 @@ def main() -> int:
     given = parser.parse_args()
     try:
         builder = find_builder(given.builder, given.folder)
+        lock = (given.folder / "lock").open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)  # builds share layers and archives
+        builder.clean()
         base = debian_base(builder) if given.base == "debian" else given.base
         began = time.monotonic()
         names = build_ours(builder, given.targets, base, given.build_arg)

@@ -30,6 +30,8 @@ PROGRAMS = {
     "ethtool": "ethtool",
     "gcc": "gcc",
     "unshare": "util-linux",
+    "buildah": "buildah",
+    "mmdebstrap": "mmdebstrap",
 }
 """Program → Debian's package."""
 COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")

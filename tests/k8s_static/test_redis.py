@@ -163,3 +163,13 @@ def test_persistence_is_a_choice() -> None:
         assert wanted in config["data"]["persistence.conf"].splitlines()
         claims = only(name, "StatefulSet", "valkey")["spec"].get("volumeClaimTemplates", [])
         assert bool(claims) == (name != "local")
+
+
+def test_the_exporter_asks_with_its_own_user() -> None:
+    """The address that it is given is the one that its file of passwords has."""
+    spec = only("strimzi-tls", "StatefulSet", "valkey")["spec"]["template"]["spec"]
+    (exporter,) = [c for c in spec["containers"] if c["name"] == "exporter"]
+    (writer,) = [c for c in spec["initContainers"] if c["name"] == "exporter-password"]
+    (address,) = [a.partition("=")[2] for a in exporter["args"] if a.startswith("-redis.addr=")]
+    assert address == "redis://monitor@localhost:6379" and f'"{address}"' in writer["command"][-1]
+    assert "/etc/redis-auth/monitor" in writer["command"][-1]

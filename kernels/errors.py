@@ -3,7 +3,8 @@
     LiveCTRError
      ├─ UserError            a user's mistake: a sentence that says what to change; the command line exits 2
      │   ├─ ConfigError      bad setting, pipeline file or unknown key
-     │   ├─ ConnectError     broker, Redis or server cannot be reached; the command line exits 4
+     │   ├─ ConnectError     broker, topic, Redis or server is not there; the command line exits 4
+     │   ├─ InUseError       another trainer has the checkpoint; the command line exits 4
      │   ├─ DataError        the log does not fit the pipeline; the command line exits 3
      │   ├─ DiskFullError    nothing more can be written; the run goes on once there is space
      │   └─ MismatchError    a checkpoint or published model belongs to another pipeline, run or release
@@ -28,7 +29,11 @@ class ConfigError(UserError):
 
 
 class ConnectError(UserError):
-    """A broker or Redis server that cannot be reached."""
+    """A broker, topic or Redis server that is not there, or not yet."""
+
+
+class InUseError(UserError):
+    """A checkpoint on which another trainer is running, or has just been killed."""
 
 
 class DataError(UserError):

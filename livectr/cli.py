@@ -1,7 +1,7 @@
 """Entry of the command line.
 
-Exit codes: 0 done, 1 a part failed, 2 a user's mistake, 3 a log that does not fit the pipeline, 4 nothing
-answers at an address, 130 Ctrl-C; 1 to 4 with one sentence on standard error.
+Exit codes: 0 done, 1 a part failed, 2 a user's mistake, 3 a log that does not fit the pipeline, 4 something
+is not there or in use, 130 Ctrl-C; 1 to 4 with one sentence on standard error.
 """
 
 import argparse
@@ -17,8 +17,9 @@ from livectr.commands.logs import features, images, replay, simulate
 from livectr.commands.measure import ablate, bench, compare, evaluate, inspect
 from livectr.commands.run import kernels, query, serve, train
 from livectr.commands.start import demo, example, kafka, redis
-from livectr.kernels.errors import ConfigError, ConnectError, DataError, InternalError, UserError
+from livectr.kernels.errors import ConfigError, ConnectError, DataError, InternalError, InUseError, UserError
 from livectr.kernels.process.disk import is_full
+from livectr.kernels.process.logs import tell
 
 COMMANDS = (
     demo, example, simulate, replay, train, features, images, serve, query, kafka, redis, inspect, kernels,
@@ -72,16 +73,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(code or 0)
     except DataError as error:
         if int(os.environ.get("RANK", 0)) == 0:  # the other ranks say the same
-            print(f"livectr: {error}", file=sys.stderr)
+            tell(str(error))
         return 3
     except UserError as error:
-        print(f"livectr: {error}", file=sys.stderr)
-        return 4 if isinstance(error, ConnectError) else 2
+        tell(str(error))
+        return 4 if isinstance(error, ConnectError | InUseError) else 2
     except InternalError as error:
-        print(f"livectr: {error}", file=sys.stderr)
+        tell(str(error))
         return 1
     except KeyboardInterrupt:
-        print("livectr: stopped.", file=sys.stderr)
+        tell("stopped.")
         return 130
     except BrokenPipeError:  # `livectr inspect … | head`
         sys.stderr.close()
@@ -89,16 +90,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if is_full(error):
             where = f"{error.filename}: " if error.filename else ""
-            print(
-                f"livectr: no space is left to write to ({where}{error.strerror}); free some.",
-                file=sys.stderr,
-            )
+            tell(f"no space is left to write to ({where}{error.strerror}); free some.")
             _leave_stdout()
             return 2
         if error.filename is None:
             raise
         # The user named an unusable path: a folder in place of a file, no permission, …
-        print(f"livectr: {error.filename}: {error.strerror}; name another path.", file=sys.stderr)
+        tell(f"{error.filename}: {error.strerror}; name another path.")
         return 2
 
 

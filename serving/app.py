@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 
+from livectr import __version__
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.kernels.errors import ConfigError, ConnectError, UserError
 from livectr.kernels.process.heap import tune_malloc
+from livectr.kernels.process.logs import add_log_field, log_to_stderr, logs_json, tell
 from livectr.kernels.process.signals import end_at_sigterm
 from livectr.kernels.process.threads import watched_threads
 from livectr.protos import livectr_pb2 as pb
@@ -238,6 +240,7 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, probes: Probes, *
     sys.setswitchinterval(0.0005)
     stop = StopSignal()
     app = App(role, pipeline, options, reuse_port=reuse_port, probes=probes)
+    add_log_field("version", lambda: app.follower.current and app.follower.current.number)
     try:
         metrics.start(options.metrics_port, options.metrics_listen)
     except OSError as error:
@@ -267,7 +270,11 @@ def _serve_until(stop: StopSignal, app: App) -> None:
         # Freeze the imported objects out of the GC: it need not traverse them during a request.
         gc.freeze()
         if version is not None and not stopped.is_set():
-            print(f"{role} server ready on {app.server.address} (version {version.number})", flush=True)
+            ready = f"{role} server ready on {app.server.address} (version {version.number})"
+            if logs_json():
+                log.info("%s", ready)
+            else:
+                print(ready, flush=True)
         while not stopped.wait(0 if health.fatal else 0.2):
             health.tick()  # the follower's thread may hang in a look
             if health.fatal:
@@ -296,20 +303,21 @@ def _content(contents: Contents, version: ModelVersion | None) -> list[Any]:
     ]
 
 
-def _worker(role: str, probe_pipe: int) -> int:
+def _worker(role: str, worker: int, probe_pipe: int) -> int:
     """Run a worker process with the options as JSON on standard input; return its exit status."""
     fields = json.load(sys.stdin)
     end_at_sigterm()
     options = ServeOptions(**{**fields, "pipeline_file": Path(fields["pipeline_file"])})
     assert options.pipeline_file is not None
+    log_to_stderr(options.log_format, {"release": __version__, "role": role, "worker": worker})
     try:
         probes = PipeProbes(probe_pipe)
         _run(role, load_pipeline(options.pipeline_file), options, probes, reuse_port=True)
     except UserError as error:
-        print(error, file=sys.stderr)
+        tell(str(error))
         return AWAY if isinstance(error, ConnectError) else MISTAKE
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(_worker(sys.argv[1], int(sys.argv[2])))
+    sys.exit(_worker(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

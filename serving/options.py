@@ -43,6 +43,7 @@ class ServeOptions:
         drain_s: seconds that a server told to stop is NOT_SERVING and still takes requests.
         grace_s: seconds that requests have to end when the server no longer takes new ones.
         start_wait_s: seconds to wait at the start for a Redis that does not answer.
+        log_format: "text" or "json"; workers log as their supervisor does.
         health_listen: HOST:PORT of the health service for probes, without TLS; None: only at `listen`.
         max_connection_age_s: seconds after which a client has to connect again, to another server where there
             is one; a server that drains waits for this. 0: never.
@@ -77,6 +78,7 @@ class ServeOptions:
     drain_s: float = 0.0
     grace_s: float = 5.0
     start_wait_s: float = 0.0
+    log_format: str = "text"
     health_listen: str | None = None
     max_connection_age_s: float = 0.0
     tls_cert: str | None = None
@@ -87,7 +89,7 @@ class ServeOptions:
     def __post_init__(self) -> None:
         for name, address in (("listen", self.listen), ("health_listen", self.health_listen)):
             if address is not None:
-                _check_address(name, address)
+                check_address(name, address)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("TLS needs both files: say --tls-cert and --tls-key")
         if self.tls_client_ca is not None and self.tls_cert is None:
@@ -103,7 +105,7 @@ class ServeOptions:
             )
 
 
-def _check_address(name: str, address: str) -> None:
+def check_address(name: str, address: str) -> None:
     """Raise ConfigError for what gRPC would silently take as another address."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal() and int(port) < 65536):

@@ -19,6 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.logs import REQUEST_ID
 from livectr.serving import metrics
 from livectr.serving.deadlines import deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
@@ -31,6 +32,8 @@ Req = TypeVar("Req", bound=Message)
 
 _MARGIN_BYTES = 64 << 10
 """Bytes above the limit that gRPC still accepts, so that the handler can refuse the message with a reason."""
+_REQUEST_ID_CHARS = 128
+"""Longest request id in the log; a longer one is cut."""
 _SPARE_THREADS = 8
 """Threads besides those that compute or wait: they shed load and answer health checks."""
 
@@ -137,6 +140,7 @@ class Server:
     def _unary(self, method: Method[Req]) -> grpc.RpcMethodHandler:
         def handle(raw: bytes, context: grpc.ServicerContext) -> bytes:
             started = time.perf_counter()
+            REQUEST_ID.set("")  # threads are used again
             code = grpc.StatusCode.OK
             try:
                 return self._answer(method, raw, context)
@@ -170,7 +174,9 @@ class Server:
             started = time.perf_counter()
             with self._admission.place(deadline, len(raw), context.is_active):
                 metrics.STAGE_SECONDS.labels(self.role, "wait").observe(time.perf_counter() - started)
-                answer = method.handle(_parse(method.request, raw), deadline)
+                request = _parse(method.request, raw)
+                REQUEST_ID.set(request.request_id[:_REQUEST_ID_CHARS])
+                answer = method.handle(request, deadline)
         return cast(bytes, answer.SerializeToString())
 
 

@@ -106,7 +106,7 @@ def _spawn(role: str, options: ServeOptions, listen: str, index: int) -> tuple[s
     values["health_listen"] = None
     pipe, workers_end = os.pipe()
     worker = subprocess.Popen(
-        [sys.executable, "-m", "livectr.serving.app", role, str(workers_end)],
+        [sys.executable, "-m", "livectr.serving.app", role, str(index), str(workers_end)],
         stdin=subprocess.PIPE,  # options hold a password, and every user can read a command line
         preexec_fn=die_with_parent(),
         pass_fds=[workers_end],

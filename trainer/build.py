@@ -36,7 +36,7 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.parts import Extraction, Parts
 from livectr.trainer.placement.placement import FieldPlacement
-from livectr.trainer.process import metrics_server
+from livectr.trainer.process import local_rank, metrics_server
 from livectr.trainer.progress import Progress
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
@@ -181,7 +181,7 @@ class Builder:
         if self.control.rank != 0:
             leave_to_rank_0()
         if options.metrics_port:
-            server = metrics_server(options.metrics_port + self.control.rank, options.metrics_listen)
+            server = metrics_server(options.metrics_port + local_rank(), options.metrics_listen)
             self.resources.enter_context(server)
 
     def store(self) -> RedisStore | None:

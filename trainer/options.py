@@ -59,7 +59,7 @@ class TrainOptions:
         content: folders with the features of the pipeline's content, "images=DIR,texts=DIR2"
             (ingest.content.store). The default for content with a topic is a folder beside the checkpoint, or
             a temporary folder.
-        metrics_port: Prometheus endpoint; rank r answers at port + r; 0: none.
+        metrics_port: Prometheus endpoint; rank r of a machine answers at port + r; 0: none.
         metrics_listen: its address.
         threads: CPU threads of this process; None: an equal share of this machine's cores for each rank.
         max_steps: end after so many steps; None: no limit.

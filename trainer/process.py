@@ -22,6 +22,11 @@ def share_cores() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
+def local_rank() -> int:
+    """Number of this rank on its machine."""
+    return int(os.environ.get("LOCAL_RANK", os.environ.get("RANK", 0)))
+
+
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
     """Let SIGTERM and SIGINT set a flag while this is open; a second SIGINT interrupts. Main thread only.

@@ -22,6 +22,7 @@ import torch
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import InternalError
 from livectr.kernels.process.heap import tune_malloc
+from livectr.kernels.process.logs import add_log_field
 from livectr.kernels.process.threads import watched_threads
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
@@ -62,12 +63,19 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
     ):
         options.check_files()
         parts, stages = build(pipeline, options, collectives, resources)
+        add_log_field("version", lambda: published(parts))
         report = Training(parts, stages, lambda: stop() or bool(deaths)).run()
         if deaths:
             raise InternalError(f"{deaths[0]}; the last step was committed, start the trainer again")
         if options.report is not None and collectives.rank == 0:
             report.write(Path(options.report))
         return report
+
+
+def published(parts: Parts) -> int | None:
+    """Version that this run has published last; None before the first."""
+    last = parts.publisher.last if parts.publisher is not None else None
+    return last.version if last is not None else None
 
 
 class Training:

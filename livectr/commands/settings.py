@@ -8,9 +8,11 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from livectr import __version__
 from livectr.config.settings import FIELDS, SECRET, TYPES, Settings
 from livectr.config.sources import resolve
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.logs import log_to_stderr
 from livectr.secrets import has_password
 
 if TYPE_CHECKING:
@@ -74,7 +76,17 @@ def options_of(kind: type[Options], settings: Settings, **more: Any) -> Options:
     return kind(**{name: getattr(settings, name) for name in names}, **more)
 
 
-def log_to_stderr() -> None:
-    """Write log messages to standard error, with the rank where there are several."""
-    rank = f" rank {os.environ['RANK']}" if int(os.environ.get("WORLD_SIZE", 1)) > 1 else ""
-    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s{rank} %(levelname)s %(name)s: %(message)s")
+def start_log(given: argparse.Namespace, role: str) -> None:
+    """Write log messages to standard error, in the format that flags, environment or file ask for.
+
+    A mistake in the settings is told later, by `settings_of`.
+    """
+    try:
+        flags = {name: value for name, value in given_settings(given).items() if name == "log_format"}
+        format = resolve(flags, toml=given.config).log_format
+    except ConfigError:
+        format = "text"
+    fields: dict[str, object] = {"release": __version__, "role": role}
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        fields["rank"] = int(os.environ["RANK"])
+    log_to_stderr(format, fields)

@@ -15,10 +15,11 @@ class Limits(TypedDict, total=False):
     most: float
     above: float
     scheme: tuple[str, ...]
+    among: tuple[str, ...]
     example: str
 
 
-NO_LIMITS: dict[str, Any] = dict(least=None, most=None, above=None, scheme=(), example="")
+NO_LIMITS: dict[str, Any] = dict(least=None, most=None, above=None, scheme=(), among=(), example="")
 
 
 def setting(default: Any, help: str, *, commands: tuple[str, ...], **limits: Unpack[Limits]) -> Any:

@@ -53,6 +53,8 @@ def parse(name: str, value: Any, where: str) -> Any:
             f"{where}: {name} is {without_password(str(value))!r}, but must begin with "
             f"{' or '.join(metadata['scheme'])}."
         )
+    if metadata["among"] and parsed not in metadata["among"]:
+        raise ConfigError(f"{where}: {name} is {value!r}, but must be {' or '.join(metadata['among'])}.")
     return parsed
 
 

@@ -79,12 +79,6 @@ class ServeSettings:
     grace_s: float = setting(
         S.grace_s, "time to finish running requests, after --drain-s", commands=SERVE, least=0
     )
-    health_listen: str | None = setting(
-        S.health_listen,
-        "also answer health checks here, without TLS: services live, startup, ready",
-        commands=SERVE,
-        example="HOST:PORT",
-    )
     max_connection_age_s: float = setting(
         S.max_connection_age_s,
         "time after which a client must connect again, so that new servers get their share (0: never)",

@@ -7,9 +7,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from livectr.config.field import EVERY, INSPECT, SERVE, setting
+from livectr.config.field import EVERY, INSPECT, setting
 from livectr.config.server_settings import ServeSettings
 from livectr.config.trainer_settings import TrainSettings
+from livectr.kernels.process.logs import FORMATS
 from livectr.serving.options import ServeOptions as S
 from livectr.trainer.options import TrainOptions as T
 
@@ -35,9 +36,22 @@ class CommonSettings:
     )
     start_wait_s: float = setting(
         S.start_wait_s,
-        "time to wait at the start for a Redis that does not answer",
-        commands=SERVE,
+        "time to wait at the start for a broker, a topic or Redis that is not there",
+        commands=EVERY,
         least=0,
+    )
+    log_format: str = setting(
+        S.log_format,
+        "lines on standard error: text, or json with time, level, role, rank, version and request id",
+        commands=EVERY,
+        example="text|json",
+        among=FORMATS,
+    )
+    health_listen: str | None = setting(
+        S.health_listen,
+        "also answer health checks here, without TLS: services live, startup, ready",
+        commands=EVERY,
+        example="HOST:PORT",
     )
     redis_password_file: str | None = setting(
         None,

@@ -27,7 +27,12 @@ class TrainSettings:
     nodes: int = setting(
         1, "machines that train together, each with --ranks processes", commands=TRAIN, least=1
     )
-    node: int = setting(0, "number of this machine, from 0", commands=TRAIN, least=0)
+    node: str = setting(
+        "0",
+        "number of this machine, from 0; auto: that at the end of its host name",
+        commands=TRAIN,
+        example="K",
+    )
     rendezvous: str | None = setting(
         None,
         "meeting point of several nodes: a free port of node 0",
@@ -39,6 +44,17 @@ class TrainSettings:
         "restart all ranks when a rank dies, at most this often in a row without a new checkpoint",
         commands=TRAIN,
         least=0,
+    )
+    until_stopped: bool = setting(
+        False,
+        "start all ranks again whenever they end, until this process is told to stop (for pods)",
+        commands=TRAIN,
+    )
+    generation: str | None = setting(
+        None,
+        "any text; only nodes with the same text train together, others wait",
+        commands=TRAIN,
+        example="TEXT",
     )
     until_end: bool = setting(T.until_end, "stop at the end that the logs had at the start", commands=TRAIN)
     until_idle_s: float | None = setting(
@@ -117,6 +133,12 @@ class TrainSettings:
         "least time between checkpoints (0: a checkpoint with each publish)",
         commands=TRAIN,
         least=0,
+    )
+    max_checkpoint_age_s: float = setting(
+        0.0, "refuse to go on from a checkpoint that is older (0: never)", commands=TRAIN, least=0
+    )
+    accept_stale: bool = setting(
+        False, "go on from a checkpoint that is older than --max-checkpoint-age-s", commands=TRAIN
     )
     warm_start: str | None = setting(
         T.warm_start,

@@ -1,43 +1,45 @@
-"""Supervisor of the ranks of a machine, for `livectr train --ranks N --restarts K`.
+"""Supervisor of the ranks of a machine, for `livectr train --ranks N --restarts K` and `--until-stopped`.
 
-    1  start N processes, each with its rank in torchrun's variables, each in its own session
-    2  all exit with 0: done
-    3  a rank fails: stop the others, and restart all ranks from the checkpoint
-    4  K restarts in a row without a new step in the checkpoint: give up. Waiting for a broker or Redis that
-       does not answer is not counted, once the run has a checkpoint
-    5  SIGTERM or Ctrl-C: pass it on, so that ranks finish their step, commit and end; a second Ctrl-C kills
+    1  gather: wait until the supervisors of all nodes are there (livectr.local.gang)
+    2  start N processes, each with its rank in torchrun's variables, each in its own session
+    3  all exit with 0: done. With `until_stopped` another node was told to stop: go to 1
+    4  a rank fails: stop the others, on all nodes, and go to 1; they resume from the checkpoint
+    5  K restarts in a row without a new step in the checkpoint: give up. Waiting for a broker or Redis that
+       does not answer is not counted, once the run has a checkpoint. With `until_stopped` nothing is counted
+    6  SIGTERM or Ctrl-C: pass it on, so that ranks finish their step, commit and end; a second Ctrl-C kills
 
 The ranks are children of this process, without torchrun's agent: the agent sometimes hangs when it restores a
 group, and does not distinguish a user's mistake or SIGTERM from a failure. A user's mistake (exit code 2 or 3
-of a rank) ends the run at once, for a restart would repeat it. Each machine has a supervisor of its own; a
-rank that fails ends all other ranks (trainer.comm.abort).
+of a rank) ends the run at once, for a restart would repeat it. A rank that fails ends all other ranks by
+itself, too (trainer.comm.abort).
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from livectr.kernels.errors import InternalError
-from livectr.kernels.process.children import die_with_parent
-from livectr.local.ports import free_ports
+from livectr.local.gang import End, Gang, Over
+from livectr.local.gathering import Alone, Gathering, Member
+from livectr.local.ranks import CLEAN_S, POLL_S, Ranks, how
 from livectr.trainer.process import stop_signals
 
 LOG = logging.getLogger(__name__)
-END_S = 5.0
-"""Time for the other ranks to exit after a rank failed: their exit codes may say that a user made a mistake.
-After a rank that a signal killed, nobody is waited for."""
-POLL_S = 0.02
 MISTAKE, DATA, AWAY = 2, 3, 4
 LONGEST_PAUSE_S = 30.0
+LONGEST_PAUSE_OF_A_POD_S = 8.0
+"""With `until_stopped`: all ranks train again within half a minute, and nobody counts the starts."""
+FAREWELL_S = 3.0
+"""Time that node 0 stays after its ranks have ended well."""
+GATHER_S = 600.0
+"""Time for the other nodes to come, without `until_stopped`."""
 
 
 @dataclass(frozen=True)
@@ -45,117 +47,157 @@ class Supervision:
     """Run to supervise.
 
     Args:
-        command: command line of a rank.
-        ranks: processes on this machine, N.
+        ranks: processes of this machine.
         restarts: restarts in a row without a new step, K.
         checkpoint: folder that the ranks resume from; needed for restarts.
-        environment: variables of a rank beside those of this process.
-        nodes: machines, with N ranks each.
-        node: number of this machine.
-        rendezvous: HOST:PORT of node 0 where the ranks meet; None on one machine.
+        gang: nodes that train together; None: this machine alone.
+        until_stopped: end only when this process is told to stop, or after a user's mistake.
+        start_wait_s: seconds from the start for which a broker or Redis may be away.
     """
 
-    command: Sequence[str]
-    ranks: int
+    ranks: Ranks
     restarts: int = 0
     checkpoint: Path | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    nodes: int = 1
-    node: int = 0
-    rendezvous: str | None = None
+    gang: Gang | None = None
+    until_stopped: bool = False
+    start_wait_s: float = 0.0
 
 
-def supervise(run: Supervision) -> int:
+def supervise(run: Supervision, beat: Callable[[], None] = lambda: None) -> int:
     """Run the ranks.
+
+    Args:
+        beat: called several times a second.
 
     Returns:
         Exit code: 0; MISTAKE or DATA when a rank reported a user's mistake; AWAY when nothing answered a run
         without a checkpoint, whose address may be wrong.
 
     Raises:
+        ConfigError: this is node 0, and the port of the rendezvous is taken.
         InternalError: it gave up.
         KeyboardInterrupt: after a second Ctrl-C.
     """
-    failures, away, reached = 0, 0, _steps(run.checkpoint)
-    with stop_signals() as stop:
+    with stop_signals() as asked:
+
+        def stop() -> bool:
+            beat()
+            return asked()
+
+        gathering = Alone() if run.gang is None else Member(run.gang)
+        try:
+            return _Loop(run, gathering, stop).run()
+        finally:
+            gathering.close()
+
+
+class _Loop:
+    """The loop of `supervise`."""
+
+    def __init__(self, run: Supervision, gathering: Gathering, stop: Callable[[], bool]) -> None:
+        self._run, self._gathering, self._stop = run, gathering, stop
+        self._failures = self._away = 0
+        self._reached = _steps(run.checkpoint)
+        self._patient_until = time.monotonic() + run.start_wait_s
+
+    def run(self) -> int:
+        """Run rounds until there is an exit code."""
         while True:
-            codes = _run_once(run, stop)
-            if not any(codes) or (stop() and -signal.SIGTERM in codes):
-                return 0  # a rank that a signal ends had not begun, and without it no other has
-            for mistake in (MISTAKE, DATA):
-                if mistake in codes:
-                    return mistake
-            steps = _steps(run.checkpoint)
-            if AWAY in codes:
-                if stop() or not run.restarts or steps < 0:
-                    return AWAY
-                away += 1
-                LOG.warning("the broker or Redis does not answer; trying again from step %d", steps)
-                _pause(away + 1, stop)
-                continue
-            away, failures = 0, 1 if steps > reached else failures + 1
-            reached = max(steps, reached)
-            ends = "; ".join(f"rank {r} {_how(code)}" for r, code in enumerate(codes) if code)
-            if stop():
-                raise InternalError(f"asked to stop, but {ends}; the last checkpoint is whole.")
-            if failures > run.restarts:
-                tried = f", and {run.restarts} starts brought no new step into the checkpoint"
-                raise InternalError(f"training failed{tried if run.restarts else ''}: {ends}.")
-            LOG.warning("%s; start %d of %d from step %d", ends, failures, run.restarts, max(reached, 0))
-            _pause(failures, stop)
-            if stop():
+            round_ = self._gathering.wait(self._stop, None if self._run.until_stopped else GATHER_S)
+            if self._stop():
                 return 0
+            if round_ is None:
+                raise InternalError(
+                    f"not all nodes have come within {GATHER_S:g} s; the log says who has not."
+                )
+            elsewhere: list[Over] = []
 
+            def over(seen: list[Over] = elsewhere) -> Over | None:
+                if not seen and (found := self._gathering.over()) is not None:
+                    seen.append(found)
+                return seen[0] if seen else None
 
-def _run_once(run: Supervision, stop: Callable[[], bool]) -> list[int]:
-    """Exit codes by rank; 0 also for ranks that were stopped because another failed."""
-    ranks = _start(run)
-    deadline: float | None = None
-    stopping = False
-    try:
-        while any(rank.poll() is None for rank in ranks):
-            if stop() and not stopping:
-                stopping = True
-                for rank in ranks:
-                    rank.terminate()
-            bad = [code for code in (rank.poll() for rank in ranks) if code]
-            if bad and deadline is None:
-                deadline = time.monotonic() + (END_S if min(bad) > 0 or stop() else 0)
-            if deadline is not None and time.monotonic() > deadline:
-                break
+            codes = self._run.ranks.run(round_, self._stop, over)
+            self._gathering.end(self._end(codes))
+            code = self._judge(codes, elsewhere[0] if elsewhere else None)
+            if code is not None:
+                return code
+
+    def _end(self, codes: list[int]) -> End:
+        if not any(codes):
+            return End.DONE
+        if AWAY in codes:
+            return End.AWAY
+        # A rank that a signal ends had not begun, and without it no other has.
+        return End.STOPPED if self._stop() and -signal.SIGTERM in codes else End.FAILED
+
+    def _judge(self, codes: list[int], elsewhere: Over | None) -> int | None:
+        """Exit code, or None after the pause before the next round."""
+        own, forever = self._end(codes), self._run.until_stopped
+        if self._stop() and own in (End.DONE, End.STOPPED):
+            if self._run.gang is not None and self._run.gang.node == 0:
+                self._gathering.verdict(FAREWELL_S)  # the others hear of all ends through this process
+            return 0
+        if own is End.DONE and not forever:
+            elsewhere = self._gathering.verdict(CLEAN_S) or elsewhere
+        for mistake in (MISTAKE, DATA):
+            if mistake in codes:
+                return mistake
+        if AWAY in codes:
+            return self._wait_for_services()
+        first = self._run.ranks.node * self._run.ranks.ranks
+        ends = [f"rank {first + r} {how(code)}" for r, code in enumerate(codes) if code]
+        if self._stop():
+            raise InternalError(f"asked to stop, but {'; '.join(ends)}; the last checkpoint is whole.")
+        self._away, how_else = 0, elsewhere.end if elsewhere is not None else End.DONE
+        if how_else in (End.GONE, End.AWAY) or (how_else is End.STOPPED and forever):
+            LOG.warning("%s; waiting for it", elsewhere.why if elsewhere is not None else "")
+            return None
+        if how_else is End.STOPPED or (own is End.DONE and how_else is End.DONE):
+            if not forever:
+                return 0
+            LOG.info("all ranks have committed and ended, for another node was told to stop")
+            self._pause(2)
+            return 0 if self._stop() else None
+        steps = _steps(self._run.checkpoint)
+        self._failures = 1 if steps > self._reached else self._failures + 1
+        self._reached = max(steps, self._reached)
+        self._count("; ".join(ends or [elsewhere.why if elsewhere is not None else ""]))
+        self._pause(self._failures)
+        return 0 if self._stop() else None
+
+    def _count(self, ends: str) -> None:
+        """Raise InternalError when there were too many failures without a new step."""
+        restarts, step = self._run.restarts, max(self._reached, 0)
+        if self._run.until_stopped:
+            LOG.warning("%s; all ranks start again from step %d", ends, step)
+            return
+        if self._failures > restarts:
+            tried = f", and {restarts} starts brought no new step into the checkpoint" if restarts else ""
+            raise InternalError(f"training failed{tried}: {ends}.")
+        LOG.warning("%s; start %d of %d from step %d", ends, self._failures, restarts, step)
+
+    def _wait_for_services(self) -> int | None:
+        """AWAY, or None after a pause."""
+        steps = _steps(self._run.checkpoint)
+        patient = self._run.until_stopped or time.monotonic() < self._patient_until
+        if self._stop():
+            return 0 if patient else AWAY
+        if not (patient or (self._run.restarts and steps >= 0)):
+            return AWAY
+        self._away += 1
+        LOG.warning("the broker, a topic or Redis is not there; trying again from step %d", max(steps, 0))
+        self._pause(self._away + 1)
+        return None
+
+    def _pause(self, failures: int) -> None:
+        """Nothing before the first try, then seconds that double."""
+        longest_s = LONGEST_PAUSE_OF_A_POD_S if self._run.until_stopped else LONGEST_PAUSE_S
+        pause_s = 0.0 if failures == 1 else min(2.0 ** min(failures - 2, 20), longest_s)
+        until = time.monotonic() + pause_s
+        while time.monotonic() < until and not self._stop():
+            self._gathering.poll()
             time.sleep(POLL_S)
-        first = [rank.poll() for rank in ranks]  # before ranks that hang are ended
-    finally:
-        for rank in ranks:
-            if rank.poll() is None:
-                rank.kill()
-            rank.wait()
-    return [0 if code is None else code for code in first]
-
-
-def _start(run: Supervision) -> list[subprocess.Popen[bytes]]:
-    host, _, port = (run.rendezvous or f"127.0.0.1:{free_ports(1)}").rpartition(":")
-    world = {"WORLD_SIZE": str(run.nodes * run.ranks), "LOCAL_WORLD_SIZE": str(run.ranks)}
-    world |= {"MASTER_ADDR": host.strip("[]"), "MASTER_PORT": port}
-    first = run.node * run.ranks
-    if run.ranks > 1:
-        # Threads of ranks that wait for each other at every operation lose on shared cores.
-        world["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
-    return [
-        subprocess.Popen(
-            run.command,
-            env={
-                **os.environ,
-                **run.environment,
-                **world,
-                "RANK": str(first + rank),
-                "LOCAL_RANK": str(rank),
-            },
-            start_new_session=True,  # Ctrl-C reaches the supervisor alone
-            preexec_fn=die_with_parent(),
-        )
-        for rank in range(run.ranks)
-    ]
 
 
 def _steps(checkpoint: Path | None) -> int:
@@ -166,17 +208,3 @@ def _steps(checkpoint: Path | None) -> int:
         with suppress(OSError, ValueError, KeyError, TypeError):
             return int(json.loads(json.loads(path.read_bytes())["body"])["step"])
     return -1
-
-
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    return f"was killed by {signal.Signals(-code).name}"
-
-
-def _pause(failures: int, stop: Callable[[], bool]) -> None:
-    """Nothing before the first try, then seconds that double."""
-    pause_s = 0.0 if failures == 1 else min(2.0 ** (failures - 2), LONGEST_PAUSE_S)
-    until = time.monotonic() + pause_s
-    while time.monotonic() < until and not stop():
-        time.sleep(POLL_S)

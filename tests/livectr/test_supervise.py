@@ -19,7 +19,8 @@ import pytest
 from livectr.cli import main
 from livectr.kernels.errors import InternalError
 from livectr.local.ports import free_ports
-from livectr.local.supervise import AWAY, DATA, END_S, MISTAKE, Supervision, supervise
+from livectr.local.ranks import END_S, Ranks
+from livectr.local.supervise import AWAY, DATA, MISTAKE, Supervision, supervise
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start
@@ -42,9 +43,8 @@ def commit(step):
 
 def supervision(folder: Path, body: str, ranks: int = 2, restarts: int = 0) -> Supervision:
     (folder / "rank.py").write_text(RANK + body)
-    return Supervision(
-        (sys.executable, str(folder / "rank.py"), str(folder)), ranks, restarts, folder / "checkpoint"
-    )
+    program = Ranks((sys.executable, str(folder / "rank.py"), str(folder)), ranks)
+    return Supervision(program, restarts, folder / "checkpoint")
 
 
 def starts(folder: Path, rank: int = 0) -> int:
@@ -112,7 +112,7 @@ def test_ranks_that_hang_without_the_dead_one_are_killed(tmp_path: Path) -> None
 def test_nobody_waits_for_ranks_that_lost_a_killed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("livectr.local.supervise.END_S", 500.0)
+    monkeypatch.setattr("livectr.local.ranks.END_S", 500.0)
     body = "if starts == 0:\n    time.sleep(600) if rank == '0' else os.kill(os.getpid(), signal.SIGKILL)"
     began = time.monotonic()
     assert supervise(supervision(tmp_path, body, restarts=1)) == 0
@@ -137,8 +137,10 @@ def supervisor(folder: Path, body: str) -> Iterator[subprocess.Popen[bytes]]:
     """A supervisor in a process of its own, whose ranks are ready."""
     run = supervision(folder, body)
     program = (
-        "import sys; from pathlib import Path; from livectr.local.supervise import Supervision, supervise\n"
-        f"sys.exit(supervise(Supervision({tuple(run.command)!r}, 2, 5, Path({str(run.checkpoint)!r}))))"
+        "import sys; from pathlib import Path; from livectr.local.ranks import Ranks\n"
+        "from livectr.local.supervise import Supervision, supervise\n"
+        f"ranks = Ranks({tuple(run.ranks.command)!r}, 2)\n"
+        f"sys.exit(supervise(Supervision(ranks, 5, Path({str(run.checkpoint)!r}))))"
     )
     process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE)
     try:

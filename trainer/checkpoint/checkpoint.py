@@ -39,7 +39,7 @@ import numpy.typing as npt
 import safetensors.numpy
 import safetensors.torch
 
-from livectr.kernels.errors import DiskFullError, UserError
+from livectr.kernels.errors import DiskFullError, InUseError, UserError
 from livectr.kernels.process.disk import writing
 from livectr.trainer import telemetry
 from livectr.trainer.checkpoint.content import CheckpointState
@@ -76,7 +76,8 @@ class Checkpointer:
             their SHA-256, and returns a complaint or "". Rank 0 calls it.
 
     Raises:
-        UserError: another trainer is running on this directory, or it cannot be written.
+        InUseError: another trainer is running on this directory.
+        UserError: it cannot be written.
     """
 
     def __init__(
@@ -308,7 +309,7 @@ def _lock(root: Path) -> BinaryIO:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        raise UserError(
+        raise InUseError(
             f"another trainer is running on the checkpoint {root}; stop it or name another directory"
         ) from None
     return file

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, group
-from livectr.commands.settings import log_to_stderr
+from livectr.kernels.process.logs import log_to_stderr
 
 ABOUT = """\
 Features that cost much and hardly change can be computed once (materialized features). `materialize` reads
@@ -66,7 +66,7 @@ def run(given: argparse.Namespace) -> int:
     from livectr.ingest.materialized.parts import Part
     from livectr.logs.materialize import materialize
 
-    log_to_stderr()
+    log_to_stderr("text")
     names = [name.strip() for name in given.features.split(",")] if given.features is not None else None
     out, part = Path(given.out), Part.parse(given.part)
     return materialize(given.pipeline, source=given.source, out=out, names=names, part=part)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, group
-from livectr.commands.settings import add_settings, log_to_stderr, options_of, settings_of
+from livectr.commands.settings import add_settings, options_of, settings_of, start_log
 from livectr.kernels.process.heap import loading
 from livectr.kernels.process.signals import end_at_sigterm
 
@@ -42,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
         from livectr.serving.app import serve_prerank, serve_rank
         from livectr.serving.options import ServeOptions
 
-        log_to_stderr()
+        start_log(given, given.role)
         pipeline, settings = settings_of(given)
     assert settings.pipeline is not None
     options = options_of(ServeOptions, settings, pipeline_file=Path(settings.pipeline))

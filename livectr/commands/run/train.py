@@ -7,27 +7,32 @@ import dataclasses
 import json
 import os
 import re
+import socket
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command
-from livectr.commands.settings import add_settings, given_settings, log_to_stderr, options_of, settings_of
+from livectr.commands.settings import add_settings, given_settings, options_of, settings_of, start_log
 from livectr.config.settings import SECRET
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.children import follow_parent
 from livectr.kernels.process.heap import loading
+from livectr.kernels.process.signals import end_at_sigterm
 from livectr.secrets import without_flags
 
 if TYPE_CHECKING:
     from livectr.config.settings import Settings
+    from livectr.local.gang import Gang
 
 EXAMPLES = """\
   livectr train --pipeline p.py --source file:/tmp/logs --until-end --report report.json
   livectr train --pipeline p.py --source kafka://localhost:9092 --checkpoint /data/c --publish redis://r:6379
   livectr train --pipeline p.py … --checkpoint /data/c --ranks 2 --restarts 3
   livectr train --pipeline p.py … --checkpoint /data/today --warm-start /data/yesterday
-  livectr train --ranks 2 --nodes 2 --node 0 --rendezvous host0:29400 …  # and --node 1"""
+  livectr train --ranks 2 --nodes 2 --node 0 --rendezvous host0:29400 …  # and --node 1
+  livectr train --nodes 2 --node auto --rendezvous trainer-0.trainer:29400 --until-stopped …  # in pods"""
 
 
 def add(commands: Any) -> None:
@@ -42,22 +47,27 @@ def run(given: argparse.Namespace) -> int:
     """Train in this process (alone, or as a rank of torchrun), or start and supervise the ranks."""
     from livectr.trainer.process import share_cores
 
+    world = os.environ.get("WORLD_SIZE")
+    if world is None:  # a rank that ends with 0 before it has begun would mislead its supervisor
+        end_at_sigterm()
     share_cores()
     # torch's C++ core would write stacks beside our messages.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from livectr.trainer.options import TrainOptions
 
-    log_to_stderr()
+    start_log(given, "train")
     with loading():
         from livectr.trainer.comm.abort import report_failures
 
         with report_failures():
             pipeline, settings = settings_of(given, "source")
-    world = os.environ.get("WORLD_SIZE")
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's agent: no rank outlives it
         follow_parent()
     ranks = settings.ranks * settings.nodes
-    if world is None and (ranks > 1 or settings.restarts):
+    if world is None or "TORCHELASTIC_RUN_ID" in os.environ:  # not when a supervisor starts ranks again
+        _check_age(settings)
+    asks = (settings.restarts, settings.until_stopped, settings.start_wait_s, settings.health_listen)
+    if world is None and (ranks > 1 or any(asks)):
         return _supervise(given, settings)
     if ranks > 1 and str(ranks) != world:
         raise ConfigError(f"ranks is {ranks}, but torchrun started {world}; leave ranks and nodes out.")
@@ -72,27 +82,78 @@ def run(given: argparse.Namespace) -> int:
 
 def _supervise(given: argparse.Namespace, settings: Settings) -> int:
     """Start the ranks as `livectr train` under torchrun; URLs with passwords go through the environment."""
+    from livectr.local.pulse import Pulse
+    from livectr.local.ranks import Ranks
     from livectr.local.supervise import Supervision, supervise
 
-    if settings.restarts and settings.checkpoint is None:
-        raise ConfigError("restarts go on from a checkpoint; say --checkpoint DIR too.")
-    if settings.nodes > 1 and settings.rendezvous is None:
-        raise ConfigError("several nodes have to meet; say --rendezvous HOST:PORT, an address of node 0.")
-    if settings.rendezvous is not None and not re.fullmatch(r".+:\d+", settings.rendezvous):
-        raise ConfigError(f"rendezvous is {settings.rendezvous!r}, but must be HOST:PORT.")
-    if settings.node >= settings.nodes:
-        raise ConfigError(f"node is {settings.node}, but the nodes are 0 to {settings.nodes - 1}.")
+    _check(settings)
+    gang = _gang(settings)
     secret = {name: url for name, url in given_settings(given).items() if name in SECRET}
     words = without_flags(given.arguments, [f"--{name}" for name in secret])
-    return supervise(
-        Supervision(
+    run = Supervision(
+        Ranks(
             (sys.executable, "-m", "livectr", *words),
             settings.ranks,
-            settings.restarts,
-            Path(settings.checkpoint) if settings.checkpoint is not None else None,
             {f"LIVECTR_{name.upper()}": url for name, url in secret.items()},
             settings.nodes,
-            settings.node,
-            settings.rendezvous,
-        )
+            gang.node if gang is not None else 0,
+        ),
+        settings.restarts,
+        Path(settings.checkpoint) if settings.checkpoint is not None else None,
+        gang,
+        settings.until_stopped,
+        settings.start_wait_s,
     )
+    if settings.health_listen is None:
+        return supervise(run)
+    with closing(Pulse(settings.health_listen)) as pulse:
+        return supervise(run, pulse.beat)
+
+
+def _check_age(settings: Settings) -> None:
+    """Raise ConfigError for a checkpoint that is too old."""
+    from livectr.trainer.checkpoint.age import check_age
+
+    if settings.checkpoint is not None and settings.max_checkpoint_age_s and not settings.accept_stale:
+        check_age(Path(settings.checkpoint), settings.max_checkpoint_age_s)
+
+
+def _check(settings: Settings) -> None:
+    """Raise ConfigError for settings that do not fit together."""
+    if settings.checkpoint is None:
+        for name in ("restarts", "until_stopped"):
+            if getattr(settings, name):
+                flag = name.replace("_", "-")
+                raise ConfigError(f"--{flag}: ranks go on from a checkpoint; say --checkpoint DIR too.")
+    if settings.until_stopped:
+        for name in ("until_end", "until_idle_s", "max_steps", "restarts"):
+            if getattr(settings, name):
+                flag = name.replace("_", "-")
+                raise ConfigError(f"--until-stopped starts ranks again and again; leave --{flag} out.")
+
+
+def _gang(settings: Settings) -> Gang | None:
+    """Nodes of the run; None: one.
+
+    Raises:
+        ConfigError: the settings of nodes do not fit together.
+    """
+    from livectr.local.gang import Gang
+
+    if settings.rendezvous is not None and not re.fullmatch(r".+:\d+", settings.rendezvous):
+        raise ConfigError(f"rendezvous is {settings.rendezvous!r}, but must be HOST:PORT.")
+    node = settings.node
+    if node == "auto":
+        found = re.search(r"-(\d+)$", socket.gethostname().partition(".")[0])
+        if found is None:
+            raise ConfigError(f"--node auto: the host name {socket.gethostname()!r} does not end in -NUMBER.")
+        node = found[1]
+    if not node.isdecimal():
+        raise ConfigError(f"node is {node!r}, but must be a number, or auto.")
+    if int(node) >= settings.nodes:
+        raise ConfigError(f"node is {node}, but the nodes are 0 to {settings.nodes - 1}.")
+    if settings.nodes == 1:
+        return None
+    if settings.rendezvous is None:
+        raise ConfigError("several nodes have to meet; say --rendezvous HOST:PORT, an address of node 0.")
+    return Gang(settings.nodes, int(node), settings.ranks, settings.generation or "", settings.rendezvous)

@@ -1,0 +1,44 @@
+"""Probes of a trainer's supervisor: they answer whatever its ranks do, while its loop turns."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+
+import pytest
+
+from livectr.kernels.errors import ConfigError
+from livectr.local.ports import free_ports
+from livectr.local.pulse import Pulse
+from tests.serving.test_probes import Kubelet, wait_for
+
+ALL, NONE = (
+    dict.fromkeys(("startup", "ready", "", "live"), True),
+    dict.fromkeys(("startup", "ready", "", "live"), False),
+)
+
+
+def test_a_loop_that_stands_still_is_not_alive_until_it_turns_again() -> None:
+    kubelet = Kubelet()
+    with closing(Pulse(kubelet.address, still_s=2.0)) as pulse:
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            pulse.beat()
+            time.sleep(0.01)
+        assert kubelet.all() == ALL
+        wait_for(lambda: kubelet.all() == NONE)
+
+        def turns() -> bool:
+            pulse.beat()
+            return kubelet.ask("live") is True
+
+        wait_for(turns)
+    assert kubelet.ask("live") is None
+
+
+def test_addresses_that_cannot_be_listened_on() -> None:
+    taken = f"127.0.0.1:{free_ports(1)}"
+    with closing(Pulse(taken)):
+        for listen, says in ((taken, "choose another --health-listen"), ("8081", "must be HOST:PORT")):
+            with pytest.raises(ConfigError, match=says):
+                Pulse(listen)

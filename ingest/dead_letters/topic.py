@@ -19,7 +19,7 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError, KafkaTimeoutError, TopicAlreadyExistsError
 
 from livectr.ingest import metrics
-from livectr.ingest.addresses import connect_admin, kafka_servers
+from livectr.ingest.addresses import connect_admin, kafka_options
 from livectr.ingest.dead_letters.spool import Spool
 from livectr.kernels.errors import ConfigError
 
@@ -100,7 +100,7 @@ class TopicSink:
                 continue
             try:
                 producer = producer or KafkaProducer(
-                    bootstrap_servers=kafka_servers(self._url),
+                    **kafka_options(self._url),
                     bootstrap_timeout_ms=int(REQUEST_S * 1000),
                     client_id="livectr-dead-letters",
                     acks="all",

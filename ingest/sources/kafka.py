@@ -20,7 +20,7 @@ from kafka.errors import (
     UnsupportedCodecError,
 )
 
-from livectr.ingest.addresses import kafka_servers, no_answer
+from livectr.ingest.addresses import kafka_options, no_answer
 from livectr.ingest.chunks import BEGINNING, Position
 from livectr.ingest.chunks import TopicPartition as Place
 from livectr.ingest.dead_letters.letters import TOPIC, DeadLetters
@@ -28,7 +28,7 @@ from livectr.ingest.decode.decoders import Decoding
 from livectr.ingest.language.streams import Stream, Table
 from livectr.ingest.sources.background import QUEUE_BYTES, BackgroundSource
 from livectr.ingest.sources.kafka_batches import bound_batches
-from livectr.kernels.errors import ConfigError, InternalError, MismatchError, UserError
+from livectr.kernels.errors import ConfigError, ConnectError, InternalError, MismatchError, UserError
 
 _CONNECT_TIMEOUT_MS = 5_000
 _POLL_MS = 200
@@ -92,7 +92,7 @@ class KafkaSource(BackgroundSource):
             if missing:
                 own = ("__", TOPIC)
                 others = ", ".join(sorted(topic for topic in existing if not topic.startswith(own)))
-                raise ConfigError(
+                raise ConnectError(
                     f"there is no topic {', '.join(missing)} at {self._url}; "
                     f"its topics are {others or 'none'}"
                 )
@@ -239,7 +239,7 @@ class KafkaSource(BackgroundSource):
 def _connect(url: str) -> KafkaConsumer:
     try:
         return KafkaConsumer(
-            bootstrap_servers=kafka_servers(url),
+            **kafka_options(url),
             client_id="livectr-ingest",
             group_id=None,
             enable_auto_commit=False,

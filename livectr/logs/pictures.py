@@ -87,10 +87,11 @@ def open_pictures(
     """
     if not source.startswith(("file:", "kafka:")):
         return Folder(Path(source), dead_letters)
-    if source.startswith("kafka:") and (address := re.fullmatch(r"(kafka://[^/]+)/([^/]+)", source)):
+    address = re.fullmatch(r"(kafka://[^/?]+)/([^/?]+)(\?.*)?", source)
+    if address is not None:
         if topic is not None and topic != address[2]:
             raise ConfigError(f"{source} names a topic, and so does --topic {topic}; leave one out")
-        source, topic = address[1], address[2]
+        source, topic = address[1] + (address[3] or ""), address[2]
     if topic is None:
         raise ConfigError(f"{source} holds many topics; say which one has the pictures: --topic ad_images")
     return Topic(source, topic, key, image, dead_letters)

@@ -81,11 +81,11 @@ def holds(url: str, topic: str) -> str | None:
     from kafka import KafkaConsumer, TopicPartition
     from kafka.errors import KafkaError
 
-    from livectr.ingest.addresses import kafka_servers, no_answer
+    from livectr.ingest.addresses import kafka_options, no_answer
 
     try:
         consumer = KafkaConsumer(
-            bootstrap_servers=kafka_servers(url),
+            **kafka_options(url),
             bootstrap_timeout_ms=5000,
             allow_auto_create_topics=False,
             client_id="livectr-writer",
@@ -181,7 +181,7 @@ class KafkaSink:
         from kafka import KafkaProducer
         from kafka.errors import KafkaError
 
-        from livectr.ingest.addresses import connect_admin, kafka_servers
+        from livectr.ingest.addresses import connect_admin, kafka_options
         from livectr.local.kafka import create_topics
 
         create_topics(url, topics, compacted=tables)
@@ -195,7 +195,7 @@ class KafkaSink:
                     )
         self._failed: KafkaError | None = None
         self._producer: Any = KafkaProducer(
-            bootstrap_servers=kafka_servers(url),
+            **kafka_options(url),
             linger_ms=LINGER_MS,
             batch_size=256 << 10,
             max_request_size=MAX_REQUEST_BYTES,

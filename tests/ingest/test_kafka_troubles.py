@@ -169,7 +169,7 @@ def test_a_broker_that_goes_away_and_comes_back(tmp_path: Path, read: Read) -> N
 
 
 def test_what_cannot_be_found_is_named(kafka_url: str, topic: str, read: Read) -> None:
-    with pytest.raises(ConfigError, match=rf"there is no topic nowhere at .*its topics are .*{topic}"):
+    with pytest.raises(ConnectError, match=rf"there is no topic nowhere at .*its topics are .*{topic}"):
         read(stream(topic), stream("nowhere")).topics()
     source = read(stream(topic))
     assign(source, {(topic, 0): Position(7, 0)})

@@ -159,7 +159,7 @@ def test_topics_of_a_broker(
     shown = topic_name("shown")
     pipeline = MISSPELT.replace('Stream("shown"', f'Stream("{shown}"')
     code, _, said = train(pipeline, source=kafka_url)
-    assert code == 2 and f"there is no topic {shown} at" in said
+    assert code == 4 and f"there is no topic {shown} at" in said
     create_topics(kafka_url, {shown: 1})
     code, report, said = train(pipeline, source=kafka_url)
     assert (code, report["examples_trained"]) == (0, 0)

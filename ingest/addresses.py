@@ -15,6 +15,7 @@ from kafka.errors import KafkaError
 from livectr.kernels.errors import ConfigError, ConnectError
 
 _OPTIONS = ("ca", "cert", "key", "user", "password_file", "sasl")
+_NEEDS = (("cert", "ca"), ("key", "ca"), ("cert", "key"), ("key", "cert"), ("user", "password_file"))
 _MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
 
@@ -46,31 +47,39 @@ def kafka_options(url: str) -> dict[str, Any]:
     Raises:
         ConfigError: the address has another form, an option is unknown, or a file cannot be read.
     """
+    given = check_kafka(url)
     options: dict[str, Any] = {"bootstrap_servers": kafka_servers(url)}
+    for name, argument in (("ca", "ssl_cafile"), ("cert", "ssl_certfile"), ("key", "ssl_keyfile")):
+        path = given.get(name, "system")
+        if path != "system":
+            _read(url, name, path)
+            options[argument] = path
+    if "user" in given:
+        options["sasl_mechanism"] = given.get("sasl", _MECHANISMS[0])
+        options["sasl_plain_username"] = given["user"]
+        options["sasl_plain_password"] = _read(url, "password_file", given["password_file"])
+    protocol = ("SASL_" if "user" in given else "") + ("SSL" if "ca" in given else "PLAINTEXT")
+    return {**options, "security_protocol": protocol}
+
+
+def check_kafka(url: str) -> dict[str, str]:
+    """Options of an address, checked without reading a file.
+
+    Raises:
+        ConfigError: the address has another form, or its options do not go together.
+    """
+    kafka_servers(url)
     given = dict(parse_qsl(url.partition("?")[2], keep_blank_values=True))
     for name in given:
         if name not in _OPTIONS:
             known = ", ".join(_OPTIONS)
             raise ConfigError(f"broker address {url!r}: there is no option {name!r}; known are {known}")
-    tls = "ca" in given
-    for name, argument in (("ca", "ssl_cafile"), ("cert", "ssl_certfile"), ("key", "ssl_keyfile")):
-        path = given.get(name)
-        if path is None or (name == "ca" and path == "system"):
-            continue
-        if not tls:
-            raise ConfigError(f"broker address {url!r}: {name} needs ca, too")
-        _read(url, name, path)
-        options[argument] = path
-    if "user" in given:
-        if "password_file" not in given:
-            raise ConfigError(f"broker address {url!r}: user needs password_file, too")
-        options["sasl_mechanism"] = given.get("sasl", _MECHANISMS[0])
-        if options["sasl_mechanism"] not in _MECHANISMS:
-            raise ConfigError(f"broker address {url!r}: sasl must be {' or '.join(_MECHANISMS)}")
-        options["sasl_plain_username"] = given["user"]
-        options["sasl_plain_password"] = _read(url, "password_file", given["password_file"])
-    protocol = ("SASL_" if "user" in given else "") + ("SSL" if tls else "PLAINTEXT")
-    return {**options, "security_protocol": protocol}
+    for name, needed in _NEEDS:
+        if name in given and needed not in given:
+            raise ConfigError(f"broker address {url!r}: {name} needs {needed}, too")
+    if given.get("sasl", _MECHANISMS[0]) not in _MECHANISMS:
+        raise ConfigError(f"broker address {url!r}: sasl must be {' or '.join(_MECHANISMS)}")
+    return given
 
 
 def _read(url: str, name: str, path: str) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from livectr import __version__
 from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.kernels.errors import ConfigError, ConnectError, UserError
 from livectr.kernels.process.heap import tune_malloc
@@ -305,11 +304,12 @@ def _content(contents: Contents, version: ModelVersion | None) -> list[Any]:
 
 def _worker(role: str, worker: int, probe_pipe: int) -> int:
     """Run a worker process with the options as JSON on standard input; return its exit status."""
-    fields = json.load(sys.stdin)
+    given = json.load(sys.stdin)
+    fields = given["options"]
     end_at_sigterm()
     options = ServeOptions(**{**fields, "pipeline_file": Path(fields["pipeline_file"])})
     assert options.pipeline_file is not None
-    log_to_stderr(options.log_format, {"release": __version__, "role": role, "worker": worker})
+    log_to_stderr(options.log_format, {**given["log_fields"], "worker": worker})
     try:
         probes = PipeProbes(probe_pipe)
         _run(role, load_pipeline(options.pipeline_file), options, probes, reuse_port=True)

@@ -20,6 +20,7 @@ from types import FrameType
 
 from livectr.kernels.errors import ConfigError, ConnectError
 from livectr.kernels.process.children import die_with_parent
+from livectr.kernels.process.logs import log_fields
 from livectr.kernels.process.signals import SignalEvent
 from livectr.serving.options import ServeOptions
 from livectr.serving.probes import NoProbes, Probes, ProbeServer, WorkerProbes
@@ -114,7 +115,7 @@ def _spawn(role: str, options: ServeOptions, listen: str, index: int) -> tuple[s
     os.close(workers_end)
     assert worker.stdin is not None
     with suppress(BrokenPipeError), worker.stdin:  # it has ended: its exit code tells
-        worker.stdin.write(json.dumps(values).encode())
+        worker.stdin.write(json.dumps({"options": values, "log_fields": log_fields()}).encode())
     return worker, pipe
 
 

@@ -15,6 +15,8 @@ import psutil
 import pytest
 
 from livectr.cli import main
+from livectr.config.sources import resolve
+from livectr.config.supervision import gang_of
 from livectr.local.ports import free_ports
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.livectr.nodes import ROOT, until
@@ -174,12 +176,8 @@ def test_mistakes(
     assert says in capsys.readouterr().err
 
 
-def test_the_number_of_a_pod_is_in_its_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    from livectr.commands.run.train import _gang
-    from livectr.config.sources import resolve
-
+def test_the_number_of_a_pod_is_in_its_host_name() -> None:
     flags = {"nodes": 12, "node": "auto", "rendezvous": "trainer-0.trainer:29400", "generation": "7f9"}
     for name, number in (("trainer-0", 0), ("trainer-11", 11), ("trainer-3.trainer.ads.svc", 3)):
-        monkeypatch.setattr("socket.gethostname", lambda name=name: name)
-        gang = _gang(resolve(flags, environment={}))
+        gang = gang_of(resolve(flags, environment={}), name)
         assert gang is not None and (gang.node, gang.nodes, gang.generation) == (number, 12, "7f9")

@@ -49,6 +49,7 @@ def add(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Show what the flags name. Raises ConfigError when they name nothing."""
     from livectr.ingest.pipeline import load_pipeline
+    from livectr.inspection.check import check_settings
     from livectr.inspection.show import show_checkpoint, show_pipeline, show_published
 
     if not (given.pipeline or given.checkpoint or given.redis):
@@ -59,6 +60,7 @@ def run(given: argparse.Namespace) -> int:
     if given.pipeline:
         pipeline = load_pipeline(given.pipeline)
         settings = resolve(flags, toml=given.config, pipeline=pipeline.settings)
+        check_settings(settings)
         svg = Path(given.svg) if given.svg else None
         show_pipeline(pipeline, rows=settings.batch_size, budget_bytes=settings.gpu_budget, svg=svg)
         if given.ranks:

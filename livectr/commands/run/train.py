@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import json
 import os
-import re
 import socket
 import sys
 from contextlib import closing
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from livectr.commands.flags import command
 from livectr.commands.settings import add_settings, given_settings, options_of, settings_of, start_log
 from livectr.config.settings import SECRET
+from livectr.config.supervision import check_supervision, gang_of
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.children import follow_parent
 from livectr.kernels.process.heap import loading
@@ -24,7 +24,6 @@ from livectr.secrets import without_flags
 
 if TYPE_CHECKING:
     from livectr.config.settings import Settings
-    from livectr.local.gang import Gang
 
 EXAMPLES = """\
   livectr train --pipeline p.py --source file:/tmp/logs --until-end --report report.json
@@ -86,8 +85,8 @@ def _supervise(given: argparse.Namespace, settings: Settings) -> int:
     from livectr.local.ranks import Ranks
     from livectr.local.supervise import Supervision, supervise
 
-    _check(settings)
-    gang = _gang(settings)
+    check_supervision(settings)
+    gang = gang_of(settings, socket.gethostname())
     secret = {name: url for name, url in given_settings(given).items() if name in SECRET}
     words = without_flags(given.arguments, [f"--{name}" for name in secret])
     run = Supervision(
@@ -116,44 +115,3 @@ def _check_age(settings: Settings) -> None:
 
     if settings.checkpoint is not None and settings.max_checkpoint_age_s and not settings.accept_stale:
         check_age(Path(settings.checkpoint), settings.max_checkpoint_age_s)
-
-
-def _check(settings: Settings) -> None:
-    """Raise ConfigError for settings that do not fit together."""
-    if settings.checkpoint is None:
-        for name in ("restarts", "until_stopped"):
-            if getattr(settings, name):
-                flag = name.replace("_", "-")
-                raise ConfigError(f"--{flag}: ranks go on from a checkpoint; say --checkpoint DIR too.")
-    if settings.until_stopped:
-        for name in ("until_end", "until_idle_s", "max_steps", "restarts"):
-            if getattr(settings, name):
-                flag = name.replace("_", "-")
-                raise ConfigError(f"--until-stopped starts ranks again and again; leave --{flag} out.")
-
-
-def _gang(settings: Settings) -> Gang | None:
-    """Nodes of the run; None: one.
-
-    Raises:
-        ConfigError: the settings of nodes do not fit together.
-    """
-    from livectr.local.gang import Gang
-
-    if settings.rendezvous is not None and not re.fullmatch(r".+:\d+", settings.rendezvous):
-        raise ConfigError(f"rendezvous is {settings.rendezvous!r}, but must be HOST:PORT.")
-    node = settings.node
-    if node == "auto":
-        found = re.search(r"-(\d+)$", socket.gethostname().partition(".")[0])
-        if found is None:
-            raise ConfigError(f"--node auto: the host name {socket.gethostname()!r} does not end in -NUMBER.")
-        node = found[1]
-    if not node.isdecimal():
-        raise ConfigError(f"node is {node!r}, but must be a number, or auto.")
-    if int(node) >= settings.nodes:
-        raise ConfigError(f"node is {node}, but the nodes are 0 to {settings.nodes - 1}.")
-    if settings.nodes == 1:
-        return None
-    if settings.rendezvous is None:
-        raise ConfigError("several nodes have to meet; say --rendezvous HOST:PORT, an address of node 0.")
-    return Gang(settings.nodes, int(node), settings.ranks, settings.generation or "", settings.rendezvous)

@@ -16,7 +16,7 @@ class Proxy:
 
     `arm(needle, fault)`: the next command that holds `needle` meets the fault, and its connection is dead
     from then on. `away`: connections are broken and refused. `silent`: nothing is passed on or said.
-    `release()`: commands that were late arrive.
+    `release()`: commands that were late arrive. `send_to(address)`: another server takes over.
     """
 
     def __init__(self, url: str) -> None:
@@ -46,6 +46,11 @@ class Proxy:
 
     def go_away(self) -> None:
         self.away = True
+        self._break()
+
+    def send_to(self, server: tuple[str, int]) -> None:
+        """Send new connections to another server, and break those that are open."""
+        self._server = server
         self._break()
 
     def __enter__(self) -> Self:

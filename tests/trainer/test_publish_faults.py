@@ -153,18 +153,22 @@ class Raising:
         self._call, self._error, self._after = call, error, after
         self.raised = False
 
-    def __call__(self, *args: object) -> Any:
+    def __call__(self, *args: object, **flags: object) -> Any:
         if self.raised:
-            return self._call(*args)
+            return self._call(*args, **flags)
         self.raised = True
         if self._after:
-            self._call(*args)
+            self._call(*args, **flags)
         raise self._error
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
-    "call", ["begin", "blob", "drop", "erase_rows", "write_rows", "write_values", "write_blob", "flip"]
+    "call",
+    [
+        *("run_id", "begin", "blob", "drop", "erase_rows", "write_rows", "write_values", "write_blob"),
+        *("pushed", "flip"),
+    ],
 )
 def test_every_exception_at_every_step(
     client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch, call: str, after: bool

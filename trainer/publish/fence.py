@@ -4,10 +4,15 @@
     {namespace}:owner      random word of the process that took that number
     {namespace}:highest    highest version number that was ever begun: no number is used for two versions
     {namespace}:pushing    version that is being pushed; its flip removes the mark
+    {namespace}:pushed:r   "EPOCH-VERSION" of the last share that rank r has written, set after its last key
 
 A command whose answer was lost may have been carried out. It may also be carried out later, when a connection
 that stalled is read at last. So a trainer that does not know the outcome of a publish takes a new epoch
 (RENEW). From then on no earlier command can take effect, and the contents of Redis are the outcome.
+
+A failover to a replica keeps a prefix of what was written, and connections that were idle meanwhile do not
+break. So a share counts when the server that has taken its mark is the server that took its first key (its
+run id), and a flip needs the marks of all ranks: a server that has them has all that was written before them.
 
 The scripts answer 'OK', 'FENCED' (another trainer may write) or 'LOST' (the published version is gone); TAKE
 and RENEW answer with numbers.
@@ -34,14 +39,26 @@ return 'OK'
 FLIP = (
     FENCE
     + """
--- KEYS: epoch, manifest, mark of a push
--- ARGV: epoch, new manifest, the manifest before it or '' for any, channel, version
+-- KEYS: epoch, manifest, mark of a push, marks of the ranks' shares
+-- ARGV: epoch, new manifest, the manifest before it or '' for any, channel, version, text of a share's mark
 local now = redis.call('GET', KEYS[2])
 if now == ARGV[2] then return 'OK' end
 if ARGV[3] ~= '' and now ~= ARGV[3] then return 'LOST' end
+for i = 4, #KEYS do
+  if redis.call('GET', KEYS[i]) ~= ARGV[6] then return 'LOST' end
+end
 redis.call('SET', KEYS[2], ARGV[2])
 redis.call('DEL', KEYS[3])
 redis.call('PUBLISH', ARGV[4], ARGV[5])
+return 'OK'
+"""
+)
+
+PUSHED = (
+    FENCE
+    + """
+-- KEYS: epoch, mark of the rank's share; ARGV: epoch, text of the mark
+redis.call('SET', KEYS[2], ARGV[2])
 return 'OK'
 """
 )

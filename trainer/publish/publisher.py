@@ -281,7 +281,8 @@ class Publisher:
         """Seal a complete version and flip, in the background (step 6)."""
         if pending.full:
             self.store.seal(pending.manifest)
-        self.store.flip(pending.text, pending.manifest.version, before)
+        manifest = pending.manifest
+        self.store.flip(pending.text, manifest.version, before, world=manifest.world)
 
     def _lost(self) -> None:
         """Publish everything anew: Redis does not hold the last version any more."""

@@ -186,7 +186,9 @@ class PushStage:
         self._pool.shutdown(wait=True)
 
     def _write(self, share: Share) -> None:
+        run_id = self._store.run_id()
         share.open(self._store)
         if share.rank == 0:
             self._garbage.drop_blobs()
         share.write(self._store, stopped=self._closing.is_set)
+        self._store.pushed(share.rank, share.manifest.version, run_id)

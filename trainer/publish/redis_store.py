@@ -36,7 +36,7 @@ from livectr.protos.store import (
     slot_bytes,
     without_password,
 )
-from livectr.trainer.publish.fence import BEGIN, CLAIM, FLIP, OPEN, RENEW, SEAL, TAKE
+from livectr.trainer.publish.fence import BEGIN, CLAIM, FLIP, OPEN, PUSHED, RENEW, SEAL, TAKE
 from livectr.trainer.publish.row_scripts import (
     ERASE_ROWS,
     RAISE_FLOOR,
@@ -315,19 +315,44 @@ class RedisStore:
         """Set a blob. Its name holds the epoch, so no other trainer writes it."""
         self.client.set(name, value)
 
-    def flip(self, manifest: bytes, version: int, before: bytes) -> None:
+    def run_id(self) -> str:
+        """Word that a Redis process has for itself; "" if INFO is refused."""
+        try:
+            return str(self.client.info("server").get("run_id", ""))
+        except redis.ResponseError as error:
+            if not is_forbidden(error):
+                raise
+            return ""
+
+    def pushed(self, rank: int, version: int, run_id: str) -> None:
+        """Mark a rank's share of `version` as written, after its last key.
+
+        Args:
+            run_id: of the server that took its first key.
+
+        Raises:
+            FencedError: another trainer has taken over.
+            LostError: another server has taken over meanwhile, and may lack what the first server took.
+        """
+        keys = [self.space.epoch, self._pushed(rank)]
+        self._check(self._script(PUSHED)(keys=keys, args=[self.epoch, f"{self.epoch}-{version}"]))
+        if self.run_id() != run_id:
+            raise LostError(f"another server answers for Redis at {self.url} since version {version} began")
+
+    def flip(self, manifest: bytes, version: int, before: bytes, *, world: int = 0) -> None:
         """Make `version` the served version by compare-and-swap of the manifest.
 
         Args:
             manifest: text of the version's manifest.
             before: text of the manifest that must stand in Redis; b"": any.
+            world: ranks whose shares must be marked as written.
 
         Raises:
             FencedError, LostError: the version is not served.
         """
         answer = self._script(FLIP)(
-            keys=[self.space.epoch, self.space.manifest, self._pushing],
-            args=[self.epoch, manifest, before, self.space.versions, version],
+            keys=[self.space.epoch, self.space.manifest, self._pushing, *map(self._pushed, range(world))],
+            args=[self.epoch, manifest, before, self.space.versions, version, f"{self.epoch}-{version}"],
         )
         self._check(answer)
 
@@ -371,6 +396,9 @@ class RedisStore:
                     self._check(answer)
         for answer in pipe.execute():
             self._check(answer)
+
+    def _pushed(self, rank: int) -> str:
+        return f"{self._pushing[: -len('pushing')]}pushed:{rank}"
 
     def _script(self, source: str) -> Any:
         if source not in self._scripts:

@@ -32,7 +32,8 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.publisher import Publisher
-from livectr.trainer.publish.redis_store import RedisStore, Values
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.store_types import Values
 from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
 
 RANK_CANDIDATES = 400

@@ -28,7 +28,8 @@ from livectr.protos.store import encode_history, encode_lookup_row
 from livectr.serving.client import RankClient
 from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.des.step import DesStep
-from livectr.trainer.publish.redis_store import RedisStore, Values
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.store_types import Values
 
 CANDIDATES = 400
 GOAL = 1 / 1.14

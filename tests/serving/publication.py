@@ -14,7 +14,8 @@ import torch
 
 from livectr.protos.manifest import Freshness, VersionManifest
 from livectr.protos.store import encode_changed, encode_history, encode_lookup_row, encode_vectors
-from livectr.trainer.publish.redis_store import RedisStore, Values
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.store_types import Values
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]

@@ -16,7 +16,8 @@ from livectr.serving.errors import RequestError
 from livectr.serving.request.enrich import Enricher, LookupRows
 from livectr.serving.request.parse import RequestSchema, to_arrow
 from livectr.serving.version.reader import Reader
-from livectr.trainer.publish.redis_store import RedisStore, Values
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.store_types import Values
 from tests.ingest.written_out import written_out
 from tests.serving.publication import seal_values
 

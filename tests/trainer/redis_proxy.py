@@ -76,7 +76,11 @@ class Proxy:
             if self.away:
                 client.close()
                 continue
-            server = socket.create_connection(self._server)
+            try:
+                server = socket.create_connection(self._server)
+            except OSError:  # as a proxy does whose server is away
+                client.close()
+                continue
             self._sockets += [client, server]
             dead = threading.Event()
             threading.Thread(target=self._commands, args=(client, server, dead), daemon=True).start()

@@ -14,7 +14,8 @@ import redis
 from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import RowStatus, decode_changed, decode_rows, decode_vectors
-from livectr.trainer.publish.redis_store import FencedError, LostError, RedisStore, Values
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.store_types import FencedError, LostError, Values
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.version import Push, VersionSnapshot
 from tests.trainer.publishing import DIM, BrokenConnection, Trainer, read, rows_at, snapshot, start

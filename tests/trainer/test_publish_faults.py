@@ -23,8 +23,9 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.publish import garbage, outcome
 from livectr.trainer.publish.fence import BEGIN, FLIP
 from livectr.trainer.publish.publisher import Publisher
-from livectr.trainer.publish.redis_store import RedisStore, Values
+from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.row_scripts import ERASE_ROWS, WRITE_ROWS, WRITE_VALUES
+from livectr.trainer.publish.store_types import Values
 from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
 from tests.trainer.publishing import DIM, Trainer, read, rows_at, snapshot
 from tests.trainer.redis_proxy import Fault, Proxy

@@ -7,7 +7,8 @@ from threading import Event, Thread
 
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import BUCKETS, KEPT_VERSIONS
-from livectr.trainer.publish.redis_store import STORE_ERRORS, RedisStore
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.store_types import STORE_ERRORS
 from livectr.trainer.publish.version import blobs_of
 
 LOG = logging.getLogger(__name__)

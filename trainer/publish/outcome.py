@@ -6,7 +6,8 @@ import logging
 import time
 from threading import Event
 
-from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, RedisStore
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError
 from livectr.trainer.publish.version import Pending, Push
 
 LOG = logging.getLogger(__name__)

@@ -43,7 +43,8 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.counts import summed
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.push import PushStage, Share
-from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, RedisStore, row_set_name
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, row_set_name
 from livectr.trainer.publish.succession import Cursor
 from livectr.trainer.publish.takeover import Claim, claim_namespace
 from livectr.trainer.publish.version import (

@@ -21,7 +21,8 @@ from livectr.trainer import telemetry
 from livectr.trainer.content.precompute import StoppedError
 from livectr.trainer.publish.garbage import GarbageCollector
 from livectr.trainer.publish.outcome import outcome_of
-from livectr.trainer.publish.redis_store import STORE_ERRORS, FencedError, LostError, RedisStore
+from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.store_types import STORE_ERRORS, FencedError, LostError
 from livectr.trainer.publish.version import Pending, Push, VersionSnapshot
 
 LOG = logging.getLogger(__name__)

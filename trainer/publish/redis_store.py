@@ -12,7 +12,6 @@ write their changes into it.
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,11 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from livectr.kernels.errors import ConfigError, ConnectError, InternalError, MismatchError, UserError
+from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.protos.evictions import Evictions
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.measured_redis import MeasuredRedis
-from livectr.protos.redis_errors import OUTCOMES, is_forbidden
+from livectr.protos.redis_errors import is_forbidden
 from livectr.protos.store import (
     BUCKETS,
     VALUES,
@@ -45,6 +44,7 @@ from livectr.trainer.publish.row_scripts import (
     WRITE_ROWS,
     WRITE_VALUES,
 )
+from livectr.trainer.publish.store_types import FencedError, LostError, Values
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -54,34 +54,6 @@ CHUNK_ROWS = 1000
 CHUNKS_IN_FLIGHT = 16
 PART_ROWS = 1 << 17
 """Rows whose names and slots are in memory as bytes objects at once."""
-STORE_ERRORS: tuple[type[BaseException], ...] = (*OUTCOMES, OSError)
-"""Errors of redis-py; after each of them it is unknown if a command was carried out."""
-
-
-class FencedError(UserError):
-    """Another trainer has claimed this namespace."""
-
-
-class LostError(InternalError):
-    """Redis no longer holds what was published: it was emptied, or another run's version stands there."""
-
-
-@dataclass(frozen=True)
-class Values:
-    """Unversioned values.
-
-    Attributes:
-        keys: int64[n], for the choice of buckets.
-        names: n names in Redis.
-        values: n texts to set; None removes a key.
-    """
-
-    keys: I64
-    names: list[bytes]
-    values: list[bytes | None]
-
-    def __len__(self) -> int:
-        return len(self.names)
 
 
 class RedisStore:
@@ -421,8 +393,3 @@ def _chunked(keys: I64) -> Iterator[tuple[int, I64]]:
     for bucket, at in by_bucket(keys):
         for start in range(0, len(at), CHUNK_ROWS):
             yield bucket, at[start : start + CHUNK_ROWS]
-
-
-def row_set_name(epoch: int, number: int) -> str:
-    """The row_set of the number-th complete publish of a trainer."""
-    return f"{epoch}-{number}"

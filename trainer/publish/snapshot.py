@@ -25,8 +25,8 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
-from livectr.trainer.publish.redis_store import Values
 from livectr.trainer.publish.spool import Spool
+from livectr.trainer.publish.store_types import Values
 from livectr.trainer.publish.version import VersionSnapshot
 
 I64 = npt.NDArray[np.int64]

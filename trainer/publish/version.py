@@ -11,8 +11,8 @@ import numpy.typing as npt
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import KEPT_VERSIONS
 from livectr.trainer.content.precompute import ContentPrecompute
-from livectr.trainer.publish.redis_store import Values
 from livectr.trainer.publish.spool import Spool
+from livectr.trainer.publish.store_types import Values
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]

@@ -28,7 +28,6 @@ life = here / os.environ["MASTER_PORT"]
 life.mkdir(exist_ok=True)
 BEFORE
 stopping = []
-signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))
 (life / f"{rank}-{os.getpid()}").touch()
 
 def pids():
@@ -40,8 +39,9 @@ def runs(pid):
     except OSError:
         return False
 
-while len(pids()) < world:
+while len(pids()) < world:  # a rank that waits for others has no handler yet: SIGTERM ends it
     time.sleep(0.01)
+signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))
 if rank == 0:
     step = len(list((here / "checkpoint").glob("gen-*"))) + 1
     folder = here / "checkpoint" / f"gen-{step:08d}"

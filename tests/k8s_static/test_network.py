@@ -11,7 +11,8 @@ from tests.k8s_static.rendering import OVERLAYS, Manifest, containers, matches, 
 KAFKA, REDIS = 9092, 6379
 EDGES = {
     ("trainer", "trainer", 29400),
-    ("trainer", "trainer", 9100),  # of all ports from 1024 on: Gloo picks them
+    ("trainer", "trainer", 8081),  # of all ports from 1024 on: Gloo picks them
+    ("trainer", "trainer", 9100),
     ("trainer", "kafka", KAFKA),
     ("trainer", "redis", REDIS),
     ("rank", "redis", REDIS),

@@ -24,6 +24,7 @@ def test_settings_and_pipeline_are_valid(name: str, tmp_path: Path) -> None:
     chosen = settings(name, tmp_path)
     (tmp_path / "pipeline.py").write_text(config["data"]["pipeline.py"])
     assert load_pipeline(tmp_path / "pipeline.py").fingerprint
+    assert chosen.log_format == "json"
     assert chosen.pipeline == "/etc/livectr/pipeline.py"
 
 
@@ -84,8 +85,8 @@ def test_ports_are_those_of_the_settings(name: str, tmp_path: Path) -> None:
             continue
         ports = {p["name"]: p["containerPort"] for p in main["ports"]}
         assert ports["metrics"] == chosen.metrics_port, title
+        assert ports["health"] == int(chosen.health_listen.rpartition(":")[2]), title
         if "serve" in main["command"]:
-            assert ports["health"] == int(chosen.health_listen.rpartition(":")[2]), title
             assert ports["grpc"] == int(chosen.listen.rpartition(":")[2]), title
     for address in (chosen.listen, chosen.health_listen, chosen.metrics_listen + ":0"):
         assert address.startswith("0.0.0.0:"), "a pod is reached from others"

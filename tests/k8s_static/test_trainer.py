@@ -6,6 +6,7 @@ import copy
 import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 import yaml
@@ -70,6 +71,17 @@ def test_pods_start_and_update_without_waiting_for_the_group(name: str) -> None:
     spec = trainer(manifests(name))["spec"]
     assert spec["podManagementPolicy"] == "Parallel"
     assert spec["updateStrategy"] == {"type": "RollingUpdate"}
+    revision = {"fieldRef": {"fieldPath": "metadata.labels['controller-revision-hash']"}}
+    assert environment(spec["template"])["LIVECTR_GENERATION"] == revision
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_supervisor_outlives_its_ranks(name: str, tmp_path: Path) -> None:
+    """It answers the probes, is never told to give up, and goes on from no checkpoint of days ago."""
+    chosen = settings(name, tmp_path)
+    assert chosen.until_stopped is True and not chosen.restarts
+    assert 0 < chosen.max_checkpoint_age_s <= 7 * 86400 and not chosen.accept_stale
+    assert chosen.checkpoint is not None and chosen.checkpoint.startswith("/checkpoint/")
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -131,3 +143,23 @@ def test_an_eviction_uses_no_restart_up() -> None:
     rules = gang["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
     assert rules[0]["action"] == "Ignore" and rules[0]["onPodConditions"][0]["type"] == "DisruptionTarget"
     assert rules[1]["action"] == "FailJob" and rules[1]["onExitCodes"]["values"] == [2, 3]
+
+
+def test_the_trainer_logs_in_to_kafka_over_tls() -> None:
+    """The address names files that are mounted, and a user that the operator makes."""
+    template = trainer(manifests("strimzi-tls"))["spec"]["template"]
+    address = urlsplit(environment(template)["LIVECTR_SOURCE"])
+    asked = dict(parse_qsl(address.query))
+    (container,) = template["spec"]["containers"]
+    mounts = {m["mountPath"]: m["name"] for m in container["volumeMounts"]}
+    volumes = {v["name"]: v.get("secret", {}) for v in template["spec"]["volumes"]}
+    user = only("strimzi-tls", "KafkaUser", asked["user"])
+    for key, secret in (("ca", "kafka-cluster-ca-cert"), ("password_file", user["metadata"]["name"])):
+        folder, _, file = asked[key].rpartition("/")
+        assert volumes[mounts[folder]]["secretName"] == secret
+        assert [item["path"] for item in volumes[mounts[folder]]["items"]] == [file]
+    kafka = only("strimzi-tls", "Kafka", "kafka")["spec"]["kafka"]
+    (listener,) = kafka["listeners"]
+    assert listener["tls"] is True and listener["port"] == address.port
+    assert listener["authentication"]["type"] == user["spec"]["authentication"]["type"]
+    assert address.hostname == "kafka-kafka-bootstrap" and kafka["authorization"] == {"type": "simple"}

@@ -41,11 +41,12 @@ class StallWatch:
         self._disorder_ms = [stream.max_disorder_ms for stream in streams]
         self._timed = streams[0].time is not None
         self._checked_s = now_s
+        self._began = False
         self._stalls: dict[TopicPartition, _Stall] = {}
 
     def due(self, now_s: float) -> bool:
-        """Return true when the last check is at least CHECK_EVERY_S ago."""
-        return now_s - self._checked_s >= CHECK_EVERY_S
+        """Return true when the last check is at least CHECK_EVERY_S ago, and at the start: metrics have labels."""
+        return not self._began or now_s - self._checked_s >= CHECK_EVERY_S
 
     def check(
         self,
@@ -62,7 +63,7 @@ class StallWatch:
             idle: partition → bool for each topic; idle topics block nothing.
             now_s: current time, seconds of the monotonic clock.
         """
-        passed, self._checked_s = now_s - self._checked_s, now_s
+        passed, self._checked_s, self._began = now_s - self._checked_s, now_s, True
         ready = {number: len(partition.ready) for number, partition in partitions.items()}
         total = sum(ready.values())
         least = min((partition.frontier for partition in partitions.values()), default=LAST)

@@ -3,6 +3,7 @@
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -56,9 +57,9 @@ def test_no_stage_holds_more_than_its_depth(
             assert not began or stages.push.in_flight == 1  # type: ignore[union-attr]
             return began
 
-        def slow_flip(self: RedisStore, *args: object) -> None:
+        def slow_flip(self: RedisStore, *args: Any, **options: Any) -> None:
             time.sleep(0.05)  # other commits come meanwhile
-            flip(self, *args)  # type: ignore[arg-type]
+            flip(self, *args, **options)
 
         monkeypatch.setattr(Stages, "advance", advanced)
         monkeypatch.setattr(Committer, "commit", committed)

@@ -45,7 +45,7 @@ class StallWatch:
         self._stalls: dict[TopicPartition, _Stall] = {}
 
     def due(self, now_s: float) -> bool:
-        """Return true when the last check is at least CHECK_EVERY_S ago, and at the start: metrics have labels."""
+        """Return true at the start, and when the last check is at least CHECK_EVERY_S ago."""
         return not self._began or now_s - self._checked_s >= CHECK_EVERY_S
 
     def check(

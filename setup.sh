@@ -18,6 +18,7 @@ if [ "${1:-}" != docs ]; then
     have "${CXX:-c++}" || missing+=(g++)
     have java || missing+=(openjdk-17-jre-headless)
     have mvn || missing+=(maven)
+    have openssl || missing+=(openssl)
 fi
 python=""
 for candidate in python3.14 python3.13 python3.12 python3.11 python3; do

@@ -1,4 +1,4 @@
-"""What a pod may do: Pod Security `restricted` and more, and what it may take."""
+"""Limits of a pod: Pod Security `restricted` and more, and its resources."""
 
 from __future__ import annotations
 

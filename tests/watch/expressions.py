@@ -65,7 +65,7 @@ def of_dashboards() -> Iterator[Expression]:
 
 
 def of_rules() -> Iterator[Expression]:
-    """What every rule records, and every signal that an alert measures."""
+    """Records of every rule, and every signal that an alert measures."""
     for objective in OBJECTIVES:
         yield Expression(f"objective {objective.name}", objective.ratio("5m"))
     for alert in ALERTS:

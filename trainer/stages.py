@@ -169,7 +169,7 @@ class ReportStage:
             self.log.append(records(**named, seen=seen, logits=logits, label=label))
         self.monitor.add(batch.time_ms, batch.user, logits, label, is_cold(seen))
         if self.publisher is not None:
-            # What a run finds in its logs at first is backfill: its age says nothing about the system.
+            # Records that a run finds at its start are backfill: their age says nothing about the system.
             self.publisher.trained(batch.time_ms[batch.time_ms >= self.progress.began_ms])
 
 

@@ -82,12 +82,12 @@ OFFERS = ("sale", "free", "new", "best", "mini", "mega")
 device = ops.json_field(log.context, "device.os", "string")
 app = ops.json_field(log.context, "app", "string")
 
-# What was asked for
+# The query, and how near the title is to it
 query = ops.lower(ops.trim(log.query))
 query_words = ops.split(query, " ")
 nearest_word = ops.smallest(ops.edit_distance(title_words, ops.item(query_words, 0)))
 
-# What it looks like: 128 numbers of each picture, which a small network turns into 12 (DICM §5.1).
+# The picture: 128 numbers of each, which a small network turns into 12 (DICM §5.1).
 images = Content(
     fields=("image", "clicked_images"),
     model=EmbeddingModel(width=128, hidden=(32,), out=12, lr=5e-3),

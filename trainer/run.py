@@ -13,8 +13,8 @@ again from the checkpoint's positions. Batches are a function of the log, so it 
 import logging
 import os
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
@@ -50,11 +50,9 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
         CheckpointError: no generation of the checkpoint is whole.
         InternalError: a thread died; what was learned until then is committed.
     """
-    threads = options.threads_here()
-    os.environ.setdefault("LIVECTR_THREADS", str(threads))
-    torch.set_num_threads(threads)
     tune_malloc()
     with (
+        compute_threads(options.threads_here()),
         connect(wire=options.wire) as collectives,
         stop_signals() as stop,
         watched_threads() as deaths,
@@ -70,6 +68,24 @@ def train(pipeline: Pipeline, options: TrainOptions) -> Report:
         if options.report is not None and collectives.rank == 0:
             report.write(Path(options.report))
         return report
+
+
+@contextmanager
+def compute_threads(count: int) -> Iterator[None]:
+    """Let torch and the host kernels compute with `count` threads while this is open.
+
+    For the kernels, a LIVECTR_THREADS in the environment has precedence.
+    """
+    before, kernels = torch.get_num_threads(), os.environ.get("LIVECTR_THREADS")
+    os.environ["LIVECTR_THREADS"] = kernels or str(count)
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        os.environ.pop("LIVECTR_THREADS")
+        if kernels is not None:
+            os.environ["LIVECTR_THREADS"] = kernels
 
 
 def published(parts: Parts) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -11,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 import yaml
 
-from livectr.config.parsing import parse
+from livectr.config.sources import from_environment
 from tests.k8s_static.rendering import K8S, OVERLAYS, Manifest, manifests, of_kind, only, render
 from tests.k8s_static.test_availability import settings
 
@@ -115,11 +114,7 @@ def test_variables_are_settings(name: str) -> None:
     for kind in ("StatefulSet", "Deployment"):
         for manifest in of_kind(name, kind):
             for container in manifest["spec"]["template"]["spec"]["containers"]:
-                for variable in container.get("env", []):
-                    if variable["name"].startswith("LIVECTR_") and variable["name"] != "LIVECTR_THREADS":
-                        value = variable.get("value", "1")
-                        parse(variable["name"].removeprefix("LIVECTR_").lower(), value, "environment")
-    assert "LIVECTR_THREADS" not in os.environ
+                from_environment({v["name"]: v.get("value", "1") for v in container.get("env", [])})
 
 
 def test_a_gang_is_the_same_pods() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import livectr
 from livectr import ConfigError, Content, ContentStore, Pipeline, Stream, Table, labelled, ops
@@ -213,6 +215,21 @@ def test_the_log_of_the_data_can_be_learned_by_source(trained: livectr.Trained, 
     logs = trained.checkpoint.parent / "logs"
     again = livectr.train(LINEAR, source=f"file:{logs}", checkpoint=tmp_path, threads=1)
     assert again.report.auc == trained.report.auc
+
+
+@pytest.mark.parametrize("kernels", [None, "3"])
+def test_training_leaves_the_process_as_it_was(
+    kernels: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes started later do not inherit the threads of a training, and torch computes as before."""
+    monkeypatch.delenv("LIVECTR_THREADS", raising=False)
+    if kernels is not None:
+        monkeypatch.setenv("LIVECTR_THREADS", kernels)
+    before = dict(os.environ)
+    threads = torch.get_num_threads()
+    data = {"impressions": rows(8), "ads": ADS}
+    livectr.train(LINEAR, data, checkpoint=tmp_path, threads=threads + 1)
+    assert dict(os.environ) == before and torch.get_num_threads() == threads
 
 
 def test_a_single_stream_needs_no_names(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ ARGS =
 WORKERS = 3  # processes of `make test`: some tests compute while others wait
 NEWEST = tests/test_house.py tests/kernels tests/ingest/test_decode.py tests/ingest/test_examples.py tests/ingest/test_sources_files.py  # tests that run on the newest Python, too
 
+unexport PYTHONDONTWRITEBYTECODE  # a process that compiles every module again starts half a second later
 PY = .venv/bin/python
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-full test-newest test-k8s check format docs images k8s-demo k8s-down bench test-gpu bench-gpu

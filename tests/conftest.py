@@ -7,6 +7,7 @@ tests take names of their own (`topic_name`) or empty the database first.
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import os
 import sys
@@ -44,6 +45,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("full")]
+
+
+def pytest_collection_finish() -> None:
+    """Freeze what was imported and collected: garbage collections would go through it for nothing."""
+    gc.collect()
+    gc.freeze()
 
 
 class TestByTest(LoadScopeScheduling):  # type: ignore[misc]  # no types in pytest-xdist

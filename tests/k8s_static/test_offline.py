@@ -6,13 +6,11 @@ import pytest
 
 from livectr.cli import build_parser
 from livectr.ingest.materialized.parts import Part
-from tests.k8s_static.rendering import Manifest, of_kind
-
-JOBS = {m["metadata"]["name"]: m for m in of_kind("queue", "CronJob") if m["metadata"]["name"] != "validate"}
+from tests.k8s_static.rendering import Manifest, only
 
 
 def job(name: str) -> Manifest:
-    spec: Manifest = JOBS[name]["spec"]
+    spec: Manifest = only("queue", "CronJob", name)["spec"]
     assert spec["suspend"] is True, "nothing runs by the clock"
     return spec["jobTemplate"]["spec"]
 

@@ -14,7 +14,8 @@ from livectr.config.sources import from_environment
 from tests.k8s_static.rendering import K8S, OVERLAYS, Manifest, manifests, of_kind, only, render
 from tests.k8s_static.test_availability import settings
 
-SETS = [name for name in OVERLAYS if of_kind(name, "StatefulSet") and name != "gang"]
+SETS = [name for name in OVERLAYS if name != "gang"]
+"""Overlays whose trainer is a StatefulSet."""
 
 
 def trainer(rendered: list[Manifest] | tuple[Manifest, ...]) -> Manifest:

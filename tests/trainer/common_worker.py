@@ -1,6 +1,6 @@
 """One rank of test_common.py: trains with users' examples in groups, and with the same rows written out.
 
-Started by torchrun (or alone, as one rank); writes OUT/<model>.<form>.<how>.rank<r>.safetensors and .json.
+Run by `run_ranks`; writes OUT/<model>.<form>.<how>.rank<r>.safetensors and .json.
 """
 
 import json
@@ -133,7 +133,3 @@ def main() -> None:
             for form, how in WAYS:
                 if shared.world > 1 or how == "partial":
                     train(name, form, how, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """One rank of test_ams.py: trains models with content, sends ids, and writes the results.
 
-Started by torchrun (or alone, as one rank); writes OUT/<form>.<how>.rank<r>.safetensors and .json. The stores
+Run by `run_ranks`; writes OUT/<form>.<how>.rank<r>.safetensors and .json. The stores
 are in OUT/images and OUT/texts. What came of ids is in OUT/<kind>.rank<r>.json.
 """
 
@@ -171,7 +171,3 @@ def main() -> None:
         for form, how in WAYS:
             if shared.world > 1 or (form, how) == ("plain", "partial"):
                 train(form, how, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
-
-
-if __name__ == "__main__":
-    main()

@@ -57,7 +57,3 @@ def main() -> None:
                     }
                 )
         Path(sys.argv[1], f"rank{shared.rank}.json").write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()

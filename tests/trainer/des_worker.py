@@ -1,6 +1,6 @@
 """One rank of test_ranks.py: trains every model with every exchange for a few steps and writes the results.
 
-Started by torchrun (or alone, as one rank) with arguments OUT [full]; writes
+Run by `run_ranks` with arguments OUT [full]; writes
 OUT/<model>.<way>.rank<r>.safetensors and .json.
 """
 
@@ -153,7 +153,3 @@ def main() -> None:
         for name, way in [*CASES, *FULL] if "full" in sys.argv[2:] else CASES:
             if shared.world > 1 or way == "auto":
                 train(name, way, Collectives(shared.rank, shared.world), Path(sys.argv[1]))
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,9 @@ from livectr.trainer.comm.collectives import Collectives, connect
 from tests.trainer.des_worker import WAYS
 from tests.trainer.gpu_tables_checks import ranks_train_alike
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run every kind of exchange."""
     torch.set_num_threads(1)
     with connect(timeout_s=120) as shared:
         for name in ("allreduce", "partial", "mixed", "auto"):

@@ -1,9 +1,10 @@
-"""Trainers as processes of their own, alone or under torchrun."""
+"""Trainers as processes of their own."""
 
 import json
 import subprocess
-import sys
 from pathlib import Path
+
+from tests.ranks import launch
 
 TRAIN_ONCE = Path(__file__).parent / "train_once.py"
 
@@ -11,17 +12,7 @@ TRAIN_ONCE = Path(__file__).parent / "train_once.py"
 def command(
     world: int, options: dict[str, object], prefix: str, policy: dict[str, object] | None
 ) -> list[str]:
-    once = [str(TRAIN_ONCE), json.dumps(options), prefix, json.dumps(policy)]
-    if world == 1:
-        return [sys.executable, *once]
-    torchrun = [
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--max-restarts=0",
-        f"--nproc-per-node={world}",
-    ]
-    return [sys.executable, *torchrun, *once]
+    return launch(world, str(TRAIN_ONCE), json.dumps(options), prefix, json.dumps(policy))
 
 
 def start(

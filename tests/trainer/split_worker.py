@@ -1,6 +1,6 @@
 """One rank of test_split.py: models on placements that are not f mod N, one of them with tables split by key.
 
-Started by torchrun; writes OUT/<model>.<way>.<placement>.rank<r>.safetensors as des_worker does.
+Run by `run_ranks`; writes OUT/<model>.<way>.<placement>.rank<r>.safetensors as des_worker does.
 """
 
 import sys
@@ -46,7 +46,3 @@ def main() -> None:
             out = Path(sys.argv[1]) / kind
             out.mkdir(exist_ok=True)
             train(name, way, Collectives(shared.rank, shared.world), out, placed(kind, shared.world))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,5 @@
 """AMS: sub-models whose features are spread over ranks learn what one process learns (DICM §4)."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +17,11 @@ from livectr.models.base import prior_log_odds
 from livectr.trainer.configs import model_configs
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from livectr.trainer.des.step import DesStep
+from tests.ranks import run_ranks
 from tests.trainer.common_worker import SIZE, STEPS, batch
 from tests.trainer.content_worker import IDS, IMAGE, TEXT, WAYS, asks, make_stores, pipeline
 from tests.trainer.test_keycode import best_bytes
-from tests.trainer.test_ranks import LOGITS, ROOT, WEIGHTS, facts, merged
+from tests.trainer.test_ranks import LOGITS, WEIGHTS, facts, merged
 
 WORLDS = (1, 2, 4)
 
@@ -35,16 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     for world in WORLDS:
         folders[world] = tmp_path_factory.mktemp(f"world{world}")
         make_stores(folders[world])
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
-        done = subprocess.run(
-            [*launch, f"--nproc-per-node={world}", "-m", "tests.trainer.content_worker", str(folders[world])],
-            cwd=ROOT,
-            env=os.environ | {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
+        run_ranks(world, "tests.trainer.content_worker", str(folders[world]))
     return folders
 
 

@@ -1,8 +1,5 @@
 """Users' examples in groups: the same model as without, on any number of ranks, with fewer bytes."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +15,11 @@ from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.groups import Groups
+from tests.ranks import run_ranks
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.common_worker import ROLES, SETTINGS, STEPS, WAYS, batch, pipeline
 from tests.trainer.processes import finish, start
-from tests.trainer.test_ranks import LOGITS, ROOT, WEIGHTS, facts, merged
+from tests.trainer.test_ranks import LOGITS, WEIGHTS, facts, merged
 from tests.trainer.test_resume import Result, assert_close, assert_same
 
 WORLDS = (1, 2, 5)
@@ -34,16 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     folders = {}
     for world in WORLDS:
         folders[world] = tmp_path_factory.mktemp(f"world{world}")
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
-        done = subprocess.run(
-            [*launch, f"--nproc-per-node={world}", "-m", "tests.trainer.common_worker", str(folders[world])],
-            cwd=ROOT,
-            env=os.environ | {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr[-4000:]
+        run_ranks(world, "tests.trainer.common_worker", str(folders[world]))
     return folders
 
 

@@ -1,9 +1,6 @@
 """Cost model: predicted and measured bytes, its choice, and the error of bfloat16 on the wire."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ from livectr.trainer.des.route import route
 from livectr.trainer.placement.exchange_cost import CostModel, Measured
 from livectr.trainer.placement.placement import place
 from livectr.trainer.step_settings import FIELD_EXCHANGES, parse_field_exchange
+from tests.ranks import run_ranks
 from tests.trainer.cost_worker import FIELDS, MIXED
 
 ROOT = Path(__file__).parents[2]
@@ -28,11 +26,7 @@ def ranks(
 ) -> list[list[dict[str, Any]]]:
     """Results of each rank of a world."""
     out = tmp_path_factory.mktemp("cost")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
-    command = [*launch, f"--nproc-per-node={request.param}", "-m", "tests.trainer.cost_worker", str(out)]
-    environment = os.environ | {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
+    run_ranks(request.param, "tests.trainer.cost_worker", str(out))
     return [json.loads((out / f"rank{r}.json").read_text()) for r in range(request.param)]
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +21,7 @@ from livectr.trainer.run import train
 from livectr.trainer.tables.gpu_tables import FREE_SHARE, GpuTables, gpu_tables, row_bytes
 from livectr.trainer.tables.rank_tables import only_tier
 from livectr.trainer.tables.tiers import Tiers
+from tests.ranks import run_ranks
 from tests.trainer import gpu_tables_checks as checks
 from tests.trainer.ad_logs import ad_pipeline, write_files
 from tests.trainer.test_resume import Result, assert_same
@@ -40,12 +38,7 @@ def test_cached_training_equals_the_host(case: str) -> None:
 
 def test_two_ranks_train_as_with_host_tables() -> None:
     """Run every exchange: rows that other ranks request come from the device, too."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
-    command = [*launch, "--nproc-per-node=2", "-m", "tests.trainer.gpu_tables_worker"]
-    environment = os.environ | {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    root = Path(__file__).parents[2]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
+    run_ranks(2, "tests.trainer.gpu_tables_worker")
 
 
 def test_a_resumed_step_goes_on() -> None:

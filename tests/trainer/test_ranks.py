@@ -1,9 +1,6 @@
 """1 rank = 2 ranks = 4 ranks: logits, tables and dense parameters of every model, in real processes."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
+from tests.ranks import run_ranks
 from tests.trainer.des_worker import ADDITIVE, CASES, FULL, STEPS
 
 ROOT = Path(__file__).parents[2]
@@ -37,18 +35,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folders = {}
     for world in (1, *WORLDS):
         folders[world] = tmp_path_factory.mktemp(f"world{world}")
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
-        command = [
-            *launch,
-            f"--nproc-per-node={world}",
-            "-m",
-            "tests.trainer.des_worker",
-            str(folders[world]),
-            *full,
-        ]
-        environment = os.environ | {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr[-4000:]
+        run_ranks(world, "tests.trainer.des_worker", str(folders[world]), *full)
     return folders
 
 

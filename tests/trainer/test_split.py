@@ -1,8 +1,5 @@
 """Any placement gives the model of one rank, and so do tables that are split by key."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +16,7 @@ from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.placement import FieldPlacement, owners_by_key
 from livectr.trainer.step_settings import StepSettings
+from tests.ranks import run_ranks
 from tests.trainer.des_worker import train
 from tests.trainer.split_worker import CASES, SPLIT, placed
 from tests.trainer.test_ranks import LOGITS, WEIGHTS, facts
@@ -30,11 +28,7 @@ ROOT = Path(__file__).parents[2]
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     """World size, and folder with its ranks' results."""
     world, folder = request.param, tmp_path_factory.mktemp("split")
-    launch = ["-m", "torch.distributed.run", "--standalone", "--max-restarts=0", f"--nproc-per-node={world}"]
-    command = [sys.executable, *launch, "-m", "tests.trainer.split_worker", str(folder)]
-    environment = os.environ | {"LIVECTR_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
+    run_ranks(world, "tests.trainer.split_worker", str(folder))
     return world, folder
 
 

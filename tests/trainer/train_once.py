@@ -1,4 +1,4 @@
-"""One trainer process for tests that kill it, also under torchrun.
+"""One trainer process for tests that kill it, also as a rank.
 
 train_once.py OPTIONS TOPIC_PREFIX [TABLE_POLICY]
 """
@@ -9,15 +9,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from livectr.kernels.process.heap import loading
+
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 
 def main(options: str, prefix: str, policy: str = "null") -> int:
     """Train the ad pipeline; the options and the policy of all tables are JSON."""
-    from livectr.ingest.language.policies import TablePolicy
-    from livectr.kernels.errors import UserError
-    from livectr.trainer.run import TrainOptions, train
-    from tests.trainer.ad_logs import ad_pipeline
+    with loading():
+        from livectr.ingest.language.policies import TablePolicy
+        from livectr.kernels.errors import UserError
+        from livectr.trainer.run import TrainOptions, train
+        from tests.trainer.ad_logs import ad_pipeline
 
     try:
         settings = json.loads(policy)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, group
+from livectr.kernels.process.heap import loading
 from livectr.kernels.process.logs import log_to_stderr
 
 ABOUT = """\
@@ -63,8 +64,9 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Materialize features."""
-    from livectr.ingest.materialized.parts import Part
-    from livectr.logs.materialize import materialize
+    with loading():
+        from livectr.ingest.materialized.parts import Part
+        from livectr.logs.materialize import materialize
 
     log_to_stderr("text")
     names = [name.strip() for name in given.features.split(",")] if given.features is not None else None

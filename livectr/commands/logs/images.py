@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, count, group
+from livectr.kernels.process.heap import loading
 
 ABOUT = """\
 A fixed network turns a picture into numbers (features) once; a small sub-model on these numbers is trained
@@ -82,8 +83,9 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Encode pictures."""
-    from livectr.ingest.materialized.parts import Part
-    from livectr.logs.encode import EncodeOptions, encode
+    with loading():
+        from livectr.ingest.materialized.parts import Part
+        from livectr.logs.encode import EncodeOptions, encode
 
     options = EncodeOptions(
         source=given.source,

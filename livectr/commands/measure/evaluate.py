@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, duration_s
+from livectr.kernels.process.heap import loading
 
 MEASURES = ("gauc", "auc", "cold_gauc", "cold_auc", "logloss", "calibration")
 EXAMPLES = """\
@@ -58,7 +59,8 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the measures, and draw them."""
-    from livectr.analysis.evaluate import EvaluateOptions, evaluate
+    with loading():
+        from livectr.analysis.evaluate import EvaluateOptions, evaluate
 
     options = EvaluateOptions(
         files=[Path(file) for file in given.files],

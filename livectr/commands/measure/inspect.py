@@ -11,6 +11,7 @@ from livectr.commands.flags import command, count
 from livectr.commands.settings import add_settings, given_settings
 from livectr.config.sources import resolve
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.heap import loading
 from livectr.secrets import read_password, with_password
 
 if TYPE_CHECKING:
@@ -48,9 +49,10 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Show what the flags name. Raises ConfigError when they name nothing."""
-    from livectr.ingest.pipeline import load_pipeline
-    from livectr.inspection.check import check_settings
-    from livectr.inspection.show import show_checkpoint, show_pipeline, show_published
+    with loading():
+        from livectr.ingest.pipeline import load_pipeline
+        from livectr.inspection.check import check_settings
+        from livectr.inspection.show import show_checkpoint, show_pipeline, show_published
 
     if not (given.pipeline or given.checkpoint or given.redis):
         raise ConfigError("say what to show: --pipeline FILE.py, --checkpoint DIR or --redis URL.")

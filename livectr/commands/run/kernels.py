@@ -6,6 +6,7 @@ from typing import Any
 
 from livectr.commands.flags import command
 from livectr.kernels.process.cpu import level, own_levels
+from livectr.kernels.process.heap import loading
 
 EXAMPLES = """\
   livectr kernels --pipeline p.py --to /opt/kernels
@@ -34,7 +35,8 @@ def add(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Compile, and say how many kernels there are. Raises ConfigError without a compiler."""
-    from livectr.prebuilt import prebuild_all
+    with loading():
+        from livectr.prebuilt import prebuild_all
 
     names = [name.strip() for name in given.cpu.split(",")] if given.cpu is not None else []
     levels = [level(name) for name in names] or list(own_levels()[:1])

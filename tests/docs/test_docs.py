@@ -46,6 +46,10 @@ DECLARE_METRICS = (
     livectr.trainer.telemetry,
 )
 FULL_ONLY = "make demo SECONDS"  # blocks with it are run by `make test-full`: test_demo.py runs the demo, too
+SIMULATED = re.compile(r"(livectr simulate .*--seconds )(\d\d)\b")
+SIMULATED_S = (
+    10  # seconds that a page simulates for at most, if it says less than 100; `make test-full` runs all
+)
 DEMO_S = 15  # seconds of a page's demo of a minute; the whole minute would only cost time
 
 
@@ -84,6 +88,8 @@ def test_bash_blocks(page: Path, desk: Path, request: pytest.FixtureRequest) -> 
     script = "set -euo pipefail\n" + "\n".join(bodies)
     script = re.sub(r"\bSECONDS=\d+", f"SECONDS={DEMO_S}", script)
     script = re.sub(r"(?m)^make demo$", f"make demo SECONDS={DEMO_S}", script)
+    if not full:
+        script = SIMULATED.sub(lambda found: found[1] + str(min(int(found[2]), SIMULATED_S)), script)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     log = desk / "session.log"
     with log.open("w") as out:

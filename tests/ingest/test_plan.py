@@ -320,7 +320,10 @@ def test_a_vector_is_as_many_dense_numbers() -> None:
     np.testing.assert_array_equal(features.dense, [[7, 2, 3, 4.5], [0, 0, 0, 0], [6, 3, 4, 6]])
 
 
-@pytest.mark.parametrize("folder", ["avazu", "criteo", "display_ads", "open_bandit", "../bench/featurebox"])
+BENCHMARK = pytest.param("../bench/featurebox", marks=pytest.mark.full)  # NVRTC needs 40 CPU seconds
+
+
+@pytest.mark.parametrize("folder", ["avazu", "criteo", "display_ads", "open_bandit", BENCHMARK])
 def test_the_kernels_of_every_pipeline_compile_for_sm_90(folder: str) -> None:
     """A kernel per layer and three that pack, of the examples and of the 200 features of the benchmark."""
     plan = load_pipeline(ROOT / "examples" / folder / "pipeline.py").plan

@@ -55,7 +55,7 @@ class Service:
 
     def _probe(self) -> None:
         while not self._stop.wait(PERIOD_S):
-            self._ready = [address for address, probe in self.endpoints.items() if is_ready(probe)]
+            self._ready = [address for address, probe in list(self.endpoints.items()) if is_ready(probe)]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while not self._ready:

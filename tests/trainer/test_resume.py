@@ -205,7 +205,7 @@ def test_balanced_ranks_resumed_by_another_number(
     each = row_bytes(DesStep(ad_pipeline(), seed=1).layout)
     total = sum(manifest.table_rows.values()) * each
     reported = finish(
-        start(3, {**options, "rank_memory": manifest.table_rows["user"] * each - 1, "max_steps": 50})
+        start(4, {**options, "rank_memory": manifest.table_rows["user"] * each - 1, "max_steps": 50})
     )
     assert "split by key: user" in reported
     client = redis.Redis.from_url(redis_url)

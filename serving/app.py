@@ -25,6 +25,7 @@ from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.connections import connections
 from livectr.serving.options import ServeOptions
+from livectr.serving.pauses import PauseClock
 from livectr.serving.probes import NoProbes, PipeProbes, Probe, Probes, ProbeServer
 from livectr.serving.request.admission import Admission
 from livectr.serving.request.parse import RequestSchema
@@ -268,17 +269,18 @@ def _serve_until(stop: StopSignal, app: App) -> None:
         version = app.follower.current
         # Freeze the imported objects out of the GC: it need not traverse them during a request.
         gc.freeze()
-        if version is not None and not stopped.is_set():
-            ready = f"{role} server ready on {app.server.address} (version {version.number})"
-            if logs_json():
-                log.info("%s", ready)
-            else:
-                print(ready, flush=True)
-        while not stopped.wait(0 if health.fatal else 0.2):
-            health.tick()  # the follower's thread may hang in a look
-            if health.fatal:
-                raise ConfigError(health.fatal)
-        app.drain(stop.hurried.wait)
+        with PauseClock():
+            if version is not None and not stopped.is_set():
+                ready = f"{role} server ready on {app.server.address} (version {version.number})"
+                if logs_json():
+                    log.info("%s", ready)
+                else:
+                    print(ready, flush=True)
+            while not stopped.wait(0 if health.fatal else 0.2):
+                health.tick()  # the follower's thread may hang in a look
+                if health.fatal:
+                    raise ConfigError(health.fatal)
+            app.drain(stop.hurried.wait)
     finally:
         app.stop()
 

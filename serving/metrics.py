@@ -81,7 +81,7 @@ COLD_CONTENT = Counter(
 
 
 class DelayHistogram(Collector):
-    """Histogram of delays of examples, observed a whole version at a time.
+    """Histogram of delays, observed many at a time.
 
     A version carries the event times of thousands of examples as counts per bin. One NumPy pass adds them;
     the histogram of prometheus_client would need a call for each example. Buckets are 2^(1/4) apart, so a
@@ -100,7 +100,7 @@ class DelayHistogram(Collector):
         self._sum_s = 0.0
 
     def observe(self, delay_s: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> None:
-        """Add counts[i] examples of delay_s[i] seconds each.
+        """Add counts[i] delays of delay_s[i] seconds each.
 
         Args:
             delay_s: f64[n], seconds.
@@ -140,8 +140,12 @@ LEARNING_DELAY = DelayHistogram(
     "livectr_learning_delay_seconds",
     "The same from the end of the event's label window, before which its label is not known",
 )
-REGISTRY.register(FRESHNESS)
-REGISTRY.register(LEARNING_DELAY)
+PAUSES = DelayHistogram(
+    "livectr_pause_seconds",
+    "Time that a request waits before this process runs, sampled every 50 ms",
+)
+for _histogram in (FRESHNESS, LEARNING_DELAY, PAUSES):
+    REGISTRY.register(_histogram)
 
 STAGES = ("wait", "parse", "enrich", "extract", "look_up", "score", "respond")
 """Stages of a request, in order. Only protobuf's own reading and writing is in none of them."""

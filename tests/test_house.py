@@ -33,7 +33,7 @@ ORDER = {
     "trainer": "telemetry step_settings warm_parts options configs process groups feature_parts comm "
     "counts placement content tables des checkpoint publish stream quality progress parts commits stages "
     "build report run",
-    "serving": "client errors deadlines limits options metrics probes tls connections version "
+    "serving": "client errors deadlines limits options metrics pauses probes tls connections version "
     "request score server workers app",
 }
 """Rooms and files of a folder; each imports from itself and from those to its left."""

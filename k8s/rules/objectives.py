@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LATENCY_S = 0.05
-"""Bound of a request's time in the server; a bucket of livectr_request_seconds."""
+"""Bound of a request's time in the server; a bucket of livectr_request_seconds and livectr_pause_seconds."""
 FRESHNESS_S = 102.4
 """Bound of an example's delay after its label window; a bucket of livectr_learning_delay_seconds."""
 
@@ -26,6 +26,7 @@ class Objective:
         about: sentence that says what is good.
         target: percent that must be good.
         bad, all: PromQL by namespace, with WINDOW for the range.
+        uncounted: the same, for a share that is bad and not in `bad`.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Objective:
     target: float
     bad: str
     all: str
+    uncounted: str = ""
 
     @property
     def budget(self) -> float:
@@ -42,7 +44,8 @@ class Objective:
 
     def ratio(self, window: str) -> str:
         """PromQL of the bad share over a range."""
-        return f"{self.bad}\n/\n{self.all}".replace("WINDOW", window)
+        besides = f"\n+\n{self.uncounted}" if self.uncounted else ""
+        return f"{self.bad}\n/\n{self.all}{besides}".replace("WINDOW", window)
 
     def recorded(self, window: str) -> str:
         """Name of the recorded bad share over a range."""
@@ -71,10 +74,12 @@ OBJECTIVES = (
     Objective(
         "latency",
         "Latency",
-        f"Answers within {LATENCY_S * 1000:g} ms in the server.",
+        f"Answers within {LATENCY_S * 1000:g} ms, in servers that run when a request comes.",
         99.0,
         _beyond("livectr_request_seconds", LATENCY_S),
         _rate("livectr_request_seconds_count"),
+        # No handler measures a request that waits for a process held by its CPU limit.
+        f"{_beyond('livectr_pause_seconds', LATENCY_S)} / {_rate('livectr_pause_seconds_count')}",
     ),
     Objective(
         "freshness",

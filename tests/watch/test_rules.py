@@ -86,6 +86,7 @@ def test_links_lead_to_a_site_elsewhere() -> None:
 
 def test_bounds_of_the_objectives_are_buckets() -> None:
     assert LATENCY_S in livectr.serving.metrics.REQUEST_BOUNDS_S
+    assert LATENCY_S in livectr.serving.metrics.DelayHistogram.bounds_s
     assert FRESHNESS_S in livectr.serving.metrics.DelayHistogram.bounds_s
 
 

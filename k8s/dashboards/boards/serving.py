@@ -1,6 +1,7 @@
 """Serving: codes, latency, where a request's time goes, and what is refused."""
 
 from k8s.dashboards.panels import Board, Panel, areas, heat, lines, quantile, rate
+from k8s.rules.objectives import LATENCY_S
 
 
 def _stages(q: float) -> Panel:
@@ -83,6 +84,26 @@ BOARD = Board(
                 ),
                 _stages(0.5),
                 _stages(0.99),
+                lines(
+                    "Pauses",
+                    "Share of the moments from which a request waits over 50 ms until its server runs: a CPU "
+                    "limit, swapping, a busy machine. Its handler does not measure this wait.",
+                    "percentunit",
+                    (
+                        f'1 - sum by (pod) (rate(livectr_pause_seconds_bucket{{@, le="{LATENCY_S}"}}'
+                        "[$__rate_interval])) / "
+                        "sum by (pod) (rate(livectr_pause_seconds_count{@}[$__rate_interval]))",
+                        "{{pod}}",
+                    ),
+                    width=12,
+                ),
+                lines(
+                    "Pauses p99",
+                    "Wait of one request of a hundred before its server runs.",
+                    "s",
+                    (quantile(0.99, "livectr_pause_seconds", "pod"), "{{pod}}"),
+                    width=12,
+                ),
             ],
         ),
         (

@@ -128,6 +128,8 @@ class VersionFollower:
             MismatchError: the version belongs to another pipeline.
         """
         self.reader.ping()
+        # Read at each scrape: a version grows old while Redis is away, too.
+        metrics.SERVED_AGE.labels(self._role).set_function(self._age_s)
         try:
             self.refresh()
             self._check()
@@ -159,6 +161,11 @@ class VersionFollower:
         if self._thread.is_alive():
             self._thread.join(timeout=5)
         self.reader.close()
+
+    def _age_s(self) -> float:
+        """Seconds since the served version was published; 0 before the first version."""
+        version = self._version
+        return time.time() - version.manifest.created_ms / 1000 if version is not None else 0.0
 
     # ── the swap ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -254,9 +261,6 @@ class VersionFollower:
         self._check()
         self.reader.resume()
         self._record_look(good=failure is None)
-        version = self._version
-        if version is not None:
-            metrics.SERVED_AGE.labels(self._role).set(time.time() - version.manifest.created_ms / 1000)
         if failure is not None:
             with self._swapped:
                 self._swapped.notify_all()

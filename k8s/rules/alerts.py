@@ -77,7 +77,8 @@ ALERTS = (
         "page",
         "2m",
         "{0} < 1",
-        ("sum by (namespace, job) (livectr_server_ready)",),
+        # A server that answers no scrape has `up` alone.
+        ('sum by (namespace, job) (livectr_server_ready or 0 * up{job=~"(rank|prerank)(-canary)?"})',),
         "No {{ $labels.job }} server in {{ $labels.namespace }} is ready",
     ),
     Alert(

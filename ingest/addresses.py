@@ -6,13 +6,13 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from kafka import KafkaAdminClient
-from kafka.errors import KafkaError
-
 from livectr.kernels.errors import ConfigError, ConnectError
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
 
 _OPTIONS = ("ca", "cert", "key", "user", "password_file", "sasl")
 _NEEDS = (("cert", "ca"), ("key", "ca"), ("cert", "key"), ("key", "cert"), ("user", "password_file"))
@@ -114,6 +114,10 @@ def connect_admin(url: str, timeout_s: float = 5.0) -> KafkaAdminClient:
     Raises:
         ConnectError: no broker answers.
     """
+    # Here, for servers check addresses without Kafka's package.
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+
     options = kafka_options(url)
     try:
         with _quiet_client():

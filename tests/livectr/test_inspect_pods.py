@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from livectr.cli import main
 from tests.livectr.nodes import ROOT
 from tests.trainer.ad_logs import write_files
 
+IMPORTED = {"kafka-python": "kafka", "python-snappy": "snappy"}
+"""Package → its module, where the names differ."""
 PIPELINE = ROOT / "examples" / "display_ads" / "pipeline.py"
 
 
@@ -42,6 +46,31 @@ def test_wrong_settings_of_any_process_are_found_before_it_starts(
     toml.write_text(line + "\n")
     assert main(["inspect", "--pipeline", str(PIPELINE), "--config", str(toml)]) == 2
     assert says in capsys.readouterr().err
+
+
+CHECK = """
+import sys
+for name in sys.argv[2:]:
+    sys.modules[name] = None  # importing it fails
+from pathlib import Path
+from livectr.config.sources import resolve
+from livectr.inspection.check import check_settings
+check_settings(resolve({}, toml=sys.argv[1], pipeline={}))
+"""
+
+
+def test_the_serve_image_checks_settings_without_the_trainers_packages(tmp_path: Path) -> None:
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    serve = packages["dependency-groups"]["serve"]
+    others = [name for name in packages["project"]["dependencies"] if name not in serve]
+    modules = [IMPORTED.get(name, name) for name in (re.split("[<>=]", each)[0] for each in others)]
+    assert "kafka" in modules
+    toml = tmp_path / "livectr.toml"
+    toml.write_text('source = "kafka://kafka:9092"\npublish = "redis://redis:6379"\n')
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK, str(toml), *modules], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_settings_of_all_processes_in_one_file_pass(

@@ -58,14 +58,23 @@ class Role:
 class Clients:
     """Client of each server. A request holds the columns of a visit that the server requires."""
 
-    def __init__(self, rank: str, prerank: str, users: int, seed: int) -> None:
+    def __init__(
+        self,
+        rank: str,
+        prerank: str,
+        users: int,
+        seed: int,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        wait_s: float = 0.0,
+    ) -> None:
         self.roles = {"rank": Role(), "prerank": Role()}
         self._users = users
         self._random = random.Random(seed)
-        self._rank, self._prerank = RankClient(rank, TIMEOUT_S), PreRankClient(prerank, TIMEOUT_S)
+        self._rank, self._prerank = RankClient(rank, timeout_s), PreRankClient(prerank, timeout_s)
         self._asks = {
-            "rank": {column.name for column in self._rank.describe().columns},
-            "prerank": {column.name for column in self._prerank.describe().columns},
+            "rank": {column.name for column in _described(self._rank, wait_s).columns},
+            "prerank": {column.name for column in _described(self._prerank, wait_s).columns},
         }
 
     def visit(self) -> None:
@@ -122,6 +131,18 @@ class Clients:
         return {name: role.summary() for name, role in self.roles.items()}
 
 
+def _described(client: RankClient | PreRankClient, wait_s: float) -> Any:
+    """Description of a server, which may start later than its client: by at most `wait_s` seconds."""
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            return client.describe()
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() > end:
+                raise
+            time.sleep(0.5)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -131,10 +152,15 @@ def main() -> int:
     parser.add_argument("--per-second", type=float, default=20.0)
     parser.add_argument("--users", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--timeout-s", type=float, default=TIMEOUT_S, help="deadline of a request")
+    parser.add_argument("--start-wait-s", type=float, default=0.0, help="wait this long for the servers")
     given = parser.parse_args()
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopping.append(number))
-    clients = Clients(given.rank, given.prerank, given.users, given.seed)
+    clients = Clients(
+        given.rank, given.prerank, given.users, given.seed,
+        timeout_s=given.timeout_s, wait_s=given.start_wait_s,
+    )  # fmt: skip
     due = reported = time.monotonic()
     while not stopping:
         clients.visit()

@@ -17,15 +17,15 @@ RUN groupadd --gid 10001 livectr \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin livectr \
  && install -d -o livectr -g livectr /var/cache/livectr
 # The root file system may be read-only: /tmp and /var/cache/livectr are where volumes go.
-ENV PATH=/opt/livectr/venv/bin:$PATH \
+ENV PATH=/opt/livectr/app/bin:/opt/livectr/venv/bin:$PATH \
     HOME=/tmp \
     LIVECTR_CACHE_DIR=/var/cache/livectr \
     LIVECTR_KERNELS=/opt/livectr/kernels:/var/cache/livectr/kernels \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 
-# ── build: packages, kernels and the bill of materials of `serve` ────────────────────────────────────────────────
-FROM base AS build
+# ── packages: torch and what else `serve` needs; only a change of versions makes them again ──────────────────────
+FROM base AS packages
 # Versions of Debian's packages are those of the base image's release.
 # hadolint ignore=DL3008
 RUN apt-get update \
@@ -42,18 +42,28 @@ RUN --mount=type=secret,id=pip --mount=type=secret,id=ca \
 COPY pyproject.toml k8s/image/requirements.py ./
 RUN --mount=type=secret,id=pip --mount=type=secret,id=ca \
     python requirements.py serve > serve.txt \
- && python -m pip install --constraint constraints.txt --requirement serve.txt
+ && python -m pip install --constraint constraints.txt --requirement serve.txt \
+ && python -c 'import site; print(site.getsitepackages()[0])' > site.txt \
+ && echo /opt/livectr/app > "$(cat site.txt)/livectr.pth"
+
+# ── build: the code, its kernels and the bill of materials of `serve` ────────────────────────────────────────────
+FROM packages AS build
 COPY . .
 RUN --mount=type=secret,id=pip --mount=type=secret,id=ca \
-    python -m pip install --no-deps . \
+    python -m pip install --no-deps --target /opt/livectr/app . \
  && python k8s/image/bill.py /opt/livectr/serve.cdx.json --constraint constraints.txt
 # Levels of CPUs that run the image: x86-64-v3 is every server since 2015, x86-64-v4 has AVX-512 too.
 ARG CPUS=x86-64-v3,x86-64-v4
 RUN livectr kernels --servers --pipeline examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels
 
-# ── serve ────────────────────────────────────────────────────────────────────────────────────────────────────────
-FROM base AS serve-files
-COPY --from=build /opt/livectr /opt/livectr
+# ── serve: packages in one layer, what changes with the code in others ───────────────────────────────────────────
+FROM base AS serve-packages
+COPY --from=packages /opt/livectr/venv /opt/livectr/venv
+
+FROM serve-packages AS serve-files
+COPY --from=build /opt/livectr/kernels /opt/livectr/kernels
+COPY --from=build /opt/livectr/app /opt/livectr/app
+COPY --from=build /opt/livectr/serve.cdx.json /opt/livectr/
 
 # Version and commit come last: they change with every commit, and what follows a layer is built again with it.
 FROM serve-files AS serve
@@ -68,21 +78,26 @@ USER 10001:10001
 ENTRYPOINT ["livectr"]
 CMD ["--help"]
 
-# ── train: `serve`, the other packages, and a compiler for pipelines that no image was built for ─────────────────
-FROM serve-files AS train-files
+# ── train: the packages of `serve`, the others, and a compiler for pipelines that no image was built for ─────────
+FROM serve-packages AS train-packages
 # hadolint ignore=DL3008
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends g++ \
  && rm -rf /var/lib/apt/lists/*
 ENV PIP_CONFIG_FILE=/run/secrets/pip PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
-ARG CPUS=x86-64-v3,x86-64-v4
 WORKDIR /tmp
 RUN --mount=type=bind,target=/src --mount=type=secret,id=pip --mount=type=secret,id=ca \
     python /src/k8s/image/requirements.py train > train.txt \
  && python -m pip install --constraint /src/constraints.txt --requirement train.txt \
- && python /src/k8s/image/bill.py /opt/livectr/train.cdx.json --constraint /src/constraints.txt \
- && livectr kernels --pipeline /src/examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels \
  && rm train.txt
+
+FROM train-packages AS train-files
+COPY --from=build /opt/livectr/kernels /opt/livectr/kernels
+COPY --from=build /opt/livectr/app /opt/livectr/app
+ARG CPUS=x86-64-v3,x86-64-v4
+RUN --mount=type=bind,target=/src --mount=type=secret,id=pip --mount=type=secret,id=ca \
+    python /src/k8s/image/bill.py /opt/livectr/train.cdx.json --constraint /src/constraints.txt \
+ && livectr kernels --pipeline /src/examples/display_ads/pipeline.py --cpu "${CPUS}" --to /opt/livectr/kernels
 
 FROM train-files AS train
 ARG VERSION=0

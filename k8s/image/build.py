@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(os.environ.get("LIVECTR_CACHE_DIR") or Path.home() / ".cache" / "livectr") / "images"
 REGISTRY_BASE = "docker.io/library/python:3.12-slim-bookworm"
 DEBIAN_BASE = "localhost/livectr-base:bookworm"
+STAGES = ("packages", "build")
+"""Stages that no image contains. A name keeps their layers from Builder.clean, for the next build."""
 STAND_INS = {
     "kafka": "docker.io/apache/kafka:4.1.1",
     "valkey": "docker.io/valkey/valkey:8.1",
@@ -53,9 +55,13 @@ class Builder:
         self._run([*command, *self._policy(), "--tag", name, *words, str(context)])
 
     def clean(self) -> None:
-        """Remove what an interrupted build has left: a container of several GB."""
+        """Remove what builds have left but images with a name: containers and layers of several GB each.
+
+        Docker and Podman have storage of their own, which is not ours to clean.
+        """
         if self.program == "buildah":
-            self._run(["buildah", "rm", "--all"])
+            self._run(["buildah", "rm", "--all"], quiet=True)
+            self._run(["buildah", "rmi", "--prune"], quiet=True)
 
     def save(self, name: str, archive: Path) -> None:
         """Write an image as an archive, unless it is there. Uncompressed: its reader is on this machine."""
@@ -103,8 +109,9 @@ class Builder:
             environment["DOCKER_BUILDKIT"] = "1"
         return environment
 
-    def _run(self, command: Sequence[str]) -> None:
-        if subprocess.run(command, env=self._environment()).returncode != 0:
+    def _run(self, command: Sequence[str], *, quiet: bool = False) -> None:
+        out = subprocess.DEVNULL if quiet else None
+        if subprocess.run(command, env=self._environment(), stdout=out).returncode != 0:
             raise BuildError(f"`{' '.join(command[:2])}` failed; its last lines say why.")
 
 
@@ -186,26 +193,49 @@ def build_ours(
     words += [f"--build-arg={argument}" for argument in arguments]
     with tempfile.TemporaryDirectory() as folder:
         lent = secrets(Path(folder))
-        for target, name in names.items():
+        stages = {stage: f"localhost/livectr-stage:{stage}" for stage in STAGES}
+        for target, name in (stages | names).items():
             builder.build(ROOT, name, f"--target={target}", *words, *lent)
     return names
 
 
-def build_stand_ins(builder: Builder, base: str) -> dict[str, str]:
-    """Build the stand-ins of the lab; target → name."""
+def kafka_jars() -> Path:
+    """Folder of Kafka's jars. Raises BuildError under a Python without the project's packages."""
     sys.path.insert(0, str(ROOT))
-    from livectr.local.kafka import broker_jars
+    try:
+        from livectr.local.kafka import broker_jars
+    except ModuleNotFoundError as error:
+        raise BuildError(
+            f"the stand-ins need the package {error.name!r}: `make images` has it, .venv/bin/python, too."
+        ) from None
+    return broker_jars()
 
+
+def build_stand_ins(builder: Builder, base: str, jars: Path) -> dict[str, str]:
+    """Build the stand-ins of the lab; target → name."""
     file = ROOT / "k8s" / "lab" / "stand_ins" / "Dockerfile"
     for target, name in STAND_INS.items():
-        # Kafka's jars are the context; the others copy nothing.
+        # Kafka's jars lie in the context; the others copy nothing.
         words = [f"--file={file}", f"--target={target}", f"--build-arg=BASE={base}"]
-        builder.build(broker_jars().parent, name, *words)
+        builder.build(jars.parent, name, *words)
     return STAND_INS
 
 
-def main() -> int:
+def make(builder: Builder, given: argparse.Namespace) -> None:
     """Build, save, and print the sizes."""
+    jars = kafka_jars() if given.stand_ins else None
+    base = debian_base(builder) if given.base == "debian" else given.base
+    names = build_ours(builder, given.targets, base, given.build_arg)
+    if jars is not None:
+        names |= build_stand_ins(builder, base, jars)
+    for target, name in names.items():
+        archive = given.folder / "archives" / f"{target}.tar"
+        builder.save(name, archive)
+        print(f"{name:40} {archive.stat().st_size / 1e6:8,.0f} MB  {archive}")
+
+
+def main() -> int:
+    """Read the command line and build."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "targets", nargs="*", default=["serve", "train"], help="serve, train, gpu [serve train]"
@@ -226,16 +256,12 @@ def main() -> int:
         builder = find_builder(given.builder, given.folder)
         lock = (given.folder / "lock").open("w")
         fcntl.flock(lock, fcntl.LOCK_EX)  # builds share layers and archives
-        builder.clean()
-        base = debian_base(builder) if given.base == "debian" else given.base
         began = time.monotonic()
-        names = build_ours(builder, given.targets, base, given.build_arg)
-        if given.stand_ins:
-            names |= build_stand_ins(builder, base)
-        for target, name in names.items():
-            archive = given.folder / "archives" / f"{target}.tar"
-            builder.save(name, archive)
-            print(f"{name:40} {archive.stat().st_size / 1e6:8,.0f} MB  {archive}")
+        builder.clean()  # an interrupted build could not
+        try:
+            make(builder, given)
+        finally:
+            builder.clean()
     except BuildError as error:
         print(f"images: {error}", file=sys.stderr)
         return 1

@@ -44,13 +44,18 @@ class Cluster:
     variables: dict[str, str]
     is_lab: bool
 
+    @property
+    def program(self) -> str:
+        """Path of kubectl. Raises DemoError where there is none."""
+        found = shutil.which("kubectl", path=self.variables.get("PATH"))
+        if found is None:
+            raise DemoError("kubectl is missing; install it, or run `make setup`.")
+        return found
+
     def kubectl(self, *words: str, text: str | None = None, check: bool = True) -> str:
         """Standard output of kubectl in the namespace. Raises DemoError when it fails."""
-        program = shutil.which("kubectl", path=self.variables.get("PATH"))
-        if program is None:
-            raise DemoError("kubectl is missing; install it, or run `make setup`.")
         done = subprocess.run(
-            [program, f"--namespace={NAMESPACE}", *words],
+            [self.program, f"--namespace={NAMESPACE}", *words],
             env=self.variables, input=text, capture_output=True, text=True,
         )  # fmt: skip
         if check and done.returncode != 0:

@@ -42,6 +42,11 @@ def import_image(archive: Path) -> None:
     run(["ctr", "-a", SOCKET, "-n", "k8s.io", "images", "import", archive])
 
 
+def tag(name: str, other: str) -> None:
+    """Give an image another name, too. Raises LabError when containerd has no such image."""
+    run(["ctr", "-a", SOCKET, "-n", "k8s.io", "images", "tag", "--force", name, other])
+
+
 def archive_of_program(
     program: Path, name: str, archive: Path, *, user: str = "65535:65535", words: Sequence[str] = ()
 ) -> None:

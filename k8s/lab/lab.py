@@ -26,6 +26,7 @@ examples:
   lab.py up                           build what is missing, start, print the KUBECONFIG
   eval "$(lab.py env)"                set KUBECONFIG and PATH in this shell
   lab.py images FOLDER                import every archive (*.tar) of a folder into containerd
+  lab.py tag NAME:1 NAME:2            give an image another name, too
   lab.py enter ip addr                run a command inside the namespaces
   lab.py down                         end it; nothing is left but the cache
 """
@@ -47,6 +48,9 @@ def parser() -> argparse.ArgumentParser:
     enter.add_argument("words", nargs=argparse.REMAINDER, metavar="CMD")
     archives = commands.add_parser("images", help="import archives of images into containerd")
     archives.add_argument("folder", type=Path)
+    tag = commands.add_parser("tag", help="give an image of containerd another name, too")
+    tag.add_argument("name")
+    tag.add_argument("other")
     commands.add_parser("node", help=argparse.SUPPRESS)  # first process of the namespaces
     return top
 
@@ -76,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 cluster.enter(given.words or [os.environ.get("SHELL", "sh")])
             case "images":
                 images.import_all(given.folder)
+            case "tag":
+                images.tag(given.name, given.other)
             case "node":
                 node.run_node()
     except LabError as error:

@@ -1,92 +1,201 @@
-"""Pods that die, are drained, replaced and resized under traffic: no request fails, training goes on."""
+"""Pods that are killed, evicted, replaced and resized under traffic: no request fails, training goes on."""
 
 from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from k8s.demo import Cluster
+from k8s.demo import LAB, NAMESPACE, Cluster, DemoError
 from tests.k8s.report import fact, note
+from tests.k8s.test_1_lab import IMAGE
+from tests.k8s.traffic import newer_version, pods, traffic, variant, without_failures
 
-KINDS = ("rank", "prerank", "trainer")
-
-
-def traffic(cluster: Cluster) -> dict[str, Any]:
-    """Counts of the client since its start, from its last line."""
-    lines = cluster.kubectl("logs", "deployment/client", "--tail=1").strip().splitlines()
-    assert lines, "the client has written nothing yet"
-    counts: dict[str, Any] = json.loads(lines[-1])
-    return counts
-
-
-def version(cluster: Cluster) -> int:
-    """Version of the newest answer that the client got."""
-    return int(traffic(cluster)["rank"]["version"])
+KINDS = ("rank", "prerank", "trainer", "redis", "valkey", "sentinel")
+KEPT = 'predictions = "/checkpoint/predictions"'
+"""What each example was predicted, for the comparison with an unbroken run at the end."""
+NEXT = "0.1.0-next"
+KILL = "import os; [os.kill(int(pid), 9) for pid in open('/proc/1/task/1/children').read().split()]"
+"""Ends the ranks of a pod: the children of its first process, the supervisor."""
 
 
-@contextmanager
-def without_failures(cluster: Cluster, what: str) -> Iterator[None]:
-    """Fail when a request fails meanwhile, or when none was sent."""
-    began, before = time.monotonic(), traffic(cluster)
-    yield
-    after = traffic(cluster)
-    note(what, time.monotonic() - began)
-    for role in ("rank", "prerank"):
-        sent = after[role]["requests"] - before[role]["requests"]
-        failed = after[role]["errors"] - before[role]["errors"]
-        fact(f"- {what}: {failed} of {sent} {role} requests failed")
-        assert sent > 0
-        assert failed == 0, after[role]["last_error"]
+@pytest.fixture(scope="module")
+def overlays(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("overlays")
 
 
-def newer_version(cluster: Cluster, timeout_s: float) -> float:
-    """Wait until a version is served that is newer than now; the seconds."""
-    began, before = time.monotonic(), version(cluster)
-    while version(cluster) <= before:
-        assert time.monotonic() - began < timeout_s, f"version {before} is served for {timeout_s:.0f} s"
-        time.sleep(0.5)
-    return time.monotonic() - began
+def test_changed_settings_roll_out(deployed: Cluster, overlays: Path) -> None:
+    """Another ConfigMap replaces the pods of all three kinds."""
+    before = {name for kind in ("rank", "prerank", "trainer") for name in uids(deployed, kind)}
+    with without_failures(deployed, "roll-out of a changed setting"):
+        deployed.apply(variant(overlays / "kept", settings=KEPT))
+        deployed.wait(900)
+        newer_version(deployed, 180)
+    assert not before & {name for kind in ("rank", "prerank", "trainer") for name in uids(deployed, kind)}
 
 
-def pods(cluster: Cluster, kind: str) -> list[str]:
-    return cluster.kubectl(
-        "get", "pods", f"--selector=app.kubernetes.io/name={kind}", "--output=name"
-    ).split()
+def uids(cluster: Cluster, kind: str) -> set[str]:
+    jsonpath = "--output=jsonpath={.items[*].metadata.uid}"
+    return set(cluster.kubectl("get", "pods", f"--selector=app.kubernetes.io/name={kind}", jsonpath).split())
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", range(12))
 def test_a_killed_pod_costs_no_request(deployed: Cluster, number: int) -> None:
-    """Deleted pods drain; each kind in turn, a random pod of it."""
+    """Each kind in turn, a random pod of it: first told to stop, then killed without a word."""
     kind = KINDS[number % len(KINDS)]
-    with without_failures(deployed, f"a {kind} pod is deleted"):
-        deployed.kubectl("delete", random.Random(number).choice(pods(deployed, kind)), "--wait=false")
+    sudden = number >= len(KINDS)
+    words = ["--grace-period=0", "--force"] if sudden else ["--wait=false"]
+    with without_failures(deployed, f"a {kind} pod is {'killed' if sudden else 'deleted'}"):
+        deployed.kubectl("delete", "pod", random.choice(pods(deployed, kind)), *words)
         time.sleep(5)
         deployed.wait(300)
+        newer_version(deployed, 180)
+
+
+def test_a_rank_that_dies_trains_again_ten_times(deployed: Cluster) -> None:
+    """The supervisor stays, so no container restarts and none waits in CrashLoopBackOff."""
+    slowest = 0.0
+    with without_failures(deployed, "ten deaths of a rank"):
+        for number in range(10):
+            pod = f"trainer-{number % 2}"
+            deployed.kubectl("exec", pod, "--container=trainer", "--", "python3", "-c", KILL)
+            slowest = max(slowest, newer_version(deployed, 180))
+    fact(f"- a rank dies: all train and publish again within {slowest:.0f} s, the slowest of ten")
+    restarts = "--output=jsonpath={.items[*].status.containerStatuses[*].restartCount}"
+    selector = "--selector=app.kubernetes.io/name=trainer"
+    assert set(deployed.kubectl("get", "pods", selector, restarts).split()) == {"0"}
+
+
+def test_a_drain_waits_for_its_budgets(deployed: Cluster) -> None:
+    """Every pod of the servers and of Redis is evicted through the API, as `kubectl drain` does."""
+    refused = 0
+    with without_failures(deployed, "eviction of every pod of rank, prerank, redis and valkey"):
+        for kind in ("rank", "prerank", "redis", "valkey"):
+            for name in pods(deployed, kind):
+                refused += evict(deployed, name)
+        deployed.wait(300)
+    fact(f"- drain: {refused} evictions were refused by a budget, and made again until they were allowed")
+    assert refused > 0, "no budget held two pods of a kind back"
+
+
+def evict(cluster: Cluster, name: str) -> int:
+    """Evict a pod; the number of refusals before."""
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"
+    for refusals in range(300):
+        try:
+            cluster.kubectl("create", f"--raw={path}", "--filename=-", text=json.dumps(eviction))
+        except DemoError as error:
+            assert "disruption budget" in str(error) or "TooManyRequests" in str(error), error
+            time.sleep(1)
+        else:
+            return refusals
+    raise AssertionError(f"{name} is not evicted within five minutes")
+
+
+@pytest.fixture(scope="module")
+def next_version(deployed: Cluster) -> str:
+    """Tag of another image of the same content."""
+    if not deployed.is_lab:
+        pytest.skip("a second tag of an image is made in the lab alone")
+    for image in (IMAGE, IMAGE.replace("serve", "train")):
+        new = image.rpartition(":")[0] + f":{NEXT}"
+        subprocess.run([sys.executable, str(LAB), "tag", image, new], check=True)
+    return NEXT
+
+
+def test_a_rolling_update_of_the_servers(deployed: Cluster, next_version: str) -> None:
+    with without_failures(deployed, "rolling update of rank and pre-rank to another image"):
+        for kind in ("rank", "prerank"):
+            set_image(deployed, f"deployment/{kind}", next_version)
+        deployed.wait(600)
         newer_version(deployed, 120)
 
 
-def test_a_rolling_update_of_servers(deployed: Cluster) -> None:
-    with without_failures(deployed, "rolling update of rank and pre-rank"):
-        deployed.kubectl("rollout", "restart", "deployment/rank", "deployment/prerank")
-        deployed.wait(600)
-
-
-def test_a_rolling_update_of_the_trainer(deployed: Cluster) -> None:
-    with without_failures(deployed, "rolling update of the trainer"):
-        deployed.kubectl("rollout", "restart", "statefulset/trainer")
+def test_a_rolling_update_of_the_trainer(deployed: Cluster, next_version: str) -> None:
+    """It goes on from its checkpoint, so the versions go on, too."""
+    with without_failures(deployed, "rolling update of the trainer to another image"):
+        set_image(deployed, "statefulset/trainer", next_version)
         deployed.wait(600)
         newer_version(deployed, 180)
 
 
-def test_the_primary_of_redis_fails_over(deployed: Cluster) -> None:
-    with without_failures(deployed, "failover of Redis"):
-        deployed.kubectl("delete", "pod", "valkey-0", "--wait=false")
-        time.sleep(5)
+def set_image(cluster: Cluster, name: str, tag: str) -> None:
+    jsonpath = (
+        "{range .spec.template.spec.initContainers[*]}{.name}={.image} {end}"
+        "{range .spec.template.spec.containers[*]}{.name}={.image} {end}"
+    )
+    images = cluster.kubectl("get", name, f"--output=jsonpath={jsonpath}").split()
+    cluster.kubectl("set", "image", name, *[f"{image.rpartition(':')[0]}:{tag}" for image in images])
+
+
+def test_an_image_that_is_not_there_stops_at_the_first_pod(deployed: Cluster) -> None:
+    """The former pods go on serving; `kubectl rollout undo` ends it."""
+    with without_failures(deployed, "an image that is not there, and rollout undo"):
+        set_image(deployed, "deployment/rank", "nowhere")
+        end = time.monotonic() + 120
+        while "ImagePull" not in (found := deployed.kubectl("get", "pods")):
+            assert time.monotonic() < end, found
+            time.sleep(1)
+        ready = deployed.kubectl("get", "deployment/rank", "--output=jsonpath={.status.readyReplicas}")
+        assert int(ready) >= 2
+        deployed.kubectl("rollout", "undo", "deployment/rank")
         deployed.wait(300)
-        newer_version(deployed, 180)
+
+
+@pytest.mark.parametrize("nodes", [3, 1, 2])
+def test_a_resize_of_the_trainer(deployed: Cluster, overlays: Path, nodes: int) -> None:
+    with without_failures(deployed, f"resize of the trainer to {nodes}"):
+        deployed.apply(variant(overlays / f"nodes-{nodes}", nodes=nodes, settings=KEPT))
+        deployed.wait(900)
+        newer_version(deployed, 240)
+    assert len(pods(deployed, "trainer")) == nodes
+
+
+def test_the_autoscaler_follows_the_load(deployed: Cluster) -> None:
+    """One pod of rank without traffic, three under load, and one again."""
+    patch = {"spec": {"minReplicas": 1}}
+    deployed.kubectl("patch", "hpa", "rank", "--type=merge", f"--patch={json.dumps(patch)}")
+    began = time.monotonic()
+    rate(deployed, 1)
+    until_replicas(deployed, 1, 400)
+    note("the autoscaler goes down to 1", time.monotonic() - began)
+    with without_failures(deployed, "autoscaling of rank from 1 to 3"):
+        rate(deployed, 50)
+        until_replicas(deployed, 3, 300)
+        deployed.wait(300)
+    with without_failures(deployed, "autoscaling of rank from 3 to 1"):
+        rate(deployed, 1)
+        until_replicas(deployed, 1, 600)
+
+
+def rate(cluster: Cluster, per_second: int) -> None:
+    """Start the client again with another number of visits a second."""
+    command = ["python3", "-m", "livectr.demo.load", "--rank=rank:50051", "--prerank=prerank:50051"]
+    command += ["--start-wait-s=60", f"--per-second={per_second}"]
+    container = {"name": "client", "command": command}
+    patch = {"spec": {"template": {"spec": {"containers": [container]}}}}
+    cluster.kubectl("patch", "deployment", "client", f"--patch={json.dumps(patch)}")
+    cluster.kubectl("rollout", "status", "deployment/client", "--timeout=120s")
+    end = time.monotonic() + 60
+    while True:
+        try:
+            traffic(cluster)
+        except (AssertionError, json.JSONDecodeError, DemoError):
+            assert time.monotonic() < end
+            time.sleep(1)
+        else:
+            return
+
+
+def until_replicas(cluster: Cluster, count: int, timeout_s: float) -> None:
+    end = time.monotonic() + timeout_s
+    jsonpath = "--output=jsonpath={.spec.replicas}"
+    while cluster.kubectl("get", "deployment/rank", jsonpath) != str(count):
+        assert time.monotonic() < end, cluster.kubectl("describe", "hpa", "rank")
+        time.sleep(2)

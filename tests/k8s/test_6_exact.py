@@ -1,0 +1,80 @@
+"""After all faults: what was learned is what an undisturbed trainer learns from the same log."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from k8s.demo import NAMESPACE, Cluster
+from tests.k8s.report import fact, note
+from tests.k8s.test_1_lab import IMAGE, SECURITY
+from tests.k8s.test_4_network import LABELS
+
+COMPARE = (Path(__file__).parent / "compare.py").read_text()
+POD = "probe-unbroken"
+TRAIN = ("livectr", "train", "--pipeline=/etc/livectr/pipeline.py", "--source=kafka://kafka:9092",
+         "--checkpoint=/work/run", "--predictions=/work/predictions", "--checkpoint-interval-s=1m",
+         "--idle-partition-s=30s")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def beside(deployed: Cluster) -> Iterator[Cluster]:
+    """A pod beside the trainer that sees its checkpoint and the log; no trainer runs meanwhile."""
+    deployed.kubectl("scale", "statefulset/trainer", "--replicas=0")
+    selector = "--selector=app.kubernetes.io/name=trainer"
+    deployed.kubectl("wait", "--for=delete", "pod", selector, "--timeout=300s")
+    settings = deployed.kubectl("get", "statefulset/trainer", "--output=json")
+    volumes = {each["name"]: each for each in json.loads(settings)["spec"]["template"]["spec"]["volumes"]}
+    mounts = {"settings": "/etc/livectr", "checkpoint": "/checkpoint", "cache": "/var/cache/livectr",
+              "tmp": "/tmp", "work": "/work"}  # fmt: skip
+    container = {
+        "name": "main", "image": IMAGE.replace("serve", "train"), "imagePullPolicy": "IfNotPresent",
+        "command": ["python3", "-c", "import time; time.sleep(1e6)"], "securityContext": SECURITY,
+        "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts.items()],
+        "env": [{"name": "HOME", "value": "/tmp"}],
+    }  # fmt: skip
+    spec = {
+        "containers": [container],
+        "volumes": [volumes.get(name, {"name": name, "emptyDir": {}}) for name in mounts],
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": {"fsGroup": 10001},
+    }
+    about = {"name": POD, "namespace": NAMESPACE, "labels": LABELS["trainer"]}
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
+    deployed.kubectl("apply", "--filename=-", text=json.dumps(manifest))
+    deployed.kubectl("wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=120s")
+    yield deployed
+    deployed.kubectl("delete", "pod", POD)
+    deployed.kubectl("scale", "statefulset/trainer", "--replicas=2")
+
+
+def test_nothing_is_lost_or_learned_twice(beside: Cluster) -> None:
+    """The checkpoint against that of one process that reads the log from its begin to the same step."""
+
+    def program(*words: str) -> str:
+        return beside.kubectl("exec", "--stdin", POD, "--", "python3", "-", *words, text=COMPARE)
+
+    steps = int(program("step", "/checkpoint"))
+    assert steps > 0
+    began = time.monotonic()
+    beside.kubectl("exec", POD, "--", *TRAIN, f"--max-steps={steps}")
+    note("an undisturbed run of the same log", time.monotonic() - began)
+    found: dict[str, Any] = json.loads(program("compare", "/checkpoint", "/work"))
+    apart = max(table["apart"] for table in found["tables"].values())
+    fact(
+        f"- after all faults: {found['steps'][0]} steps and {found['examples'][0]} examples, "
+        f"{found['differences']} of them others than in an undisturbed run, {found['twice']} learned twice; "
+        f"tables {apart:.1e} apart, predictions {max(found['predictions_apart'].values()):.1e}"
+    )
+    assert found["steps"] == [steps, steps] and found["examples"][0] == found["examples"][1]
+    assert found["twice"] == 0 and found["differences"] == 0
+    assert found["statistics_equal"]
+    assert all(table["others"] == 0 for table in found["tables"].values()), found["tables"]
+    # Sums over one, two and three ranks are added in another order; thousands of steps carry that on.
+    assert apart < 0.02 and max(found["predictions_apart"].values()) < 1e-3

@@ -1,0 +1,91 @@
+"""What the client of the local overlay sees, and changes to the overlay."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from k8s.demo import OVERLAY, Cluster
+from tests.k8s.report import fact, note
+
+VARIANT = """\
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+namespace: livectr
+resources:
+  - {local}
+configMapGenerator:
+  - name: livectr
+    behavior: merge
+    files:
+      - livectr.toml
+replicas:
+  - name: trainer
+    count: {nodes}
+replacements:
+  - path: nodes.yaml
+"""
+
+
+def variant(folder: Path, *, nodes: int = 2, settings: str = "") -> Path:
+    """The local overlay with another number of nodes, and with more lines of settings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    local = os.path.relpath(OVERLAY, folder.resolve())
+    (folder / "kustomization.yaml").write_text(VARIANT.format(local=local, nodes=nodes))
+    (folder / "nodes.yaml").write_text((OVERLAY / "nodes.yaml").read_text())
+    (folder / "livectr.toml").write_text(f"{settings}\n{(OVERLAY / 'livectr.toml').read_text()}")
+    return folder
+
+
+def traffic(cluster: Cluster) -> dict[str, Any]:
+    """Counts of the client since its start, from its last line."""
+    lines = cluster.kubectl("logs", "deployment/client", "--tail=1").strip().splitlines()
+    assert lines, "the client has written nothing yet"
+    counts: dict[str, Any] = json.loads(lines[-1])
+    return counts
+
+
+def version(cluster: Cluster) -> int:
+    """Version of the newest answer that the client got."""
+    return int(traffic(cluster)["rank"]["version"])
+
+
+@contextmanager
+def without_failures(cluster: Cluster, what: str) -> Iterator[None]:
+    """Fail when a request fails meanwhile, or when none was sent."""
+    began, before = time.monotonic(), traffic(cluster)
+    yield
+    after = traffic(cluster)
+    note(what, time.monotonic() - began)
+    for role in ("rank", "prerank"):
+        sent = after[role]["requests"] - before[role]["requests"]
+        failed = after[role]["errors"] - before[role]["errors"]
+        fact(f"- {what}: {failed} of {sent} {role} requests failed")
+        assert sent > 0
+        assert failed == 0, after[role]["last_error"]
+
+
+def newer_version(cluster: Cluster, timeout_s: float) -> float:
+    """Wait until a version is served that is newer than now; the seconds."""
+    began, before = time.monotonic(), version(cluster)
+    while version(cluster) <= before:
+        assert time.monotonic() - began < timeout_s, f"version {before} is served for {timeout_s:.0f} s"
+        time.sleep(0.5)
+    return time.monotonic() - began
+
+
+def pods(cluster: Cluster, kind: str) -> list[str]:
+    """Names of the pods of a kind that are not about to end."""
+    found = json.loads(
+        cluster.kubectl("get", "pods", f"--selector=app.kubernetes.io/name={kind}", "--output=json")
+    )
+    return [
+        item["metadata"]["name"]
+        for item in found["items"]
+        if "deletionTimestamp" not in item["metadata"] and not item["metadata"]["name"].startswith("probe-")
+    ]

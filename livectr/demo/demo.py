@@ -53,10 +53,11 @@ ADS = 500  # alive at a time
 AD_INTERVAL_S, AD_LIFE = 5, 15  # a simulated minute stands for a day: an ad lives little longer
 DRIFT_S = 600
 VISITS_PER_S = 20
-START_S, DRAIN_S, SWAP_S = 120.0, 180.0, 20.0  # how long a part may take to start, drain, follow
+START_S, DRAIN_S, SWAP_S = 600.0, 180.0, 20.0  # how long a part may take to start, drain, follow
 FETCH_S = 600.0  # the broker's first start fetches its jars
 UNTIL_IDLE_S = 6.0
 WINDOW_S = 30  # of the quality that the live table shows
+WATCHED_WINDOW_S = 120  # an alert on quality needs 10,000 examples and 1,000 clicks
 RESTARTS = 3
 WATCH_S = 10 * 365 * 86_400.0
 """Traffic of a demo that is watched: nobody waits for its end."""
@@ -150,6 +151,7 @@ class _Demo:
         self.ledger, self.predictions = work / "ledger.arrows", work / "predictions"
         self.restarts = 0
         self._seconds = WATCH_S if options.watch else options.seconds
+        self._window_s = WATCHED_WINDOW_S if options.watch else WINDOW_S
         self.state = State(seconds=self._seconds, shadow=next(iter(loaded.shadows), ""))
         self._next_bayes = 0.0
         self._ledger_tail = LedgerTail(self.ledger)
@@ -250,7 +252,7 @@ class _Demo:
             # Clients ask from the first second on, so that they see the model begin to learn.
             *("--publish", self.redis_url, "--min-examples", "0"),
             *("--checkpoint", str(self.work / "checkpoint")),
-            *("--until-idle-s", str(UNTIL_IDLE_S), "--metrics-window-s", str(WINDOW_S)),
+            *("--until-idle-s", str(UNTIL_IDLE_S), "--metrics-window-s", str(self._window_s)),
             # Threads that wait for each other at every operation lose on cores that many processes share.
             *("--threads", "1"),
             *("--predictions", str(self.predictions), "--report", str(self.work / "train.json")),
@@ -338,7 +340,7 @@ class _Demo:
 
     def _bayes(self) -> float | None:
         """The Bayes AUC of the newest impressions whose labels are final."""
-        self._newest = [*self._newest, *self._ledger_tail.new_batches()][-WINDOW_S * 1000 // TICK_MS :]
+        self._newest = [*self._newest, *self._ledger_tail.new_batches()][-self._window_s * 1000 // TICK_MS :]
         rows = pa.Table.from_batches(self._newest, SCHEMA)
         p, label = rows["probability"].to_numpy(), rows["label"].to_numpy().astype(np.float32)
         bayes_auc = auc(np.log(p / (1 - p)), label)

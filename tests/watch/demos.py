@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -18,8 +19,12 @@ from typing import Self
 import psutil
 import redis
 
+from tests.watch.expressions import Expression, answer
+
 DEMO = [sys.executable, "-m", "livectr", "demo", "--watch", "--rate", "300"]
-START_S = 300
+START_S = 900
+LONGEST_S = 600
+END_S = 300
 
 
 class WatchedDemo:
@@ -28,21 +33,36 @@ class WatchedDemo:
     Args:
         folder: to work in.
         words: further words of the command line.
+        within: command that runs the demo as its own process.
+        environment: variables beside those of this process.
 
     Attributes:
         url: of Prometheus.
         family: all of its processes.
         redis: a client of its Redis.
+        redis_port: where that Redis listens.
+        keep: the demo's folder.
+        seen: alerts that `fires` has seen.
     """
 
-    def __init__(self, folder: Path, *words: str) -> None:
-        self.log = folder / "log"
-        self._command = [*DEMO, "--keep", str(folder / "keep"), *words]
+    def __init__(
+        self,
+        folder: Path,
+        *words: str,
+        within: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.log, self.keep = folder / "log", folder / "keep"
+        self.seen: set[str] = set()
+        self._command = [*within, *DEMO, "--keep", str(self.keep), *words]
+        self._environment = {**os.environ, **(environment or {})}
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
         with self.log.open("w") as out:
-            self._process = subprocess.Popen(self._command, stdout=out, stderr=subprocess.STDOUT)
+            self._process = subprocess.Popen(
+                self._command, stdout=out, stderr=subprocess.STDOUT, env=self._environment
+            )
         self._held.callback(self._end)
         try:
             self.until(lambda: "Ctrl-C ends everything" in self.log.read_text(), START_S)
@@ -52,8 +72,8 @@ class WatchedDemo:
             self.url = found[1]
             self.family = psutil.Process(self._process.pid).children(recursive=True)
             (words,) = (part.cmdline() for part in self.family if "redis" in part.cmdline())
-            port = int(words[words.index("--listen") + 1].rpartition(":")[2])
-            self.redis = self._held.enter_context(redis.Redis(port=port))
+            self.redis_port = int(words[words.index("--listen") + 1].rpartition(":")[2])
+            self.redis = self._held.enter_context(redis.Redis(port=self.redis_port))
         except BaseException:
             self._held.close()
             raise
@@ -71,9 +91,14 @@ class WatchedDemo:
     def _end(self) -> None:
         self._process.send_signal(signal.SIGINT)
         try:
-            self._process.wait(timeout=120)
+            self._process.wait(timeout=END_S)
         finally:
             self._process.kill()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the demo."""
+        return self._process.pid
 
     def until(self, done: Callable[[], bool], timeout_s: float, why: Callable[[], object] = str) -> None:
         """Wait for `done` while the demo runs.
@@ -92,6 +117,25 @@ class WatchedDemo:
         with urllib.request.urlopen(f"{self.url}/api/v1/alerts", timeout=60) as reply:
             alerts = json.load(reply)["data"]["alerts"]
         return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
+
+    def holds(self, query: str) -> bool:
+        """Tell if PromQL has an answer."""
+        return bool(answer(self.url, Expression("a drill", query)))
+
+    def fires(self, *alerts: str) -> None:
+        """Wait until each alert has fired; they need not fire together."""
+        wanted = set(alerts)
+
+        def look() -> bool:
+            self.seen |= self.firing() & wanted
+            return wanted <= self.seen
+
+        self.seen -= wanted
+        self.until(look, LONGEST_S, lambda: f"{wanted - self.seen} do not fire")
+
+    def is_over(self, alert: str) -> None:
+        """Wait until an alert does not fire."""
+        self.until(lambda: alert not in self.firing(), LONGEST_S, lambda: f"{alert} goes on")
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Processes of the demo with these words in their command lines, their children included."""

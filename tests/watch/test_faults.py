@@ -1,92 +1,147 @@
-"""Faults of a running system fire the alerts that are meant for them: a drill with times divided by 30."""
+"""Faults of servers and Redis fire the alerts that are meant for them: a drill with times divided by 30."""
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import psutil
 import pytest
 
-from tests.watch.demos import WatchedDemo
-from tests.watch.expressions import Expression, answer
+from k8s.rules.objectives import LATENCY_S
+from livectr.demo.demo import PIPELINE
+from livectr.local.ports import free_ports
+from tests.watch.demos import LONGEST_S, WatchedDemo
+from tests.watch.drills import drill, hurried_rules, slowed, stopped
 
-LONGEST_S = 300
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedDemo]:
+    """Demo of the example, once it has learned and both servers answer."""
+    folder = tmp_path_factory.mktemp("drill")
+    with WatchedDemo(folder, "--rules", str(hurried_rules(folder))) as running:
+        learned = "livectr_published_version > 3 and livectr_lost_versions_total == 0"
+        running.until(lambda: running.holds(learned), LONGEST_S)
+        running.is_over("LiveCTRNoServer")
+        yield running
+
+
+@drill("LiveCTRRedisRefilled")
+def test_redis_is_emptied(demo: WatchedDemo) -> None:
+    """The trainer publishes everything anew."""
+    demo.redis.flushall()
+    demo.fires("LiveCTRRedisRefilled")
+    demo.is_over("LiveCTRRedisRefilled")
+
+
+@drill("LiveCTRAvailabilityBurnsFast", "LiveCTRAvailabilityBurnsSlowly")
+def test_redis_refuses_reads(demo: WatchedDemo) -> None:
+    """Answers that need rows are UNAVAILABLE."""
+    demo.redis.execute_command("ACL", "SETUSER", "default", "-mget")
+    try:
+        demo.fires("LiveCTRAvailabilityBurnsFast", "LiveCTRAvailabilityBurnsSlowly")
+    finally:
+        demo.redis.execute_command("ACL", "SETUSER", "default", "+@all")
+
+
+@drill("LiveCTRRedisEvicts")
+def test_redis_is_too_small(demo: WatchedDemo) -> None:
+    """Redis evicts."""
+    used = int(demo.redis.info("memory")["used_memory"])
+    demo.redis.config_set("maxmemory-policy", "allkeys-random")
+    demo.redis.config_set("maxmemory", used * 9 // 10)
+    try:
+        demo.fires("LiveCTRRedisEvicts")
+    finally:
+        demo.redis.config_set("maxmemory", 0)
+        demo.redis.config_set("maxmemory-policy", "noeviction")
+    demo.is_over("LiveCTRRedisEvicts")
+    demo.is_over("LiveCTRNoServer")
+
+
+@drill("LiveCTRLatencyBurnsFast", "LiveCTRLatencyBurnsSlowly")
+def test_a_server_is_held_again_and_again(demo: WatchedDemo) -> None:
+    """Requests wait for a server that does not run, and its handlers know nothing of it."""
+    server = '{pod="rank-0"'
+    late = f"rate(livectr_pause_seconds_count{server}}}[30s]) - ignoring(le) "
+    late += f'rate(livectr_pause_seconds_bucket{server}, le="{LATENCY_S}"}}[30s])'
+    with slowed(demo.processes("serve", "rank"), 0.3, 0.1):
+        # Other load of the machine may fire the alerts, but does not hold a server for so long.
+        share = f"({late}) / rate(livectr_pause_seconds_count{server}}}[30s])"
+        demo.until(lambda: demo.holds(f"{share} > 0.4"), LONGEST_S, lambda: "the stops are not measured")
+        demo.fires("LiveCTRLatencyBurnsFast", "LiveCTRLatencyBurnsSlowly")
 
 
 @contextmanager
-def stopped(processes: list[psutil.Process]) -> Iterator[None]:
-    """Hold processes with SIGSTOP."""
-    for process in processes:
-        process.suspend()
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.resume()
+def another_server(demo: WatchedDemo, user: str) -> Iterator[None]:
+    """Run a rank server with a Redis user of its own, and let Prometheus read it as pod rank-1."""
+    port = free_ports(1)
+    demo.redis.execute_command("ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all")
+    command = [sys.executable, "-m", "livectr", "serve", "rank", "--pipeline", str(PIPELINE)]
+    command += ["--redis", f"redis://{user}:secret@127.0.0.1:{demo.redis_port}"]
+    command += ["--listen", "127.0.0.1:0", "--metrics-port", str(port)]
+    settings = demo.keep / "prometheus" / "prometheus.json"
+    (prometheus,) = (part for part in demo.family if f"--config.file={settings}" in part.cmdline())
+    before = settings.read_text()
+    changed = json.loads(before)
+    (rank,) = (job for job in changed["scrape_configs"] if job["job_name"] == "rank")
+    labels = {"namespace": "demo", "pod": "rank-1"}
+    rank["static_configs"].append({"targets": [f"127.0.0.1:{port}"], "labels": labels})
+    with (
+        (demo.keep / "rank-1.log").open("w") as log,
+        subprocess.Popen(command, stdout=log, stderr=log) as server,
+    ):
+        try:
+            settings.write_text(json.dumps(changed))
+            prometheus.send_signal(signal.SIGHUP)
+            yield
+            assert server.poll() is None, (demo.keep / "rank-1.log").read_text()
+        finally:
+            settings.write_text(before)
+            prometheus.send_signal(signal.SIGHUP)
+            server.terminate()
 
 
-@pytest.mark.full
-@pytest.mark.timeout(3000)
-def test_faults_fire_their_alerts(tmp_path: Path) -> None:
-    words = ["--drill", "30", "--to", str(tmp_path / "rules")]
-    subprocess.run([sys.executable, "-m", "k8s.rules", *words], check=True, timeout=60)
-    with WatchedDemo(tmp_path, "--rules", str(tmp_path / "rules" / "livectr.yaml")) as demo:
+@drill("LiveCTRVersionsSplit")
+def test_a_server_is_cut_off_from_redis(demo: WatchedDemo) -> None:
+    """It goes on answering with its last version."""
+    with another_server(demo, "cut"):
+        served = 'livectr_served_version{pod="rank-1"} > 0'
+        demo.until(lambda: demo.holds(served), LONGEST_S, lambda: "the second server serves nothing")
+        demo.redis.execute_command("ACL", "SETUSER", "cut", "off")
+        demo.redis.execute_command("CLIENT", "KILL", "USER", "cut")
+        old = 'livectr_served_version_age_seconds{pod="rank-1"} > 30'
+        demo.until(lambda: demo.holds(old), LONGEST_S, lambda: "its version does not grow old")
+        demo.fires("LiveCTRVersionsSplit")
+    demo.is_over("LiveCTRVersionsSplit")
 
-        def fires(alert: str) -> None:
-            demo.until(lambda: alert in demo.firing(), LONGEST_S, lambda: f"{alert} does not fire")
 
-        def is_over(alert: str) -> None:
-            demo.until(lambda: alert not in demo.firing(), LONGEST_S, lambda: f"{alert} goes on")
+@drill("LiveCTRNoPublish", "LiveCTRFreshnessBurnsFast", "LiveCTRFreshnessBurnsSlowly")
+def test_the_trainer_stands_still(demo: WatchedDemo) -> None:
+    """Versions get old, and after it what it learns is late."""
+    with stopped(demo.processes("train", "--pipeline")):
+        demo.fires("LiveCTRNoPublish")
+        time.sleep(110)  # more than the bound of freshness
+    demo.fires("LiveCTRFreshnessBurnsFast", "LiveCTRFreshnessBurnsSlowly")
+    demo.is_over("LiveCTRNoPublish")
 
-        trainer = demo.processes("train", "--pipeline")
-        learned = Expression("start", "livectr_published_version > 3 and livectr_lost_versions_total == 0")
-        demo.until(lambda: bool(answer(demo.url, learned)), LONGEST_S)
-        is_over("LiveCTRNoServer")
 
-        # Redis is emptied: the trainer publishes everything anew.
+@drill("LiveCTRNoServer")
+def test_redis_is_emptied_while_nobody_fills_it(demo: WatchedDemo) -> None:
+    """Servers are not ready after lost_grace_s."""
+    with stopped(demo.processes("train", "--pipeline")):
         demo.redis.flushall()
-        fires("LiveCTRRedisRefilled")
-        is_over("LiveCTRRedisRefilled")
+        demo.fires("LiveCTRNoServer")
+    demo.is_over("LiveCTRNoServer")
 
-        # Redis refuses reads: answers that need rows are UNAVAILABLE.
-        demo.redis.execute_command("ACL", "SETUSER", "default", "-mget")
-        fires("LiveCTRAvailabilityBurnsFast")
-        demo.redis.execute_command("ACL", "SETUSER", "default", "+@all")
 
-        # Redis is too small, and evicts.
-        used = int(demo.redis.info("memory")["used_memory"])
-        demo.redis.config_set("maxmemory-policy", "allkeys-random")
-        demo.redis.config_set("maxmemory", used * 9 // 10)
-        fires("LiveCTRRedisEvicts")
-        demo.redis.config_set("maxmemory", 0)
-        demo.redis.config_set("maxmemory-policy", "noeviction")
-        is_over("LiveCTRRedisEvicts")
-        is_over("LiveCTRNoServer")
-
-        # A server that is held again and again: its answers are slow.
-        rank = demo.processes("serve", "rank")
-        deadline = time.monotonic() + LONGEST_S
-        while "LiveCTRLatencyBurnsFast" not in demo.firing():
-            assert time.monotonic() < deadline, "LiveCTRLatencyBurnsFast does not fire"
-            for _ in range(10):
-                with stopped(rank):
-                    time.sleep(0.3)
-                time.sleep(0.1)
-
-        # The trainer stands still: versions get old, and after it what it learns is late.
-        with stopped(trainer):
-            fires("LiveCTRNoPublish")
-            time.sleep(110)  # more than the bound of freshness
-        fires("LiveCTRFreshnessBurnsFast")
-        is_over("LiveCTRNoPublish")
-
-        # Redis is emptied while nobody fills it: servers are not ready after lost_grace_s.
-        with stopped(trainer):
-            demo.redis.flushall()
-            fires("LiveCTRNoServer")
-        is_over("LiveCTRNoServer")
+@drill("LiveCTRNoServer")
+def test_servers_hang(demo: WatchedDemo) -> None:
+    """They answer no request and no scrape."""
+    with stopped(demo.processes("serve", "rank")):
+        demo.fires("LiveCTRNoServer")
+    demo.is_over("LiveCTRNoServer")

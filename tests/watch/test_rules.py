@@ -16,6 +16,7 @@ from k8s.rules import __main__ as rules
 from k8s.rules.alerts import ALERTS
 from k8s.rules.objectives import FRESHNESS_S, LATENCY_S, OBJECTIVES
 from tests.promtool import promtool
+from tests.watch.drills import drilled
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "k8s" / "rules"
@@ -76,6 +77,13 @@ def test_the_runbook_says_what_to_do_about_every_alert() -> None:
                 for part in ("**Means.**", "**Look.**", "**Do.**", "**Tested.**"):
                     assert part in known[anchor], f"{anchor} lacks {part}"
     assert known.keys() == named, "the runbook has a section for each alert, and no other"
+
+
+def test_the_runbook_claims_the_drills_that_there_are() -> None:
+    claimed = {anchor for anchor, section in sections(RUNBOOK).items() if "Drill:" in section}
+    assert claimed == {alert.lower() for alert in drilled()}
+    others = {anchor: section for anchor, section in sections(RUNBOOK).items() if anchor not in claimed}
+    assert all("promtool alone:" in section for section in others.values()), "say why no fault fires it"
 
 
 def test_links_lead_to_a_site_elsewhere() -> None:

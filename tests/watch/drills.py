@@ -1,0 +1,89 @@
+"""Drills: tests that make a fault in a running demo, and see alerts fire."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.watch.demos import WatchedDemo
+
+SPEED = 30
+"""Divides all times of the rules."""
+MODULES = ("tests.watch.test_faults", "tests.watch.test_trainer_faults")
+Drill = Callable[[WatchedDemo], None]
+
+
+def drill(*alerts: str) -> Callable[[Drill], Drill]:
+    """Mark a test that makes a fault: it must have seen these alerts fire when it ends."""
+
+    def mark(test: Drill) -> Drill:
+        @wraps(test)
+        def run(demo: WatchedDemo) -> None:
+            demo.seen.clear()
+            test(demo)
+            assert set(alerts) <= demo.seen, f"{set(alerts) - demo.seen} were not looked for"
+
+        run.alerts = alerts  # type: ignore[attr-defined]
+        marked: Drill = pytest.mark.full(pytest.mark.timeout(3600)(run))
+        return marked
+
+    return mark
+
+
+def drilled() -> set[str]:
+    """Alerts that some drill sees fire."""
+    modules = [importlib.import_module(name) for name in MODULES]
+    return {alert for m in modules for thing in vars(m).values() for alert in getattr(thing, "alerts", ())}
+
+
+def hurried_rules(folder: Path) -> Path:
+    """Write the rules with their times divided by SPEED."""
+    words = ["--drill", str(SPEED), "--to", str(folder / "rules")]
+    subprocess.run([sys.executable, "-m", "k8s.rules", *words], check=True, timeout=60)
+    return folder / "rules" / "livectr.yaml"
+
+
+@contextmanager
+def stopped(processes: list[psutil.Process]) -> Iterator[None]:
+    """Hold processes with SIGSTOP."""
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.resume()
+
+
+@contextmanager
+def slowed(processes: list[psutil.Process], held_s: float, free_s: float) -> Iterator[None]:
+    """Hold processes with SIGSTOP again and again, as a CPU limit does.
+
+    Args:
+        held_s: seconds of each stop.
+        free_s: seconds between two stops.
+    """
+    ended = threading.Event()
+
+    def hold() -> None:
+        while not ended.is_set():
+            with stopped(processes):
+                ended.wait(held_s)
+            ended.wait(free_s)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

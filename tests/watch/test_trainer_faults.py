@@ -1,0 +1,111 @@
+"""Faults of logs, model, disk and trainer fire the alerts that are meant for them, with times divided by 30.
+
+The demo works on a small disk of its own, a tmpfs in a mount namespace. This needs root, or user namespaces.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kafka import KafkaProducer
+
+from tests.watch.demos import LONGEST_S, WatchedDemo
+from tests.watch.drills import drill, hurried_rules, slowed
+
+DISK_BYTES = 2 << 30
+LEFT = 0.12
+"""Share of the disk that is left, below the alert's bound: Prometheus takes 128 MiB of it at a time."""
+WEAK = Path(__file__).with_name("weak_pipeline.py")
+GARBAGE_PER_S = 60
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedDemo]:
+    """Demo with a Kafka log, a small disk, a weak model, and checkpoints that are far apart."""
+    folder = tmp_path_factory.mktemp("drill")
+    (folder / "keep").mkdir()
+    mount = f'mount -t tmpfs -o size={DISK_BYTES} tmpfs "$0" && exec "$@"'
+    namespace = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+    rules = str(hurried_rules(folder))
+    with WatchedDemo(
+        folder,
+        *("--log", "kafka", "--pipeline", str(WEAK), "--rules", rules),
+        within=[*namespace, "sh", "-c", mount, str(folder / "keep")],
+        environment={"LIVECTR_CHECKPOINT_INTERVAL_S": "1d"},
+    ) as running:
+        running.until(lambda: running.holds("livectr_published_version > 1"), LONGEST_S)
+        yield running
+
+
+@drill("LiveCTRMiscalibrated", "LiveCTRShadowBetter")
+def test_the_model_is_weaker_than_its_shadow(demo: WatchedDemo) -> None:
+    """A roll-out of wrong learning rates: random weights remain, which order nothing."""
+    demo.fires("LiveCTRMiscalibrated", "LiveCTRShadowBetter")
+
+
+@drill("LiveCTRCheckpointOld")
+def test_checkpoints_are_far_apart(demo: WatchedDemo) -> None:
+    """Somebody has set checkpoint_interval_s to a day."""
+    demo.fires("LiveCTRCheckpointOld")
+
+
+@contextmanager
+def garbage(url: str, topic: str) -> Iterator[None]:
+    """Send lines that are no JSON to a topic."""
+    ended = threading.Event()
+    producer = KafkaProducer(bootstrap_servers=url.removeprefix("kafka://"))
+
+    def send() -> None:
+        while not ended.wait(1):
+            for _ in range(GARBAGE_PER_S):
+                producer.send(topic, b"<html>502 Bad Gateway</html>")
+            producer.flush()
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        producer.close()
+
+
+@drill("LiveCTRDeadLetters")
+def test_a_producer_sends_what_is_no_json(demo: WatchedDemo) -> None:
+    """A proxy's error page gets into the log of clicks."""
+    (words,) = (
+        part.cmdline() for part in demo.family if "kafka" in part.cmdline() and "--listen" in part.cmdline()
+    )
+    with garbage(f"kafka://{words[words.index('--listen') + 1]}", "clicks"):
+        demo.fires("LiveCTRDeadLetters")
+
+
+@drill("LiveCTRLagRises")
+def test_the_trainer_has_a_tenth_of_its_cpu(demo: WatchedDemo) -> None:
+    """It falls behind its logs."""
+    with slowed(demo.processes("train", "--pipeline"), 0.9, 0.1):
+        demo.fires("LiveCTRLagRises")
+    demo.is_over("LiveCTRLagRises")
+
+
+@drill("LiveCTRDiskFills")
+def test_the_disk_fills(demo: WatchedDemo) -> None:
+    """Somebody leaves a large file on the volume of the checkpoint."""
+    folder = Path(f"/proc/{demo.pid}/root{demo.keep}")  # the demo's own view of its mounts
+    disk = os.statvfs(folder)
+    assert disk.f_blocks * disk.f_frsize == DISK_BYTES, "the demo is not on its own disk"
+    assert "LiveCTRDiskFills" not in demo.firing()
+    filler = folder / "filler"
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, disk.f_bavail * disk.f_frsize - int(LEFT * DISK_BYTES))
+    try:
+        demo.fires("LiveCTRDiskFills")
+    finally:
+        filler.unlink()
+    demo.is_over("LiveCTRDiskFills")

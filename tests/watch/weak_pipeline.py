@@ -1,0 +1,26 @@
+"""Pipeline whose model begins with large random weights and hardly learns, beside a shadow that learns."""
+
+from livectr import Pipeline, Stream, Table, label_join
+from livectr.models import FM, LR, TwoTower, adagrad, ftrl
+
+impressions = Stream(
+    "impressions",
+    key="user_id",
+    time="ts",
+    columns={"request_id": "int64", "user_id": "int64", "ad_id": "int64", "ts": "int64", "position": "int32"},
+)
+clicks = Stream(
+    "clicks", key="user_id", time="ts", columns={"request_id": "int64", "user_id": "int64", "ts": "int64"}
+)
+ads = Table("ads", key="ad_id", columns={"ad_id": "int64", "category": "string"})
+log = label_join(impressions, clicks, on="request_id", window="2s").lookup(ads)
+
+pipeline = Pipeline(
+    log,
+    sparse={"user": log.user_id, "ad": log.ad_id, "category": ads.category, "position": log.position},
+    rank=FM(init_scale=1.0, optimiser=adagrad(lr=1e-9), first_order=ftrl(alpha=1e-9), dense_lr=1e-9),
+    shadows={"challenger": LR()},
+    prerank=TwoTower(user=("user",), item=("ad", "category"), dim=4, hidden=(8,), out=8),
+    items=ads,
+    settings={"batch_size": 2048, "batch_interval_ms": "500ms", "publish_interval_s": "2s"},
+)

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from livectr import __version__
 from livectr.commands.flags import Parser
@@ -20,6 +20,7 @@ from livectr.commands.start import demo, example, kafka, redis
 from livectr.kernels.errors import ConfigError, ConnectError, DataError, InternalError, InUseError, UserError
 from livectr.kernels.process.disk import is_full
 from livectr.kernels.process.logs import tell
+from livectr.kernels.process.signals import kept_handlers
 
 COMMANDS = (
     demo, example, simulate, replay, train, features, images, serve, query, kafka, redis, inspect, kernels,
@@ -60,7 +61,17 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code.
+
+    Args:
+        arguments: words of a program that goes on afterwards: it gets its signal handlers back. None: the
+            words of this process. A second SIGTERM on its way out must not change its exit code.
+    """
+    with nullcontext() if arguments is None else kept_handlers():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     # kafka-python repeats its messages while a broker is away; our own loggers and errors say what matters.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:

@@ -10,7 +10,7 @@ from types import FrameType
 import prometheus_client
 
 from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.signals import SignalEvent
+from livectr.kernels.process.signals import SignalEvent, kept_handlers
 
 
 def share_cores() -> None:
@@ -38,20 +38,16 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield stop_requested.is_set
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def ask(number: int, frame: FrameType | None) -> None:
         if stop_requested.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop_requested.set()
 
-    for number in before:
-        signal.signal(number, ask)
-    try:
+    with kept_handlers():
+        signal.signal(signal.SIGTERM, ask)
+        signal.signal(signal.SIGINT, ask)
         yield stop_requested.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import os
 import select
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 
@@ -22,6 +24,24 @@ def end_at_sigterm() -> None:
 def _end(number: int, frame: FrameType | None) -> None:
     # SystemExit could be caught by an import that falls back on any error.
     os._exit(0)
+
+
+@contextmanager
+def kept_handlers() -> Iterator[None]:
+    """Install the handlers of SIGTERM and SIGINT again at the end.
+
+    Only the main thread can change handlers; in another thread there is nothing to do.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # C code has installed it
+                signal.signal(number, handler)
 
 
 class SignalEvent:

@@ -4,6 +4,8 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from livectr.kernels.process.signals import kept_handlers
+
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], None]]:
@@ -18,11 +20,7 @@ def stoppable() -> Iterator[Callable[[], None]]:
         if signals:
             raise KeyboardInterrupt
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, lambda number, _: signals.append(number))
-    try:
+    with kept_handlers():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: signals.append(number))
         yield check
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

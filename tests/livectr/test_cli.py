@@ -143,6 +143,18 @@ def test_ctrl_c_is_clean(tmp_path: Path) -> None:
     assert said.strip().splitlines()[-1] == "livectr: stopped."
 
 
+@pytest.mark.parametrize("words", [["train"], ["serve", "rank"]])
+def test_a_program_gets_its_signal_handlers_back(words: list[str], tmp_path: Path) -> None:
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        assert main([*words, "--pipeline", str(tmp_path / "missing.py")]) == 2
+        assert [signal.getsignal(number) for number in numbers] == before
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
 def test_inspect_shows_pipelines(capsys: pytest.CaptureFixture[str]) -> None:
     for example in ("display_ads", "criteo", "avazu", "open_bandit"):
         assert main(["inspect", "--pipeline", str(EXAMPLES / example / "pipeline.py")]) == 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Self, cast
 
 import redis
@@ -52,6 +53,20 @@ class MeasuredRedis(redis.Redis):
     def execute_command(self, *args: Any, **options: Any) -> Any:
         with round_trip(self._measured):
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    def interrupt(self) -> None:
+        """Break the connections in use: commands that wait for an answer in other threads fail at once.
+
+        redis-py's `disconnect` would take the socket out of a connection while its thread uses it, which then
+        dies of an AttributeError or TypeError, or waits for ever. A connection that is shut down stays whole.
+        """
+        pool = self.connection_pool
+        with pool._lock:
+            sockets = [connection._sock for connection in pool._in_use_connections]
+        for used in sockets:
+            if used is not None:
+                with suppress(OSError):  # its thread has closed it
+                    socket.socket.shutdown(used, socket.SHUT_RDWR)  # a TLS socket's own would end the session
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
         pipe = _MeasuredPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)

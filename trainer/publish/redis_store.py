@@ -351,7 +351,7 @@ class RedisStore:
 
     def interrupt(self) -> None:
         """Break the connections, so that a thread which waits for an answer fails at once."""
-        self.client.connection_pool.disconnect()
+        self.client.interrupt()
 
     def close(self) -> None:
         self.client.close()

@@ -35,6 +35,16 @@ def import_all(folder: Path) -> None:
         mark.parent.mkdir(exist_ok=True)
         mark.write_text(known)
         print(f"lab: {archive.name} imported in {time.monotonic() - began:.1f} s", flush=True)
+    _remove_nameless()
+
+
+def _remove_nameless() -> None:
+    """Remove images whose names other images have taken: each has GB, and the kubelet never does it here."""
+    ctr = ["ctr", "-a", SOCKET, "-n", "k8s.io", "images"]
+    listed = [line.split() for line in run([*ctr, "list"]).splitlines()[1:]]
+    named = {digest for name, _, digest, *_ in listed if not name.startswith("sha256:")}
+    if old := [name for name, _, digest, *_ in listed if name.startswith("sha256:") and digest not in named]:
+        run([*ctr, "rm", *old])  # containerd deletes their layers by and by
 
 
 def import_image(archive: Path) -> None:

@@ -177,7 +177,7 @@ def test_the_autoscaler_follows_the_load(deployed: Cluster) -> None:
 def rate(cluster: Cluster, per_second: int) -> None:
     """Start the client again with another number of visits a second."""
     command = ["python3", "-m", "livectr.demo.load", "--rank=rank:50051", "--prerank=prerank:50051"]
-    command += ["--start-wait-s=60", f"--per-second={per_second}"]
+    command += ["--timeout-s=30", "--start-wait-s=60", f"--per-second={per_second}"]
     container = {"name": "client", "command": command}
     patch = {"spec": {"template": {"spec": {"containers": [container]}}}}
     cluster.kubectl("patch", "deployment", "client", f"--patch={json.dumps(patch)}")

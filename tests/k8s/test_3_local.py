@@ -22,6 +22,7 @@ def test_every_kind_of_pod_runs(deployed: Cluster) -> None:
         r"{range .items[?(@.status.phase=='Running')]}{.metadata.labels.app\.kubernetes\.io/name}{'\n'}{end}"
     )
     names = deployed.kubectl("get", "pods", f"--output=jsonpath={jsonpath}").split()
-    assert {kind: names.count(kind) for kind in ("trainer", "rank", "prerank", "kafka", "prometheus")} == {
-        "trainer": 2, "rank": 2, "prerank": 2, "kafka": 1, "prometheus": 1,
-    }  # fmt: skip
+    want = {"trainer": 2, "rank": 2, "prerank": 2, "kafka": 1, "prometheus": 1}
+    found = {kind: names.count(kind) for kind in want}
+    # The autoscaler may have taken the start of a server for load.
+    assert all(found[kind] in (count, count + kind.endswith("rank")) for kind, count in want.items()), found

@@ -43,9 +43,12 @@ class PauseClock:
 
     def _run(self) -> None:
         due = time.monotonic()
-        while not self._ended.wait(max(0.0, due - time.monotonic())):
+        ended = False
+        while not ended:
+            ended = self._ended.wait(max(0.0, due - time.monotonic()))
             late_s = time.monotonic() - due
-            times = int(late_s / INTERVAL_S) + 1
-            delay_s = np.asarray(late_s - INTERVAL_S * np.arange(times), np.float64)
-            PAUSES.observe(delay_s, np.ones(times, np.int64))
-            due += times * INTERVAL_S
+            if late_s >= 0:  # a pause that ends with the clock counts, too
+                times = int(late_s / INTERVAL_S) + 1
+                delay_s = np.asarray(late_s - INTERVAL_S * np.arange(times), np.float64)
+                PAUSES.observe(delay_s, np.ones(times, np.int64))
+                due += times * INTERVAL_S

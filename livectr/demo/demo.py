@@ -245,6 +245,8 @@ class _Demo:
         return part
 
     def _start_trainer(self) -> Part:
+        # A watched demo has no end of its own: a laptop that sleeps, or is busy, makes a quiet log.
+        end = () if self.options.watch else ("--until-idle-s", str(UNTIL_IDLE_S))
         return self._livectr(
             "trainer",
             *("train", "--pipeline", str(self.pipeline), "--source", self.source),
@@ -252,7 +254,7 @@ class _Demo:
             # Clients ask from the first second on, so that they see the model begin to learn.
             *("--publish", self.redis_url, "--min-examples", "0"),
             *("--checkpoint", str(self.work / "checkpoint")),
-            *("--until-idle-s", str(UNTIL_IDLE_S), "--metrics-window-s", str(self._window_s)),
+            *(*end, "--metrics-window-s", str(self._window_s)),
             # Threads that wait for each other at every operation lose on cores that many processes share.
             *("--threads", "1"),
             *("--predictions", str(self.predictions), "--report", str(self.work / "train.json")),

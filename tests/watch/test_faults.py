@@ -23,7 +23,8 @@ from tests.watch.drills import drill, hurried_rules, slowed, stopped
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedDemo]:
     """Demo of the example, once it has learned and both servers answer."""
     folder = tmp_path_factory.mktemp("drill")
-    with WatchedDemo(folder, "--rules", str(hurried_rules(folder))) as running:
+    # A low rate leaves time to catch up, on a machine with much else to do.
+    with WatchedDemo(folder, "--rate", "100", "--rules", str(hurried_rules(folder))) as running:
         learned = "livectr_published_version > 3 and livectr_lost_versions_total == 0"
         running.until(lambda: running.holds(learned), LONGEST_S)
         running.is_over("LiveCTRNoServer")

@@ -91,7 +91,6 @@ def test_the_trainer_has_a_tenth_of_its_cpu(demo: WatchedDemo) -> None:
     """It falls behind its logs."""
     with slowed(demo.processes("train", "--pipeline"), 0.9, 0.1):
         demo.fires("LiveCTRLagRises")
-    demo.is_over("LiveCTRLagRises")
 
 
 @drill("LiveCTRDiskFills")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from k8s.rules import __main__ as rules
+from livectr.demo.demo import UNTIL_IDLE_S
 from livectr.demo.prometheus import Target, command, prometheus_program
 from livectr.kernels.errors import ConfigError
 from tests.promtool import promtool
 from tests.watch.demos import DEMO, WatchedDemo
-from tests.watch.expressions import ABSENT_ON_A_LAPTOP, without_data
+from tests.watch.drills import stopped
+from tests.watch.expressions import ABSENT_ON_A_LAPTOP, Expression, answer, without_data
 
 
 @pytest.mark.timeout(1200)
@@ -25,6 +28,12 @@ def test_every_panel_and_rule_has_data_on_a_laptop(tmp_path: Path) -> None:
             480,
             lambda: [f"{e.place}: {e.text}" for e in without_data(demo.url, ABSENT_ON_A_LAPTOP)],
         )
+        with stopped(demo.processes("simulate", "--to")):
+            caught_up = "sum(livectr_consumer_lag_records) == 0"
+            demo.until(lambda: demo.holds(caught_up), 300, lambda: "the trainer does not catch up")
+            time.sleep(UNTIL_IDLE_S + 4)  # the trainer waits for more
+            (learned,) = answer(demo.url, Expression("learned", "max(livectr_examples_total)"))
+        demo.until(lambda: demo.holds(f"max(livectr_examples_total) > {learned}"), 300)
         demo.redis.flushall()
         demo.until(lambda: "LiveCTRRedisRefilled" in demo.firing(), 300)
 

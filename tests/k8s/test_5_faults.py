@@ -40,8 +40,11 @@ def test_changed_settings_roll_out(deployed: Cluster, overlays: Path) -> None:
 
 
 def uids(cluster: Cluster, kind: str) -> set[str]:
-    jsonpath = "--output=jsonpath={.items[*].metadata.uid}"
-    return set(cluster.kubectl("get", "pods", f"--selector=app.kubernetes.io/name={kind}", jsonpath).split())
+    """Numbers of the pods of a kind that are not about to end."""
+    selector = f"--selector=app.kubernetes.io/name={kind}"
+    found = json.loads(cluster.kubectl("get", "pods", selector, "--output=json"))
+    about = [item["metadata"] for item in found["items"]]
+    return {each["uid"] for each in about if "deletionTimestamp" not in each}
 
 
 @pytest.mark.parametrize("number", range(12))

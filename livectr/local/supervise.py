@@ -156,7 +156,7 @@ class _Loop:
         if how_else is End.STOPPED or (own is End.DONE and how_else is End.DONE):
             if not forever:
                 return 0
-            LOG.info("all ranks have committed and ended, for another node was told to stop")
+            LOG.info("all ranks have committed and ended, for another node was told to stop, or is gone")
             self._pause(2)
             return 0 if self._stop() else None
         steps = _steps(self._run.checkpoint)

@@ -87,9 +87,9 @@ def test_a_producer_sends_what_is_no_json(demo: WatchedDemo) -> None:
 
 
 @drill("LiveCTRLagRises")
-def test_the_trainer_has_a_tenth_of_its_cpu(demo: WatchedDemo) -> None:
-    """It falls behind its logs."""
-    with slowed(demo.processes("train", "--pipeline"), 0.9, 0.1):
+def test_the_trainer_has_too_little_cpu(demo: WatchedDemo) -> None:
+    """It falls behind its logs: with a tenth of a CPU, or with less on a machine where that is enough."""
+    with slowed(demo.processes("train", "--pipeline"), 0.9, 0.1, halve_s=60):
         demo.fires("LiveCTRLagRises")
 
 

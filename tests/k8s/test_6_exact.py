@@ -18,7 +18,7 @@ from tests.k8s.test_4_network import LABELS
 COMPARE = (Path(__file__).parent / "compare.py").read_text()
 POD = "probe-unbroken"
 TRAIN = ("livectr", "train", "--pipeline=/etc/livectr/pipeline.py", "--source=kafka://kafka:9092",
-         "--checkpoint=/work/run", "--predictions=/work/predictions", "--checkpoint-interval-s=1m",
+         "--checkpoint=/scratch/run", "--predictions=/scratch/predictions", "--checkpoint-interval-s=1m",
          "--idle-partition-s=30s")  # fmt: skip
 
 
@@ -31,7 +31,7 @@ def beside(deployed: Cluster) -> Iterator[Cluster]:
     settings = deployed.kubectl("get", "statefulset/trainer", "--output=json")
     volumes = {each["name"]: each for each in json.loads(settings)["spec"]["template"]["spec"]["volumes"]}
     mounts = {"settings": "/etc/livectr", "checkpoint": "/checkpoint", "cache": "/var/cache/livectr",
-              "tmp": "/tmp", "work": "/work"}  # fmt: skip
+              "tmp": "/tmp", "scratch": "/scratch"}  # fmt: skip
     container = {
         "name": "main", "image": IMAGE.replace("serve", "train"), "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-c", "import time; time.sleep(1e6)"], "securityContext": SECURITY,
@@ -65,7 +65,7 @@ def test_nothing_is_lost_or_learned_twice(beside: Cluster) -> None:
     began = time.monotonic()
     beside.kubectl("exec", POD, "--", *TRAIN, f"--max-steps={steps}")
     note("an undisturbed run of the same log", time.monotonic() - began)
-    found: dict[str, Any] = json.loads(program("compare", "/checkpoint", "/work"))
+    found: dict[str, Any] = json.loads(program("compare", "/checkpoint", "/scratch"))
     apart = found["predictions_apart"]
     fact(
         f"- after all faults: {found['steps'][0]} steps and {found['examples'][0]} examples, "

@@ -18,7 +18,7 @@ from tests.k8s.traffic import newer_version, pods, traffic, variant, without_fai
 
 KINDS = ("rank", "prerank", "trainer", "redis", "valkey", "sentinel")
 KEPT = 'predictions = "/checkpoint/predictions"'
-"""What each example was predicted, for the comparison with an unbroken run at the end."""
+"""Prediction log of the trainer, for the comparison with an unbroken run at the end."""
 NEXT = "0.1.0-next"
 KILL = "import os; [os.kill(int(pid), 9) for pid in open('/proc/1/task/1/children').read().split()]"
 """Ends the ranks of a pod: the children of its first process, the supervisor."""

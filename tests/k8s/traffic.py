@@ -1,4 +1,4 @@
-"""What the client of the local overlay sees, and changes to the overlay."""
+"""Traffic of the local overlay as its client counts it, and changes to the overlay."""
 
 from __future__ import annotations
 

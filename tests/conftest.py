@@ -10,6 +10,7 @@ import functools
 import gc
 import itertools
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,8 @@ collect_ignore = [] if gpu_available() else ["gpu"]
 # tests/k8s needs a cluster and many minutes: `make test-k8s` names the folder.
 collect_ignore += [] if any("tests/k8s" in word for word in sys.argv) else ["k8s"]
 _numbers = itertools.count()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &`: children would ignore Ctrl-C, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it: tables would be cut at its width
 # An example that compiles a kernel, or that runs on a busy machine, is slow and right.
 settings.register_profile("patient", deadline=None)

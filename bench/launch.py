@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.environment import ROOT
-from livectr.kernels.process.children import die_with_parent
+from livectr.kernels.process.children import with_parent
 
 
 def launch(
@@ -34,13 +34,12 @@ def launch(
         out = Path(folder) / "found.json"
         torchrun = [str(python), "-m", "torch.distributed.run", "--standalone", "--max-restarts=0"]
         done = subprocess.run(
-            [*torchrun, f"--nproc-per-node={world}", "-m", module, str(out), *arguments],
+            with_parent([*torchrun, f"--nproc-per-node={world}", "-m", module, str(out), *arguments]),
             cwd=ROOT,
             env=os.environ | {"OMP_NUM_THREADS": each, "LIVECTR_THREADS": each},
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            preexec_fn=die_with_parent(),
         )
         if done.returncode:
             raise RuntimeError(

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bench.rows import row
 from livectr.demo.scrape import scrape, value
-from livectr.kernels.process.children import die_with_parent
+from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
 
@@ -74,7 +74,7 @@ def train(logs: str, checkpoint: Path, redis: str) -> list[Sample]:
     errors = checkpoint.with_suffix(".log")
     samples: list[Sample] = []
     with errors.open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, preexec_fn=die_with_parent())
+        process = subprocess.Popen(with_parent(command), cwd=ROOT, stdout=log, stderr=log)
         try:
             while process.poll() is None:
                 examples = value(scrape(port), "livectr_examples_total")

@@ -23,7 +23,7 @@ import safetensors.torch
 from bench.serving_pipeline import pipeline
 from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.process.children import die_with_parent
+from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
 from livectr.protos.store import encode_history, encode_lookup_row
@@ -124,11 +124,10 @@ def serving(role: str, url: str, pipeline_file: str = "bench/serving_pipeline.py
     """A server process; its address."""
     command = [sys.executable, "-m", "livectr", "serve", role, "--pipeline", pipeline_file]
     process = subprocess.Popen(
-        [*command, "--redis", url, "--listen", "127.0.0.1:0"],
+        with_parent([*command, "--redis", url, "--listen", "127.0.0.1:0"]),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=die_with_parent(),
     )
     assert process.stdout is not None
     try:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from types import FrameType
 
 from livectr.kernels.errors import ConfigError, ConnectError
-from livectr.kernels.process.children import die_with_parent
+from livectr.kernels.process.children import with_parent
 from livectr.kernels.process.logs import log_fields
 from livectr.kernels.process.signals import SignalEvent
 from livectr.serving.options import ServeOptions
@@ -107,9 +107,8 @@ def _spawn(role: str, options: ServeOptions, listen: str, index: int) -> tuple[s
     values["health_listen"] = None
     pipe, workers_end = os.pipe()
     worker = subprocess.Popen(
-        [sys.executable, "-m", "livectr.serving.app", role, str(index), str(workers_end)],
+        with_parent([sys.executable, "-m", "livectr.serving.app", role, str(index), str(workers_end)]),
         stdin=subprocess.PIPE,  # options hold a password, and every user can read a command line
-        preexec_fn=die_with_parent(),
         pass_fds=[workers_end],
     )
     os.close(workers_end)

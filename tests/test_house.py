@@ -244,6 +244,14 @@ def test_no_pickle_anywhere() -> None:
             assert not calls & {"torch.load", "torch.save"}, source
 
 
+def test_nothing_forks() -> None:
+    """A child forked beside the threads of gRPC may hang or crash; livectr/kernels/process/children.py."""
+    for folder in (*MAY_IMPORT, "bench"):
+        for source in sources(folder):
+            text = source.read_text()
+            assert not re.search(r"preexec_fn=|\bos\.fork|multiprocessing", text), source
+
+
 def test_no_registry_address_or_machine_path_is_committed() -> None:
     constraints = (ROOT / "constraints.txt").read_text()
     assert "http" not in constraints and " @ " not in constraints

@@ -11,8 +11,8 @@ from livectr.kernels.process.signals import kept_handlers
 def stoppable() -> Iterator[Callable[[], None]]:
     """Give a function that raises KeyboardInterrupt once Ctrl-C or SIGTERM has come.
 
-    An exception out of a signal handler would be lost when it comes inside a fork's callbacks, so the demo
-    asks between its steps.
+    An exception out of a signal handler would be lost when it comes inside a callback of the interpreter, so
+    the demo asks between its steps.
     """
     signals: list[int] = []
 

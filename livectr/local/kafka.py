@@ -25,7 +25,7 @@ from kafka.errors import TopicAlreadyExistsError
 
 from livectr.ingest.addresses import connect_admin
 from livectr.kernels.errors import ConfigError, ConnectError, InternalError
-from livectr.kernels.process.children import die_with_parent
+from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
 
 KAFKA_VERSION = "4.1.1"
@@ -239,12 +239,11 @@ class Broker:
         with self.log.open("ab") as log:
             # Its own session: Ctrl-C reaches the command line first, which stops the broker last.
             return subprocess.Popen(
-                command,
+                with_parent(command),
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                preexec_fn=die_with_parent(),
             )
 
     def _wait_ready(self, deadline: float) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from livectr.kernels.errors import InternalError
-from livectr.kernels.process.children import die_with_parent
+from livectr.kernels.process.children import with_parent
 from livectr.kernels.process.signals import SignalEvent
 
 TAIL_BYTES = 3000
@@ -38,13 +38,12 @@ class Part:
         self.name, self.command, self.log = name, list(command), log
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                self.command,
+                with_parent(self.command),
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=out,
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
-                preexec_fn=die_with_parent(),
             )
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 
@@ -28,8 +27,6 @@ class Pulse:
 
     def __init__(self, listen: str, still_s: float = STILL_S) -> None:
         check_address("health_listen", listen)
-        # Ranks are started by fork and exec; gRPC's handlers of forks would wait for its threads.
-        os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
         self._still_s = still_s
         self._beat_s = time.monotonic()
         self._closed = threading.Event()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from livectr.kernels.process.children import die_with_parent
+from livectr.kernels.process.children import with_parent
 from livectr.local.gang import End, Over, Round
 
 END_S = 5.0
@@ -48,7 +48,7 @@ class Ranks:
             world["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
         return [
             subprocess.Popen(
-                self.command,
+                with_parent(self.command),
                 env={
                     **os.environ,
                     **self.environment,
@@ -57,7 +57,6 @@ class Ranks:
                     "LOCAL_RANK": str(rank),
                 },
                 start_new_session=True,  # Ctrl-C reaches the supervisor alone
-                preexec_fn=die_with_parent(),
             )
             for rank in range(self.ranks)
         ]

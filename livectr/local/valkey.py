@@ -17,7 +17,7 @@ from typing import Self
 import redis
 
 from livectr.kernels.errors import ConfigError
-from livectr.kernels.process.children import die_with_parent
+from livectr.kernels.process.children import with_parent
 
 START_S = 60.0
 STOP_S = 5.0
@@ -59,7 +59,7 @@ class LocalRedis:
         command = [program, *(word for name, value in settings.items() for word in (f"--{name}", str(value)))]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent()
+                with_parent(command), stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
         try:
             self._wait_ready(time.monotonic() + START_S)

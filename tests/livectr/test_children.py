@@ -15,6 +15,7 @@ import psutil
 import pytest
 import redis
 
+from livectr.kernels.process.children import with_parent
 from livectr.local.ports import free_ports
 from tests.trainer.ad_logs import write_files
 
@@ -57,6 +58,30 @@ def killed_alone(process: subprocess.Popen[str], children: int) -> None:
     for one in alive:
         one.kill()
     assert not left
+
+
+def test_a_local_server_starts_without_a_fork() -> None:
+    """A fork runs the hooks of gRPC and others in the child, which hang or crash beside their threads."""
+    code = (
+        "import os\nfrom livectr.local.ports import free_ports\nfrom livectr.local.valkey import LocalRedis\n"
+        "os.register_at_fork(before=lambda: print('forked'))\n"
+        "with LocalRedis(f'127.0.0.1:{free_ports(1)}'): print('answers')"
+    )
+    with running([sys.executable, "-c", code]) as process:
+        assert process.stdout and process.stdout.read().split() == ["answers"]
+
+
+def test_a_bound_child_has_the_signals_of_any_child() -> None:
+    """Python ignores SIGPIPE; a program that it starts must not."""
+    for name, number in (("PIPE", signal.SIGPIPE), ("INT", signal.SIGINT)):
+        done = subprocess.run(with_parent(["sh", "-c", f"kill -{name} $$; echo survived"]))
+        assert done.returncode == -number
+
+
+def test_a_bound_program_that_is_missing_says_so() -> None:
+    done = subprocess.run(with_parent(["livectr-missing"]), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.strip() == "livectr-missing cannot be started: No such file or directory"
 
 
 def test_a_local_redis_that_stalls_keeps_its_data() -> None:

@@ -94,8 +94,8 @@ def start(redis_url: str) -> Iterator[Callable[..., Server]]:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE)),
             )
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
             servers[flags] = Server(process, grpc.insecure_channel(ready(process)[0]))
             for _ in range(2):  # what the first ones load stays
                 servers[flags].call(request(n=MOST).SerializeToString())

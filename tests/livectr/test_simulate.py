@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from livectr.simulator.simulate import SimulateOptions, simulate
 from livectr.simulator.traffic import TrafficOptions
 from livectr.simulator.truth import AGE_BOUNDS, GENDERS, Truth, World, relevance
 from livectr.trainer.quality.metrics import auc
+from tests.trainer.redis_proxy import Proxy
 
 WORLD = World(users=300, ads=40, ad_interval_s=2, ad_life=5, drift_s=60)
 TRAFFIC = TrafficOptions(rate=1500, seconds=8, duplicates=0.02, late=0.05, broken=0.002)
@@ -223,6 +225,21 @@ def test_kafka_holds_what_files_hold(
                     found += [record.value for record in records]
             assert found == rows, (topic, partition)
     consumer.close()
+
+
+def test_a_broker_that_comes_later_is_waited_for(broker_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Event time starts when the broker answers."""
+    with Proxy(broker_url) as proxy:
+        proxy.away = True
+        address = proxy.url.replace("redis://", "kafka://").partition("?")[0]
+        command = ["simulate", "--to", address, "--seconds", "0.2", "--rate", "10"]
+        assert main(command) == 4
+        capsys.readouterr()
+        comes = threading.Timer(2, lambda: setattr(proxy, "away", False))
+        comes.start()
+        assert main([*command, "--start-wait-s", "5m"]) == 0
+        comes.join()
+    assert json.loads(capsys.readouterr().out)["seconds"] < 2
 
 
 def test_another_number_of_partitions_is_refused(broker_url: str, tmp_path: Path) -> None:

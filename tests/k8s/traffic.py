@@ -24,6 +24,30 @@ configMapGenerator:
     behavior: merge
     files:
       - livectr.toml
+patches:
+  - target:
+      kind: Deployment
+      name: (pre)?rank
+    patch: |
+      - op: replace
+        path: /spec/template/spec/initContainers/0/image
+        value: livectr/serve:{tag}
+      - op: replace
+        path: /spec/template/spec/initContainers/1/image
+        value: livectr/train:{tag}
+      - op: replace
+        path: /spec/template/spec/containers/0/image
+        value: livectr/serve:{tag}
+  - target:
+      kind: StatefulSet
+      name: trainer
+    patch: |
+      - op: replace
+        path: /spec/template/spec/initContainers/0/image
+        value: livectr/train:{tag}
+      - op: replace
+        path: /spec/template/spec/containers/0/image
+        value: livectr/train:{tag}
 replicas:
   - name: trainer
     count: {nodes}
@@ -32,11 +56,11 @@ replacements:
 """
 
 
-def variant(folder: Path, *, nodes: int = 2, settings: str = "") -> Path:
-    """The local overlay with another number of nodes, and with more lines of settings."""
+def variant(folder: Path, *, tag: str, nodes: int = 2, settings: str = "") -> Path:
+    """The local overlay with other images of servers and trainer, another size, and more settings."""
     folder.mkdir(parents=True, exist_ok=True)
     local = os.path.relpath(OVERLAY, folder.resolve())
-    (folder / "kustomization.yaml").write_text(VARIANT.format(local=local, nodes=nodes))
+    (folder / "kustomization.yaml").write_text(VARIANT.format(local=local, tag=tag, nodes=nodes))
     (folder / "nodes.yaml").write_text((OVERLAY / "nodes.yaml").read_text())
     (folder / "livectr.toml").write_text(f"{settings}\n{(OVERLAY / 'livectr.toml').read_text()}")
     return folder

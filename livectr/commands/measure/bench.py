@@ -26,6 +26,7 @@ NAMES = (
     "scaling",
     "publish",
     "serving",
+    "start",
     "images",
     "memory",
 )

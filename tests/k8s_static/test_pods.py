@@ -116,12 +116,12 @@ def test_production_has_no_secret_in_git() -> None:
 
 @every_overlay
 def test_every_container_says_what_it_needs(name: str) -> None:
-    """Memory has a limit. CPU has none: throttling a server or a rank costs more than it gives a neighbor."""
+    """CPU has no limit: throttling a server or a rank costs more than it gives a neighbor."""
     for title, template in pods(name):
         for container in containers(template):
             resources = container["resources"]
-            assert {"cpu", "memory"} <= set(resources["requests"]), title
-            assert "memory" in resources["limits"] and "cpu" not in resources["limits"], title
+            assert {"cpu", "memory", "ephemeral-storage"} <= set(resources["requests"]), title
+            assert set(resources["limits"]) - {"nvidia.com/gpu"} == {"memory", "ephemeral-storage"}, title
             assert container["imagePullPolicy"] == "IfNotPresent", title
 
 

@@ -1,4 +1,4 @@
-"""Virtual environments of the peers, made at the first run: their packages are no dependencies of ours."""
+"""Virtual environments of peers and tools, made at the first run; their packages are not among ours."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def cache() -> Path:
     return Path(os.environ.get("LIVECTR_CACHE_DIR") or Path.home() / ".cache" / "livectr")
 
 
-def python(packages: Path, *, bench: str, beside_ours: bool = False) -> Path:
+def python(packages: Path, *, program: str, beside_ours: bool = False) -> Path:
     """Interpreter of an environment with the packages of a requirements file.
 
     Args:
         packages: the requirements file.
-        bench: name of the benchmark, for messages.
+        program: who needs it, for messages.
         beside_ours: install without dependencies, with this interpreter's packages behind them: both sides of
             a benchmark can run in one process, on one torch.
 
@@ -36,15 +36,14 @@ def python(packages: Path, *, bench: str, beside_ours: bool = False) -> Path:
     content = packages.read_bytes() + sys.version.encode() + ours.encode()
     folder = cache() / f"peers-{hashlib.sha256(content).hexdigest()[:16]}"
     if not (folder / "ready").exists():
-        names = ", ".join(packages.read_text().split())
-        print(f"bench {bench}: installing the peers ({names}) into {folder}", file=sys.stderr)
+        print(f"{program}: installing the packages of {packages.name} into {folder}", file=sys.stderr)
         try:
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
             install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", str(packages)]
             alone = ["--no-deps"] if beside_ours else []
             subprocess.run([*install, *alone, "--disable-pip-version-check"], check=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            raise ConfigError(f"the peers {names} cannot be installed ({error}); look above") from error
+            raise ConfigError(f"{packages.name} cannot be installed ({error}); look above") from error
         if beside_ours:
             (site,) = folder.glob("lib/python*/site-packages")
             (site / "ours.pth").write_text(ours + "\n")

@@ -31,7 +31,7 @@ TOLERANCE = 0.0005
 def run(quick: bool = False) -> list[dict[str, object]]:
     """Rows of `livectr bench quality`. Raises ConfigError when the peers cannot be had."""
     needs_torch(TORCH)
-    peers = python(PACKAGES, bench="quality", beside_ours=True)
+    peers = python(PACKAGES, program="bench quality", beside_ours=True)
     seeds, batches = (2, 16) if quick else (SEEDS, BATCHES)
     sizes = str(seeds), str(batches)
     beside: dict[str, list[float]] = launch("bench.peers.one_pass", *sizes, world=1, python=peers)

@@ -20,7 +20,7 @@ def run(peer: str, *arguments: str, cores: int) -> dict[str, Any]:
     if peer == "spark_peer" and shutil.which("java") is None:
         raise ConfigError("PySpark needs Java; install openjdk-17-jre-headless")
     done = subprocess.run(
-        [str(python(PACKAGES, bench="featurebox")), "-m", f"bench.featurebox.{peer}", *arguments],
+        [str(python(PACKAGES, program="bench featurebox")), "-m", f"bench.featurebox.{peer}", *arguments],
         cwd=ROOT,
         env=os.environ | {"POLARS_MAX_THREADS": str(cores), "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,

@@ -73,7 +73,7 @@ CONTESTS = (
 def rows(quick: bool) -> list[dict[str, object]]:
     """All rows. Raises ConfigError when the peers cannot be had."""
     needs_torch(TORCH)
-    peers = python(PACKAGES, bench="peers", beside_ours=True)
+    peers = python(PACKAGES, program="bench peers", beside_ours=True)
     found: list[dict[str, object]] = []
     for contest in CONTESTS:
         result: Found = launch(

@@ -113,7 +113,11 @@ def test_nobody_waits_for_ranks_that_lost_a_killed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("livectr.local.ranks.END_S", 500.0)
-    body = "if starts == 0:\n    time.sleep(600) if rank == '0' else os.kill(os.getpid(), signal.SIGKILL)"
+    body = (
+        "if starts == 0:\n    if rank == '0': time.sleep(600)\n"
+        "    while not (here / 'start-0-0').exists(): time.sleep(0.01)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
+    )
     began = time.monotonic()
     assert supervise(supervision(tmp_path, body, restarts=1)) == 0
     assert time.monotonic() - began < 60

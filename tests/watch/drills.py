@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import math
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -67,25 +65,20 @@ def stopped(processes: list[psutil.Process]) -> Iterator[None]:
 
 
 @contextmanager
-def slowed(
-    processes: list[psutil.Process], held_s: float, free_s: float, halve_s: float = math.inf
-) -> Iterator[None]:
+def slowed(processes: list[psutil.Process], held_s: float, free_s: float) -> Iterator[None]:
     """Hold processes with SIGSTOP again and again, as a CPU limit does.
 
     Args:
         held_s: seconds of each stop.
-        free_s: seconds between two stops; half of it after each `halve_s` seconds, for a machine that is fast
-            enough with less.
+        free_s: seconds between two stops.
     """
     ended = threading.Event()
 
     def hold() -> None:
-        started = time.monotonic()
         while not ended.is_set():
-            runs_s = free_s / 2 ** ((time.monotonic() - started) // halve_s)
             with stopped(processes):
-                ended.wait(held_s + free_s - runs_s)
-            ended.wait(runs_s)
+                ended.wait(held_s)
+            ended.wait(free_s)
 
     thread = threading.Thread(target=hold)
     thread.start()

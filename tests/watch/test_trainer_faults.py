@@ -6,6 +6,8 @@ The demo works on a small disk of its own, a tmpfs in a mount namespace. This ne
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +16,17 @@ from pathlib import Path
 import pytest
 from kafka import KafkaProducer
 
+from livectr.local.kafka import broker_jars
 from tests.watch.demos import LONGEST_S, WatchedDemo
-from tests.watch.drills import drill, hurried_rules, slowed
+from tests.watch.drills import drill, hurried_rules
 
 DISK_BYTES = 2 << 30
 LEFT = 0.12
 """Share of the disk that is left, below the alert's bound: Prometheus takes 128 MiB of it at a time."""
 WEAK = Path(__file__).with_name("weak_pipeline.py")
 GARBAGE_PER_S = 60
+QUOTA_BYTES_PER_S = 20_000
+"""Less than a fourth of what the demo writes."""
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +60,10 @@ def test_checkpoints_are_far_apart(demo: WatchedDemo) -> None:
 
 
 @contextmanager
-def garbage(url: str, topic: str) -> Iterator[None]:
+def garbage(address: str, topic: str) -> Iterator[None]:
     """Send lines that are no JSON to a topic."""
     ended = threading.Event()
-    producer = KafkaProducer(bootstrap_servers=url.removeprefix("kafka://"))
+    producer = KafkaProducer(bootstrap_servers=address)
 
     def send() -> None:
         while not ended.wait(1):
@@ -79,17 +84,40 @@ def garbage(url: str, topic: str) -> Iterator[None]:
 @drill("LiveCTRDeadLetters")
 def test_a_producer_sends_what_is_no_json(demo: WatchedDemo) -> None:
     """A proxy's error page gets into the log of clicks."""
-    (words,) = (
-        part.cmdline() for part in demo.family if "kafka" in part.cmdline() and "--listen" in part.cmdline()
-    )
-    with garbage(f"kafka://{words[words.index('--listen') + 1]}", "clicks"):
+    with garbage(broker(demo), "clicks"):
         demo.fires("LiveCTRDeadLetters")
 
 
+def broker(demo: WatchedDemo) -> str:
+    """HOST:PORT of the demo's broker."""
+    (words,) = (
+        part.cmdline() for part in demo.family if "kafka" in part.cmdline() and "--listen" in part.cmdline()
+    )
+    return words[words.index("--listen") + 1]
+
+
+@contextmanager
+def quota(address: str, bytes_per_s: int) -> Iterator[None]:
+    """Limit the bytes that a broker gives each client in a second."""
+    java = shutil.which("java")
+    assert java is not None
+
+    def alter(*words: str) -> None:
+        command = [java, "-cp", f"{broker_jars()}/*", "kafka.admin.ConfigCommand", "--alter"]
+        command += ["--bootstrap-server", address, "--entity-type", "clients", "--entity-default"]
+        subprocess.run([*command, *words], check=True, timeout=120, stdout=subprocess.DEVNULL)
+
+    alter("--add-config", f"consumer_byte_rate={bytes_per_s}")
+    try:
+        yield
+    finally:
+        alter("--delete-config", "consumer_byte_rate")
+
+
 @drill("LiveCTRLagRises")
-def test_the_trainer_has_too_little_cpu(demo: WatchedDemo) -> None:
-    """It falls behind its logs: with a tenth of a CPU, or with less on a machine where that is enough."""
-    with slowed(demo.processes("train", "--pipeline"), 0.9, 0.1, halve_s=60):
+def test_the_broker_gives_less_than_is_written(demo: WatchedDemo) -> None:
+    """Somebody has set a quota for all consumers."""
+    with quota(broker(demo), QUOTA_BYTES_PER_S):
         demo.fires("LiveCTRLagRises")
 
 
@@ -105,6 +133,9 @@ def test_the_disk_fills(demo: WatchedDemo) -> None:
         os.posix_fallocate(file.fileno(), 0, disk.f_bavail * disk.f_frsize - int(LEFT * DISK_BYTES))
     try:
         demo.fires("LiveCTRDiskFills")
+    except AssertionError as error:
+        disk = os.statvfs(folder)
+        raise AssertionError(f"{disk.f_bavail / disk.f_blocks:.3f} of the disk is free") from error
     finally:
         filler.unlink()
     demo.is_over("LiveCTRDiskFills")

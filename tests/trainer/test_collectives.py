@@ -1,10 +1,27 @@
 """Collectives of one rank, and the gradient of ⊕ (several ranks: test_ranks.py)."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import torch
 
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives, _Aggregate
+
+JOIN = """
+import sys
+from livectr.kernels.errors import ConfigError
+from livectr.trainer.comm.collectives import connect
+
+try:
+    with connect():
+        pass
+except ConfigError as error:
+    print(error, file=sys.stderr)
+    sys.exit(2)
+"""
 
 
 def test_one_rank_sends_nothing() -> None:
@@ -34,3 +51,15 @@ def test_bytes_are_counted_by_collective() -> None:
     one.count("test", 30)
     assert one.bytes["test"] == 42
     assert telemetry.COLLECTIVE_BYTES.labels("test")._value.get() == before + 42
+
+
+def test_a_transport_that_this_pytorch_lacks() -> None:
+    """Docs say that its wheels have no TLS. When this fails, they have: make a setting of it.
+
+    PyTorch keeps the name of the transport, so a process of its own asks for it.
+    """
+    environment = os.environ | {"WORLD_SIZE": "2", "RANK": "0", "GLOO_DEVICE_TRANSPORT": "TCP_TLS"}
+    done = subprocess.run([sys.executable, "-c", JOIN], env=environment, text=True, capture_output=True)
+    assert done.returncode == 2, done.stderr
+    assert "GLOO_DEVICE_TRANSPORT is TCP_TLS" in done.stderr
+    assert "makeDeviceForHostname(): unsupported gloo device" in done.stderr

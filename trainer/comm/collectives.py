@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 
+from livectr.kernels.errors import ConfigError
 from livectr.trainer import telemetry
 from livectr.trainer.comm.abort import Abort, join
 from livectr.trainer.step_settings import Wire
@@ -290,6 +291,24 @@ class _AllGather(torch.autograd.Function):
         return grads[0].narrow(0, ctx.at, ctx.size), None, None  # type: ignore[attr-defined]
 
 
+def _check_transport() -> None:
+    """Raise ConfigError for a transport between ranks that a user chose, and that this PyTorch cannot open.
+
+    PyTorch would find out after ranks have met. That looks like a lost rank, and a supervisor would try it
+    again for ever.
+    """
+    transport = os.environ.get("GLOO_DEVICE_TRANSPORT")
+    if not transport:
+        return
+    try:
+        dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")
+    except RuntimeError as error:
+        raise ConfigError(
+            f"GLOO_DEVICE_TRANSPORT is {transport}, and PyTorch {torch.__version__} cannot open it "
+            f"({error}): take the variable away for plain TCP, and encrypt traffic between ranks below it"
+        ) from None
+
+
 @contextmanager
 def connect(timeout_s: float = 600.0, wire: Wire = "fp32") -> Iterator[Collectives]:
     """Open the collectives of this process: a rank of torchrun's process group, or a single rank.
@@ -298,6 +317,7 @@ def connect(timeout_s: float = 600.0, wire: Wire = "fp32") -> Iterator[Collectiv
     others within seconds (trainer.comm.abort); a rank that hangs fails them after `timeout_s`.
 
     Raises:
+        ConfigError: GLOO_DEVICE_TRANSPORT names a transport that cannot be used.
         InternalError: in place of a transport's error, with the rank that failed first and its error.
     """
     world = int(os.environ.get("WORLD_SIZE", 1))
@@ -309,6 +329,7 @@ def connect(timeout_s: float = 600.0, wire: Wire = "fp32") -> Iterator[Collectiv
         return
     if on_gpu:
         torch.cuda.set_device(local_rank)
+    _check_transport()
     store, rank, world = join(timeout_s)
     abort = Abort(store, rank, world)
     try:

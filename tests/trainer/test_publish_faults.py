@@ -311,6 +311,25 @@ def test_a_rank_whose_push_fails_repeats_it_in_the_epoch_that_rank_0_takes(
     assert epochs[0][2] == epochs[1][2] == epochs[0][0] + 1
 
 
+def test_an_outcome_is_asked_for_once(client: redis.Redis, redis_url: str) -> None:
+    """The flags of a header are older than the state: the thread may have had its answer in between."""
+    trainer = Trainer(redis_url)
+    publisher, store = trainer.publisher, trainer.store
+    store.write_rows = Raising(store.write_rows, redis.TimeoutError("slow"), after=True)
+    publisher.begin(part(trainer, 1))
+    publisher.push.check()
+    publisher.observe([Push.UNKNOWN])
+    publisher.push.check()
+    assert publisher.push.state is Push.FAILED
+    epoch = store.epoch
+    publisher.observe([Push.UNKNOWN])
+    publisher.push.check()
+    assert store.epoch == epoch and publisher.busy
+    publisher.observe([Push.FAILED])
+    assert not publisher.busy
+    publisher.close()
+
+
 def test_a_process_that_ends_waits_for_no_answer(client: redis.Redis, proxy: Proxy) -> None:
     """An answer that never comes would be waited for until the connection's time-out, of a day."""
     trainer = Trainer(proxy.url.replace("0.3", "86400"))

@@ -268,8 +268,8 @@ class Publisher:
         if states[0] in (Push.FAILED, Push.LOST):
             self._repeat(push.leave(), lost=states[0] is Push.LOST)
             return None
-        if self.control.rank != 0 or push.working:
-            return None
+        if self.control.rank != 0 or push.working or push.state is not states[0]:
+            return None  # an outcome that came after the flags is in the next header
         if Push.UNKNOWN in states:
             push.find_out(pending, self._before)
         elif push.state is Push.PUSHED:

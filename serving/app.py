@@ -19,10 +19,10 @@ from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.kernels.errors import ConfigError, ConnectError, UserError
 from livectr.kernels.process.heap import tune_malloc
 from livectr.kernels.process.logs import add_log_field, log_to_stderr, logs_json, tell
+from livectr.kernels.process.metrics_server import metrics_server
 from livectr.kernels.process.signals import end_at_sigterm
 from livectr.kernels.process.threads import watched_threads
 from livectr.protos import livectr_pb2 as pb
-from livectr.serving import metrics
 from livectr.serving.connections import connections
 from livectr.serving.options import ServeOptions
 from livectr.serving.pauses import PauseClock
@@ -32,7 +32,6 @@ from livectr.serving.request.parse import RequestSchema
 from livectr.serving.score.prerank import PreRanker, prerank_follower
 from livectr.serving.score.rank import Ranker, rank_follower
 from livectr.serving.server import Method, Server, Transport
-from livectr.serving.tls import TlsFiles
 from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
@@ -218,14 +217,11 @@ def _serve(role: str, pipeline: Pipeline, options: ServeOptions) -> None:
 
 
 def _transport(options: ServeOptions, reuse_port: bool) -> Transport:
-    tls = None
-    if options.tls_cert is not None and options.tls_key is not None:
-        tls = TlsFiles(options.tls_cert, options.tls_key, options.tls_client_ca)
     return Transport(
         options.listen,
         options.max_message_bytes,
         reuse_port,
-        tls,
+        options.tls,
         options.max_connection_age_s,
         options.grace_s,
     )
@@ -241,13 +237,8 @@ def _run(role: str, pipeline: Pipeline, options: ServeOptions, probes: Probes, *
     stop = StopSignal()
     app = App(role, pipeline, options, reuse_port=reuse_port, probes=probes)
     add_log_field("version", lambda: app.follower.current and app.follower.current.number)
-    try:
-        metrics.start(options.metrics_port, options.metrics_listen)
-    except OSError as error:
-        raise ConfigError(
-            f"metrics port {options.metrics_port} of {options.metrics_listen} cannot be opened: {error}"
-        ) from error
-    with watched_threads(app.follower.health.fail):
+    endpoint = metrics_server(options.metrics_port, options.metrics_listen, options.metrics_tls)
+    with endpoint, watched_threads(app.follower.health.fail):
         _serve_until(stop, app)
 
 

@@ -1,6 +1,6 @@
 """Prometheus metrics of a server (prefix `livectr_`), and histograms of delays.
 
-They are declared once per process; `start` opens the endpoint.
+They are declared once per process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 from grpc import StatusCode
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
@@ -189,13 +189,3 @@ def begin(role: str, *, active: Callable[[], float], waiting: Callable[[], float
         metric.labels(role)
     for counter in (SHED, DEGRADED, RETRIED, CANDIDATES):
         counter.labels(role)
-
-
-def start(port: int, address: str) -> None:
-    """Open the metrics endpoint on `port` of `address`; port 0: no endpoint.
-
-    Raises:
-        OSError: the port is taken, or the address is not this machine's.
-    """
-    if port:
-        start_http_server(port, address)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.tls import TlsFiles
 from livectr.serving.limits import RequestLimits
 
 _LARGEST_MESSAGE = 1 << 30
@@ -24,6 +25,8 @@ class ServeOptions:
         pipeline_file: file from which worker processes load the pipeline.
         metrics_port: Prometheus endpoint, 0: none; worker i takes metrics_port + i.
         metrics_listen: address of that endpoint.
+        metrics_tls_cert, metrics_tls_key: PEM files with which it answers by https; None: by http.
+        metrics_tls_client_ca: PEM file of the authorities of its clients, which then need a certificate.
         max_active: requests that compute at once.
         max_waiting: requests that wait for a place; more are shed.
         max_active_bytes: bytes of all requests that compute or wait; more are shed.
@@ -61,6 +64,9 @@ class ServeOptions:
     pipeline_file: Path | None = None
     metrics_port: int = 0
     metrics_listen: str = "127.0.0.1"
+    metrics_tls_cert: str | None = None
+    metrics_tls_key: str | None = None
+    metrics_tls_client_ca: str | None = None
     max_active: int = 4
     max_waiting: int = 64
     max_active_bytes: int = 16 << 20
@@ -90,10 +96,7 @@ class ServeOptions:
         for name, address in (("listen", self.listen), ("health_listen", self.health_listen)):
             if address is not None:
                 check_address(name, address)
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise ConfigError("TLS needs both files: say --tls-cert and --tls-key")
-        if self.tls_client_ca is not None and self.tls_cert is None:
-            raise ConfigError("clients show certificates only over TLS: say --tls-cert and --tls-key, too")
+        _ = self.tls, self.metrics_tls
         if self.max_message_bytes > _LARGEST_MESSAGE:
             raise ConfigError(
                 f"max_message_bytes is {self.max_message_bytes}, but must be at most {_LARGEST_MESSAGE}"
@@ -103,6 +106,18 @@ class ServeOptions:
                 f"max_active_bytes is {self.max_active_bytes}, but one request may have max_message_bytes, "
                 f"{self.max_message_bytes}: raise the first or lower the second"
             )
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """Files of the port of requests. Raises ConfigError for settings that do not go together."""
+        return TlsFiles.of_settings(self.tls_cert, self.tls_key, self.tls_client_ca)
+
+    @property
+    def metrics_tls(self) -> TlsFiles | None:
+        """Files of the metrics endpoint. Raises ConfigError for settings that do not go together."""
+        return TlsFiles.of_settings(
+            self.metrics_tls_cert, self.metrics_tls_key, self.metrics_tls_client_ca, prefix="metrics-"
+        )
 
 
 def check_address(name: str, address: str) -> None:

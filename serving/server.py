@@ -20,11 +20,12 @@ from grpc_reflection.v1alpha import reflection
 
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.logs import REQUEST_ID
+from livectr.kernels.process.tls import TlsFiles
 from livectr.serving import metrics
 from livectr.serving.deadlines import deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
 from livectr.serving.request.admission import Admission
-from livectr.serving.tls import TlsFiles
+from livectr.serving.tls import server_credentials
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ class Server:
 
     def _listen(self, transport: Transport) -> int:
         """Open the port and return its number."""
-        credentials = transport.tls.credentials() if transport.tls is not None else None
+        credentials = server_credentials(transport.tls) if transport.tls is not None else None
         try:
             if credentials is not None:
                 return int(self._server.add_secure_port(transport.listen, credentials))

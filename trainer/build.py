@@ -23,6 +23,7 @@ from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
 from livectr.ingest.materialized.features import ExampleFeatures
 from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.process.metrics_server import metrics_server
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.checkpoint.manifest import identity_of
 from livectr.trainer.checkpoint.placing import measured_placement
@@ -36,7 +37,7 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.parts import Extraction, Parts
 from livectr.trainer.placement.placement import FieldPlacement
-from livectr.trainer.process import local_rank, metrics_server
+from livectr.trainer.process import local_rank
 from livectr.trainer.progress import Progress
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
@@ -180,9 +181,9 @@ class Builder:
         options = self.options
         if self.control.rank != 0:
             leave_to_rank_0()
-        if options.metrics_port:
-            server = metrics_server(options.metrics_port + local_rank(), options.metrics_listen)
-            self.resources.enter_context(server)
+        port = options.metrics_port and options.metrics_port + local_rank()
+        server = metrics_server(port, options.metrics_listen, options.metrics_tls)
+        self.resources.enter_context(server)
 
     def store(self) -> RedisStore | None:
         if self.options.publish is None:

@@ -9,6 +9,7 @@ from livectr.ingest.content.folders import content_folders
 from livectr.ingest.dead_letters.usable import MIN_USABLE
 from livectr.ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.tls import TlsFiles
 from livectr.trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_field_exchange
 from livectr.trainer.warm_parts import parse_warm_parts
 
@@ -61,6 +62,8 @@ class TrainOptions:
             a temporary folder.
         metrics_port: Prometheus endpoint; rank r of a machine answers at port + r; 0: none.
         metrics_listen: its address.
+        metrics_tls_cert, metrics_tls_key: PEM files with which it answers by https; None: by http.
+        metrics_tls_client_ca: PEM file of the authorities of its clients, which then need a certificate.
         threads: CPU threads of this process; None: an equal share of this machine's cores for each rank.
         max_steps: end after so many steps; None: no limit.
 
@@ -110,6 +113,9 @@ class TrainOptions:
     content: str | None = None
     metrics_port: int = 0
     metrics_listen: str = "127.0.0.1"
+    metrics_tls_cert: str | None = None
+    metrics_tls_key: str | None = None
+    metrics_tls_client_ca: str | None = None
     threads: int | None = None
     max_steps: int | None = None
 
@@ -137,6 +143,7 @@ class TrainOptions:
             if (value := getattr(self, name)) not in get_args(known):
                 raise ConfigError(f"{name} is {value!r}; it must be {' or '.join(get_args(known))}")
         _ = self.step_settings, self.content_folders, self.limits, parse_warm_parts(self.warm_parts)
+        _ = self.metrics_tls
         if not 0 <= self.min_usable <= 1:
             raise ConfigError(f"min_usable is {self.min_usable}; it must be a share from 0 to 1")
         if self.min_examples < 0:
@@ -160,6 +167,13 @@ class TrainOptions:
     def content_folders(self) -> dict[str, Path]:
         """Content → folder of its features. Raises ConfigError for a text that is no list of name=folder."""
         return content_folders(self.content)
+
+    @property
+    def metrics_tls(self) -> TlsFiles | None:
+        """Files of the metrics endpoint. Raises ConfigError for settings that do not go together."""
+        return TlsFiles.of_settings(
+            self.metrics_tls_cert, self.metrics_tls_key, self.metrics_tls_client_ca, prefix="metrics-"
+        )
 
     @property
     def logged(self) -> bool:

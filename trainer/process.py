@@ -1,4 +1,4 @@
-"""Process: signals that end it, its Prometheus endpoint, its share of the cores."""
+"""Process: signals that end it, its share of the cores."""
 
 import os
 import signal
@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-import prometheus_client
-
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.signals import SignalEvent, kept_handlers
 
 
@@ -48,24 +45,3 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGTERM, ask)
         signal.signal(signal.SIGINT, ask)
         yield stop_requested.is_set
-
-
-@contextmanager
-def metrics_server(port: int, address: str) -> Iterator[None]:
-    """Answer Prometheus at `port` of `address` while this is open.
-
-    Raises:
-        ConfigError: the port is taken, or the address is none of this machine's.
-    """
-    try:
-        server, thread = prometheus_client.start_http_server(port, address)
-    except OSError as error:
-        raise ConfigError(
-            f"metrics port {port} of {address} cannot be used ({error}); choose another one"
-        ) from None
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

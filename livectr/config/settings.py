@@ -34,6 +34,21 @@ class CommonSettings:
         commands=EVERY,
         example="ADDRESS",
     )
+    metrics_tls_cert: str | None = setting(
+        T.metrics_tls_cert,
+        "certificate chain (PEM) of the metrics endpoint, then by https; read again when it changes",
+        commands=EVERY,
+        example="FILE",
+    )
+    metrics_tls_key: str | None = setting(
+        T.metrics_tls_key, "private key (PEM) of --metrics-tls-cert", commands=EVERY, example="FILE"
+    )
+    metrics_tls_client_ca: str | None = setting(
+        T.metrics_tls_client_ca,
+        "authorities (PEM) of clients of the metrics endpoint, which then must show a certificate",
+        commands=EVERY,
+        example="FILE",
+    )
     start_wait_s: float = setting(
         S.start_wait_s,
         "time to wait at the start for a broker, a topic or Redis that is not there",

@@ -27,11 +27,12 @@ class Authority:
             *("-keyout", str(self._key), "-out", str(self.ca), "-days", "2", "-subj", f"/CN={name}"),
         )
 
-    def issue(self, name: str, serial: int = 1) -> tuple[Path, Path]:
-        """Certificate and key for localhost and 127.0.0.1; paths are those of `name`."""
+    def issue(self, name: str, serial: int = 1, *more: str) -> tuple[Path, Path]:
+        """Certificate and key for localhost, 127.0.0.1 and more names; paths are those of `name`."""
         cert, key = self._folder / f"{name}.crt", self._folder / f"{name}.key"
         request, names = self._folder / f"{name}.csr", self._folder / f"{name}.ext"
-        names.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        hosts = "".join(f",DNS:{host}" for host in more)
+        names.write_text(f"subjectAltName=DNS:localhost,IP:127.0.0.1{hosts}\n")
         _openssl(
             *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
             *("-keyout", str(key), "-out", str(request), "-subj", f"/CN={name}"),

@@ -14,10 +14,13 @@ import pytest
 
 from livectr.cli import main
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.tls import TlsFiles
+from livectr.local.ports import free_ports
 from livectr.serving.app import App
 from livectr.serving.client import ClientTls, PreRankClient, RankClient
 from livectr.serving.options import ServeOptions
-from livectr.serving.tls import TlsFiles
+from livectr.serving.tls import server_credentials
+from tests.kernels.test_metrics_server import REFUSED, scrape, trusting
 from tests.serving.certificates import Authority
 from tests.serving.display_world import NOW_MS, World, publication
 from tests.serving.test_probes import rank
@@ -124,9 +127,17 @@ def test_the_command_line_asks_over_tls(
     authority = Authority(tmp_path)
     cert, key = map(str, authority.issue("server"))
     flags = ["--tls-cert", cert, "--tls-key", key, "--tls-client-ca", str(authority.ca), "--workers", "2"]
-    with server("rank", redis_url, *flags) as process:
+    port = free_ports(2)
+    flags += ["--metrics-port", str(port), "--metrics-tls-cert", cert, "--metrics-tls-key", key]
+    with server("rank", redis_url, *flags, "--metrics-tls-client-ca", str(authority.ca)) as process:
         address = ready(process)[0]
         ready(process)
+        shown = trusting(authority, *authority.issue("prometheus"))
+        for worker in (0, 1):
+            assert "livectr_served_version" in scrape(port + worker, shown)
+            for wrong in (None, trusting(authority)):
+                with pytest.raises(REFUSED):
+                    scrape(port + worker, wrong)
         ask = ["query", "rank", "--server", address, "--candidates", "ad_id=100", "position=0"]
         ask += ["--context", "user_id=3", f"ts={NOW_MS}", "tags="]
         mine, own_key = map(str, authority.issue("client"))
@@ -146,6 +157,8 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
     for wrong in ({"tls_cert": "x"}, {"tls_key": "x"}, {"tls_client_ca": "x"}):
         with pytest.raises(ConfigError, match="say --tls-cert and --tls-key"):
             ServeOptions("redis://x", **wrong)
+        with pytest.raises(ConfigError, match="say --metrics-tls-cert and --metrics-tls-key"):
+            ServeOptions("redis://x", **{f"metrics_{name}": value for name, value in wrong.items()})
     for flags in (files(cert, key), files(cert, tmp_path / "none")):
         with pytest.raises(ConfigError, match=r"TLS files .* cannot be used"):
-            TlsFiles(flags["tls_cert"], flags["tls_key"]).credentials()
+            server_credentials(TlsFiles(flags["tls_cert"], flags["tls_key"]))

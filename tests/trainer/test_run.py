@@ -5,8 +5,8 @@ import re
 import socket
 import threading
 import time
-import urllib.request
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from livectr.trainer.publish.version import Published
 from livectr.trainer.quality.metrics import auc, gauc
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import TrainOptions, train
+from tests.kernels.test_metrics_server import REFUSED, scrape, trusting
+from tests.serving.certificates import Authority
 from tests.trainer.ad_logs import ADS, START_MS, USERS, ad_pipeline, events, write_files
 from tests.trainer.processes import finish, start
 
@@ -279,7 +281,10 @@ def test_mistakes_are_told_before_any_state_is_touched(
     assert client.dbsize() == 0
 
 
-def test_prometheus_is_served_while_it_trains(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prometheus_is_served_while_it_trains(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By https, to a client with a certificate; tests/trainer/test_endpoint.py has plain metrics."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -288,25 +293,30 @@ def test_prometheus_is_served_while_it_trains(source: str, monkeypatch: pytest.M
         taken.listen()
         with pytest.raises(ConfigError, match=f"metrics port {port}"):
             train(ad_pipeline(), TrainOptions(source, metrics_port=port))
+    authority = Authority(tmp_path)
+    cert, key = map(str, authority.issue("trainer"))
+    client = trusting(authority, *authority.issue("prometheus"))
+    tls = dict(metrics_tls_cert=cert, metrics_tls_key=key, metrics_tls_client_ca=str(authority.ca))
     seen: list[str] = []
     ended = threading.Event()
 
-    def scrape() -> None:
+    def follow() -> None:
         while not ended.is_set():
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1) as answer:
-                    seen.append(answer.read().decode())
-            except OSError:
-                pass  # not there yet, or not any more
+            with suppress(OSError):  # not there yet, or not any more
+                seen.append(scrape(port, client))
+                with pytest.raises(REFUSED):
+                    scrape(port)
             time.sleep(0.02)
 
     monkeypatch.setattr("livectr.trainer.quality.monitor.GAUGES_EVERY_S", 0.1)
-    thread = threading.Thread(target=scrape)
+    thread = threading.Thread(target=follow)
     thread.start()
     try:
         train(
             ad_pipeline(),
-            TrainOptions(source, metrics_port=port, batch_size=64, until_idle_s=2, idle_partition_s=0.2),
+            TrainOptions(
+                source, metrics_port=port, batch_size=64, until_idle_s=2, idle_partition_s=0.2, **tls
+            ),
         )
     finally:
         ended.set()

@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.k8s_static.rendering import K8S, manifests, matches, of_kind, pods
+from tests.k8s_static.rendering import K8S, manifests, matches, of_kind, pods, render
 
 ROLES = ("rank", "prerank")
 SCRIPT = K8S / "canary.sh"
@@ -61,6 +62,25 @@ def test_it_has_its_own_model(tmp_path: Path) -> None:
     assert 'namespace = "canary"' in texts["canary"] and "namespace" not in texts["local"]
     claims = {m["metadata"]["name"] for m in of_kind("canary", "PersistentVolumeClaim")}
     assert claims == {"checkpoint-canary"}
+
+
+def test_with_tls_it_shows_the_certificates_of_the_stable_track(tmp_path: Path) -> None:
+    """Certificates of its own would fill the same Secrets, and cert-manager issue them in turn for ever."""
+    base, *components = (
+        os.path.relpath(K8S / part, tmp_path) for part in ("base", "components/tls", "components/canary")
+    )
+    text = yaml.safe_dump({"resources": [base], "components": components})
+    (tmp_path / "kustomization.yaml").write_text(text)
+    rendered = render(tmp_path)
+    assert not [m["metadata"]["name"] for m in rendered if m["kind"] in ("Certificate", "Issuer")]
+    secrets = {
+        manifest["metadata"]["name"]: volume["secret"]["secretName"]
+        for manifest in rendered
+        if manifest["kind"] in ("Deployment", "StatefulSet")
+        for volume in manifest["spec"]["template"]["spec"]["volumes"]
+        if volume["name"] == "tls"
+    }
+    assert secrets == {f"{part}-canary": f"{part}-tls" for part in ("trainer", *ROLES)}
 
 
 @pytest.fixture

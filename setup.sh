@@ -19,6 +19,7 @@ if [ "${1:-}" != docs ]; then
     have java || missing+=(openjdk-17-jre-headless)
     have mvn || missing+=(maven)
     have openssl || missing+=(openssl)
+    have redis-cli || missing+=(redis-tools)  # a Redis with TLS, and no service of it
 fi
 python=""
 for candidate in python3.14 python3.13 python3.12 python3.11 python3; do

@@ -41,7 +41,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     text = (FOLDER / "valkey.conf").read_text().replace("/run/valkey", str(folder))
     text = text.replace("/etc/valkey", str(FOLDER)).replace("dir /data", f"dir {folder}")
     port = free_ports(1)
-    (folder / "valkey.conf").write_text(text.replace("port 6379", f"port {port}") + "bind 127.0.0.1\n")
+    (folder / "valkey.conf").write_text(text + f"port {port}\nbind 127.0.0.1\n")
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             with_parent([get_binary_path(), folder / "valkey.conf"]), stdout=log, stderr=log
@@ -163,13 +163,3 @@ def test_persistence_is_a_choice() -> None:
         assert wanted in config["data"]["persistence.conf"].splitlines()
         claims = only(name, "StatefulSet", "valkey")["spec"].get("volumeClaimTemplates", [])
         assert bool(claims) == (name != "local")
-
-
-def test_the_exporter_asks_with_its_own_user() -> None:
-    """The address that it is given is the one that its file of passwords has."""
-    spec = only("strimzi-tls", "StatefulSet", "valkey")["spec"]["template"]["spec"]
-    (exporter,) = [c for c in spec["containers"] if c["name"] == "exporter"]
-    (writer,) = [c for c in spec["initContainers"] if c["name"] == "exporter-password"]
-    (address,) = [a.partition("=")[2] for a in exporter["args"] if a.startswith("-redis.addr=")]
-    assert address == "redis://monitor@localhost:6379" and f'"{address}"' in writer["command"][-1]
-    assert "/etc/redis-auth/monitor" in writer["command"][-1]

@@ -3,12 +3,33 @@ auth=/etc/redis-auth
 VALKEYCLI_AUTH=$(cat $auth/admin)
 REDISCLI_AUTH=$VALKEYCLI_AUTH
 export VALKEYCLI_AUTH REDISCLI_AUTH
+tls=${REDIS_TLS:-}  # folder of the certificate, by the component redis-tls: all ports then speak TLS alone
+cli="valkey-cli --no-auth-warning --raw"
+if [ -n "$tls" ]; then cli="$cli --tls --cacert $tls/ca.crt"; fi
+
+listening() {  # settings of port $1
+    if [ -z "$tls" ]; then
+        echo "port $1"
+        return
+    fi
+    echo "port 0"
+    echo "tls-port $1"
+    echo "tls-cert-file $tls/tls.crt"
+    echo "tls-key-file $tls/tls.key"
+    echo "tls-ca-cert-file $tls/ca.crt"
+    echo "tls-auth-clients no"
+    echo "tls-replication yes"  # of sentinels, too: they ask Valkey and each other by TLS
+}
+
+renewed() {  # true once the certificate is another one than $1
+    until [ "$(cksum < "$tls/tls.crt")" != "$1" ]; do sleep 20; done
+}
 
 sentinel() {  # a question to sentinel $1
     number=$1
     shift
     timeout 2 env -u VALKEYCLI_AUTH -u REDISCLI_AUTH \
-        valkey-cli -h "sentinel-$number.sentinel" -p 26379 --raw sentinel "$@" 2>/dev/null
+        $cli -h "sentinel-$number.sentinel" -p 26379 sentinel "$@" 2>/dev/null
 }
 
 agreed() {  # the primary's name, if two of three sentinels say the same
@@ -17,7 +38,7 @@ agreed() {  # the primary's name, if two of three sentinels say the same
 }
 
 role_of() {  # master, slave, or nothing
-    timeout 2 valkey-cli -h "$1" --user admin --no-auth-warning --raw role 2>/dev/null | head -n 1
+    timeout 2 $cli -h "$1" --user admin role 2>/dev/null | head -n 1
 }
 
 acting() {  # a Valkey that says it is the primary

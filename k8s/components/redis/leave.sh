@@ -6,7 +6,7 @@ set -eu
 me=$HOSTNAME.valkey
 [ "$(role_of 127.0.0.1)" = master ] || exit 0
 for number in 0 1 2; do
-    timeout 2 valkey-cli -h 127.0.0.1 --user admin --no-auth-warning client pause 15000 write > /dev/null
+    timeout 2 $cli -h 127.0.0.1 --user admin client pause 15000 write > /dev/null
     if [ "$(sentinel $number failover primary)" = OK ]; then break; fi
 done
 waited=0

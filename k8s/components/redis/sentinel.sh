@@ -9,7 +9,7 @@ until getent hosts "$primary" > /dev/null; do sleep 1; done
 
 umask 077
 cat > /run/sentinel/sentinel.conf << END
-port 26379
+$(listening 26379)
 protected-mode no
 dir /run/sentinel
 sentinel myid $(printf %s "$HOSTNAME" | sha1sum | cut -c 1-40)
@@ -23,4 +23,13 @@ sentinel down-after-milliseconds primary 3000
 sentinel failover-timeout primary 10000
 sentinel parallel-syncs primary 1
 END
+if [ -n "$tls" ]; then
+    used=$(cksum < "$tls/tls.crt")
+    (  # a sentinel reads its certificate at the start alone; they end one after another
+        renewed "$used"
+        sleep $((${HOSTNAME##*-} * 60))
+        echo "the certificate was renewed; starting again"
+        kill $$
+    ) &
+fi
 exec valkey-server /run/sentinel/sentinel.conf --sentinel

@@ -39,11 +39,21 @@ if [ -z "$primary" ]; then primary=valkey-0.valkey; fi
 
 {
     echo "include /etc/valkey/valkey.conf"
+    listening 6379
     echo "replica-announce-ip $me"
     echo "maxmemory $((MEMORY_LIMIT / 10 * 7))"
     echo "masteruser admin"
     echo "masterauth $admin"
     if [ "$primary" != "$me" ]; then echo "replicaof $primary 6379"; fi
 } > /run/valkey/valkey.conf
+if [ -n "$tls" ]; then
+    used=$(cksum < "$tls/tls.crt")
+    while renewed "$used"; do
+        used=$(cksum < "$tls/tls.crt")
+        until [ "$($cli -h 127.0.0.1 --user admin config set tls-cert-file "$tls/tls.crt" \
+            tls-key-file "$tls/tls.key" tls-ca-cert-file "$tls/ca.crt" 2>&1)" = OK ]; do sleep 5; done
+        echo "the certificate was renewed"
+    done &
+fi
 echo "starting; the primary is $primary"
 exec valkey-server /run/valkey/valkey.conf

@@ -1,0 +1,137 @@
+"""Valkeys and a sentinel of the component, started by its own scripts on this machine.
+
+The programs are Debian's Redis, which has TLS: the Valkey of the packages has none. Names of pods become
+localhost, and ports free ones.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from livectr.kernels.process.children import with_parent
+from livectr.local.ports import free_ports
+from tests.k8s_static.rendering import K8S
+from tests.serving.certificates import Authority
+
+FOLDER = K8S / "components" / "redis"
+USERS = ("admin", "trainer", "server", "monitor")
+
+
+class Valkeys:
+    """Primary, replica and a sentinel.
+
+    Args:
+        folder: their files.
+        tls: with the component redis-tls.
+
+    Attributes:
+        authority: of their certificate.
+        primary, replica, sentinel: their ports.
+        running: port → process.
+    """
+
+    def __init__(self, folder: Path, tls: bool = True) -> None:
+        self._folder, self._tls = folder, tls
+        self.authority = Authority(folder / "tls")
+        self.primary, self.replica, self.sentinel = free_ports(1), free_ports(1), free_ports(1)
+        self.running: dict[int, subprocess.Popen[bytes]] = {}
+        for name in ("auth", "programs"):
+            (folder / name).mkdir()
+        for user in USERS:
+            (folder / "auth" / user).write_text(f"pw-{user}")
+        for name, program in (("valkey-server", server_program()), ("valkey-cli", shutil.which("redis-cli"))):
+            assert program, "redis-cli is missing: `make setup` installs it (Debian's package redis-tools)"
+            (folder / "programs" / name).symlink_to(program)
+        self.issue(1)
+
+    def issue(self, serial: int) -> None:
+        """Put a new certificate in place of the one there is."""
+        cert, key = self.authority.issue("pod", serial)
+        shutil.copy(self.authority.ca, self._folder / "ca.crt")
+        shutil.copy(key, self._folder / "tls.key")
+        shutil.copy(cert, self._folder / "tls.crt")
+
+    def start(self, script: str, port: int) -> None:
+        """Run a script of the component, with paths, names and ports of this machine."""
+        run = self._folder / f"run-{port}"
+        (run / "etc").mkdir(parents=True, exist_ok=True)
+        changes = {
+            "/etc/redis-auth": str(self._folder / "auth"),
+            "/scripts": str(run),
+            "/etc/valkey": str(run / "etc"),
+            "/run/valkey": str(run),
+            "/run/sentinel": str(run),
+            "dir /data": f"dir {run}\nbind 127.0.0.1",
+            "protected-mode no\ndir": "bind 127.0.0.1\ndir",
+            '-h "sentinel-$number.sentinel" -p 26379': f"-h localhost -p {self.sentinel}",
+            '-h "$1" --user': f'-h "$1" -p {self.primary} --user',
+            "-h 127.0.0.1 --user": f"-h 127.0.0.1 -p {port} --user",
+            "valkey-0.valkey valkey-1.valkey": "localhost",
+            "valkey-0.valkey": "localhost",
+            "$HOSTNAME.valkey": "127.0.0.1" if port == self.replica else "localhost",
+            "$HOSTNAME.sentinel": "localhost",
+            "listening 6379": f"listening {port}",
+            "listening 26379": f"listening {port}",
+            "$primary 6379 2": f"$primary {self.primary} 1",
+            "$primary 6379": f"$primary {self.primary}",
+            "sleep 20": "sleep 0.2",
+        }
+        for source in (*FOLDER.glob("*.sh"), *FOLDER.glob("*.conf"), FOLDER / "users.acl"):
+            text = source.read_text()
+            for old, new in changes.items():
+                text = text.replace(old, new)
+            (run if source.suffix == ".sh" else run / "etc").joinpath(source.name).write_text(text)
+        environment = os.environ | {
+            "PATH": f"{self._folder / 'programs'}:{os.environ['PATH']}",
+            **({"REDIS_TLS": str(self._folder)} if self._tls else {}),
+            "HOSTNAME": "pod-0",
+            "MEMORY_LIMIT": str(1 << 28),
+        }
+        with (run / "log").open("ab") as log:
+            self.running[port] = subprocess.Popen(
+                with_parent(["sh", str(run / script)]), env=environment, stdout=log, stderr=log
+            )
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Wait as long as it takes. Fails when a process ends."""
+        while True:
+            for port, process in self.running.items():
+                log = self._folder / f"run-{port}" / "log"
+                assert process.poll() is None, log.read_text()
+            try:
+                if done():
+                    return
+            except redis.ConnectionError:
+                pass
+            time.sleep(0.05)
+
+    def client(self, port: int, user: str | None = "admin") -> redis.Redis:
+        """Client of a port. A sentinel has no users."""
+        named: dict[str, Any] = {"username": user, "password": f"pw-{user}"} if user else {}
+        if self._tls:
+            named |= {"ssl_ca_certs": str(self.authority.ca)}
+        return redis.Redis("127.0.0.1", port, ssl=self._tls, socket_timeout=10, **named)
+
+    def certificate(self, port: int) -> str:
+        """Certificate (PEM) that a port shows."""
+        return ssl.get_server_certificate(("127.0.0.1", port), ca_certs=str(self.authority.ca))
+
+    def stop(self, port: int) -> None:
+        """Kill the process of a port."""
+        process = self.running.pop(port)
+        process.kill()
+        process.wait()
+
+
+def server_program() -> str | None:
+    """Debian's Redis: the program that its package redis-tools has under another name."""
+    return shutil.which("redis-server") or shutil.which("redis-check-rdb")

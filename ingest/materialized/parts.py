@@ -1,4 +1,4 @@
-"""Materialization by several processes: each writes its part, and the last one puts the parts together.
+"""Work by several processes: each writes its part, and the last one puts the parts together.
 
     DIR.parts/0-of-4 … 3-of-4   complete stores of some partitions
     DIR                         all of them, once every part is there
@@ -13,8 +13,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,7 +41,50 @@ class Part:
         """Folder of this part's store; the target itself when there is one part."""
         if self.count == 1:
             return target
-        return target.with_name(f"{target.name}.parts") / f"{self.index}-of-{self.count}"
+        return parts_of(target) / f"{self.index}-of-{self.count}"
+
+    def check_count(self, target: Path) -> None:
+        """Raise ConfigError if there are parts of another count: they would never become a whole."""
+        for folder in parts_of(target).glob("*-of-*"):
+            found = re.fullmatch(r"\d+-of-(\d+)", folder.name)
+            if self.count > 1 and found is not None and int(found[1]) != self.count:
+                raise ConfigError(
+                    f"{folder.parent} holds parts of {found[1]}, but part is {self.index}/{self.count}; "
+                    f"use I/{found[1]}, or delete {folder.parent}"
+                )
+
+
+def parts_of(target: Path) -> Path:
+    """Folder of the parts' folders."""
+    return target.with_name(f"{target.name}.parts")
+
+
+def complete(target: Path, count: int) -> list[Path] | None:
+    """Folders of all parts in order; None while a part is missing."""
+    folders = [Part(index, count).folder(target) for index in range(count)]
+    return folders if all((folder / MANIFEST).exists() for folder in folders) else None
+
+
+@contextmanager
+def built(target: Path, *, shared: bool = False) -> Iterator[Path]:
+    """Folder that is renamed to `target` on success and deleted on failure.
+
+    Args:
+        target: folder to create.
+        shared: another process may build the same; the first rename wins.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        folder.chmod(0o755)
+        yield folder
+        try:
+            folder.rename(target)
+        except OSError:
+            if not (shared and target.is_dir()):
+                raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def merge(target: Path, count: int) -> Manifest | None:
@@ -57,23 +100,17 @@ def merge(target: Path, count: int) -> Manifest | None:
     Raises:
         ConfigError: the parts are of different logs, features or pipelines.
     """
-    folders = [Part(index, count).folder(target) for index in range(count)]
-    if not all((folder / MANIFEST).exists() for folder in folders):
+    folders = complete(target, count)
+    if folders is None:
         return None
     manifests = [Manifest.read(folder) for folder in folders]
     merged = _merged(target, manifests)
-    building = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        building.chmod(0o755)
+    with built(target, shared=True) as building:
         for folder, manifest in zip(folders, manifests, strict=True):
             for file in manifest.files:
                 (building / file.path).parent.mkdir(exist_ok=True)
                 os.link(folder / file.path, building / file.path)
         merged.write(building)
-        with suppress(OSError):  # another part was first
-            building.rename(target)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
     return Manifest.read(target)
 
 

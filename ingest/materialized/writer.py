@@ -7,10 +7,7 @@ All files are written beside the target folder, which is renamed at the end: an 
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +23,7 @@ from livectr.ingest.extract.extractor import Extractor
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.language.streams import needs_statistics
-from livectr.ingest.materialized.parts import Part
+from livectr.ingest.materialized.parts import Part, built
 from livectr.ingest.materialized.store import (
     GROUP_ROWS,
     META,
@@ -127,7 +124,7 @@ def materialize(
     extract = Extractor(selected.plan)
     if job.target.exists():
         raise ConfigError(f"{job.target} exists; delete it or name another folder")
-    with _finished(job.target) as folder:
+    with built(job.target) as folder:
         examples = ExampleSource(
             selected,
             job.source,
@@ -139,7 +136,7 @@ def materialize(
         writers: dict[int, _Writer] = {}
         rows, ends = 0, _Ends()
         try:
-            for batch in _batches(examples):
+            for batch in until_end(examples):
                 values = extract(batch.columns)
                 ends.add(batch)
                 table = columns_of(batch, values, job.features)
@@ -283,7 +280,7 @@ class _Writer:
         self._done.append(PartFile(name, self._partition, self._file_rows, path.stat().st_size))
 
 
-def _batches(source: ExampleSource) -> Iterator[Examples]:
+def until_end(source: ExampleSource) -> Iterator[Examples]:
     """All examples of a source that reads to its end, in training order."""
     while True:
         source.poll(0.0 if source.ended else 0.05)
@@ -296,17 +293,3 @@ def _batches(source: ExampleSource) -> Iterator[Examples]:
             yield source.pop(settled)
         if ended:
             return
-
-
-@contextmanager
-def _finished(target: Path) -> Iterator[Path]:
-    """Folder that is renamed to `target` on success and deleted on failure."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        folder.chmod(0o755)
-        yield folder
-        folder.rename(target)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise

@@ -88,11 +88,16 @@ class Row:
         return values | self.quality.as_dict()
 
 
-def evaluate(options: EvaluateOptions) -> int:
-    """Print the measures and draw the plots. Raises ConfigError for a file that is no prediction log."""
+def check_plots(options: EvaluateOptions) -> None:
+    """Raise ConfigError for a plot that cannot be drawn, before hours of work."""
     for path in (options.plot, options.bars):
         if path is not None:
             check_plot(path)
+
+
+def evaluate(options: EvaluateOptions) -> int:
+    """Print the measures and draw the plots. Raises ConfigError for a file that is no prediction log."""
+    check_plots(options)
     logs = {str(file): read_predictions(file) for file in options.files}
     for name, held in logs.items():
         if len(held) == 0:

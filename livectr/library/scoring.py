@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 
+from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.language.content import content_of
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
@@ -72,11 +73,13 @@ def score(
     pipeline = to_pipeline(pipeline)
     columns = root_columns(pipeline, rows, tables)
     with open_checkpoint(checkpoint, pipeline) as restored:
-        scorer = _Scorer(pipeline, restored, {name: Path(path) for name, path in (content or {}).items()})
+        scorer = CheckpointScorer(
+            pipeline, restored, {name: Path(path) for name, path in (content or {}).items()}
+        )
     return scorer.pctr(columns)
 
 
-class _Scorer:
+class CheckpointScorer:
     """The ranking model, rows and content of a checkpoint, computed by the parts of a rank server."""
 
     def __init__(self, pipeline: Pipeline, restored: Restored, folders: Mapping[str, Path]) -> None:
@@ -99,7 +102,7 @@ class _Scorer:
     def pctr(self, columns: pa.RecordBatch) -> F64:
         """Click probabilities float64[n] of rows of the plan's roots."""
         parts = [
-            self._logits(features).astype(np.float64)
+            self.logits(features).astype(np.float64)
             for features in extracted(self._plan, columns, self._model.statistics)
             if features.rows
         ]
@@ -107,7 +110,13 @@ class _Scorer:
         pctr: F64 = 1.0 / (1.0 + np.exp(-logits))
         return pctr
 
-    def _logits(self, features: Features) -> F32:
+    @property
+    def statistics(self) -> Statistics:
+        """Running statistics of the features."""
+        return self._model.statistics
+
+    def logits(self, features: Features) -> F32:
+        """Logits f32[B] of B rows, at least one."""
         batch = Batch(self._fields, features.offsets, features.keys, features.rows, self._sequences)
         vectors = self._rows.infer_cold(batch)
         names = [self._fields[i][0] for i in self._sequences]

@@ -38,6 +38,7 @@ def materialize(
         ConfigError: pipeline, features or folder cannot be used.
         DataError: the log does not fit the pipeline.
     """
+    part.check_count(out)
     pipeline = load_pipeline(pipeline_file)
     job = Materialization(source, part.folder(out), choose(pipeline, names), pipeline_file, part)
     if part.count > 1 and (out.exists() or (job.target / MANIFEST).exists()):

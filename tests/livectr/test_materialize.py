@@ -120,6 +120,17 @@ def test_parts_of_different_features_are_refused(
     assert "were not made alike" in capsys.readouterr().err and not out.exists()
 
 
+def test_parts_of_another_count_are_refused(
+    desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Parts of two counts would never become a whole."""
+    out = tmp_path / "counted"
+    assert main([*command(desk), "--out", str(out), "--part", "0/2", "--features", "hour"]) == 0
+    assert main([*command(desk), "--out", str(out), "--part", "1/3", "--features", "hour"]) == 2
+    assert "holds parts of 2, but part is 1/3; use I/2, or delete" in capsys.readouterr().err
+    assert not (tmp_path / "counted.parts" / "1-of-3").exists()
+
+
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["features"], ["features", "materialize"]):
         with pytest.raises(SystemExit) as end:

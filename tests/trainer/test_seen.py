@@ -38,6 +38,15 @@ def test_against_a_loop(batches: list[tuple[list[int], bool]], fresh: int) -> No
     assert dict(zip(state["items"].tolist(), state["counts"].tolist(), strict=True)) == before
 
 
+def test_learned_items_are_looked_up_and_not_counted() -> None:
+    counts = ItemCounts()
+    assert counts.learned(np.array([7, 7])).tolist() == [0, 0]
+    counts.seen(np.array([7, 9, 7, -5]))
+    for _ in range(2):
+        assert counts.learned(np.array([7, 8, -5, 9, 7, 10])).tolist() == [2, 0, 1, 1, 2, 0]
+    assert counts.learned(np.array([], np.int64)).tolist() == []
+
+
 def test_a_state_is_a_copy() -> None:
     counts = ItemCounts()
     counts.seen(np.array([7, 7]))

@@ -62,6 +62,17 @@ class ItemCounts:
         number[order] = np.arange(len(item)) - np.repeat(np.cumsum(times) - times, times)
         return np.asarray(np.minimum(before[inverse] + number, NOT_COUNTED - 1), np.uint32)
 
+    def learned(self, item: I64) -> U32:
+        """Look up the items int64[B] and count nothing: examples of each item so far, uint32[B]."""
+        self._merge()
+        known, counts = self._known
+        at = np.searchsorted(known, item)
+        hit = at < len(known)
+        hit[hit] = known[at[hit]] == item[hit]
+        found = np.zeros(len(item), np.int64)
+        found[hit] = counts[at[hit]]
+        return np.asarray(np.minimum(found, NOT_COUNTED - 1), np.uint32)
+
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """State for a checkpoint: items int64[n], rising, and counts int64[n]."""
         self._merge()

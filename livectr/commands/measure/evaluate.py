@@ -1,18 +1,24 @@
-"""`livectr evaluate`: quality of a run, from its log of predictions."""
+"""`livectr evaluate`: quality of a run, from its log of predictions, or of a checkpoint on a log."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command, duration_s
+from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.heap import loading
+from livectr.kernels.process.logs import log_to_stderr
 
 MEASURES = ("gauc", "auc", "cold_gauc", "cold_auc", "logloss", "calibration")
 EXAMPLES = """\
   livectr train … --predictions run.log
   livectr evaluate run.log
   livectr evaluate run.log --plot gauc.svg --bars gauc-bars.png
-  livectr evaluate images.log ids.log --period 1h --plot cold.png --measure cold_gauc"""
+  livectr evaluate images.log ids.log --period 1h --plot cold.png --measure cold_gauc
+  livectr evaluate --pipeline p.py --checkpoint c --source file:tomorrow --from-start --to scored
+  livectr evaluate --pipeline p.py --checkpoint c --source kafka://… --to scored --part 0/4"""
+SCORING = ("pipeline", "checkpoint", "source", "to")
 
 
 def add(commands: Any) -> None:
@@ -26,11 +32,12 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "files",
-        nargs="+",
+        nargs="*",
         metavar="PREDICTIONS",
         help="logs of livectr train --predictions (with --checkpoint DIR: DIR/predictions); several are "
         "shown one after the other, and in one plot",
     )
+    _add_scoring(parser)
     parser.add_argument("--json", action="store_true", help="print JSON in place of tables")
     parser.add_argument(
         "--plot", metavar="FILE.svg|.png", help="draw the measure of every model over event time"
@@ -57,10 +64,36 @@ def add(commands: Any) -> None:
     )
 
 
+def _add_scoring(parser: Any) -> None:
+    """Add the flags that score a log by a checkpoint first."""
+    scoring = parser.add_argument_group("score a log by a checkpoint, in place of PREDICTIONS")
+    scoring.add_argument("--pipeline", metavar="FILE.py", help="the pipeline file")
+    scoring.add_argument("--checkpoint", metavar="DIR", help="the model, which learns nothing here")
+    scoring.add_argument("--source", metavar="URL", help="the logs: file:DIR or kafka://HOST:PORT")
+    scoring.add_argument("--to", metavar="DIR", help="a folder for the predictions")
+    scoring.add_argument(
+        "--from-start",
+        action="store_true",
+        help="score all examples of the log [those that the checkpoint has not learned]",
+    )
+    scoring.add_argument(
+        "--part",
+        default="0/1",
+        metavar="I/N",
+        help="score the partitions p with p mod N = I; the last part measures all [0/1]",
+    )
+
+
 def run(given: argparse.Namespace) -> int:
-    """Print the measures, and draw them."""
+    """Score a log if asked for; print the measures, and draw them."""
+    missing = [f"--{name}" for name in SCORING if getattr(given, name) is None]
+    scores = len(missing) < len(SCORING) or given.from_start or given.part != "0/1"
+    if bool(given.files) == scores:
+        raise ConfigError("give either PREDICTIONS, or a checkpoint to score a log: see --help")
+    if scores and missing:
+        raise ConfigError(f"to score a log by a checkpoint, give {', '.join(missing)}, too")
     with loading():
-        from livectr.analysis.evaluate import EvaluateOptions, evaluate
+        from livectr.analysis.evaluate import EvaluateOptions, check_plots, evaluate
 
     options = EvaluateOptions(
         files=[Path(file) for file in given.files],
@@ -71,4 +104,29 @@ def run(given: argparse.Namespace) -> int:
         period_s=given.period,
         window_s=given.window,
     )
+    check_plots(options)
+    if scores:
+        predictions = _score(given)
+        if predictions is None:
+            return 0
+        options = replace(options, files=[predictions])
     return evaluate(options)
+
+
+def _score(given: argparse.Namespace) -> Path | None:
+    """Prediction log of a checkpoint; None while parts are missing."""
+    with loading():
+        from livectr.analysis.score_log import Scoring, score_log
+        from livectr.ingest.materialized.parts import Part
+
+    log_to_stderr("text")
+    return score_log(
+        Scoring(
+            pipeline=given.pipeline,
+            checkpoint=Path(given.checkpoint),
+            source=given.source,
+            target=Path(given.to),
+            from_start=given.from_start,
+            part=Part.parse(given.part),
+        )
+    )

@@ -63,14 +63,27 @@ def uids(cluster: Cluster, kind: str) -> set[str]:
 
 @pytest.mark.parametrize("how", ["deleted", "killed"])
 def test_pods_that_go_cost_no_request(deployed: Cluster, how: str) -> None:
-    """A random pod of each kind, one kind soon after the other: told to stop, or killed without a word."""
+    """A pod of each kind, one kind soon after the other: told to stop, or killed without a word.
+
+    Of Valkey it is the primary, whose replica must take over; of the others, a random pod.
+    """
+    primary = primary_of_redis(deployed)
     words = ["--wait=false"] if how == "deleted" else ["--grace-period=0", "--force"]
     with without_failures(deployed, f"a pod of each of {len(KINDS)} kinds is {how}"):
         for kind in KINDS:
-            deployed.kubectl("delete", "pod", random.choice(pods(deployed, kind)), *words)
+            name = primary if kind == "valkey" else random.choice(pods(deployed, kind))
+            deployed.kubectl("delete", "pod", name, *words)
             time.sleep(5)
         deployed.wait(300)
         newer_version(deployed, 180)
+    assert primary_of_redis(deployed) != primary
+
+
+def primary_of_redis(cluster: Cluster) -> str:
+    """Name of the pod that a sentinel calls the primary."""
+    ask = ("valkey-cli", "-p", "26379", "--raw", "sentinel", "get-master-addr-by-name", "primary")
+    answer = cluster.kubectl("exec", pods(cluster, "sentinel")[0], "--", *ask)
+    return answer.split()[0].partition(".")[0]
 
 
 def test_a_rank_that_dies_trains_again_ten_times(deployed: Cluster) -> None:

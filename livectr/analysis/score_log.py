@@ -292,9 +292,15 @@ def _generation(scoring: Scoring, pipeline: Pipeline) -> Iterator[Restored]:
 
 
 def _merge(scoring: Scoring, folders: list[Path]) -> None:
-    """Write the target out of all parts."""
+    """Write the target out of all parts. Raises ConfigError if they are of different generations."""
     parts = [Scored.read(folder) for folder in folders]
     first = parts[0]
+    for part, folder in zip(parts, folders, strict=True):
+        if (part.generation, part.step) != (first.generation, first.step):
+            raise ConfigError(
+                f"{folder} was scored by step {part.step} of the checkpoint, others by step {first.step}; "
+                f"delete {parts_of(scoring.target)} and score all parts again"
+            )
     rows, unusable = sum(part.rows for part in parts), sum(part.unusable for part in parts)
     scored = Scored(first.settings, first.fingerprint, first.generation, first.step, rows, unusable)
     _check_some(scored, scoring)

@@ -122,6 +122,22 @@ def test_parts_write_what_one_process_writes(
     assert printed(capsys) == expected
 
 
+def test_parts_of_two_generations_are_refused(
+    desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody deletes the kept generation between two parts, and training has gone on."""
+    shutil.copy(desk / "p.py", tmp_path)
+    shutil.copytree(desk / "c", tmp_path / "c")
+    source = f"file:{desk / 'logs'}"
+    assert main(command(tmp_path, tmp_path / "to", "--part", "0/2", source=source)) == 0
+    shutil.rmtree(tmp_path / "to.parts" / "checkpoint")
+    livectr.train(tmp_path / "p.py", source=source, checkpoint=tmp_path / "c", **SETTINGS)
+    capsys.readouterr()
+    assert main(command(tmp_path, tmp_path / "to", "--part", "1/2", source=source)) == 2
+    assert "was scored by step" in capsys.readouterr().err
+    assert not (tmp_path / "to").exists()
+
+
 def test_the_whole_log(desk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """More parts than partitions: two are empty."""
     to = tmp_path / "all"

@@ -83,6 +83,10 @@ def compare(left: Model, right: Model) -> dict[str, Any]:
         "first_difference": int(differing[0]) if len(differing) else None,
         "differences": len(differing),
         "predictions_apart": {role: float(np.abs(ours[role] - theirs[role]).mean()) for role in roles},
+        "tenths": {
+            role: [float(np.abs(d).mean()) for d in np.array_split(ours[role] - theirs[role], 10)]
+            for role in roles
+        },
         "statistics_equal": left.statistics == right.statistics,
         "tables": tables,
     }

@@ -169,12 +169,12 @@ def test_the_autoscaler_follows_the_load(deployed: Cluster) -> None:
     rate(deployed, 1)
     until_replicas(deployed, 1, 400)
     note("the autoscaler goes down to 1", time.monotonic() - began)
+    rate(deployed, 50)
     with without_failures(deployed, "autoscaling of rank from 1 to 3"):
-        rate(deployed, 50)
         until_replicas(deployed, 3, 300)
         deployed.wait(300)
+    rate(deployed, 1)
     with without_failures(deployed, "autoscaling of rank from 3 to 1"):
-        rate(deployed, 1)
         until_replicas(deployed, 1, 600)
 
 
@@ -184,8 +184,10 @@ def rate(cluster: Cluster, per_second: int) -> None:
     command += ["--timeout-s=30", "--start-wait-s=60", f"--per-second={per_second}"]
     container = {"name": "client", "command": command}
     patch = {"spec": {"template": {"spec": {"containers": [container]}}}}
+    former = [f"pod/{name}" for name in pods(cluster, "client")]
     cluster.kubectl("patch", "deployment", "client", f"--patch={json.dumps(patch)}")
     cluster.kubectl("rollout", "status", "deployment/client", "--timeout=120s")
+    cluster.kubectl("wait", "--for=delete", "--timeout=60s", *former)  # its log has other counts
     end = time.monotonic() + 60
     while True:
         try:

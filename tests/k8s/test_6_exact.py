@@ -70,7 +70,8 @@ def test_nothing_is_lost_or_learned_twice(beside: Cluster) -> None:
     fact(
         f"- after all faults: {found['steps'][0]} steps and {found['examples'][0]} examples, "
         f"{found['differences']} of them others than in an undisturbed run, {found['twice']} learned twice; "
-        f"logits {apart['without_images']:.1e} apart without pictures, {apart['rank']:.1e} with them"
+        f"logits {apart['without_images']:.1e} apart without pictures, {apart['rank']:.1e} with them; "
+        "without, by tenths of the run: " + ", ".join(f"{d:.1e}" for d in found["tenths"]["without_images"])
     )
     assert found["steps"] == [steps, steps] and found["examples"][0] == found["examples"][1]
     assert found["twice"] == 0 and found["differences"] == 0

@@ -116,14 +116,20 @@ class Builder:
 
 
 def find_builder(wanted: str | None, folder: Path) -> Builder:
-    """Builder of that name, or the first that is installed. Raises BuildError when there is none."""
+    """Builder of that name, or the first that works: Docker's program is often there without its engine.
+
+    Raises:
+        BuildError: none works.
+    """
     names = [wanted] if wanted else ["docker", "podman", "buildah"]
-    for name in names:
-        if shutil.which(name):
+    installed = [name for name in names if shutil.which(name)]
+    for name in installed:
+        if wanted or subprocess.run([name, "info"], capture_output=True).returncode == 0:
             folder.mkdir(parents=True, exist_ok=True)
             return Builder(name, folder)
+    idle = f"; {', '.join(installed)} is installed, but `{installed[0]} info` fails" if installed else ""
     raise BuildError(
-        f"no builder of images is installed ({', '.join(names)}): install one, for example buildah."
+        f"no builder of images works ({', '.join(names)}){idle}: install one, for example buildah."
     )
 
 

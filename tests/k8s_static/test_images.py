@@ -83,3 +83,17 @@ def test_stand_ins_have_the_names_of_the_manifests() -> None:
 def test_images_have_the_version_of_the_manifests() -> None:
     text = (ROOT / "k8s" / "base" / "kustomization.yaml").read_text()
     assert set(re.findall(r"newTag: (\S+)", text)) == {build.version()}
+
+
+def test_a_builder_without_its_engine_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def install(name: str, status: int) -> None:
+        (tmp_path / name).write_text(f"#!/bin/sh\nexit {status}\n")
+        (tmp_path / name).chmod(0o755)
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    install("docker", 1)
+    with pytest.raises(build.BuildError, match="docker is installed, but `docker info` fails"):
+        build.find_builder(None, tmp_path / "images")
+    install("buildah", 0)
+    assert build.find_builder(None, tmp_path / "images").program == "buildah"
+    assert build.find_builder("docker", tmp_path / "images").program == "docker"

@@ -1,7 +1,7 @@
 """Certificates of an authority of their own, made by openssl.
 
-They hold what RFC 5280 asks for, which Python checks since 3.13: the authority's key usage, and the identifiers of
-keys.
+They hold what RFC 5280 asks for, which Python checks since 3.13: the authority's key usage, and the
+identifiers of keys.
 """
 
 from __future__ import annotations

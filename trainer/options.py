@@ -10,6 +10,7 @@ from livectr.ingest.dead_letters.usable import MIN_USABLE
 from livectr.ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.tls import TlsFiles
+from livectr.kernels.runtime.compiler import thread_count
 from livectr.trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_field_exchange
 from livectr.trainer.warm_parts import parse_warm_parts
 
@@ -64,7 +65,8 @@ class TrainOptions:
         metrics_listen: its address.
         metrics_tls_cert, metrics_tls_key: PEM files with which it answers by https; None: by http.
         metrics_tls_client_ca: PEM file of the authorities of its clients, which then need a certificate.
-        threads: CPU threads of this process; None: an equal share of this machine's cores for each rank.
+        threads: CPU threads of this process; None: LIVECTR_THREADS of the environment, else an equal share of
+            this machine's cores for each rank.
         max_steps: end after so many steps; None: no limit.
 
     Raises:
@@ -209,9 +211,17 @@ class TrainOptions:
                 raise ConfigError(f"{name}: {file} cannot be written; name another file")
 
     def threads_here(self) -> int:
-        """CPU threads of this process."""
+        """CPU threads of this process: `threads`, else LIVECTR_THREADS, else its share of the cores.
+
+        In a pod, all cores of the node look like its own; there LIVECTR_THREADS is the pod's request.
+
+        Raises:
+            ConfigError: LIVECTR_THREADS is no number of at least 1.
+        """
         if self.threads is not None:
             return self.threads
+        if os.environ.get("LIVECTR_THREADS"):
+            return thread_count()
         return max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 

@@ -74,7 +74,10 @@ class TrainSettings:
     )
     seed: int = setting(T.seed, "seed of initial values", commands=TRAIN, least=0)
     threads: int | None = setting(
-        T.threads, "CPU threads of a rank (default: the cores shared by the ranks)", commands=TRAIN, least=1
+        T.threads,
+        "CPU threads of a rank (default: `LIVECTR_THREADS`, else the cores shared by the ranks)",
+        commands=TRAIN,
+        least=1,
     )
     placement: str = setting(
         T.placement,

@@ -54,6 +54,12 @@ def applied(cluster: Cluster) -> float:
 
 
 @pytest.fixture(scope="session")
+def sizes() -> list[tuple[int, int]]:
+    """Sizes of the trainer, each with the step after which it began."""
+    return [(0, 2)]
+
+
+@pytest.fixture(scope="session")
 def deployed(cluster: Cluster, applied: float) -> Cluster:
     """Cluster with the local overlay, all pods ready."""
     cluster.wait(600)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -152,12 +153,17 @@ def test_an_image_that_is_not_there_stops_at_the_first_pod(deployed: Cluster) ->
 
 
 @pytest.mark.parametrize("nodes", [3, 1, 2])
-def test_a_resize_of_the_trainer(deployed: Cluster, overlays: Path, tag: str, nodes: int) -> None:
+def test_a_resize_of_the_trainer(
+    deployed: Cluster, overlays: Path, tag: str, sizes: list[tuple[int, int]], nodes: int
+) -> None:
     with without_failures(deployed, f"resize of the trainer to {nodes}"):
         deployed.apply(variant(overlays / f"nodes-{nodes}", tag=tag, nodes=nodes, settings=KEPT))
         deployed.wait(900)
         newer_version(deployed, 240)
     assert len(pods(deployed, "trainer")) == nodes
+    resumed = re.search(r"resumed after step (\d+)", deployed.kubectl("logs", "trainer-0"))
+    assert resumed is not None
+    sizes.append((int(resumed[1]), nodes))
 
 
 def test_the_autoscaler_follows_the_load(deployed: Cluster) -> None:

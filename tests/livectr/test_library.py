@@ -21,6 +21,7 @@ from livectr.evaluation import read_predictions
 from livectr.ingest.language.keys import hash_strings
 from livectr.models import DICM, LR, DeepFM, EmbeddingModel, adagrad, ftrl
 from livectr.models.base import ModelConfig
+from livectr.trainer.options import TrainOptions
 
 impressions = Stream(
     "impressions",
@@ -230,6 +231,19 @@ def test_training_leaves_the_process_as_it_was(
     data = {"impressions": rows(8), "ads": ADS}
     livectr.train(LINEAR, data, checkpoint=tmp_path, threads=threads + 1)
     assert dict(os.environ) == before and torch.get_num_threads() == threads
+
+
+def test_a_pod_s_threads_are_not_the_node_s_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LIVECTR_THREADS is the request of a pod, to which all cores of its node look like its own."""
+    monkeypatch.setenv("LIVECTR_THREADS", "3")
+    assert TrainOptions("file:logs").threads_here() == 3
+    assert TrainOptions("file:logs", threads=2).threads_here() == 2
+    monkeypatch.setenv("LIVECTR_THREADS", "0")
+    with pytest.raises(ConfigError, match="LIVECTR_THREADS='0'"):
+        TrainOptions("file:logs").threads_here()
+    monkeypatch.delenv("LIVECTR_THREADS")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert TrainOptions("file:logs").threads_here() == max(1, len(os.sched_getaffinity(0)) // 2)
 
 
 def test_a_single_stream_needs_no_names(tmp_path: Path) -> None:

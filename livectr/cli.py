@@ -1,7 +1,8 @@
 """Entry of the command line.
 
 Exit codes: 0 done, 1 a part failed, 2 a user's mistake, 3 a log that does not fit the pipeline, 4 something
-is not there or in use, 130 Ctrl-C; 1 to 4 with one sentence on standard error.
+is not there or in use, 5 a training that was stopped before the log's end, 130 Ctrl-C; 1 to 5 with one
+sentence on standard error.
 """
 
 import argparse

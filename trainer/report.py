@@ -28,6 +28,7 @@ class Report:
     hints are this process's. Quality of a role that was not measured is None.
 
     Attributes:
+        complete: the run came to its end; False: a signal has ended it before.
         dead_letters: rows that could not be used; an Arrow message counts its rows.
         precision: arithmetic of the networks' products on all ranks, as measured
             (models.precision.arithmetic_name).
@@ -48,6 +49,7 @@ class Report:
     dead_letters: int
     published_versions: int
     published_rows: int
+    complete: bool = True
     precision: str = "fp32"
     auc: float | None = None
     gauc: float | None = None
@@ -75,7 +77,12 @@ class Report:
 
 
 def report_of(
-    parts: Parts, rows: dict[str, TopicRows], seconds: float, published: Mapping[str, Any]
+    parts: Parts,
+    rows: dict[str, TopicRows],
+    seconds: float,
+    published: Mapping[str, Any],
+    *,
+    complete: bool,
 ) -> Report:
     """Gather the report of a run; ranks other than 0 know no quality. Collective.
 
@@ -83,6 +90,7 @@ def report_of(
         rows: rows of every topic, over all ranks.
         seconds: time that the run took.
         published: versions and rows of this process, as nested counters.
+        complete: the run came to its end.
     """
     progress, step = parts.progress, parts.step
     stats = asdict(parts.source.stats)
@@ -114,6 +122,7 @@ def report_of(
         dead_letters=sum(counts["dead_letters"].values()),
         published_versions=counts["published"]["versions"],
         published_rows=counts["published"]["rows"],
+        complete=complete,
         precision=", ".join(sorted({share["precision"] for share in shares})),
         **{name: rank[name] for name in QUALITY if name in rank},
         last_20_percent=rank.get("last_20_percent", {}),

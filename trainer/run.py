@@ -130,11 +130,12 @@ class Training:
                 parts.monitor.show(parts.progress.examples, version, parts.watch.line())
             rows = parts.watch.finish()
             stages.drain()
+            stopped = any(flags.stop for flags in round_.flags)
             if commits.wanted:
-                stopped = any(flags.stop for flags in round_.flags)
                 commits.finish(CommitState.of(parts, checkpoint=True), stopped=stopped)
             parts.monitor.gauges()
-        return report_of(parts, rows, time.monotonic() - started, commits.counts)
+        complete = round_.ended or self._enough() or not stopped
+        return report_of(parts, rows, time.monotonic() - started, commits.counts, complete=complete)
 
     def _flags(self) -> Flags:
         """Header of this rank's next round."""
@@ -151,14 +152,23 @@ class Training:
             publish=self.stages.commits.push,
         )
 
+    @property
+    def _begun(self) -> int:
+        """Steps that are learned or in flight."""
+        return self.parts.progress.steps + self.stages.in_flight
+
+    def _enough(self) -> bool:
+        """Tell if the run has as many steps as it may have."""
+        most = self.parts.options.max_steps
+        return most is not None and self._begun >= most
+
     def _ends(self, round_: Round) -> bool:
         """Tell if the loop ends here; all ranks decide alike."""
         parts = self.parts
-        begun = parts.progress.steps + self.stages.in_flight
         if any(flags.stop for flags in round_.flags):
-            LOG.info("asked to stop after step %d", begun)
+            LOG.info("asked to stop after step %d", self._begun)
             return True
-        if parts.options.max_steps is not None and begun >= parts.options.max_steps:
+        if self._enough():
             return True
         # A rank may own no partition with events; examples are counted over all ranks.
         fed = parts.control.world == 1 or parts.progress.examples > 0

@@ -11,19 +11,19 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-def end_at_sigterm() -> None:
-    """End the process with exit code 0 at SIGTERM, until another handler is installed. Main thread only.
+def end_at_sigterm(code: int = 0) -> None:
+    """End the process with an exit code at SIGTERM, until another handler is installed. Main thread only.
 
     The kernel drops signals without a handler that are sent to process 1 of a container. So a pod that is
     still importing would be killed after its whole grace time.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _end)
 
+        def end(number: int, frame: FrameType | None) -> None:
+            # SystemExit could be caught by an import that falls back on any error.
+            os._exit(code)
 
-def _end(number: int, frame: FrameType | None) -> None:
-    # SystemExit could be caught by an import that falls back on any error.
-    os._exit(0)
+        signal.signal(signal.SIGTERM, end)
 
 
 @contextmanager

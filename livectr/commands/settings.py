@@ -76,17 +76,21 @@ def options_of(kind: type[Options], settings: Settings, **more: Any) -> Options:
     return kind(**{name: getattr(settings, name) for name in names}, **more)
 
 
-def start_log(given: argparse.Namespace, role: str) -> None:
-    """Write log messages to standard error, in the format that flags, environment or file ask for.
+def outer_setting(given: argparse.Namespace, name: str) -> Any:
+    """Setting of flags, environment or file, before the pipeline file is read; the default after a mistake.
 
-    A mistake in the settings is told later, by `settings_of`.
+    `settings_of` tells the mistake later.
     """
     try:
-        flags = {name: value for name, value in given_settings(given).items() if name == "log_format"}
-        format = resolve(flags, toml=given.config).log_format
+        flags = {flag: value for flag, value in given_settings(given).items() if flag == name}
+        return getattr(resolve(flags, toml=given.config), name)
     except ConfigError:
-        format = "text"
+        return FIELDS[name].default
+
+
+def start_log(given: argparse.Namespace, role: str) -> None:
+    """Write log messages to standard error, in the format that flags, environment or file ask for."""
     fields: dict[str, object] = {"release": __version__, "role": role}
     if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         fields["rank"] = int(os.environ["RANK"])
-    log_to_stderr(format, fields)
+    log_to_stderr(outer_setting(given, "log_format"), fields)

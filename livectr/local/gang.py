@@ -72,6 +72,8 @@ class End(StrEnum):
     """Its ranks ended with 0; those of all nodes do."""
     STOPPED = "stopped"
     """It was told to stop before its ranks had begun."""
+    UNFINISHED = "unfinished"
+    """Its ranks have committed and ended before the end of a bounded log; those of all nodes do."""
     FAILED = "failed"
     """A rank failed."""
     AWAY = "away"

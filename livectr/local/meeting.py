@@ -21,6 +21,7 @@ LINE_BYTES = 1 << 16
 SAID = {
     End.DONE: "has ended",
     End.STOPPED: "was told to stop",
+    End.UNFINISHED: "has ended before the log's end",
     End.FAILED: "has a rank that failed",
     End.AWAY: "finds no broker, topic or Redis",
     End.GONE: "is gone",

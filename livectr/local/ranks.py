@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from livectr.kernels.process.children import with_parent
 from livectr.local.gang import End, Over, Round
 
+UNFINISHED = 5
+"""Exit code of a run that was stopped before the log's end; no failure."""
 END_S = 5.0
 """Time for the other ranks to exit after a rank failed: their exit codes may say that a user made a mistake.
 After a rank that a signal killed, nobody is waited for."""
@@ -80,7 +82,7 @@ class Ranks:
                     stopping = True
                     for rank in ranks:
                         rank.terminate()
-                bad = [code for code in (rank.poll() for rank in ranks) if code]
+                bad = [code for code in (rank.poll() for rank in ranks) if code not in (None, 0, UNFINISHED)]
                 elsewhere = over()
                 if deadline is None and (bad or elsewhere):
                     deadline = time.monotonic() + _patience_s(bad, elsewhere, stopping=stop())
@@ -107,4 +109,4 @@ def _patience_s(bad: Sequence[int], elsewhere: Over | None, *, stopping: bool) -
     """Time that the ranks get to end by themselves."""
     if bad:
         return END_S if min(bad) > 0 or stopping else 0.0
-    return CLEAN_S if elsewhere is not None and elsewhere.end is End.DONE else END_S
+    return CLEAN_S if elsewhere is not None and elsewhere.end in (End.DONE, End.UNFINISHED) else END_S

@@ -6,7 +6,8 @@
     4  a rank fails: stop the others, on all nodes, and go to 1; they resume from the checkpoint
     5  K restarts in a row without a new step in the checkpoint: give up. Waiting for a broker or Redis that
        does not answer is not counted, once the run has a checkpoint. With `until_stopped` nothing is counted
-    6  SIGTERM or Ctrl-C: pass it on, so that ranks finish their step, commit and end; a second Ctrl-C kills
+    6  SIGTERM or Ctrl-C: pass it on, so that ranks finish their step, commit and end; a second Ctrl-C kills.
+       With `until_end`, a run that has not come to the log's end then ends with UNFINISHED on all nodes
 
 The ranks are children of this process, without torchrun's agent: the agent sometimes hangs when it restores a
 group, and does not distinguish a user's mistake or SIGTERM from a failure. A user's mistake (exit code 2 or 3
@@ -28,7 +29,7 @@ from pathlib import Path
 from livectr.kernels.errors import InternalError
 from livectr.local.gang import End, Gang, Over
 from livectr.local.gathering import Alone, Gathering, Member
-from livectr.local.ranks import CLEAN_S, POLL_S, Ranks, how
+from livectr.local.ranks import CLEAN_S, POLL_S, UNFINISHED, Ranks, how
 from livectr.trainer.process import stop_signals
 
 LOG = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class Supervision:
         gang: nodes that train together; None: this machine alone.
         until_stopped: end only when this process is told to stop, or after a user's mistake.
         start_wait_s: seconds from the start for which a broker or Redis may be away.
+        until_end: the log is bounded, and to be learned to its end.
     """
 
     ranks: Ranks
@@ -61,6 +63,7 @@ class Supervision:
     gang: Gang | None = None
     until_stopped: bool = False
     start_wait_s: float = 0.0
+    until_end: bool = False
 
 
 def supervise(run: Supervision, beat: Callable[[], None] = lambda: None) -> int:
@@ -71,7 +74,8 @@ def supervise(run: Supervision, beat: Callable[[], None] = lambda: None) -> int:
 
     Returns:
         Exit code: 0; MISTAKE or DATA when a rank reported a user's mistake; AWAY when nothing answered a run
-        without a checkpoint, whose address may be wrong.
+        without a checkpoint, whose address may be wrong; UNFINISHED when this node or another was told to
+        stop before the log's end.
 
     Raises:
         ConfigError: this is node 0, and the port of the rendezvous is taken.
@@ -105,7 +109,7 @@ class _Loop:
         while True:
             round_ = self._gathering.wait(self._stop, None if self._run.until_stopped else GATHER_S)
             if self._stop():
-                return 0
+                return self._stopped
             if round_ is None:
                 raise InternalError(
                     f"not all nodes have come within {GATHER_S:g} s; the log says who has not."
@@ -123,22 +127,31 @@ class _Loop:
             if code is not None:
                 return code
 
+    @property
+    def _stopped(self) -> int:
+        """Exit code of a run that was told to stop."""
+        return UNFINISHED if self._run.until_end else 0
+
     def _end(self, codes: list[int]) -> End:
         if not any(codes):
             return End.DONE
         if AWAY in codes:
             return End.AWAY
         # A rank that a signal ends had not begun, and without it no other has.
-        return End.STOPPED if self._stop() and -signal.SIGTERM in codes else End.FAILED
+        if self._stop() and -signal.SIGTERM in codes:
+            return End.STOPPED
+        return End.UNFINISHED if set(codes) <= {0, UNFINISHED} else End.FAILED
 
     def _judge(self, codes: list[int], elsewhere: Over | None) -> int | None:
         """Exit code, or None after the pause before the next round."""
         own, forever = self._end(codes), self._run.until_stopped
-        if self._stop() and own in (End.DONE, End.STOPPED):
+        if self._stop() and own in (End.DONE, End.STOPPED, End.UNFINISHED):
             if self._run.gang is not None and self._run.gang.node == 0:
                 self._gathering.verdict(FAREWELL_S)  # the others hear of all ends through this process
-            return 0
-        if own is End.DONE and not forever:
+            # Ranks that were ended with those of another node have no code of their own.
+            done = own is End.DONE and (elsewhere is None or elsewhere.end is End.DONE)
+            return 0 if done else self._stopped
+        if own in (End.DONE, End.UNFINISHED) and not forever:
             elsewhere = self._gathering.verdict(CLEAN_S) or elsewhere
         for mistake in (MISTAKE, DATA):
             if mistake in codes:
@@ -153,9 +166,11 @@ class _Loop:
         if how_else in (End.GONE, End.AWAY) or (how_else is End.STOPPED and forever):
             LOG.warning("%s; waiting for it", elsewhere.why if elsewhere is not None else "")
             return None
+        if End.UNFINISHED in (own, how_else) and End.FAILED not in (own, how_else):
+            return UNFINISHED  # own ranks without a code have hung after the commit, and were ended
         if how_else is End.STOPPED or (own is End.DONE and how_else is End.DONE):
             if not forever:
-                return 0
+                return self._stopped if how_else is End.STOPPED else 0
             LOG.info("all ranks have committed and ended, for another node was told to stop, or is gone")
             self._pause(2)
             return 0 if self._stop() else None
@@ -164,7 +179,7 @@ class _Loop:
         self._reached = max(steps, self._reached)
         self._count("; ".join(ends or [elsewhere.why if elsewhere is not None else ""]))
         self._pause(self._failures)
-        return 0 if self._stop() else None
+        return self._stopped if self._stop() else None
 
     def _count(self, ends: str) -> None:
         """Raise InternalError when there were too many failures without a new step."""
@@ -182,7 +197,7 @@ class _Loop:
         steps = _steps(self._run.checkpoint)
         patient = self._run.until_stopped or time.monotonic() < self._patient_until
         if self._stop():
-            return 0 if patient else AWAY
+            return self._stopped if patient else AWAY
         if not (patient or (self._run.restarts and steps >= 0)):
             return AWAY
         self._away += 1

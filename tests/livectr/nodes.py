@@ -16,6 +16,7 @@ import psutil
 
 from livectr.local.gang import Gang
 from livectr.local.ports import free_ports
+from livectr.local.ranks import UNFINISHED
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 120.0
@@ -54,6 +55,7 @@ while not (life / "stop").exists():  # as ranks do: when one is told to stop, al
     if not all(map(runs, pids())) and not (life / "stop").exists():
         sys.exit(1)  # lost another rank
     time.sleep(0.01)
+sys.exit(CODE)
 """
 
 
@@ -64,15 +66,25 @@ class Nodes:
         folder: files of the test.
         before: code that a rank runs before it meets the others.
         until_stopped: supervise as in pods.
+        until_end: the log is bounded, and the ranks never come to its end.
     """
 
     def __init__(
-        self, folder: Path, before: str = "", *, until_stopped: bool = True, restarts: int = 0
+        self,
+        folder: Path,
+        before: str = "",
+        *,
+        until_stopped: bool = True,
+        restarts: int = 0,
+        until_end: bool = False,
     ) -> None:
         self.folder = folder
-        (folder / "rank.py").write_text(RANK.replace("BEFORE", before))
+        code = str(UNFINISHED if until_end else 0)
+        (folder / "rank.py").write_text(RANK.replace("BEFORE", before).replace("CODE", code))
         self.rendezvous = f"127.0.0.1:{free_ports(1)}"
-        self._flags = f"{restarts}, Path({str(folder / 'checkpoint')!r}), gang, {until_stopped}"
+        self._flags = (
+            f"{restarts}, Path({str(folder / 'checkpoint')!r}), gang, {until_stopped}, 0.0, {until_end}"
+        )
         self.running: list[subprocess.Popen[str]] = []
 
     def start(

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from livectr.local.ranks import UNFINISHED
 from livectr.local.supervise import LONGEST_PAUSE_OF_A_POD_S, MISTAKE
 from tests.livectr.nodes import WAIT_S, Nodes, kill, pids, said, step, until
 
@@ -103,6 +104,27 @@ def test_evictions_use_no_restarts_up(gang: Start, node: int) -> None:
     assert "start 1 of 1" not in said(supervisors[(node + 1) % 3])
     supervisors[node].terminate()
     assert [process.wait(WAIT_S) for process in supervisors] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_all_nodes_say_that_one_was_stopped_before_the_logs_end(gang: Start, node: int) -> None:
+    nodes = gang(until_stopped=False, until_end=True)
+    supervisors = [nodes.start(number) for number in range(2)]
+    nodes.train(2)
+    supervisors[node].terminate()
+    assert [process.wait(WAIT_S) for process in supervisors] == [UNFINISHED, UNFINISHED]
+
+
+def test_a_killed_supervisor_is_waited_for_before_the_logs_end(gang: Start) -> None:
+    """Its ranks commit at its death, as if they had been told to stop; the other node goes on waiting."""
+    nodes = gang(until_stopped=False, until_end=True)
+    supervisors = [nodes.start(number) for number in range(2)]
+    nodes.train(2)
+    supervisors[1].kill()
+    supervisors[1].wait()
+    until(lambda: "waiting for it" in said(supervisors[0]))
+    supervisors[0].terminate()  # between two rounds, it has not come to the end either
+    assert supervisors[0].wait(WAIT_S) == UNFINISHED
 
 
 @pytest.mark.parametrize("node", [0, 1])

@@ -19,7 +19,7 @@ import pytest
 from livectr.cli import main
 from livectr.kernels.errors import InternalError
 from livectr.local.ports import free_ports
-from livectr.local.ranks import END_S, Ranks
+from livectr.local.ranks import END_S, UNFINISHED, Ranks
 from livectr.local.supervise import AWAY, DATA, MISTAKE, Supervision, supervise
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.trainer.ad_logs import write_files
@@ -137,14 +137,14 @@ time.sleep(600)
 
 
 @contextmanager
-def supervisor(folder: Path, body: str) -> Iterator[subprocess.Popen[bytes]]:
+def supervisor(folder: Path, body: str, *, until_end: bool = False) -> Iterator[subprocess.Popen[bytes]]:
     """A supervisor in a process of its own, whose ranks are ready."""
     run = supervision(folder, body)
     program = (
         "import sys; from pathlib import Path; from livectr.local.ranks import Ranks\n"
         "from livectr.local.supervise import Supervision, supervise\n"
         f"ranks = Ranks({tuple(run.ranks.command)!r}, 2)\n"
-        f"sys.exit(supervise(Supervision(ranks, 5, Path({str(run.checkpoint)!r}))))"
+        f"sys.exit(supervise(Supervision(ranks, 5, Path({str(run.checkpoint)!r}), until_end={until_end})))"
     )
     process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE)
     try:
@@ -168,6 +168,36 @@ def test_told_to_stop_it_lets_the_ranks_end_and_ends_well(tmp_path: Path, number
         process.send_signal(number)
         assert process.wait(60) == 0
     assert starts(tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    ("codes", "ends_with"), [("0", 0), ("5", 5), ("5 * int(rank)", 5), ("5 - 4 * int(rank)", 1)]
+)
+def test_before_the_logs_end_it_ends_with_a_code_of_its_own(
+    tmp_path: Path, codes: str, ends_with: int
+) -> None:
+    """Unless every rank came to the end, or one failed."""
+    with supervisor(tmp_path, WAITING.replace("CODE", codes), until_end=True) as process:
+        process.terminate()
+        assert process.wait(60) == ends_with
+
+
+def test_ranks_that_were_ended_before_they_began_have_not_come_to_the_logs_end(tmp_path: Path) -> None:
+    with supervisor(tmp_path, "(here / f'ready-{rank}').touch()\ntime.sleep(600)", until_end=True) as process:
+        process.terminate()
+        assert process.wait(60) == UNFINISHED
+
+
+def test_a_rank_that_a_stranger_stops_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others end with it, a moment later; nobody kills them meanwhile."""
+    monkeypatch.setattr("livectr.local.ranks.END_S", 0.1)
+    body = f"""
+rank == '1' or time.sleep(1)
+(here / f'ended-{{rank}}').touch()
+sys.exit({UNFINISHED})
+"""
+    assert supervise(supervision(tmp_path, body, restarts=3)) == UNFINISHED
+    assert (tmp_path / "ended-0").exists() and starts(tmp_path) == 1
 
 
 def test_ranks_that_do_not_end_well_when_told_to_stop(tmp_path: Path) -> None:

@@ -13,13 +13,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from livectr.commands.flags import command
-from livectr.commands.settings import add_settings, given_settings, options_of, settings_of, start_log
+from livectr.commands.settings import (
+    add_settings,
+    given_settings,
+    options_of,
+    outer_setting,
+    settings_of,
+    start_log,
+)  # fmt: skip
 from livectr.config.settings import SECRET
 from livectr.config.supervision import check_supervision, gang_of
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.children import follow_parent
 from livectr.kernels.process.heap import loading
+from livectr.kernels.process.logs import tell
 from livectr.kernels.process.signals import end_at_sigterm
+from livectr.local.ranks import UNFINISHED
 from livectr.secrets import without_flags
 
 if TYPE_CHECKING:
@@ -48,7 +57,7 @@ def run(given: argparse.Namespace) -> int:
 
     world = os.environ.get("WORLD_SIZE")
     if world is None:  # a rank that ends with 0 before it has begun would mislead its supervisor
-        end_at_sigterm()
+        end_at_sigterm(_code(complete=not outer_setting(given, "until_end")))
     share_cores()
     # torch's C++ core would write stacks beside our messages.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -60,6 +69,8 @@ def run(given: argparse.Namespace) -> int:
 
         with report_failures():
             pipeline, settings = settings_of(given, "source")
+    if world is None:
+        end_at_sigterm(_code(complete=not settings.until_end))
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun's agent: no rank outlives it
         follow_parent()
     ranks = settings.ranks * settings.nodes
@@ -67,16 +78,38 @@ def run(given: argparse.Namespace) -> int:
         _check_age(settings)
     asks = (settings.restarts, settings.until_stopped, settings.start_wait_s, settings.health_listen)
     if world is None and (ranks > 1 or any(asks)):
-        return _supervise(given, settings)
+        return _end(_supervise(given, settings), settings)
     if ranks > 1 and str(ranks) != world:
         raise ConfigError(f"ranks is {ranks}, but torchrun started {world}; leave ranks and nodes out.")
     with loading():
         from livectr.trainer.run import train
 
     report = train(pipeline, options_of(TrainOptions, settings))
-    if report is not None and int(os.environ.get("RANK", 0)) == 0:
+    code = _code(complete=report.complete or not settings.until_end)
+    if int(os.environ.get("RANK", 0)) == 0:
         print(json.dumps(dataclasses.asdict(report)), flush=True)
-    return 0
+    # A supervisor says itself that its ranks were stopped.
+    alone = world is None or ("TORCHELASTIC_RUN_ID" in os.environ and os.environ["RANK"] == "0")
+    return _end(code, settings) if alone else code
+
+
+def _code(*, complete: bool) -> int:
+    """Exit code of a run without an error."""
+    return 0 if complete else UNFINISHED
+
+
+def _end(code: int, settings: Settings) -> int:
+    """Say that the run was stopped before the log's end, if it was; a signal from here on changes nothing."""
+    if "WORLD_SIZE" not in os.environ:
+        end_at_sigterm(code)
+    if code == UNFINISHED:
+        how = (
+            "what was learned is committed, and the same command goes on from there"
+            if settings.checkpoint is not None
+            else "without --checkpoint, the same command begins anew"
+        )
+        tell(f"stopped before the log's end; {how}.")
+    return code
 
 
 def _supervise(given: argparse.Namespace, settings: Settings) -> int:
@@ -102,6 +135,7 @@ def _supervise(given: argparse.Namespace, settings: Settings) -> int:
         gang,
         settings.until_stopped,
         settings.start_wait_s,
+        settings.until_end,
     )
     if settings.health_listen is None:
         return supervise(run)

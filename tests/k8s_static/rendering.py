@@ -58,6 +58,12 @@ def only(name: str, kind: str, called: str) -> Manifest:
     return found[0]
 
 
+def lives(container: Manifest) -> bool:
+    """Tell if it trains or serves by the overlay's settings until it is stopped, as no backfill does."""
+    command = set(container.get("command", []))
+    return bool({"train", "serve"} & command) and "--until-end" not in command
+
+
 def pods(name: str) -> Iterator[tuple[str, Manifest]]:
     """Pairs "Kind/name", pod template of everything in an overlay that starts pods."""
     for manifest in manifests(name):

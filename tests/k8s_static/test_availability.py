@@ -11,7 +11,17 @@ import yaml
 
 from livectr.config.settings import Settings
 from livectr.config.sources import resolve
-from tests.k8s_static.rendering import OVERLAYS, Manifest, containers, manifests, matches, of_kind, only, pods
+from tests.k8s_static.rendering import (
+    OVERLAYS,
+    Manifest,
+    containers,
+    lives,
+    manifests,
+    matches,
+    of_kind,
+    only,
+    pods,
+)  # fmt: skip
 
 SERVERS = ("rank", "prerank")
 every_overlay = pytest.mark.parametrize("name", OVERLAYS)
@@ -119,7 +129,7 @@ def test_probes_tell_start_ready_and_alive_apart(name: str, tmp_path: Path) -> N
     health = int(settings(name, tmp_path).health_listen.rpartition(":")[2])
     for title, template in pods(name):
         for container in template["spec"]["containers"]:
-            if not {"serve", "train"} & set(container.get("command", [])):
+            if not lives(container):
                 continue
             asked = {kind: container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")}
             start = asked["startup"]["periodSeconds"] * asked["startup"]["failureThreshold"]

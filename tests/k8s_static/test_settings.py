@@ -9,7 +9,17 @@ import pytest
 import yaml
 
 from livectr.ingest.pipeline import load_pipeline
-from tests.k8s_static.rendering import K8S, OVERLAYS, ROOT, containers, manifests, of_kind, only, pods
+from tests.k8s_static.rendering import (
+    K8S,
+    OVERLAYS,
+    ROOT,
+    containers,
+    lives,
+    manifests,
+    of_kind,
+    only,
+    pods,
+)  # fmt: skip
 from tests.k8s_static.test_availability import settings
 
 every_overlay = pytest.mark.parametrize("name", OVERLAYS)
@@ -51,7 +61,7 @@ def test_settings_are_validated_before_a_process_starts(name: str) -> None:
     checked = 0
     for title, template in pods(name):
         (main, *_) = template["spec"]["containers"]
-        if not {"train", "serve"} & set(main.get("command", [])):
+        if not lives(main):
             continue
         checked += 1
         (check,) = [c for c in containers(template) if c["name"] == "validate"]
@@ -81,7 +91,7 @@ def test_ports_are_those_of_the_settings(name: str, tmp_path: Path) -> None:
     chosen = settings(name, tmp_path)
     for title, template in pods(name):
         (main, *_) = template["spec"]["containers"]
-        if not {"train", "serve"} & set(main.get("command", [])):
+        if not lives(main):
             continue
         ports = {p["name"]: p["containerPort"] for p in main["ports"]}
         assert ports["metrics"] == chosen.metrics_port, title

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from urllib.request import urlopen
 
 import pytest
 
-from k8s.demo import NAMESPACE, ROOT, Cluster
+from k8s.demo import ROOT, Cluster
 from tests.k8s.report import fact
-from tests.k8s.traffic import pods
+from tests.k8s.scrape import prometheus, until_all_answer
 
 EXPRESSIONS = ROOT / "k8s" / "lab" / "exprs.py"
 FILES = [*sorted((ROOT / "k8s" / "dashboards").glob("*.json")), ROOT / "k8s" / "rules" / "livectr.yaml"]
@@ -23,35 +20,18 @@ WITHOUT = ("container_", "DCGM_", "redis_")
 
 
 @pytest.fixture(scope="module")
-def prometheus(deployed: Cluster) -> Iterator[str]:
-    """Address of the deployed Prometheus."""
-    command = [deployed.program, f"--namespace={NAMESPACE}", "port-forward", "service/prometheus", ":9090"]
-    with subprocess.Popen(command, env=deployed.variables, stdout=subprocess.PIPE, text=True) as forward:
-        try:
-            assert forward.stdout is not None
-            found = re.search(r"127\.0\.0\.1:(\d+)", forward.stdout.readline())
-            assert found is not None
-            yield f"http://127.0.0.1:{found[1]}"
-        finally:
-            forward.terminate()
+def address(deployed: Cluster) -> Iterator[str]:
+    with prometheus(deployed) as address:
+        yield address
 
 
-def test_prometheus_finds_every_pod(deployed: Cluster, prometheus: str) -> None:
-    want = {name: len(pods(deployed, name)) for name in ("trainer", "rank", "prerank")}
-    end = time.monotonic() + 120
-    while True:
-        with urlopen(f"{prometheus}/api/v1/targets?state=active", timeout=30) as answer:
-            targets = json.load(answer)["data"]["activeTargets"]
-        up = [each["labels"]["job"] for each in targets if each["health"] == "up"]
-        if {name: up.count(name) for name in want} == want:
-            return
-        assert time.monotonic() < end, (want, [(t["labels"], t["health"], t["lastError"]) for t in targets])
-        time.sleep(2)
+def test_prometheus_finds_every_pod(deployed: Cluster, address: str) -> None:
+    until_all_answer(deployed, address)
 
 
-def test_every_expression_has_data(deployed: Cluster, prometheus: str) -> None:
+def test_every_expression_has_data(address: str) -> None:
     words = [f"--without={name}" for name in WITHOUT]
-    command = [sys.executable, str(EXPRESSIONS), prometheus, *map(str, FILES), *words]
+    command = [sys.executable, str(EXPRESSIONS), address, *map(str, FILES), *words]
     end = time.monotonic() + 300
     while True:  # a quantile or a rate needs some scrapes
         done = subprocess.run(command, capture_output=True, text=True)

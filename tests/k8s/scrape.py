@@ -1,0 +1,46 @@
+"""Deployed Prometheus, asked from here."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.request import urlopen
+
+from k8s.demo import NAMESPACE, Cluster
+from tests.k8s.traffic import pods
+
+
+@contextmanager
+def prometheus(cluster: Cluster) -> Iterator[str]:
+    """Address of the deployed Prometheus while this is open."""
+    command = [cluster.program, f"--namespace={NAMESPACE}", "port-forward", "service/prometheus", ":9090"]
+    with subprocess.Popen(command, env=cluster.variables, stdout=subprocess.PIPE, text=True) as forward:
+        try:
+            assert forward.stdout is not None
+            found = re.search(r"127\.0\.0\.1:(\d+)", forward.stdout.readline())
+            assert found is not None
+            yield f"http://127.0.0.1:{found[1]}"
+        finally:
+            forward.terminate()
+
+
+def until_all_answer(cluster: Cluster, address: str, scheme: str = "http") -> None:
+    """Wait until metrics of all pods of trainer and servers are read by the scheme, and those of no other."""
+    want = {name: len(pods(cluster, name)) for name in ("trainer", "rank", "prerank")}
+    end = time.monotonic() + 120
+    while True:
+        with urlopen(f"{address}/api/v1/targets?state=active", timeout=30) as answer:
+            targets = json.load(answer)["data"]["activeTargets"]
+        up = [
+            each["labels"]["job"]
+            for each in targets
+            if each["health"] == "up" and each["scrapeUrl"].startswith(f"{scheme}://")
+        ]
+        if {name: up.count(name) for name in want} == want:
+            return
+        assert time.monotonic() < end, (want, [(t["labels"], t["health"], t["lastError"]) for t in targets])
+        time.sleep(2)

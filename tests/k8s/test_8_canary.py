@@ -1,0 +1,73 @@
+"""A canary on a cluster: its share of requests, promotion and rollback by k8s/canary.sh."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from k8s.demo import ROOT, Cluster
+from tests.k8s.report import note
+from tests.k8s.traffic import traffic, without_failures
+
+OVERLAY = ROOT / "k8s" / "overlays" / "canary"
+ROLES = ("rank", "prerank")
+
+
+def tracks(cluster: Cluster, service: str) -> set[str]:
+    """Tracks of the pods that get the requests to a Service."""
+    selector = f"--selector=kubernetes.io/service-name={service}"
+    slices = json.loads(cluster.kubectl("get", "endpointslices", selector, "--output=json"))["items"]
+    ends = [end for each in slices for end in each["endpoints"] or () if end["conditions"]["ready"]]
+    return {"canary" if "-canary-" in end["targetRef"]["name"] else "stable" for end in ends}
+
+
+def until_tracks(cluster: Cluster, *want: str) -> None:
+    """Wait until pods of these tracks get the requests, and no others, and the client has asked them."""
+    end = time.monotonic() + 120
+    while any(tracks(cluster, role) != set(want) for role in ROLES):
+        assert time.monotonic() < end, {role: tracks(cluster, role) for role in ROLES}
+        time.sleep(1)
+    asked = traffic(cluster)["rank"]["requests"] + 20
+    while traffic(cluster)["rank"]["requests"] < asked:
+        assert time.monotonic() < end
+        time.sleep(1)
+
+
+def canary(cluster: Cluster, *words: str) -> None:
+    """Run k8s/canary.sh."""
+    subprocess.run([ROOT / "k8s" / "canary.sh", *words], env=cluster.variables, check=True)
+
+
+@pytest.fixture(scope="module")
+def beside(deployed: Cluster) -> Iterator[Cluster]:
+    """Cluster with the canary's overlay, all pods ready; without it afterwards."""
+    began = time.monotonic()
+    deployed.apply(OVERLAY)
+    deployed.wait(600)
+    note("a canary has learned the log and serves", time.monotonic() - began)
+    yield deployed
+    deployed.kubectl("delete", "--ignore-not-found", f"--kustomize={OVERLAY}", "--timeout=120s")
+
+
+def test_a_canary_is_promoted_and_rolled_back(beside: Cluster) -> None:
+    """Requests go to both tracks, to the canary alone, and to the stable track alone; none fails."""
+    with without_failures(beside, "a canary gets a share, is promoted, and is rolled back"):
+        canary(beside, "share", "1")
+        until_tracks(beside, "canary", "stable")
+        canary(beside, "promote")
+        until_tracks(beside, "canary")
+        canary(beside, "rollback")
+        until_tracks(beside, "stable")
+
+
+def test_the_stable_track_outlives_the_canary(beside: Cluster) -> None:
+    """Deleting the overlay takes nothing of the stable track with it."""
+    beside.kubectl("delete", f"--kustomize={OVERLAY}", "--timeout=120s")
+    left = beside.kubectl("get", "statefulsets,deployments,persistentvolumeclaims", "--output=name")
+    assert "canary" not in left and {"statefulset.apps/trainer", "deployment.apps/rank"} <= set(left.split())
+    answers = beside.ask()
+    assert len(answers) == 3 and all(0 < each < 1 for each in answers)

@@ -24,6 +24,27 @@ def test_it_changes_nothing_of_the_stable_track() -> None:
     assert not names["local"] & names["canary"]
 
 
+def test_all_that_its_pods_name_is_there() -> None:
+    """Secrets, ConfigMaps, claims, accounts and priorities are the canary's own or the stable track's."""
+    made = {(m["kind"], m["metadata"]["name"]) for name in ("local", "canary") for m in manifests(name)}
+    named = set()
+    for _, template in pods("canary"):
+        spec = template["spec"]
+        named |= {
+            ("ServiceAccount", spec["serviceAccountName"]),
+            ("PriorityClass", spec["priorityClassName"]),
+        }
+        for volume in spec["volumes"]:
+            for kind, source, key in (
+                ("Secret", "secret", "secretName"),
+                ("ConfigMap", "configMap", "name"),
+                ("PersistentVolumeClaim", "persistentVolumeClaim", "claimName"),
+            ):
+                named |= {(kind, volume[source][key])} if source in volume else set()
+    assert {kind for kind, _ in named} >= {"Secret", "ConfigMap", "PersistentVolumeClaim"}
+    assert named <= made, named - made
+
+
 def test_tracks_own_their_pods() -> None:
     """Selectors of Deployments and StatefulSets select the pods of their own track alone."""
     for overlay, other in (("local", "canary"), ("canary", "local")):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import ssl
 import subprocess
 import time
@@ -98,7 +99,11 @@ class Valkeys:
         }
         with (run / "log").open("ab") as log:
             self.running[port] = subprocess.Popen(
-                with_parent(["sh", str(run / script)]), env=environment, stdout=log, stderr=log
+                with_parent(["sh", str(run / script)]),
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a group to end: the script watches certificates in a child
             )
 
     def until(self, done: Callable[[], bool]) -> None:
@@ -128,7 +133,7 @@ class Valkeys:
     def stop(self, port: int) -> None:
         """Kill the process of a port."""
         process = self.running.pop(port)
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 

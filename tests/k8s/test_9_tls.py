@@ -58,7 +58,7 @@ SHOWN = ("--tls-cert=/tls/tls.crt", "--tls-key=/tls/tls.key")
 
 
 def secret(certificate: dict[str, Any], authority: Authority) -> dict[str, Any]:
-    """What cert-manager makes of a `Certificate`."""
+    """Secret that cert-manager makes of a `Certificate`."""
     spec = certificate["spec"]
     pair = authority.issue(spec["secretName"], 1, *spec.get("dnsNames", []))
     files = dict(zip(("tls.crt", "tls.key", "ca.crt"), (*pair, authority.ca), strict=True))

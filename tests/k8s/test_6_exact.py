@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from k8s.demo import NAMESPACE, Cluster
+from k8s.demo import Cluster
+from tests.k8s.probes import end, start, trainer_probe
 from tests.k8s.report import fact, note
-from tests.k8s.test_1_lab import IMAGE, SECURITY
-from tests.k8s.test_4_network import LABELS
 
 COMPARE = (Path(__file__).parent / "compare.py").read_text()
 POD = "probe-unbroken"
@@ -28,29 +27,9 @@ def beside(deployed: Cluster) -> Iterator[Cluster]:
     deployed.kubectl("scale", "statefulset/trainer", "--replicas=0")
     selector = "--selector=app.kubernetes.io/name=trainer"
     deployed.kubectl("wait", "--for=delete", "pod", selector, "--timeout=300s")
-    settings = deployed.kubectl("get", "statefulset/trainer", "--output=json")
-    volumes = {each["name"]: each for each in json.loads(settings)["spec"]["template"]["spec"]["volumes"]}
-    mounts = {"settings": "/etc/livectr", "checkpoint": "/checkpoint", "cache": "/var/cache/livectr",
-              "tmp": "/tmp", "scratch": "/scratch"}  # fmt: skip
-    container = {
-        "name": "main", "image": IMAGE.replace("serve", "train"), "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", "-c", "import time; time.sleep(1e6)"], "securityContext": SECURITY,
-        "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts.items()],
-        "env": [{"name": "HOME", "value": "/tmp"}, {"name": "LIVECTR_THREADS", "value": "1"}],
-    }  # fmt: skip
-    spec = {
-        "containers": [container],
-        "volumes": [volumes.get(name, {"name": name, "emptyDir": {}}) for name in mounts],
-        "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": 1,
-        "securityContext": {"fsGroup": 10001},
-    }
-    about = {"name": POD, "namespace": NAMESPACE, "labels": LABELS["trainer"]}
-    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
-    deployed.kubectl("apply", "--filename=-", text=json.dumps(manifest))
-    deployed.kubectl("wait", "--for=condition=Ready", f"pod/{POD}", "--timeout=120s")
+    start(deployed, trainer_probe(deployed, POD, {"checkpoint": "/checkpoint", "scratch": "/scratch"}))
     yield deployed
-    deployed.kubectl("delete", "pod", POD)
+    end(deployed, POD)
     deployed.kubectl("scale", "statefulset/trainer", "--replicas=2")
 
 
@@ -71,9 +50,9 @@ def test_nothing_is_lost_or_learned_twice(beside: Cluster, sizes: list[tuple[int
     began = time.monotonic()
     ends = [step for step, _ in sizes[1:]] + [steps]
     assert ends == sorted(ends)
-    for (begin, ranks), end in zip(sizes, ends, strict=True):
-        if begin < end:
-            beside.kubectl("exec", POD, "--", *TRAIN, f"--ranks={ranks}", f"--max-steps={end}")
+    for (first, ranks), last in zip(sizes, ends, strict=True):
+        if first < last:
+            beside.kubectl("exec", POD, "--", *TRAIN, f"--ranks={ranks}", f"--max-steps={last}")
     note("an undisturbed run of the same log", time.monotonic() - began)
     found: dict[str, Any] = json.loads(program("compare", "/checkpoint", "/scratch"))
     apart = found["predictions_apart"]

@@ -8,75 +8,36 @@
 //   (unknown) ─click─► WAITING ─impression─► PENDING ─deadline < m─► RELEASED ─deadline + dedup < m─► (unknown)
 //       └──────────────impression───────────────┘
 //
-// Each state has its share of `max_bytes`. A click or impression for which there is no room is refused; so clicks
+// With a wait shorter than the window, an impression leaves at its first deadline, max(ts + wait, m), as it is
+// labelled by then. A click inside the window that comes later releases it once more, at the click's watermark:
+//
+//   PENDING ─first deadline < m─► PROVISIONAL ─deadline < m─► RELEASED
+//
+// Each state has its share of `max_bytes`; PENDING and PROVISIONAL share one. A click or impression for which there is no room is refused; so clicks
 // without impressions never take the room of impressions. The oldest released keys are forgotten before their time.
 #pragma once
 #include <algorithm>
 #include <deque>
-#include <queue>
 #include <vector>
 
 #include "runtime/index.cuh"
+#include "stream/agenda.hpp"
 
 namespace {
 
 enum Kind : uint8_t { kImpression = 0, kClick = 1 };
-enum Status : uint8_t { kAccepted = 0, kDuplicate = 1, kLate = 2, kUnmatched = 3, kOutside = 4, kFull = 5 };
-enum State : uint8_t { kWaiting = 0, kPending = 1, kReleased = 2 };
+enum Status : uint8_t { kAccepted = 0, kDuplicate = 1, kLate = 2, kUnmatched = 3, kOutside = 4, kFull = 5, kDelayed = 6 };
+enum State : uint8_t { kWaiting = 0, kPending = 1, kReleased = 2, kProvisional = 3 };
 enum Clicked : uint8_t { kNo = 0, kInWindow = 1, kTooLate = 2 };
-enum Label : uint8_t { kNegative = 0, kPositive = 1, kCorrection = 2 };
+enum Label : uint8_t { kNegative = 0, kPositive = 1, kCorrection = 2, kLatePositive = 3 };
 
 constexpr int64_t ENTRY_BYTES = 192;  // an entry, its place in the index at the least load, and its agendas
 constexpr int64_t CLICK_BYTES = 32;
 
-static inline int64_t later(int64_t time, int64_t by) {
-    int64_t sum;
-    return __builtin_add_overflow(time, by, &sum) ? INT64_MAX : sum;
-}
-
-// Items by (time, serial). Those that arrive in order, nearly all, cost O(1); only the others need the heap.
-class Agenda {
- public:
-    struct Item {
-        int64_t time, serial;
-        uint32_t entry;
-        bool operator>(const Item& other) const {
-            return time != other.time ? time > other.time : serial > other.serial;
-        }
-    };
-
-    void add(const Item& item) {
-        if (queue_.empty() || item > queue_.back())
-            queue_.push_back(item);
-        else
-            heap_.push(item);
-    }
-
-    bool due(int64_t time) const {
-        return (!queue_.empty() && queue_.front().time < time) || (!heap_.empty() && heap_.top().time < time);
-    }
-
-    Item pop() {
-        Item item;
-        if (heap_.empty() || (!queue_.empty() && heap_.top() > queue_.front())) {
-            item = queue_.front();
-            queue_.pop_front();
-        } else {
-            item = heap_.top();
-            heap_.pop();
-        }
-        return item;
-    }
-
- private:
-    std::deque<Item> queue_;
-    std::priority_queue<Item, std::vector<Item>, std::greater<Item>> heap_;
-};
-
 class JoinIndex {
  public:
     struct Entry {
-        int64_t key, ts, deadline, slot, click_ts;
+        int64_t key, ts, deadline, slot, click_ts;  // PENDING: the first deadline; else the end of the window
         int64_t serial;   // of the entry's last change of state; -1: free
         uint32_t clicks;  // WAITING: first of its clicks; else bytes of its impression's columns
         State state;
@@ -88,8 +49,12 @@ class JoinIndex {
     };
 
     // keeps: the columns of impressions are kept while their key is known.
-    JoinIndex(int64_t window_ms, int64_t dedup_ms, int64_t max_bytes, bool keeps)
-        : window_(window_ms), dedup_(dedup_ms), room_{max_bytes / 4, max_bytes / 2, max_bytes / 4}, keeps_(keeps) {}
+    JoinIndex(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t max_bytes, bool keeps)
+        : window_(window_ms),
+          wait_(wait_ms),
+          dedup_(dedup_ms),
+          room_{max_bytes / 4, max_bytes / 2, max_bytes / 4},
+          keeps_(keeps) {}
 
     void push(int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts, const int64_t* wm,
               const int64_t* size, uint8_t* status, int64_t* slot) {
@@ -108,14 +73,16 @@ class JoinIndex {
             Entry& e = entries_[item.entry];
             const bool label = e.clicked == kInWindow;
             out.push_back({e.slot, label ? e.click_ts : -1, e.deadline, label ? kPositive : kNegative});
+            if (wait_ < window_) {
+                e.state = kProvisional;
+                e.deadline = std::max(e.deadline, later(e.ts, window_));
+                provisional_.add({e.deadline, item.serial, item.entry});
+                continue;
+            }
             if (e.clicked == kTooLate) out.push_back({e.slot, e.click_ts, e.deadline, kCorrection});
-            bytes[kPending] -= size_of(e);
-            if (!keeps_) e.clicks = 0;
-            e.state = kReleased;
-            bytes[kReleased] += size_of(e);
-            released_.push_back({later(e.deadline, dedup_), item.serial, item.entry});
-            --pending;
+            close(item);
         }
+        while (provisional_.due(wm)) close(provisional_.pop());
         while (!released_.empty() && (released_.front().time < wm || bytes[kReleased] > room_[kReleased])) {
             forgotten += released_.front().time >= wm;
             forget(released_.front().entry);
@@ -149,31 +116,47 @@ class JoinIndex {
 
     // Restores entries into an empty index.
     void restore(const std::vector<Entry>& live, const std::vector<std::vector<int64_t>>& clicks) {
-        std::vector<Agenda::Item> items[3];
+        std::vector<Agenda::Item> items[4];
         for (size_t i = 0; i < live.size(); ++i) {
             const uint32_t id = create(live[i].key);
             Entry& e = entries_[id];
             e = live[i];
             if (e.state == kWaiting) e.clicks = NO_ROW;
             for (int64_t ts : clicks[i]) add_click(e, ts);
-            bytes[e.state] += size_of(e);
-            items[e.state].push_back({e.state == kPending ? e.deadline : later(e.deadline, dedup_), e.serial, id});
+            bytes[share(e.state)] += size_of(e);
+            const bool waits = share(e.state) == kPending;
+            items[e.state].push_back({waits ? e.deadline : later(e.deadline, dedup_), e.serial, id});
         }
         for (auto& list : items) std::sort(list.begin(), list.end(), [](auto& a, auto& b) { return b > a; });
         for (const auto& item : items[kWaiting]) waiting_.add(item);
         for (const auto& item : items[kPending]) pending_.add(item);
+        for (const auto& item : items[kProvisional]) provisional_.add(item);
         for (const auto& item : items[kReleased]) released_.push_back(item);
-        pending = int64_t(items[kPending].size());
+        pending = int64_t(items[kPending].size() + items[kProvisional].size());
     }
 
-    std::vector<Released> out;  // by (deadline, slot); its reader clears it
+    std::vector<Released> out;  // by deadline; its reader clears it
     int64_t next_slot = 0, next_serial = 0;
     int64_t unmatched = 0;  // clicks that can no longer meet an impression
-    int64_t pending = 0;    // impressions that wait
+    int64_t pending = 0;    // impressions whose window has not passed
     int64_t forgotten = 0;  // released keys that made room for others
-    int64_t bytes[3] = {0, 0, 0};  // by state
+    int64_t bytes[3] = {0, 0, 0};  // by share
 
  private:
+    // State whose share of the room an entry takes.
+    static State share(State state) { return state == kProvisional ? kPending : state; }
+
+    // Ends the window of an impression that has left.
+    void close(const Agenda::Item& item) {
+        Entry& e = entries_[item.entry];
+        bytes[kPending] -= size_of(e);
+        if (!keeps_) e.clicks = 0;
+        e.state = kReleased;
+        bytes[kReleased] += size_of(e);
+        released_.push_back({later(e.deadline, dedup_), item.serial, item.entry});
+        --pending;
+    }
+
     struct Click {
         int64_t ts;
         uint32_t next;
@@ -203,7 +186,7 @@ class JoinIndex {
         e.serial = next_serial++;
         e.ts = ts;
         e.slot = *slot = next_slot++;
-        e.deadline = std::max(later(ts, window_), wm);
+        e.deadline = std::max(later(ts, wait_), wm);
         for (uint32_t c = e.clicks; c != NO_ROW; c = clicks_[c].next) {
             const int64_t at = clicks_[c].ts;
             if (at < ts || at > later(ts, window_)) continue;
@@ -236,7 +219,7 @@ class JoinIndex {
             return kUnmatched;
         }
         Entry& e = entries_[id];
-        const bool in_window = e.state == kPending && ts >= e.ts && ts <= later(e.ts, window_);
+        const bool in_window = share(e.state) == kPending && ts >= e.ts && ts <= later(e.ts, window_);
         if (e.clicked == kInWindow || (e.clicked == kTooLate && !in_window)) return kDuplicate;
         if (ts < e.ts) {
             ++unmatched;
@@ -244,7 +227,11 @@ class JoinIndex {
         }
         e.click_ts = ts;
         e.clicked = in_window ? kInWindow : kTooLate;
-        if (in_window) return kAccepted;
+        if (in_window && e.state == kPending) return kAccepted;
+        if (in_window) {
+            out.push_back({e.slot, ts, wm, kLatePositive});
+            return kDelayed;
+        }
         if (e.state == kReleased) *slot = e.slot;  // else another click may still label it
         return kLate;
     }
@@ -270,7 +257,7 @@ class JoinIndex {
 
     void forget(uint32_t id) {
         index_.erase(entries_[id].key);
-        bytes[entries_[id].state] -= size_of(entries_[id]);
+        bytes[share(entries_[id].state)] -= size_of(entries_[id]);
         entries_[id].serial = -1;
         free_.push_back(id);
     }
@@ -292,14 +279,14 @@ class JoinIndex {
         e.clicks = NO_ROW;
     }
 
-    const int64_t window_, dedup_;
-    const int64_t room_[3];  // bytes, by state
+    const int64_t window_, wait_, dedup_;
+    const int64_t room_[3];  // bytes, by share
     const bool keeps_;
     Index index_{0};
     std::vector<Entry> entries_;
     std::vector<Click> clicks_;
     std::vector<uint32_t> free_, free_clicks_;
-    Agenda pending_, waiting_;
+    Agenda pending_, provisional_, waiting_;
     std::deque<Agenda::Item> released_;  // deadlines are released in order, so a queue holds them sorted
 };
 
@@ -309,8 +296,8 @@ class JoinIndex {
 
 extern "C" {
 
-void* join_new(int64_t window_ms, int64_t dedup_ms, int64_t max_bytes, uint8_t keeps) {
-    return new JoinIndex(window_ms, dedup_ms, max_bytes, keeps);
+void* join_new(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t max_bytes, uint8_t keeps) {
+    return new JoinIndex(window_ms, wait_ms, dedup_ms, max_bytes, keeps);
 }
 void join_free(void* join) { delete static_cast<JoinIndex*>(join); }
 

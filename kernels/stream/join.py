@@ -16,10 +16,10 @@ I64 = npt.NDArray[np.int64]
 U8 = npt.NDArray[np.uint8]
 
 IMPRESSION, CLICK = 0, 1
-ACCEPTED, DUPLICATE, LATE, UNMATCHED, OUTSIDE, FULL = 0, 1, 2, 3, 4, 5
-WAITING, PENDING, RELEASED = 0, 1, 2
+ACCEPTED, DUPLICATE, LATE, UNMATCHED, OUTSIDE, FULL, DELAYED = 0, 1, 2, 3, 4, 5, 6
+WAITING, PENDING, RELEASED, PROVISIONAL = 0, 1, 2, 3
 
-NEGATIVE, POSITIVE, CORRECTION = 0, 1, 2
+NEGATIVE, POSITIVE, CORRECTION, LATE_POSITIVE = 0, 1, 2, 3
 ENTRY_BYTES, CLICK_BYTES = 192, 32
 """Bytes of a known key, without its impression's columns, and of a click that waits for an impression."""
 MAX_BYTES = 1 << 30
@@ -37,12 +37,12 @@ class Pushed(NamedTuple):
         UNMATCHED  a click of an unknown key; it is kept and may label a later impression
         OUTSIDE    a click with a time before its impression's; it is ignored
         FULL       an impression, or a click of an unknown key, for which there is no room; it is ignored
+        DELAYED    a click inside the window of an impression that has left as a provisional negative
 
     Args:
         status: uint8[n], as above.
         slot: int64[n], the running number 0, 1, 2… of an accepted impression; the impression's number for a
-            LATE
-            click if it was released; else -1.
+            LATE click if it was released; else -1.
     """
 
     status: U8
@@ -53,13 +53,15 @@ class Released(NamedTuple):
     """Released rows by (deadline, slot).
 
     Each is an impression, NEGATIVE or POSITIVE. An impression that is released NEGATIVE, though it had a
-    click after the window, is followed by itself as a CORRECTION.
+    click after the window, is followed by itself as a CORRECTION. With a wait, an impression that was
+    released NEGATIVE is released once more as a LATE_POSITIVE by a click inside its window. Its place is the
+    click's watermark, before other rows of an equal deadline.
 
     Args:
         slot: int64[m].
         label: uint8[m].
         click_ts: int64[m], -1 without a click.
-        deadline: int64[m].
+        deadline: int64[m]; of a LATE_POSITIVE the watermark of its click.
     """
 
     slot: I64
@@ -78,24 +80,34 @@ class JoinIndex:
     differs from a click of an unknown key. A click without impression waits until the same time after
     its own window; its duplicates do not prolong this.
 
+    With a wait shorter than the window, the impression leaves when the watermark passes max(ts + wait_ms,
+    wm), with the label that is known by then. It counts as waiting until max(ts + label_window_ms, wm).
+
     The result depends on the event sequence and its watermarks alone, not on how it is cut into calls.
 
     Args:
         label_window_ms: window of a label.
         dedup_window_ms: time for which a key stays known.
+        wait_ms: time after which an impression leaves; None: the window.
         max_bytes: maximum of all state: a half for waiting impressions, a quarter for waiting clicks, a
-            quarter
-            for keys that are still known.
+            quarter for keys that are still known.
         keeps: the columns of an impression count as long as its key is known, not only while it waits.
     """
 
     def __init__(
-        self, label_window_ms: int, dedup_window_ms: int, *, max_bytes: int = MAX_BYTES, keeps: bool = False
+        self,
+        label_window_ms: int,
+        dedup_window_ms: int,
+        *,
+        wait_ms: int | None = None,
+        max_bytes: int = MAX_BYTES,
+        keeps: bool = False,
     ) -> None:
-        if label_window_ms < 0 or dedup_window_ms < 0:
-            raise ValueError("windows must not be negative")
+        wait_ms = label_window_ms if wait_ms is None else wait_ms
+        if dedup_window_ms < 0 or not 0 <= wait_ms <= label_window_ms:
+            raise ValueError("windows must not be negative, and the wait not longer than the label's")
         self._calls = _library()
-        self._handle = self._calls.join_new(label_window_ms, dedup_window_ms, max_bytes, keeps)
+        self._handle = self._calls.join_new(label_window_ms, wait_ms, dedup_window_ms, max_bytes, keeps)
 
     def __del__(self) -> None:
         if handle := getattr(self, "_handle", None):
@@ -133,7 +145,7 @@ class JoinIndex:
 
     @property
     def pending(self) -> int:
-        """Number of waiting impressions."""
+        """Number of impressions whose window has not passed."""
         return int(self._counters()[3])
 
     @property
@@ -157,10 +169,9 @@ class JoinIndex:
 
         Returns:
             Of n known keys: key, ts, deadline, slot, click_ts, serial (order of the last change), bytes
-            int64[n]; state (WAITING, PENDING or RELEASED) and clicked uint8[n]; clicks int32[n]: the number
-                of each
-            key's entries in `waiting` int64[…], the times of clicks that wait for an impression. And counters
-            int64[6].
+            int64[n]; state (WAITING, PENDING, PROVISIONAL or RELEASED) and clicked uint8[n]; clicks int32[n]:
+            the number of each key's entries in `waiting` int64[…], the times of clicks that wait for an
+            impression. And counters int64[6].
         """
         sizes = np.empty(2, np.int64)
         self._calls.join_export_sizes(self._handle, sizes)
@@ -192,7 +203,7 @@ def _library() -> ctypes.CDLL:
     i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")
     handle, number = ctypes.c_void_p, ctypes.c_int64
-    library.join_new.restype, library.join_new.argtypes = handle, [number, number, number, ctypes.c_uint8]
+    library.join_new.restype, library.join_new.argtypes = handle, [*[number] * 4, ctypes.c_uint8]
     library.join_free.argtypes = [handle]
     library.join_push.argtypes = [handle, number, u8, i64, i64, i64, i64, u8, i64]
     library.join_advance.restype, library.join_advance.argtypes = number, [handle, number]

@@ -7,9 +7,11 @@ from livectr.kernels.stream.join import (
     ACCEPTED,
     CLICK,
     CORRECTION,
+    DELAYED,
     DUPLICATE,
     IMPRESSION,
     LATE,
+    LATE_POSITIVE,
     OUTSIDE,
     UNMATCHED,
 )
@@ -34,10 +36,14 @@ class Impression:
     clicks: list[int] = field(default_factory=list)
     late: bool = False
     late_while_waiting: int | None = None
+    leaves: int = 0
+    """First deadline; the deadline if there is no wait."""
 
 
-def brute_force(events: Sequence[Event], window: int, dedup: int) -> Outcome:
+def brute_force(events: Sequence[Event], window: int, dedup: int, wait: int | None = None) -> Outcome:
     """The rules of JoinIndex's docstring."""
+    wait = window if wait is None else wait
+    late_positives: list[tuple[int, int, int, int]] = []
     out = Outcome()
     impressions: dict[int, Impression] = {}
     waiting: dict[int, tuple[list[int], int]] = {}
@@ -56,7 +62,7 @@ def brute_force(events: Sequence[Event], window: int, dedup: int) -> Outcome:
             clicks, _ = waiting.pop(key, ([], 0))
             inside = [t for t in clicks if ts <= t <= ts + window]
             out.unmatched += bool(clicks) and not inside
-            seen = Impression(len(everyone), ts, max(ts + window, wm), inside)
+            seen = Impression(len(everyone), ts, max(ts + window, wm), inside, leaves=max(ts + wait, wm))
             everyone.append(seen)
             impressions[key] = seen
             status, slot = ACCEPTED, seen.slot
@@ -67,8 +73,10 @@ def brute_force(events: Sequence[Event], window: int, dedup: int) -> Outcome:
         elif kind == CLICK and seen is not None and not seen.clicks:
             waits = wm <= seen.deadline
             if waits and seen.ts <= ts <= seen.ts + window:
-                status = ACCEPTED
+                status = ACCEPTED if wm <= seen.leaves else DELAYED
                 seen.clicks.append(ts)
+                if status == DELAYED:
+                    late_positives.append((seen.slot, LATE_POSITIVE, ts, wm))
             elif seen.late:
                 pass
             elif ts < seen.ts:
@@ -80,9 +88,15 @@ def brute_force(events: Sequence[Event], window: int, dedup: int) -> Outcome:
                 seen.late_while_waiting = ts if waits else None
         out.status.append(status)
         out.slot.append(slot)
-    for i in sorted(everyone, key=lambda i: (i.deadline, i.slot)):
-        out.released.append((i.slot, int(bool(i.clicks)), min(i.clicks, default=-1), i.deadline))
-        if not i.clicks and i.late_while_waiting is not None:
-            out.released.append((i.slot, CORRECTION, i.late_while_waiting, i.deadline))
+    rows = []
+    delayed = {slot for slot, *_ in late_positives}
+    for i in everyone:
+        known = bool(i.clicks) and i.slot not in delayed
+        rows.append((i.slot, int(known), min(i.clicks) if known else -1, i.leaves))
+        if not i.clicks and i.late_while_waiting is not None and wait == window:
+            rows.append((i.slot, CORRECTION, i.late_while_waiting, i.deadline))
+    rows.sort(key=lambda row: (row[3], row[0]))
+    # A click comes before all that leaves at its watermark; clicks keep their order.
+    out.released = sorted([*late_positives, *rows], key=lambda row: (row[3], row[1] != LATE_POSITIVE))
     out.unmatched += len(waiting)
     return out

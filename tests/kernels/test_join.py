@@ -18,6 +18,7 @@ from livectr.kernels.stream.join import (
     FULL,
     IMPRESSION,
     LATE,
+    LATE_POSITIVE,
     NEGATIVE,
     POSITIVE,
     UNMATCHED,
@@ -34,9 +35,11 @@ def chunks(events: Sequence[Event], cuts: Iterable[int]) -> list[Sequence[Event]
     return [events[a:b] for a, b in pairwise(bounds)]
 
 
-def run(events: Sequence[Event], cuts: Iterable[int] = (), *, resume: bool = False) -> Outcome:
+def run(
+    events: Sequence[Event], cuts: Iterable[int] = (), *, wait: int | None = None, resume: bool = False
+) -> Outcome:
     out = Outcome()
-    join = JoinIndex(WINDOW, DEDUP)
+    join = JoinIndex(WINDOW, DEDUP, wait_ms=wait)
     wm = 0
     for chunk in chunks(events, cuts):
         kind, key, ts = (np.array([event[i] for event in chunk], np.int64) for i in range(3))
@@ -48,7 +51,7 @@ def run(events: Sequence[Event], cuts: Iterable[int] = (), *, resume: bool = Fal
         out.released += zip(*(column.tolist() for column in join.release(wm)), strict=True)
         if resume:
             state = join.export()
-            join = JoinIndex(WINDOW, DEDUP)
+            join = JoinIndex(WINDOW, DEDUP, wait_ms=wait)
             join.restore(state)
             again = join.export()
             assert all(np.array_equal(state[name], again[name]) for name in state)
@@ -63,26 +66,63 @@ EVENTS = st.lists(
 )
 NEARLY_ORDERED = EVENTS.map(lambda events: sorted(events, key=lambda e: e[2] + e[1] * 3))
 CUTS = st.lists(st.integers(0, 1000), max_size=12)
+WAITS = st.sampled_from([None, 0, 5, 15])
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.one_of(EVENTS, NEARLY_ORDERED), CUTS)
-def test_equals_a_brute_force_join_in_any_chunking(events: list[Event], cuts: list[int]) -> None:
-    expected = brute_force(events, WINDOW, DEDUP)
-    assert run(events) == expected
-    assert run(events, cuts) == expected
-    assert run(events, cuts, resume=True) == expected
+@given(st.one_of(EVENTS, NEARLY_ORDERED), CUTS, WAITS)
+def test_equals_a_brute_force_join_in_any_chunking(
+    events: list[Event], cuts: list[int], wait: int | None
+) -> None:
+    expected = brute_force(events, WINDOW, DEDUP, wait)
+    assert run(events, wait=wait) == expected
+    assert run(events, cuts, wait=wait) == expected
+    assert run(events, cuts, wait=wait, resume=True) == expected
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.one_of(EVENTS, NEARLY_ORDERED))
-def test_every_accepted_impression_leaves_once_in_order(events: list[Event]) -> None:
-    out = run(events)
+@given(st.one_of(EVENTS, NEARLY_ORDERED), WAITS)
+def test_every_accepted_impression_leaves_once_in_order(events: list[Event], wait: int | None) -> None:
+    out = run(events, wait=wait)
     accepted = [s for (kind, _, _), s, st_ in zip(events, out.slot, out.status, strict=True)
                 if kind == IMPRESSION and st_ == ACCEPTED]  # fmt: skip
     assert accepted == list(range(len(accepted)))
-    assert Counter(slot for slot, label, *_ in out.released if label != CORRECTION) == Counter(accepted)
-    assert out.released == sorted(out.released, key=lambda r: (r[3], r[0]))
+    again = (CORRECTION, LATE_POSITIVE)
+    assert Counter(slot for slot, label, *_ in out.released if label not in again) == Counter(accepted)
+    orders = [row[3] for row in out.released]
+    assert orders == sorted(orders)
+    first = [row for row in out.released if row[1] != LATE_POSITIVE]
+    assert first == sorted(first, key=lambda row: (row[3], row[0]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(EVENTS, NEARLY_ORDERED), st.sampled_from([0, 5, 15]))
+def test_a_late_positive_follows_its_provisional_negative(events: list[Event], wait: int) -> None:
+    """Both stages together have the label and the click of a join that waits for the whole window."""
+    place: dict[int, int] = {}
+    found: dict[int, tuple[int, int]] = {}
+    for at, (slot, label, click_ts, _) in enumerate(run(events, wait=wait).released):
+        if label == LATE_POSITIVE:
+            assert place[slot] < at and found[slot] == (NEGATIVE, -1)
+            label = POSITIVE
+        else:
+            assert slot not in place
+            place[slot] = at
+        found[slot] = label, click_ts
+    patient = {slot: (label, ts) for slot, label, ts, _ in run(events).released if label != CORRECTION}
+    assert found == patient
+
+
+def test_a_wait_takes_the_room_of_the_window() -> None:
+    """A provisional negative keeps its room until its window ends: `max_bytes` bounds both alike."""
+    outcomes = []
+    for wait in (None, 5):
+        join = JoinIndex(WINDOW, DEDUP, wait_ms=wait, max_bytes=8 * ENTRY_BYTES)
+        times = range(0, 200, 2)
+        status = feed(join, [(IMPRESSION, t, t) for t in times], times)
+        outcomes.append((status, join.bytes, join.pending, join.forgotten))
+    assert outcomes[0] == outcomes[1]
+    assert FULL in outcomes[0][0] and outcomes[0][3]
 
 
 def test_many_keys_come_and_go_in_bounded_memory() -> None:

@@ -66,6 +66,10 @@ held_back_seconds = Gauge(
 late_clicks = Counter(
     "livectr_late_clicks_total", "Clicks that came after their impression had left unlabelled"
 )
+late_positives = Counter(
+    "livectr_late_positives_total",
+    "Clicks inside the label window whose impression had left as a provisional negative",
+)
 unmatched_clicks = Counter(
     "livectr_unmatched_clicks_total", "Clicks whose impression did not come within the label window"
 )

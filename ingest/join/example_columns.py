@@ -34,6 +34,7 @@ class Examples:
         item: int64[b], key of the item; 0 without an items table.
         order: int64[b], place in the global sequence.
         partition: int32[b]; equal orders are sorted by it.
+        late: bool[b], the impression was an example before, with label 0; see `ingest.join.label_join.Ready`.
     """
 
     columns: pa.RecordBatch
@@ -44,6 +45,7 @@ class Examples:
     item: I64
     order: I64
     partition: I32
+    late: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.label)
@@ -95,5 +97,5 @@ class ExampleColumns:
         """A batch of 0 examples."""
         empty = np.empty(0, np.int64)
         columns = pa.RecordBatch.from_pylist([], schema=pa.schema(list(self._roots.items())))
-        label, partition = np.empty(0, np.float32), np.empty(0, np.int32)
-        return Examples(columns, label, empty, empty, empty, empty, empty, partition)
+        label, partition, late = (np.empty(0, kind) for kind in (np.float32, np.int32, np.bool_))
+        return Examples(columns, label, empty, empty, empty, empty, empty, partition, late)

@@ -41,8 +41,7 @@ from livectr.kernels.stream.history import Histories
 WAITING_ROWS = 1 << 16
 """Records of a topic that may wait for another topic of their partition; with more, the topic is paused."""
 READY_ROWS = 1 << 17
-"""Ready examples of all partitions together, while a partition is behind; with more, those ahead are
-paused."""
+"""Ready examples of all partitions, while a partition is behind; with more, those ahead are paused."""
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
@@ -266,14 +265,16 @@ class ExampleSource:
         place = np.empty(k, np.int64)
         place[np.argsort(partition, kind="stable")] = np.arange(k)
         rows = concat_rows([part.rows for part in parts])
-        label = np.concatenate([part.label for part in parts])
+        label, late = (np.concatenate([getattr(part, name) for part in parts]) for name in ("label", "late"))
         if len(self._partitions) > 1:
-            rows, label = rows.take(pa.array(place)), label[place]
-        self._examples, self._clicked = self._examples + k, self._clicked + int(np.count_nonzero(label))
+            rows, label, late = rows.take(pa.array(place)), label[place], late[place]
+        self._examples += k - int(np.count_nonzero(late))
+        self._clicked += int(np.count_nonzero(label))
         user, instance, time_ms, item = (
             rows.column(name).to_numpy() for name in (USER, INSTANCE, TIME, ITEM)
         )
-        return Examples(self._columns.of(rows), label, user, instance, time_ms, item, order, partition)
+        ids = user, instance, time_ms, item, order, partition
+        return Examples(self._columns.of(rows), label, *ids, late)
 
     # State
 

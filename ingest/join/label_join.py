@@ -3,7 +3,8 @@
 `LabelJoin` joins clicks to impressions within a window of event time. `Labelled` reads a log whose label is a
 column. Both depend on the sequence alone and emit examples with non-decreasing `order`:
 
-    LabelJoin   an impression leaves at its deadline, max(ts + window, mark); a correction at its click's mark
+    LabelJoin   an impression leaves at its deadline, max(ts + window, mark); with a wait at
+                max(ts + wait, mark), and a late positive at its click's mark
     Labelled    each impression leaves at once, at its mark (event time, or record number without time)
 """
 
@@ -31,13 +32,14 @@ from livectr.kernels.errors import MismatchError
 from livectr.kernels.keys.keys import combine_keys
 from livectr.kernels.runtime.offsets import offsets_of
 from livectr.kernels.stream.join import (
-    CORRECTION,
     DUPLICATE,
     FULL,
+    IN_WINDOW,
     LATE,
+    LATE_POSITIVE,
+    NEGATIVE,
     PENDING,
-    POSITIVE,
-    RELEASED,
+    PROVISIONAL,
     JoinIndex,
 )
 
@@ -57,11 +59,13 @@ class Ready:
         rows: b rows of a `Payload`: roots of the impression stream, histories, keys and time.
         label: float32[b], 0 or 1.
         order: int64[b], place in the global sequence.
+        late: bool[b], the impression has left before, with label 0: a late positive.
     """
 
     rows: pa.RecordBatch
     label: F32
     order: I64
+    late: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.order)
@@ -74,7 +78,7 @@ class JoinStats:
     duplicates: dict[str, int] = field(default_factory=dict)
     late_clicks: int = 0
     unmatched_clicks: int = 0
-    corrections: int = 0
+    late_positives: int = 0
     full: int = 0
     """Events for which the join had no room."""
     forgotten: int = 0
@@ -163,9 +167,9 @@ class LabelJoin:
     """Label join: impressions get label 1 when a click follows within the window
     (`kernels.stream.join.JoinIndex`).
 
-    Duplicates count once. A click that comes too late is counted; with `correct_late` its impression leaves a
-    second time with label 1. For that, columns of released impressions are kept while their key is known. An
-    event for which there is no room becomes a dead letter.
+    Duplicates count once. A click that comes after the window is counted. With a wait, an impression without
+    a click leaves as a provisional negative. Its columns are kept until the window ends, so that a late
+    positive has its roots and histories. An event for which there is no room becomes a dead letter.
     """
 
     def __init__(self, pipeline: Pipeline, partition: int, letters: DeadLetters) -> None:
@@ -174,10 +178,10 @@ class LabelJoin:
         if view.clicks is None:
             raise ValueError("the view has no click stream")
         self._streams: tuple[Stream, Stream] = (view.impressions, view.clicks)
-        self._on, self._correct = view.on, view.correct_late
+        self._on = view.on
         self._window = view.window_ms
         self._dedup = max(view.window_ms, LEAST_DEDUP_MS)
-        self._join = JoinIndex(self._window, self._dedup, max_bytes=view.join_bytes, keeps=self._correct)
+        self._join = JoinIndex(self._window, self._dedup, wait_ms=view.leaves_ms, max_bytes=view.join_bytes)
         self._payload = Payload(pipeline)
         self._columns = RowLog(self._payload.schema, part_rows=PART_ROWS)
         self.behaviors = BehaviorHistories(pipeline.history_roots, self._payload.histories)
@@ -219,25 +223,12 @@ class LabelJoin:
             rows = impressions if everything else impressions.filter(pa.array(waits[~is_click]))
             payload = self._payload.rows(rows, histories, user[waits], key[waits], ts[waits])
             deadline = np.maximum(ts[waits] + self._window, events.mark[waits])
-            keep = self._dedup if self._correct else 0
-            self._columns.append(payload, until=int(deadline.max()) + keep)
+            self._columns.append(payload, until=int(deadline.max()))
 
         slot, label, _, order = self._join.release(bound)
-        if (again := label == CORRECTION).any():
-            if self._correct:
-                label[again] = POSITIVE
-                self.stats.corrections += int(again.sum())
-            else:
-                slot, label, order = slot[~again], label[~again], order[~again]
-        if self._correct and (late := (pushed.status == LATE) & (pushed.slot >= 0)).any():
-            # A correction leaves at its click's mark, behind released examples of equal order.
-            order = np.concatenate([order, events.mark[late]])
-            place = np.argsort(order, kind="stable")
-            slot = np.concatenate([slot, pushed.slot[late]])[place]
-            label = np.concatenate([label, np.ones(int(late.sum()), np.uint8)])[place]
-            order = order[place]
-            self.stats.corrections += int(late.sum())
-        ready = Ready(self._columns.take(slot), label.astype(np.float32), order)
+        self.stats.late_positives += int(np.count_nonzero(label == LATE_POSITIVE))
+        clicked = (label != NEGATIVE).astype(np.float32)
+        ready = Ready(self._columns.take(slot), clicked, order, late=label == LATE_POSITIVE)
         self._columns.drop(bound)
         self.stats.unmatched_clicks = self._join.unmatched
         self.stats.forgotten = self._join.forgotten
@@ -308,19 +299,19 @@ class LabelJoin:
         join["counters"] = np.array(state["counters"], np.int64)
         self._join.restore(join)
         kept = np.flatnonzero(join["slot"] >= 0)
-        deadline = join["deadline"][kept[np.argsort(join["slot"][kept])]].astype(np.int64)
+        kept = kept[np.argsort(join["slot"][kept])]
+        ends = np.maximum(join["deadline"][kept], join["ts"][kept] + self._window)
         for start in range(0, len(kept), PART_ROWS):
             rows = cast_saved(tables["payload"].slice(start, PART_ROWS), self.schema).combine_chunks()
-            until = int(deadline[start : start + PART_ROWS].max()) + (self._dedup if self._correct else 0)
+            until = int(ends[start : start + PART_ROWS].max())
             self._columns.append(rows.to_batches()[0], until=until)
         self.behaviors.restore({name: tables[f"history.{name}"] for name in self.behaviors.names})
         self.stats = JoinStats(**state["stats"])
 
     def _may_leave(self, join: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
-        """Mask of the keys whose impression waits, or may be corrected by a late click: bool[n]."""
+        """Mask of the keys whose impression waits, or may leave once more by a late click: bool[n]."""
         leaves: npt.NDArray[np.bool_] = join["state"] == PENDING
-        if self._correct:
-            leaves |= (join["state"] == RELEASED) & (join["clicked"] == 0)
+        leaves |= (join["state"] == PROVISIONAL) & (join["clicked"] != IN_WINDOW)
         return leaves
 
 
@@ -355,13 +346,13 @@ class Labelled:
         batch = events.batches[0]
         if batch is None:
             empty = pa.RecordBatch.from_pylist([], schema=self._payload.schema)
-            return Ready(empty, np.empty(0, np.float32), np.empty(0, np.int64))
+            return Ready(empty, np.empty(0, np.float32), np.empty(0, np.int64), np.empty(0, np.bool_))
         instance = self._first + self._count + np.arange(len(events))
         self._count += len(events)
         user, time = events.users[0], events.times[0]
         label = batch.column(self._label).to_numpy(zero_copy_only=False) > 0
         rows = self._payload.rows(batch, {}, user, instance, time)
-        return Ready(rows, label.astype(np.float32), events.mark)
+        return Ready(rows, label.astype(np.float32), events.mark, np.zeros(len(rows), np.bool_))
 
     def export(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         return {"count": self._count, "stats": asdict(self.stats)}, {}

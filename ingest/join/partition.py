@@ -23,6 +23,9 @@ from livectr.kernels.stream.clock import LAST
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
+META = {"#label": pa.float32(), "#order": pa.int64(), "#late": pa.bool_()}
+"""Columns of saved examples besides their rows."""
+
 
 class ReadyQueue:
     """FIFO queue of examples that are ready for training."""
@@ -60,7 +63,8 @@ class ReadyQueue:
                 break
             stop = min(start + count, len(part))
             rows = part.rows.slice(start, stop - start)
-            ready.append(Ready(rows, part.label[start:stop], part.order[start:stop]))
+            own = slice(start, stop)
+            ready.append(Ready(rows, part.label[own], part.order[own], part.late[own]))
             count -= stop - start
             start = 0
         return ready
@@ -112,9 +116,9 @@ class Partition:
             self.joiner.restore(state.values["join"], state.tables)
             saved = state.tables["ready"].combine_chunks()
             rows = cast_saved(saved, self.joiner.schema).to_batches()
-            for batch, meta in zip(rows, saved.select(["#label", "#order"]).to_batches(), strict=False):
-                label, order = (np.array(column.to_numpy()) for column in meta.columns)
-                self.ready.append(Ready(batch, label, order))
+            for batch, meta in zip(rows, saved.select([*META]).to_batches(), strict=False):
+                columns = (np.array(column.to_numpy(zero_copy_only=False)) for column in meta.columns)
+                self.ready.append(Ready(batch, *columns))
 
     def positions(self) -> dict[str, Position]:
         """Topic → position at which a restart from the current state starts to read."""
@@ -197,11 +201,10 @@ class Partition:
         parts = self.ready.slices(len(self.ready))
         batches = [
             pa.RecordBatch.from_arrays(
-                [*part.rows.columns, pa.array(part.label), pa.array(part.order)],
-                names=[*part.rows.schema.names, "#label", "#order"],
+                [*part.rows.columns, *map(pa.array, (part.label, part.order, part.late))],
+                names=[*part.rows.schema.names, *META],
             )
             for part in parts
         ]
-        empty = pa.schema([("#label", pa.float32()), ("#order", pa.int64())])
-        ready = pa.Table.from_batches(batches, None if batches else empty)
+        ready = pa.Table.from_batches(batches, None if batches else pa.schema(list(META.items())))
         return PartitionState({"merge": self._merge.state(), "join": values}, {**tables, "ready": ready})

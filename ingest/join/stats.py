@@ -25,7 +25,8 @@ class SourceStats:
     duplicates: Mapping[str, int]
     late_clicks: int
     unmatched_clicks: int
-    corrections: int
+    late_positives: int
+    """Clicks inside the window whose impression had left as a provisional negative."""
     late_events: Mapping[str, int]
     """Topic → records whose time lies far in the past of their topic."""
     full: int
@@ -39,9 +40,9 @@ class SourceStats:
     waiting: int
     """Records that wait for records of another topic."""
     examples: int
-    """Examples that left through `pop`."""
+    """Examples that left through `pop`; an impression that leaves twice counts once."""
     clicked: int
-    """Examples with label 1 among them."""
+    """Examples with label 1 among them, or with a late click."""
     lookups: Mapping[str, Mapping[str, int]]
     """Topic of a look-up table → look-ups with a row ("found") and without ("missing")."""
     bytes_read: Mapping[str, int]
@@ -64,7 +65,7 @@ class SourceStats:
             duplicates={topic: sum(s.duplicates.get(topic, 0) for s in stats) for topic in events},
             late_clicks=sum(s.late_clicks for s in stats),
             unmatched_clicks=sum(s.unmatched_clicks for s in stats),
-            corrections=sum(s.corrections for s in stats),
+            late_positives=sum(s.late_positives for s in stats),
             late_events={
                 topic: sum(partition.late[index] for partition in partitions)
                 for index, topic in enumerate(events)
@@ -101,6 +102,7 @@ class Reporter:
         for topic, count in stats.late_events.items():
             metrics.late_events.labels(topic).inc(count - self._last.late_events[topic])
         metrics.late_clicks.inc(stats.late_clicks - self._last.late_clicks)
+        metrics.late_positives.inc(stats.late_positives - self._last.late_positives)
         metrics.unmatched_clicks.inc(stats.unmatched_clicks - self._last.unmatched_clicks)
         for topic, count in stats.duplicates.items():
             metrics.duplicate_events.labels(topic).inc(count - self._last.duplicates[topic])

@@ -15,6 +15,7 @@ from typing import Any
 from livectr.ingest.language import dtypes
 from livectr.ingest.language.byte_units import parse_bytes
 from livectr.ingest.language.columns import Columns, UnknownColumnError
+from livectr.ingest.language.delays import Delayed, wait_ms
 from livectr.ingest.language.durations import duration_ms
 from livectr.ingest.language.event_times import MAX_AHEAD_MS, EventTime
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef, column
@@ -165,20 +166,33 @@ class View:
         clicks: the stream of clicks; None for a stream whose label is a column.
         on: columns of the label join.
         window_ms: window of the label join.
-        correct_late: a click after the window emits a correction.
         label: the label column; None for a label join.
         lookups: look-up joins.
         join_bytes: memory of the label join of each partition.
+        delayed: way to learn labels that come late.
+        wait_ms: time after which an impression without a click leaves as a provisional negative; 0: the
+            window.
     """
 
     impressions: Stream
     clicks: Stream | None = None
     on: tuple[str, ...] = ()
     window_ms: int = 0
-    correct_late: bool = False
     label: str | None = None
     lookups: tuple[Lookup, ...] = ()
     join_bytes: int = MAX_BYTES
+    delayed: Delayed = "wait"
+    wait_ms: int = 0
+
+    @property
+    def provisional(self) -> bool:
+        """True when impressions leave before their label is final."""
+        return self.delayed != "wait"
+
+    @property
+    def leaves_ms(self) -> int:
+        """Time after which an impression leaves: the wait, or the window."""
+        return self.wait_ms if self.provisional else self.window_ms
 
     def lookup(self, table: Table, on: str | None = None) -> View:
         """Look up rows of a table for each impression.
@@ -214,10 +228,14 @@ class View:
 
     def __repr__(self) -> str:
         # As in a stream, default values are not part of the fingerprint.
-        names = [
-            name for name in self.__dataclass_fields__ if name != "join_bytes" or self.join_bytes != MAX_BYTES
-        ]
-        return f"View({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+        usual = {
+            name: self.__dataclass_fields__[name].default for name in ("join_bytes", "delayed", "wait_ms")
+        }
+        names = [name for name in self.__dataclass_fields__ if name not in usual]
+        names += [name for name, value in usual.items() if getattr(self, name) != value]
+        shown = [f"{name}={getattr(self, name)!r}" for name in names]
+        shown.insert(4, "correct_late=False")  # a constant: pipelines keep the fingerprint that they have
+        return f"View({', '.join(shown)})"
 
 
 def label_join(
@@ -226,7 +244,8 @@ def label_join(
     *,
     on: str | tuple[str, ...],
     window: str | int,
-    correct_late: bool = False,
+    wait: str | int | None = None,
+    delayed: Delayed = "wait",
     max_bytes: str | int = MAX_BYTES,
 ) -> View:
     """Label impressions by clicks: 1 when a click with equal `on` columns follows within `window` of event
@@ -238,8 +257,14 @@ def label_join(
         impressions: stream with a time column.
         clicks: stream with a time column.
         on: column or columns that identify an impression in both streams.
-        window: duration after the impression, such as "10m".
-        correct_late: a click after the window emits its impression again, as a correction with label 1.
+        window: duration after the impression, such as "30m".
+        delayed: "wait": an impression leaves once, when its window has passed. "fnw" and "vanilla": after
+            `wait` an impression without a click leaves as a provisional negative; a click that comes later,
+            but inside the window, emits it once more as a late positive. "fnw" learns both without bias
+            (trainer.des.fnw). "vanilla" learns them as they are: it predicts p / (1 + p s), with s the share
+            of clicks that come after the wait.
+        wait: duration after the impression, shorter than the window; "10s" if not given. With
+            `delayed="wait"` it cannot be given.
         max_bytes: memory of each partition's join, such as "1GiB". An impression or an unmatched click for
             which it has no room becomes a dead letter. The limit is for a partition, so that results do not
             depend on the number of ranks.
@@ -248,7 +273,7 @@ def label_join(
         ConfigError: the streams cannot be joined.
 
     Example:
-        log = label_join(impressions, clicks, on="request_id", window="10m")
+        log = label_join(impressions, clicks, on="request_id", window="30m", wait="10s", delayed="fnw")
     """
     names = (on,) if isinstance(on, str) else tuple(on)
     if not names:
@@ -270,13 +295,15 @@ def label_join(
             f"label_join: the keys {impressions.topic}.{impressions.key} and {clicks.topic}.{clicks.key} "
             "have different types, so the topics cannot be partitioned alike"
         )
+    window_ms = duration_ms(window, "label_join window")
     return View(
         impressions,
         clicks,
         on=names,
-        window_ms=duration_ms(window, "label_join window"),
-        correct_late=correct_late,
+        window_ms=window_ms,
         join_bytes=parse_bytes(max_bytes, "label_join max_bytes"),
+        delayed=delayed,
+        wait_ms=wait_ms(delayed, wait, window_ms),
     )
 
 

@@ -50,8 +50,8 @@ class MaterializedFeatures:
         known = (*pipeline.plan.sparse, *pipeline.plan.dense)
         self.features = tuple(mine[name] for name in known if name in mine)
         self.names = tuple(feature.name for feature in self.features)
-        # An order is an event time plus the label window, which may have changed.
-        self._shift = manifest.window_ms - pipeline.log.window_ms
+        # An order is about an event time plus the label window or the wait, which may have changed.
+        self._shift = manifest.window_ms - pipeline.log.leaves_ms
         self._partitions: dict[int, PartitionReader] = {}
         self._lock, self._counting = threading.Lock(), threading.Lock()
         self.bytes_read = 0

@@ -205,7 +205,7 @@ def _decode(rows: pa.RecordBatch, features: Sequence[Feature]) -> Group:
     numbers = KeyNumbers()
     number = numbers.assign(instance)
     row = np.empty(len(numbers), np.int64)
-    row[number] = np.arange(len(instance))  # a correction repeats an instance, with equal features
+    row[number] = np.arange(len(instance))  # a late positive repeats an instance, with equal features
     keys, lists, dense = [], [], []
     for feature in features:
         column = rows.column(feature.name)

@@ -81,7 +81,8 @@ class Manifest:
         source: URL of the log.
         livectr: version of the program.
         labelled: instances are record numbers (`labelled()`), not keys of the events.
-        window_ms: of the label join; an order is approximately an event time plus this.
+        window_ms: time after which the label join lets an impression go; an order is approximately an event
+            time plus this.
         unreadable: rows that became dead letters.
         rows: total.
         least: smallest (instance, time_ms) over all rows, each by itself; None without rows.

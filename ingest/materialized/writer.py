@@ -158,7 +158,7 @@ def materialize(
             source=job.source,
             livectr=version("livectr"),
             labelled=log.clicks is None,
-            window_ms=log.window_ms,
+            window_ms=log.leaves_ms,
             unreadable=dead_letters.counts.total(),
             rows=rows,
             least=ends.least,

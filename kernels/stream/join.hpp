@@ -29,7 +29,7 @@ enum Kind : uint8_t { kImpression = 0, kClick = 1 };
 enum Status : uint8_t { kAccepted = 0, kDuplicate = 1, kLate = 2, kUnmatched = 3, kOutside = 4, kFull = 5, kDelayed = 6 };
 enum State : uint8_t { kWaiting = 0, kPending = 1, kReleased = 2, kProvisional = 3 };
 enum Clicked : uint8_t { kNo = 0, kInWindow = 1, kTooLate = 2 };
-enum Label : uint8_t { kNegative = 0, kPositive = 1, kCorrection = 2, kLatePositive = 3 };
+enum Label : uint8_t { kNegative = 0, kPositive = 1, kLatePositive = 2 };
 
 constexpr int64_t ENTRY_BYTES = 192;  // an entry, its place in the index at the least load, and its agendas
 constexpr int64_t CLICK_BYTES = 32;
@@ -48,13 +48,8 @@ class JoinIndex {
         uint8_t label;
     };
 
-    // keeps: the columns of impressions are kept while their key is known.
-    JoinIndex(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t max_bytes, bool keeps)
-        : window_(window_ms),
-          wait_(wait_ms),
-          dedup_(dedup_ms),
-          room_{max_bytes / 4, max_bytes / 2, max_bytes / 4},
-          keeps_(keeps) {}
+    JoinIndex(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t max_bytes)
+        : window_(window_ms), wait_(wait_ms), dedup_(dedup_ms), room_{max_bytes / 4, max_bytes / 2, max_bytes / 4} {}
 
     void push(int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts, const int64_t* wm,
               const int64_t* size, uint8_t* status, int64_t* slot) {
@@ -62,7 +57,7 @@ class JoinIndex {
             advance(wm[i]);
             slot[i] = -1;
             status[i] = kind[i] == kImpression ? impression(key[i], ts[i], wm[i], *size++, slot + i)
-                                               : click(key[i], ts[i], wm[i], slot + i);
+                                               : click(key[i], ts[i], wm[i]);
         }
     }
 
@@ -77,10 +72,9 @@ class JoinIndex {
                 e.state = kProvisional;
                 e.deadline = std::max(e.deadline, later(e.ts, window_));
                 provisional_.add({e.deadline, item.serial, item.entry});
-                continue;
+            } else {
+                close(item);
             }
-            if (e.clicked == kTooLate) out.push_back({e.slot, e.click_ts, e.deadline, kCorrection});
-            close(item);
         }
         while (provisional_.due(wm)) close(provisional_.pop());
         while (!released_.empty() && (released_.front().time < wm || bytes[kReleased] > room_[kReleased])) {
@@ -150,7 +144,7 @@ class JoinIndex {
     void close(const Agenda::Item& item) {
         Entry& e = entries_[item.entry];
         bytes[kPending] -= size_of(e);
-        if (!keeps_) e.clicks = 0;
+        e.clicks = 0;
         e.state = kReleased;
         bytes[kReleased] += size_of(e);
         released_.push_back({later(e.deadline, dedup_), item.serial, item.entry});
@@ -203,7 +197,7 @@ class JoinIndex {
         return kAccepted;
     }
 
-    Status click(int64_t key, int64_t ts, int64_t wm, int64_t* slot) {
+    Status click(int64_t key, int64_t ts, int64_t wm) {
         uint32_t id = find_row(index_.view(), key);
         if (id == NO_ROW || entries_[id].state == kWaiting) {
             const bool first = id == NO_ROW;
@@ -227,13 +221,10 @@ class JoinIndex {
         }
         e.click_ts = ts;
         e.clicked = in_window ? kInWindow : kTooLate;
-        if (in_window && e.state == kPending) return kAccepted;
-        if (in_window) {
-            out.push_back({e.slot, ts, wm, kLatePositive});
-            return kDelayed;
-        }
-        if (e.state == kReleased) *slot = e.slot;  // else another click may still label it
-        return kLate;
+        if (!in_window) return kLate;  // another click may still label it while its window is open
+        if (e.state == kPending) return kAccepted;
+        out.push_back({e.slot, ts, wm, kLatePositive});
+        return kDelayed;
     }
 
     uint32_t create(int64_t key) {
@@ -281,7 +272,6 @@ class JoinIndex {
 
     const int64_t window_, wait_, dedup_;
     const int64_t room_[3];  // bytes, by share
-    const bool keeps_;
     Index index_{0};
     std::vector<Entry> entries_;
     std::vector<Click> clicks_;
@@ -296,8 +286,8 @@ class JoinIndex {
 
 extern "C" {
 
-void* join_new(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t max_bytes, uint8_t keeps) {
-    return new JoinIndex(window_ms, wait_ms, dedup_ms, max_bytes, keeps);
+void* join_new(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t max_bytes) {
+    return new JoinIndex(window_ms, wait_ms, dedup_ms, max_bytes);
 }
 void join_free(void* join) { delete static_cast<JoinIndex*>(join); }
 

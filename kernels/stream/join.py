@@ -18,8 +18,10 @@ U8 = npt.NDArray[np.uint8]
 IMPRESSION, CLICK = 0, 1
 ACCEPTED, DUPLICATE, LATE, UNMATCHED, OUTSIDE, FULL, DELAYED = 0, 1, 2, 3, 4, 5, 6
 WAITING, PENDING, RELEASED, PROVISIONAL = 0, 1, 2, 3
+IN_WINDOW = 1
+"""Value of `clicked` of a key that has a click inside its window."""
 
-NEGATIVE, POSITIVE, CORRECTION, LATE_POSITIVE = 0, 1, 2, 3
+NEGATIVE, POSITIVE, LATE_POSITIVE = 0, 1, 2
 ENTRY_BYTES, CLICK_BYTES = 192, 32
 """Bytes of a known key, without its impression's columns, and of a click that waits for an impression."""
 MAX_BYTES = 1 << 30
@@ -33,7 +35,7 @@ class Pushed(NamedTuple):
 
         ACCEPTED   an impression that now waits, or a click that labels a waiting impression
         DUPLICATE  an impression whose key is known; a second click of a key
-        LATE       a click after the window, or whose impression was released with label 0
+        LATE       a click that comes after its impression's window, by its time or by the watermark
         UNMATCHED  a click of an unknown key; it is kept and may label a later impression
         OUTSIDE    a click with a time before its impression's; it is ignored
         FULL       an impression, or a click of an unknown key, for which there is no room; it is ignored
@@ -41,8 +43,7 @@ class Pushed(NamedTuple):
 
     Args:
         status: uint8[n], as above.
-        slot: int64[n], the running number 0, 1, 2… of an accepted impression; the impression's number for a
-            LATE click if it was released; else -1.
+        slot: int64[n], the running number 0, 1, 2… of an accepted impression; else -1.
     """
 
     status: U8
@@ -52,10 +53,9 @@ class Pushed(NamedTuple):
 class Released(NamedTuple):
     """Released rows by (deadline, slot).
 
-    Each is an impression, NEGATIVE or POSITIVE. An impression that is released NEGATIVE, though it had a
-    click after the window, is followed by itself as a CORRECTION. With a wait, an impression that was
-    released NEGATIVE is released once more as a LATE_POSITIVE by a click inside its window. Its place is the
-    click's watermark, before other rows of an equal deadline.
+    Each is an impression, NEGATIVE or POSITIVE. With a wait, an impression that was released NEGATIVE is
+    released once more as a LATE_POSITIVE by a click inside its window. Its place is the click's watermark,
+    before other rows of an equal deadline.
 
     Args:
         slot: int64[m].
@@ -91,7 +91,6 @@ class JoinIndex:
         wait_ms: time after which an impression leaves; None: the window.
         max_bytes: maximum of all state: a half for waiting impressions, a quarter for waiting clicks, a
             quarter for keys that are still known.
-        keeps: the columns of an impression count as long as its key is known, not only while it waits.
     """
 
     def __init__(
@@ -101,13 +100,12 @@ class JoinIndex:
         *,
         wait_ms: int | None = None,
         max_bytes: int = MAX_BYTES,
-        keeps: bool = False,
     ) -> None:
         wait_ms = label_window_ms if wait_ms is None else wait_ms
         if dedup_window_ms < 0 or not 0 <= wait_ms <= label_window_ms:
             raise ValueError("windows must not be negative, and the wait not longer than the label's")
         self._calls = _library()
-        self._handle = self._calls.join_new(label_window_ms, wait_ms, dedup_window_ms, max_bytes, keeps)
+        self._handle = self._calls.join_new(label_window_ms, wait_ms, dedup_window_ms, max_bytes)
 
     def __del__(self) -> None:
         if handle := getattr(self, "_handle", None):
@@ -133,8 +131,7 @@ class JoinIndex:
         return Pushed(status, slot)
 
     def release(self, wm: int) -> Released:
-        """Advances to watermark `wm` and releases the impressions with a deadline before it, with their
-        corrections.
+        """Advances to watermark `wm` and releases the impressions with a deadline before it.
 
         Successive calls give one sequence by (deadline, slot).
         """
@@ -203,7 +200,7 @@ def _library() -> ctypes.CDLL:
     i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")
     handle, number = ctypes.c_void_p, ctypes.c_int64
-    library.join_new.restype, library.join_new.argtypes = handle, [*[number] * 4, ctypes.c_uint8]
+    library.join_new.restype, library.join_new.argtypes = handle, [number] * 4
     library.join_free.argtypes = [handle]
     library.join_push.argtypes = [handle, number, u8, i64, i64, i64, i64, u8, i64]
     library.join_advance.restype, library.join_advance.argtypes = number, [handle, number]

@@ -74,7 +74,7 @@ def show_pipeline(
     if log.clicks is not None:
         console.print(
             f"label: a click with equal {', '.join(log.on)} within {log.window_ms / 1000:g} s"
-            + (", later ones as corrections" if log.correct_late else ""),
+            + (f", provisional after {log.wait_ms / 1000:g} s ({log.delayed})" if log.provisional else ""),
             highlight=False,
         )
     else:

@@ -12,20 +12,21 @@ import pyarrow as pa
 
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.label_join import LEAST_DEDUP_MS
+from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.event_times import EventTime
 from livectr.ingest.language.keys import key_of
 from livectr.ingest.language.streams import Stream, Table, label_join, recent
 from livectr.ingest.pipeline import Pipeline
-from livectr.kernels.stream.join import ACCEPTED, CLICK, CORRECTION, DUPLICATE, IMPRESSION, LATE
+from livectr.kernels.stream.join import ACCEPTED, CLICK, DUPLICATE, IMPRESSION, LATE_POSITIVE
 from tests.kernels.join_reference import brute_force
 
-WINDOW_MS = 60_000
+WINDOW_MS, WAIT_MS = 60_000, 4_000
 LATEST_MS = 1_200_000
 """A max_ahead for which the disorder of `random_logs` is nothing unusual."""
 TYPES = {"request_id": "string", "user_id": "int64", "ad_id": "int64", "ts": "int64"}
 
 
-def pipeline(*, correct_late: bool = False, suffix: str = "") -> Pipeline:
+def pipeline(*, delayed: Delayed = "wait", suffix: str = "") -> Pipeline:
     """A pipeline of the topics impressions, clicks and users, with `suffix` behind each name."""
     time = EventTime("ts", max_ahead=LATEST_MS)
     impressions = Stream(
@@ -38,8 +39,9 @@ def pipeline(*, correct_late: bool = False, suffix: str = "") -> Pipeline:
     users = Table(
         f"users{suffix}", key="user_id", columns={"user_id": "int64", "age": "int32", "name": "string"}
     )
+    wait = None if delayed == "wait" else WAIT_MS
     log = label_join(
-        impressions, clicks, on="request_id", window=WINDOW_MS, correct_late=correct_late
+        impressions, clicks, on="request_id", window=WINDOW_MS, wait=wait, delayed=delayed
     ).lookup(users)
     return Pipeline(
         log,
@@ -113,13 +115,14 @@ class Expected:
     order: int
     partition: int
     label: float
+    late: bool
     user: int
     instance: int
     time_ms: int
     columns: tuple[Any, ...]
 
 
-def expected_partition(logs: Logs, partition: int, *, correct_late: bool = False) -> list[Expected]:
+def expected_partition(logs: Logs, partition: int, *, delayed: Delayed = "wait") -> list[Expected]:
     """The examples of one partition, in order."""
     events = []
     for topic, log in enumerate((logs.impressions.get(partition, []), logs.clicks.get(partition, []))):
@@ -131,13 +134,12 @@ def expected_partition(logs: Logs, partition: int, *, correct_late: bool = False
     kinds = [IMPRESSION if place[1] == 0 else CLICK for place, _ in events]
     keys = key_of(pa.array([row["request_id"] for _, row in events], pa.string())).tolist()
     sequence = [(kind, key, row["ts"]) for kind, key, (_, row) in zip(kinds, keys, events, strict=True)]
-    joined = brute_force(sequence, WINDOW_MS, LEAST_DEDUP_MS)
+    joined = brute_force(sequence, WINDOW_MS, LEAST_DEDUP_MS, None if delayed == "wait" else WAIT_MS)
 
     latest = {row["user_id"]: row for row in logs.users}
     history: dict[int, list[tuple[int, int]]] = {}
     impression: list[tuple[int, int, int, tuple[Any, ...]]] = []
-    late = []
-    for (place, row), key, kind, status, slot in zip(
+    for (_, row), key, kind, status, slot in zip(
         events, keys, kinds, joined.status, joined.slot, strict=True
     ):
         user, ts = row["user_id"], row["ts"]
@@ -146,8 +148,6 @@ def expected_partition(logs: Logs, partition: int, *, correct_late: bool = False
             seen.append((ts, row["ad_id"]))
             seen.sort(key=lambda behavior: behavior[0])
             del seen[:-3]
-        if kind == CLICK and status == LATE and slot >= 0:
-            late.append((place[0], slot))
         if kind == IMPRESSION and status == ACCEPTED:
             known = latest.get(user, {"age": None, "name": None})
             columns = {
@@ -163,25 +163,16 @@ def expected_partition(logs: Logs, partition: int, *, correct_late: bool = False
             names = [root.name for root in pipeline().plan.roots]
             impression.append((user, key, ts, tuple(columns[name] for name in names)))
 
-    leaving = [
-        (deadline, 0, slot, min(label, 1))
-        for slot, label, _, deadline in joined.released
-        if correct_late or label != CORRECTION
+    return [
+        Expected(order, partition, float(label > 0), label == LATE_POSITIVE, *impression[slot])
+        for slot, label, _, order in joined.released
     ]
-    if correct_late:
-        leaving += [(mark, 1, slot, 1) for mark, slot in late]
-    leaving.sort(
-        key=lambda example: example[:2]
-    )  # stable: slots of equal deadlines and late clicks keep order
-    return [Expected(order, partition, float(label), *impression[slot]) for order, _, slot, label in leaving]
 
 
-def expected(logs: Logs, *, correct_late: bool = False) -> list[Expected]:
+def expected(logs: Logs, *, delayed: Delayed = "wait") -> list[Expected]:
     """Expected global sequence: by (order, partition), then in each partition's order."""
     parts = [
-        example
-        for p in sorted(logs.impressions)
-        for example in expected_partition(logs, p, correct_late=correct_late)
+        example for p in sorted(logs.impressions) for example in expected_partition(logs, p, delayed=delayed)
     ]
     return sorted(parts, key=lambda example: (example.order, example.partition))
 
@@ -189,7 +180,8 @@ def expected(logs: Logs, *, correct_late: bool = False) -> list[Expected]:
 def rows_of(examples: Examples) -> list[Expected]:
     columns = [column.to_pylist() for column in examples.columns.columns]
     fields = (
-        examples.order, examples.partition, examples.label, examples.user, examples.instance, examples.time_ms
+        examples.order, examples.partition, examples.label, examples.late, examples.user, examples.instance,
+        examples.time_ms,
     )  # fmt: skip
     return [
         Expected(*values, tuple(row))

@@ -53,8 +53,8 @@ class Reader:
         positions = self.partition.positions()
         self.read = [positions[stream.topic].offset for stream in self.pipe.streams]
 
-    def rest(self) -> list[tuple[int, float, int, int, int]]:
-        """Everything up to the end, as (order, label, user, instance, time) rows."""
+    def rest(self) -> list[tuple[int, float, bool, int, int, int]]:
+        """Everything up to the end, as (order, label, late, user, instance, time) rows."""
         for topic in range(len(self.logs)):
             self.step(topic, 1 << 30)
         assert self.partition.ended
@@ -62,5 +62,5 @@ class Reader:
         rows = []
         for part in self.out:
             meta = part.rows.select(["#user", "#instance", "#time"]).to_pydict().values()
-            rows += zip(part.order.tolist(), part.label.tolist(), *meta, strict=True)
+            rows += zip(part.order.tolist(), part.label.tolist(), part.late.tolist(), *meta, strict=True)
         return rows

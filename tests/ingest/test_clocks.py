@@ -61,9 +61,9 @@ def labels(
         if restart:
             reader.restart()
     rows = reader.rest()
-    assert len({row[3] for row in rows}) == len(rows)
+    assert len({row[4] for row in rows}) == len(rows)
     assert [row[0] for row in rows] == sorted(row[0] for row in rows)
-    return {instance: label for _, label, _, instance, _ in rows}, reader
+    return {instance: label for _, label, _, _, instance, _ in rows}, reader
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 80), st.booleans()), max_size=10)

@@ -17,6 +17,7 @@ from livectr.ingest.addresses import kafka_servers
 from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
+from livectr.ingest.language.delays import Delayed
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import CheckpointError, ConfigError
 from livectr.kernels.stream.clock import LAST
@@ -71,38 +72,40 @@ def close(sources: list[ExampleSource]) -> None:
         source.close()
 
 
-@pytest.mark.parametrize("correct_late", [False, True])
+@pytest.mark.parametrize("delayed", ["wait", "fnw"])
 @WITH_FOLDERS
 @given(SEEDS, st.lists(st.integers(0, 100), max_size=4), st.sampled_from([1, 2, 4]))
 def test_any_number_of_ranks_gives_the_sequence_of_a_brute_force_join(
-    tmp_path_factory: pytest.TempPathFactory, correct_late: bool, seed: int, cuts: list[int], world: int
+    tmp_path_factory: pytest.TempPathFactory, delayed: Delayed, seed: int, cuts: list[int], world: int
 ) -> None:
     logs = random_logs(seed)
     url = write_logs(tmp_path_factory.mktemp("logs"), logs, cuts=cuts)
-    sources = open_ranks(pipeline(correct_late=correct_late), url, world)
+    sources = open_ranks(pipeline(delayed=delayed), url, world)
     rows = drain(sources)
-    assert rows == expected(logs, correct_late=correct_late)
+    assert rows == expected(logs, delayed=delayed)
     stats = [source.stats for source in sources]
     assert sum(s.pending + s.ready + s.waiting for s in stats) == 0
     events = sum(sum(map(len, part.values())) for part in (logs.impressions, logs.clicks))
     assert sum(sum(s.events.values()) for s in stats) == events
-    assert sum(s.corrections for s in stats) == (sum(s.late_clicks for s in stats) if correct_late else 0)
+    assert sum(s.late_positives for s in stats) == sum(row.late for row in rows)
+    assert sum(s.examples for s in stats) == sum(not row.late for row in rows)
+    assert sum(s.clicked for s in stats) == sum(row.label for row in rows)
     close(sources)
 
 
-@pytest.mark.parametrize("correct_late", [False, True])
+@pytest.mark.parametrize("delayed", ["wait", "fnw"])
 @WITH_FOLDERS
 @given(SEEDS, st.lists(st.tuples(st.integers(0, 40), st.sampled_from([1, 2, 3])), max_size=6))
 def test_restarts_anywhere_with_any_number_of_ranks_change_nothing(
     tmp_path_factory: pytest.TempPathFactory,
-    correct_late: bool,
+    delayed: Delayed,
     seed: int,
     lives: list[tuple[int, int]],
 ) -> None:
     """Each run pops a few examples and saves its state as bytes, from which the next run starts."""
     logs = random_logs(seed)
     url = write_logs(tmp_path_factory.mktemp("logs"), logs, cuts=range(0, 100, 7))
-    pipe = pipeline(correct_late=correct_late)
+    pipe = pipeline(delayed=delayed)
     rows: list[Expected] = []
     state: SourceState | None = None
     for count, world in lives:
@@ -115,7 +118,7 @@ def test_restarts_anywhere_with_any_number_of_ranks_change_nothing(
         state = SourceState.merge(map(SourceState.from_parts, parts))
     last = open_ranks(pipe, url, 1, state)
     rows += drain(last)
-    assert rows == expected(logs, correct_late=correct_late)
+    assert rows == expected(logs, delayed=delayed)
     close(last)
 
 

@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livectr.ingest.join.label_join import required_columns
+from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.streams import Stream, Table, labelled
 from livectr.ingest.pipeline import Pipeline
-from tests.ingest.joined_logs import expected_partition, pipeline, random_logs
+from tests.ingest.joined_logs import WINDOW_MS, expected_partition, pipeline, random_logs
 from tests.ingest.partition_reader import Reader
 
 STEPS = st.lists(
@@ -17,21 +18,21 @@ STEPS = st.lists(
 """topic, records to read, examples to take, whether to restart then"""
 
 
-@pytest.mark.parametrize("correct_late", [False, True])
+@pytest.mark.parametrize("delayed", ["wait", "fnw"])
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), STEPS)
 def test_examples_depend_on_the_log_alone(
-    correct_late: bool, seed: int, steps: list[tuple[int, int, int, bool]]
+    delayed: Delayed, seed: int, steps: list[tuple[int, int, int, bool]]
 ) -> None:
     logs = random_logs(seed, partitions=1)
-    reader = Reader(pipeline(correct_late=correct_late), [logs.impressions[0], logs.clicks[0]])
+    reader = Reader(pipeline(delayed=delayed), [logs.impressions[0], logs.clicks[0]])
     for topic, count, taken, restart in steps:
         reader.step(topic, count)
         reader.pop(taken)
         if restart:
             reader.restart()
-    wanted = expected_partition(logs, 0, correct_late=correct_late)
-    assert reader.rest() == [(e.order, e.label, e.user, e.instance, e.time_ms) for e in wanted]
+    wanted = expected_partition(logs, 0, delayed=delayed)
+    assert reader.rest() == [(e.order, e.label, e.late, e.user, e.instance, e.time_ms) for e in wanted]
 
 
 def test_columns_of_the_released_are_forgotten() -> None:
@@ -40,14 +41,15 @@ def test_columns_of_the_released_are_forgotten() -> None:
         {"request_id": f"r{i}", "user_id": 1, "ad_id": 2, "ts": i * 1000, "query": "", "price": 0.0}
         for i in range(50_000)
     ]
-    for correct_late, windows_ms in ((False, 60_000), (True, 660_000)):
-        reader = Reader(pipeline(correct_late=correct_late), [rows, []])
+    ways: tuple[Delayed, ...] = ("wait", "fnw")
+    for delayed in ways:
+        reader = Reader(pipeline(delayed=delayed), [rows, []])
         for _ in range(50):
             reader.step(0, 1000)
             reader.pop(1 << 30)
         log = reader.partition.joiner._columns
         kept = sum(part.batch.num_rows for part in log._parts)
-        assert kept <= windows_ms / 1000 + 2 * 16_384
+        assert kept <= WINDOW_MS / 1000 + 2 * 16_384
         assert len(reader.rest()) == 50_000
 
 
@@ -75,6 +77,6 @@ def test_a_labelled_log_leaves_in_order(
     orders = list(range(len(log))) if time is None else np.maximum.accumulate(times or [0]).tolist()
     assert [row[0] for row in rows] == orders[: len(log)]
     assert [row[1] for row in rows] == [float(row["hit"]) for row in log]
-    assert len({row[3] for row in rows}) == len(log)
-    assert [row[4] for row in rows] == (orders if time is None else times)[: len(log)]
+    assert len({row[4] for row in rows}) == len(log)
+    assert [row[5] for row in rows] == (orders if time is None else times)[: len(log)]
     assert required_columns(pipe) == {"log": ("hit",)}

@@ -16,6 +16,7 @@ from livectr.ingest.dead_letters.letters import DeadLetters
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource, ReadOptions
 from livectr.ingest.join.state import SourceState
+from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
 from livectr.ingest.materialized import reader as basic_reader
 from livectr.ingest.materialized import writer as materialize
@@ -31,7 +32,7 @@ BASIC = ("query", "words", "long", "name", "age", "activity")
 ROWS = 400
 
 
-def pipeline(*, correct_late: bool = False, window: str = "1m", fold: bool = True) -> Pipeline:
+def pipeline(*, delayed: Delayed = "wait", window: str = "1m", fold: bool = True) -> Pipeline:
     """Scalar and list fields, of impressions, of a look-up and of a history; two dense numbers."""
     impressions = Stream(
         "impressions",
@@ -41,7 +42,7 @@ def pipeline(*, correct_late: bool = False, window: str = "1m", fold: bool = Tru
     )
     clicks = Stream("clicks", key="user_id", time="ts", columns=TYPES)
     users = Table("users", key="user_id", columns={"user_id": "int64", "age": "int32", "name": "string"})
-    log = label_join(impressions, clicks, on="request_id", window=window, correct_late=correct_late)
+    log = label_join(impressions, clicks, on="request_id", window=window, delayed=delayed)
     log = log.lookup(users)
     long = recent(clicks.ad_id, n=3, within="1h")
     return Pipeline(
@@ -139,13 +140,13 @@ def assert_same(got: list[Features], want: list[Features]) -> None:
         assert one.dense.flags.c_contiguous
 
 
-@pytest.mark.parametrize("correct_late", [False, True])
+@pytest.mark.parametrize("delayed", ["wait", "fnw"])
 @pytest.mark.parametrize("names", [BASIC, ("age",), ("words",), None], ids=["some", "dense", "list", "all"])
 @pytest.mark.parametrize("world", [1, 2])
 def test_read_features_equal_computed_ones(
-    url: str, tmp_path: Path, names: tuple[str, ...] | None, correct_late: bool, world: int
+    url: str, tmp_path: Path, names: tuple[str, ...] | None, delayed: Delayed, world: int
 ) -> None:
-    pipe = pipeline(correct_late=correct_late)
+    pipe = pipeline(delayed=delayed)
     manifest = make(pipe, url, tmp_path / "materialized", names)
     total = 0
     for rank in range(world):

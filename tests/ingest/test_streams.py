@@ -61,13 +61,15 @@ def test_representation_holds_every_setting() -> None:
     base = repr(label_join(impressions(), CLICKS, on="request_id", window="10m"))
     others = [
         label_join(impressions(), CLICKS, on="request_id", window="11m"),
-        label_join(impressions(), CLICKS, on="request_id", window="10m", correct_late=True),
+        label_join(impressions(), CLICKS, on="request_id", window="10m", delayed="vanilla"),
+        label_join(impressions(), CLICKS, on="request_id", window="10m", delayed="fnw"),
+        label_join(impressions(), CLICKS, on="request_id", window="10m", delayed="fnw", wait="11s"),
         label_join(impressions(), CLICKS, on=("request_id", "ad_id"), window="10m"),
         label_join(impressions(where=lambda s: s.ts > 0), CLICKS, on="request_id", window="10m"),
         label_join(impressions(fill={"ad_id": 1}), CLICKS, on="request_id", window="10m"),
         label_join(impressions(), CLICKS, on="request_id", window="10m").lookup(ADS),
     ]
-    assert len({base, *map(repr, others)}) == 7
+    assert len({base, *map(repr, others)}) == 9
     assert " at 0x" not in base + repr(others)
 
 
@@ -106,6 +108,26 @@ def test_durations(text: str | int, ms: int) -> None:
         (lambda: label_join(impressions(), CLICKS, on=(), window="1m"), "name at least one column"),
         (lambda: label_join(impressions(), CLICKS, on="id", window="1m"), "has no column 'id'"),
         (lambda: label_join(impressions(time=None), CLICKS, on="ts", window="1m"), "needs a time column"),
+        (
+            lambda: label_join(impressions(), CLICKS, on="request_id", window="1m", wait="9s"),
+            "with delayed=\"wait\" an impression waits for the whole window; leave wait='9s' out",
+        ),
+        (
+            lambda: label_join(
+                impressions(), CLICKS, on="request_id", window="1m", wait="60s", delayed="fnw"
+            ),
+            "the wait of 60 s must be shorter than the window of 60 s",
+        ),
+        (
+            lambda: label_join(
+                impressions(),
+                CLICKS,
+                on="request_id",
+                window="1m",
+                delayed="fwn",  # type: ignore[arg-type]
+            ),
+            "delayed is 'fwn'; it must be 'wait' or 'vanilla' or 'fnw'",
+        ),
         (lambda: label_join(CLICKS, CLICKS, on="ts", window="1m"), "cannot be joined with itself"),
         (
             lambda: label_join(impressions(key="request_id"), CLICKS, on="ts", window="1m"),

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from livectr.kernels.stream.join import (
     ACCEPTED,
     CLICK,
-    CORRECTION,
     DELAYED,
     DUPLICATE,
     IMPRESSION,
@@ -35,7 +34,6 @@ class Impression:
     deadline: int
     clicks: list[int] = field(default_factory=list)
     late: bool = False
-    late_while_waiting: int | None = None
     leaves: int = 0
     """First deadline; the deadline if there is no wait."""
 
@@ -83,9 +81,8 @@ def brute_force(events: Sequence[Event], window: int, dedup: int, wait: int | No
                 status = OUTSIDE
                 out.unmatched += 1
             else:
-                status, slot = LATE, -1 if waits else seen.slot
+                status = LATE
                 seen.late = True
-                seen.late_while_waiting = ts if waits else None
         out.status.append(status)
         out.slot.append(slot)
     rows = []
@@ -93,8 +90,6 @@ def brute_force(events: Sequence[Event], window: int, dedup: int, wait: int | No
     for i in everyone:
         known = bool(i.clicks) and i.slot not in delayed
         rows.append((i.slot, int(known), min(i.clicks) if known else -1, i.leaves))
-        if not i.clicks and i.late_while_waiting is not None and wait == window:
-            rows.append((i.slot, CORRECTION, i.late_while_waiting, i.deadline))
     rows.sort(key=lambda row: (row[3], row[0]))
     # A click comes before all that leaves at its watermark; clicks keep their order.
     out.released = sorted([*late_positives, *rows], key=lambda row: (row[3], row[1] != LATE_POSITIVE))

@@ -12,7 +12,6 @@ from livectr.kernels.stream.join import (
     ACCEPTED,
     CLICK,
     CLICK_BYTES,
-    CORRECTION,
     DUPLICATE,
     ENTRY_BYTES,
     FULL,
@@ -87,11 +86,10 @@ def test_every_accepted_impression_leaves_once_in_order(events: list[Event], wai
     accepted = [s for (kind, _, _), s, st_ in zip(events, out.slot, out.status, strict=True)
                 if kind == IMPRESSION and st_ == ACCEPTED]  # fmt: skip
     assert accepted == list(range(len(accepted)))
-    again = (CORRECTION, LATE_POSITIVE)
-    assert Counter(slot for slot, label, *_ in out.released if label not in again) == Counter(accepted)
+    first = [row for row in out.released if row[1] != LATE_POSITIVE]
+    assert Counter(slot for slot, *_ in first) == Counter(accepted)
     orders = [row[3] for row in out.released]
     assert orders == sorted(orders)
-    first = [row for row in out.released if row[1] != LATE_POSITIVE]
     assert first == sorted(first, key=lambda row: (row[3], row[0]))
 
 
@@ -109,7 +107,7 @@ def test_a_late_positive_follows_its_provisional_negative(events: list[Event], w
             assert slot not in place
             place[slot] = at
         found[slot] = label, click_ts
-    patient = {slot: (label, ts) for slot, label, ts, _ in run(events).released if label != CORRECTION}
+    patient = {slot: (label, ts) for slot, label, ts, _ in run(events).released}
     assert found == patient
 
 
@@ -158,8 +156,8 @@ def test_a_click_too_late_does_not_stop_one_in_the_window_while_the_impression_w
     """An impression that came late itself waits longer than its window: its clicks may come in any order."""
     for clicks, rows in (
         ([130, 110], [(0, POSITIVE, 110, 150)]),
-        ([130], [(0, NEGATIVE, -1, 150), (0, CORRECTION, 130, 150)]),
-        ([130, 140], [(0, NEGATIVE, -1, 150), (0, CORRECTION, 130, 150)]),
+        ([130], [(0, NEGATIVE, -1, 150)]),
+        ([130, 140], [(0, NEGATIVE, -1, 150)]),
     ):
         join = JoinIndex(WINDOW, DEDUP)
         events = [(IMPRESSION, 7, 100), *((CLICK, 7, ts) for ts in clicks)]

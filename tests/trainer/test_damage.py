@@ -217,7 +217,7 @@ def test_counts_survive_a_kill(tmp_path: Path, source: str, redis_url: str) -> N
     for count in ("examples_trained", "steps", "events", "dead_letters", "field_keys", "table_rows"):
         assert killed[count] == whole[count], count
     assert whole["dead_letters"] == BAD
-    of_stream = ("events", "duplicates", "late_clicks", "unmatched_clicks", "corrections", "pending")
+    of_stream = ("events", "duplicates", "late_clicks", "unmatched_clicks", "late_positives", "pending")
     for count in (*of_stream, "examples", "clicked", "lookups"):
         assert killed["stream"][count] == whole["stream"][count], count
     assert whole["stream"]["examples"] == whole["examples_trained"]

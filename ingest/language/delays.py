@@ -1,0 +1,37 @@
+"""Ways to learn labels that come late."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from livectr.ingest.language.durations import duration_ms
+from livectr.kernels.errors import ConfigError
+
+Delayed = Literal["wait", "vanilla", "fnw"]
+"""See `ingest.language.streams.label_join`."""
+WAIT = "10s"
+
+
+def wait_ms(delayed: Delayed, wait: str | int | None, window_ms: int) -> int:
+    """Check how late labels are learned; returns `View.wait_ms`.
+
+    Raises:
+        ConfigError: there is no such way, or the wait does not fit it.
+    """
+    if delayed not in get_args(Delayed):
+        ways = " or ".join(map(repr, get_args(Delayed)))
+        raise ConfigError(f"label_join: delayed is {delayed!r}; it must be {ways}")
+    if delayed == "wait":
+        if wait is not None:
+            raise ConfigError(
+                'label_join: with delayed="wait" an impression waits for the whole window; leave '
+                f'wait={wait!r} out, or say delayed="fnw"'
+            )
+        return 0
+    length_ms = duration_ms(WAIT if wait is None else wait, "label_join wait")
+    if length_ms >= window_ms:
+        raise ConfigError(
+            f"label_join: the wait of {length_ms / 1000:g} s must be shorter than the window of "
+            f'{window_ms / 1000:g} s; for labels at the window\'s end say delayed="wait"'
+        )
+    return length_ms

@@ -43,6 +43,7 @@ from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.snapshot import Boundary, served_segments
 from livectr.trainer.publish.version import PublishedModel
+from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog, wrong_predictions
 from livectr.trainer.quality.seen import ItemCounts
@@ -91,10 +92,12 @@ def build(
     feed = make.closed(
         Feed(source, extraction.features, control, statistics=statistics, dead_letters=letters)
     )
-    log, items = make.log(step), make.items()
+    log, items, labels = make.log(step), make.items(), make.labels(step)
     progress = Progress(pipeline, rank, restored.manifest if restored is not None else None)
     if restored is not None:
         load(restored, step, policies, items)
+        if labels is not None:
+            labels.load(restored.scores())
         LOG.info("resumed after step %d, %d examples", progress.steps, progress.examples)
     if log is not None:
         log.truncate(restored.manifest.predictions if restored is not None else 0)
@@ -111,7 +114,7 @@ def build(
         exchange=ExchangeStage(step),
         fetch=FetchStage(depth=int(tiers is not None)),
         learn=LearnStage(step, policies),
-        report=ReportStage(rank, progress, monitor, log, items, publisher),
+        report=ReportStage(rank, progress, monitor, log, items, publisher, labels),
         commits=make.commits(step, source, checkpoint, publisher),
         push=publisher.push if publisher is not None else None,
     )
@@ -129,6 +132,7 @@ def build(
         policies=policies,
         log=log,
         items=items,
+        labels=labels,
         monitor=monitor,
         checkpoint=checkpoint,
         publisher=publisher,
@@ -339,6 +343,12 @@ class Builder:
 
     def items(self) -> ItemCounts | None:
         return ItemCounts() if self.control.rank == 0 and self.pipeline.items is not None else None
+
+    def labels(self, step: DesStep) -> FinalLabels | None:
+        view = self.pipeline.log
+        if self.control.rank != 0 or not view.provisional:
+            return None
+        return FinalLabels(view.window_ms, step.models)
 
     def publisher(self, store: RedisStore, step: DesStep, progress: Progress, *, warmed: int) -> Publisher:
         """Publisher that has taken over its namespace. Collective.

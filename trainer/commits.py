@@ -110,6 +110,7 @@ def _checkpoint_state(parts: Parts, boundary: Boundary) -> CheckpointState:
         dense=parts.step.state_dense(),
         statistics=parts.feed.statistics.state(),
         items=parts.items.state() if parts.items is not None else {},
+        scores=parts.labels.state() if parts.labels is not None else {},
         source=source.snapshot().parts(),
         policies=parts.policies.state(),
         tracked=parts.policies.tracked,

@@ -22,6 +22,7 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.progress import Progress
 from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog
 from livectr.trainer.quality.seen import ItemCounts
@@ -52,6 +53,7 @@ class Parts:
     Attributes:
         log: predictions; of rank 0, if they are kept.
         items: examples of each item; of rank 0, if the pipeline has items.
+        labels: scores that wait for final labels; of rank 0, if the pipeline has provisional negatives.
         checkpoint, publisher: None if the run has no place for them.
     """
 
@@ -68,6 +70,7 @@ class Parts:
     policies: Policies
     log: PredictionLog | None
     items: ItemCounts | None
+    labels: FinalLabels | None
     monitor: Monitor
     checkpoint: Checkpointer | None
     publisher: Publisher | None

@@ -22,7 +22,7 @@ class Progress:
         manifest: of the checkpoint; None in a new run.
 
     Attributes:
-        steps, examples: learned by all ranks.
+        steps, examples: learned by all ranks; late positives are no examples.
         field_keys: int64[F], keys of each field in this rank's examples. Rank 0 has those of earlier
             processes too.
         earlier: nested counts of earlier processes; rank 0 alone has them.
@@ -54,7 +54,7 @@ class Progress:
     def add(self, batch: Batch) -> None:
         """Count a batch that was learned."""
         self.steps += 1
-        self.examples += len(batch)
+        self.examples += batch.examples
         self.field_keys += field_keys(batch.features, self._common, len(self.field_keys))
 
     def keys_by_field(self) -> dict[str, int]:

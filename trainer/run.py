@@ -130,6 +130,8 @@ class Training:
                 parts.monitor.show(parts.progress.examples, version, parts.watch.line())
             rows = parts.watch.finish()
             stages.drain()
+            if round_.ended:
+                stages.report.finish()
             stopped = any(flags.stop for flags in round_.flags)
             if commits.wanted:
                 commits.finish(CommitState.of(parts, checkpoint=True), stopped=stopped)

@@ -39,8 +39,9 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.progress import Progress
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.push import PushStage
+from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.monitor import Monitor
-from livectr.trainer.quality.predictions import PredictionLog, records
+from livectr.trainer.quality.predictions import PredictionLog, Records, records, roles_of
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts, is_cold
 from livectr.trainer.stream.batcher import Batcher, Cut
 from livectr.trainer.stream.feed import Batch, Feed
@@ -137,11 +138,14 @@ class LearnStage:
 class ReportStage:
     """Counts a learned batch; rank 0 also logs its predictions and measures their quality.
 
+    Late positives are no examples: they are neither counted nor scored, but give an example its final label.
+
     Args:
         rank: this rank; on others than 0 there is no log and there are no items.
         log: predictions, if they are kept.
         items: examples of each item, if the pipeline has items.
         publisher: learns the event times of the next version.
+        labels: scores whose label windows have not passed; None where every label is final.
     """
 
     rank: int
@@ -150,6 +154,7 @@ class ReportStage:
     log: PredictionLog | None
     items: ItemCounts | None
     publisher: Publisher | None
+    labels: FinalLabels | None = None
     depth = in_flight = 0
 
     def __call__(self, learned: Learned | None) -> None:
@@ -163,14 +168,28 @@ class ReportStage:
         label = result.label[batch.sequence]
         seen = np.full(len(batch), NOT_COUNTED, np.uint32)
         if self.items is not None:
-            seen = self.items.seen(batch.item)
-        if self.log is not None:
-            named = dict(instance=batch.instance, user=batch.user, item=batch.item, time_ms=batch.time_ms)
-            self.log.append(records(**named, seen=seen, logits=logits, label=label))
-        self.monitor.add(batch.time_ms, batch.user, logits, label, is_cold(seen))
+            seen[~batch.late] = self.items.seen(batch.item[~batch.late])
+        named = dict(instance=batch.instance, user=batch.user, item=batch.item, time_ms=batch.time_ms)
+        scored = records(**named, seen=seen, logits=logits, label=label)
+        telemetry.EXAMPLES.inc(batch.examples)
+        self._measure(scored if self.labels is None else self.labels.add(scored, batch.late, batch.order))
         if self.publisher is not None:
+            # A late positive is its click's event, at whose mark it leaves.
+            times_ms = np.where(batch.late, batch.order, batch.time_ms)
             # Records that a run finds at its start are backfill: their age says nothing about the system.
-            self.publisher.trained(batch.time_ms[batch.time_ms >= self.progress.began_ms])
+            self.publisher.trained(times_ms[times_ms >= self.progress.began_ms])
+
+    def finish(self) -> None:
+        """At the end of the logs: the labels of all examples are final."""
+        if self.labels is not None:
+            self._measure(self.labels.finish())
+
+    def _measure(self, scored: Records) -> None:
+        """Log and measure examples with their final labels."""
+        if self.log is not None:
+            self.log.append(scored)
+        logits = {role: scored[role] for role in roles_of(scored)}
+        self.monitor.add(scored["time_ms"], scored["user"], logits, scored["label"], is_cold(scored["seen"]))
 
 
 @dataclass(frozen=True)

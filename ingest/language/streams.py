@@ -261,7 +261,7 @@ def label_join(
         delayed: "wait": an impression leaves once, when its window has passed. "fnw" and "vanilla": after
             `wait` an impression without a click leaves as a provisional negative; a click that comes later,
             but inside the window, emits it once more as a late positive. "fnw" learns both without bias
-            (trainer.des.fnw). "vanilla" learns them as they are: it predicts p / (1 + p s), with s the share
+            (models.fnw). "vanilla" learns them as they are: it predicts p / (1 + p s), with s the share
             of clicks that come after the wait.
         wait: duration after the impression, shorter than the window; "10s" if not given. With
             `delayed="wait"` it cannot be given.

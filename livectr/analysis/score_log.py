@@ -45,6 +45,7 @@ from livectr.trainer.checkpoint.manifest import MANIFEST as GENERATION
 from livectr.trainer.checkpoint.manifest import folder_of
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
+from livectr.trainer.quality.final_labels import with_final_labels
 from livectr.trainer.quality.predictions import PredictionLog, Records, layout, read_predictions, records
 from livectr.trainer.quality.seen import NOT_COUNTED, ItemCounts
 from livectr.trainer.run import compute_threads
@@ -228,6 +229,7 @@ class _Scores:
             self._items.load(restored.items())
         self._held: list[Records] = [np.empty(0, layout([ROLE]))]
         self._places: list[Places] = [np.empty(0, PLACE)]
+        self._late: list[npt.NDArray[np.bool_]] = [np.empty(0, np.bool_)]
         self._rows, self._reported = 0, time.monotonic()
         self.failed = 0
 
@@ -255,14 +257,17 @@ class _Scores:
         places = np.empty(len(good), PLACE)
         places["order"], places["partition"] = batch.order[good], batch.partition[good]
         self._places.append(places)
+        self._late.append(batch.late[good])
         self._rows += len(good)
         if time.monotonic() - self._reported > REPORT_S:
             self._reported = time.monotonic()
             LOG.info("%s examples are scored", f"{self._rows:,}")
 
     def result(self) -> tuple[Records, Places]:
-        """Predictions and their places, in training order."""
-        return _sorted(np.concatenate(self._held), np.concatenate(self._places))
+        """Predictions with final labels and their places, in training order."""
+        held, places = np.concatenate(self._held), np.concatenate(self._places)
+        count = with_final_labels(held, np.concatenate(self._late))
+        return _sorted(held[count], places[count])
 
 
 def _sorted(held: Records, places: Places) -> tuple[Records, Places]:

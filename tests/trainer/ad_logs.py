@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kafka import KafkaProducer
 
+from livectr.ingest.language.delays import Delayed
 from livectr.ingest.language.streams import Stream, Table, label_join, recent
 from livectr.ingest.operators import bucketize, cross, frequency, hour, log1p, quantile_bins, zscore
 from livectr.ingest.pipeline import Pipeline
@@ -20,7 +21,7 @@ TOO_MANY_TAGS = 300
 """So many tags have more pairs than a row may have values."""
 
 
-def ad_pipeline(prefix: str = "") -> Pipeline:
+def ad_pipeline(prefix: str = "", delayed: Delayed = "wait") -> Pipeline:
     """DeepFM and two towers over nine fields, one a history, and running statistics; topics begin with
     `prefix`."""
     impressions = Stream(
@@ -45,7 +46,9 @@ def ad_pipeline(prefix: str = "") -> Pipeline:
     ads = Table(
         prefix + "ads", key="ad_id", columns={"ad_id": "int64", "category": "string", "price": "float32"}
     )
-    log = label_join(impressions, clicks, on="request_id", window="5s").lookup(users).lookup(ads)
+    wait = None if delayed == "wait" else "1s"
+    log = label_join(impressions, clicks, on="request_id", window="5s", wait=wait, delayed=delayed)
+    log = log.lookup(users).lookup(ads)
     return Pipeline(
         log,
         sparse=dict(

@@ -10,16 +10,20 @@ TRAIN_ONCE = Path(__file__).parent / "train_once.py"
 
 
 def command(
-    world: int, options: dict[str, object], prefix: str, policy: dict[str, object] | None
+    world: int, options: dict[str, object], prefix: str, policy: dict[str, object] | None, delayed: str
 ) -> list[str]:
-    return launch(world, str(TRAIN_ONCE), json.dumps(options), prefix, json.dumps(policy))
+    return launch(world, str(TRAIN_ONCE), json.dumps(options), prefix, json.dumps(policy), delayed)
 
 
 def start(
-    world: int, options: dict[str, object], prefix: str = "", policy: dict[str, object] | None = None
+    world: int,
+    options: dict[str, object],
+    prefix: str = "",
+    policy: dict[str, object] | None = None,
+    delayed: str = "wait",
 ) -> subprocess.Popen[bytes]:
     """A trainer in a process group of its own; `policy` is that of all tables."""
-    words = command(world, options, prefix, policy)
+    words = command(world, options, prefix, policy, delayed)
     return subprocess.Popen(words, start_new_session=True, stderr=subprocess.PIPE)
 
 

@@ -163,6 +163,26 @@ def test_ranks_killed_and_resumed_by_another_number_of_ranks(
     assert_close(Result(root), unbroken)
 
 
+@pytest.mark.full
+def test_late_labels_on_any_number_of_ranks_killed_anywhere(tmp_path: Path, source: str) -> None:
+    """Provisional negatives, late positives and scores that wait for their labels are in the commit."""
+    options = {**OPTIONS, "source": source}
+    finish(start(1, {**options, "checkpoint": str(tmp_path / "unbroken")}, delayed="fnw"))
+    unbroken = Result(tmp_path / "unbroken")
+    assert len(unbroken.predictions) == IMPRESSIONS
+    rng = random.Random()
+    one = {**options, "checkpoint": str(tmp_path / "one")}
+    for _ in range(2):
+        kill_somewhere(start(1, one, delayed="fnw"), tmp_path / "one", rng, kill_group)
+    finish(start(1, one, delayed="fnw"))
+    assert_same(Result(tmp_path / "one"), unbroken)
+    others = {**options, "checkpoint": str(tmp_path / "others")}
+    for world in (2, 4):
+        kill_somewhere(start(world, others, delayed="fnw"), tmp_path / "others", rng, kill_one_rank)
+    finish(start(2, others, delayed="fnw"))
+    assert_close(Result(tmp_path / "others"), unbroken)
+
+
 @pytest.fixture(scope="module")
 def half(tmp_path_factory: pytest.TempPathFactory, source: str) -> Path:
     """The checkpoint of two ranks in the middle of the log."""

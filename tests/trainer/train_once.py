@@ -1,6 +1,6 @@
 """One trainer process for tests that kill it, also as a rank.
 
-train_once.py OPTIONS TOPIC_PREFIX [TABLE_POLICY]
+train_once.py OPTIONS TOPIC_PREFIX [TABLE_POLICY [DELAYED]]
 """
 
 import json
@@ -8,13 +8,14 @@ import logging
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from livectr.kernels.process.heap import loading
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
 
-def main(options: str, prefix: str, policy: str = "null") -> int:
+def main(options: str, prefix: str, policy: str = "null", delayed: Any = "wait") -> int:
     """Train the ad pipeline; the options and the policy of all tables are JSON."""
     with loading():
         from livectr.ingest.language.policies import TablePolicy
@@ -24,7 +25,9 @@ def main(options: str, prefix: str, policy: str = "null") -> int:
 
     try:
         settings = json.loads(policy)
-        pipeline = replace(ad_pipeline(prefix), policies=TablePolicy(**settings) if settings else None)
+        pipeline = replace(
+            ad_pipeline(prefix, delayed), policies=TablePolicy(**settings) if settings else None
+        )
         train(pipeline, TrainOptions(**json.loads(options)))
     except UserError as error:
         print(error, file=sys.stderr)

@@ -10,6 +10,7 @@
         source.safetensors            positions, joins, histories: JSON and Arrow
         statistics.safetensors        running statistics of features; rank 0 only
         items.safetensors             examples of each item (trainer.quality.seen); rank 0 only
+        scores.safetensors            scores without final labels (trainer.quality.final_labels); rank 0 only
 
 A generation exists once its manifest does. It may name table files of earlier generations: a base and the
 deltas after it. Two generations are kept. If the newest is torn, restore reads the generation before.
@@ -232,9 +233,10 @@ class Checkpointer:
         if self.control.rank == 0:
             kept = safetensors.numpy.save(dict(content.statistics))
             written.append(self._entry(folder / "statistics.safetensors", "statistics", kept))
-            if content.items:
-                items = safetensors.numpy.save(dict(content.items))
-                written.append(self._entry(folder / "items.safetensors", "items", items))
+            for kind, state in (("items", content.items), ("scores", content.scores)):
+                if state:
+                    data = safetensors.numpy.save(dict(state))
+                    written.append(self._entry(folder / f"{kind}.safetensors", kind, data))
         _sync_directory(folder)
         return [*self._chain, *written]
 

@@ -49,6 +49,8 @@ class CheckpointState:
         source: name → bytes of the source's state.
         statistics: name → state (ingest.extract.statistics); the same on every rank, so rank 0 writes it.
         items: state of trainer.quality.seen.ItemCounts, which rank 0 writes; empty: nothing is counted.
+        scores: state of trainer.quality.final_labels.FinalLabels, which rank 0 writes; empty: labels are
+            final at once.
         policies: state of this rank's table policies (trainer.tables.policies).
         row: layout of a table row (kernels.table.layout.RowLayout.describe).
         tracked: tables whose policies need the use of their rows, which is kept with them.
@@ -68,6 +70,7 @@ class CheckpointState:
     source: Mapping[str, bytes]
     statistics: Mapping[str, npt.NDArray[Any]]
     items: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    scores: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     row: tuple[str, ...] = ()
     tracked: Collection[str] = ()

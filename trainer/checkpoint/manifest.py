@@ -27,7 +27,7 @@ class FileEntry:
 
     Attributes:
         path: relative to the checkpoint.
-        kind: tables, policies, dense, source, statistics or items.
+        kind: tables, policies, dense, source, statistics, items or scores.
         rows: rows, and keys that were erased.
     """
 

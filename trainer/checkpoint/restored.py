@@ -77,6 +77,10 @@ class Restored:
         """State of trainer.quality.seen.ItemCounts; {} where nothing was counted."""
         return self._arrays("items")
 
+    def scores(self) -> dict[str, npt.NDArray[Any]]:
+        """State of trainer.quality.final_labels.FinalLabels; {} where labels are final at once."""
+        return self._arrays("scores")
+
     def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
         tensors: dict[str, npt.NDArray[Any]] = {}
         for entry in self._files(kind):

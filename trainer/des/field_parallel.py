@@ -45,7 +45,7 @@ class FieldParallel:
 
     def scores(self, own: Mapping[str, F32], batch: GlobalBatch) -> Callable[[], Scores]:
         """Every rank has all logits and labels. See `Strategy`."""
-        return lambda: (dict(own), batch.label)
+        return lambda: (dict(own), np.minimum(batch.label, np.float32(1)))
 
     def reduce_gradients(self, dense: DenseAdam, vote: float) -> float:
         """Gradients are equal on all ranks, but for those of sub-models, which embed other ids on each rank.

@@ -15,9 +15,9 @@ the model of one process:
     reducescatter   sample-parallel: every rank finishes its own b examples. Gradients of partial results go
                     back to the owners of the fields; those of replicated parameters are all-reduced
 
-The loss of a role is binary cross entropy. Rows learn from its *sum* over the batch: a key's gradient is that
-of its examples, whatever B is, as the per-coordinate rates of FTRL and AdaGrad expect. Networks learn from
-its *mean*, as is usual with Adam.
+The loss of a role is binary cross entropy, or what `label_join(delayed=…)` asks for (models.losses). Rows
+learn from its *sum* over the batch: a key's gradient is that of its examples, whatever B is, as the
+per-coordinate rates of FTRL and AdaGrad expect. Networks learn from its *mean*, as is usual with Adam.
 
 Where clicks are rare, a bias would need hundreds of steps from the prior CTR to the log's, and every row
 would meanwhile learn the bias' error. So the first batch, once scored, moves the bias to its own CTR before
@@ -37,7 +37,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from livectr.ingest.common_features import Common, CommonFeatures
 from livectr.ingest.pipeline import Pipeline
@@ -46,6 +45,7 @@ from livectr.kernels.errors import ConfigError
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.rows import row_layout
 from livectr.models.base import CTRModel, Gathered, prior_log_odds, role_slices, row_segments
+from livectr.models.losses import LATE, LOSSES
 from livectr.models.precision import arithmetic_name, precision
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives
@@ -120,6 +120,8 @@ class DesStep:
     ) -> None:
         self.configs = model_configs(pipeline)
         self.settings, self.seed = settings, seed
+        self._loss = LOSSES[pipeline.log.delayed]
+        self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
         self.collectives = collectives or Collectives()
         self.rank = self.collectives.rank
         self.device = self.collectives.device
@@ -225,7 +227,7 @@ class DesStep:
 
         Args:
             features: own b examples with all F fields, grouped by user or not. b may be 0: every rank calls.
-            label: f32[b] in {0, 1}.
+            label: f32[b] in {0, 1}; `models.losses.LATE` is a late positive, if the pipeline has them.
         """
         return self.learn(self.prepare(features, label))
 
@@ -234,9 +236,8 @@ class DesStep:
 
         The `learn` of an earlier batch may follow. Collective.
         """
-        if not ((label == 0) | (label == 1)).all():
-            wrong = label[(label != 0) & (label != 1)][0]
-            raise ValueError(f"labels must be 0 or 1, not {wrong}")
+        if len(wrong := label[~np.isin(label, self._labels)]):
+            raise ValueError(f"labels must be 0 or 1, not {wrong[0]}")
         if self._undecided:
             self._choose(features)
         batch = self.exchange(features, label)
@@ -264,9 +265,7 @@ class DesStep:
         warm = self.dense.steps or self._biases_trained
         shift = 0.0 if warm else self._first_shift(scores()[1])
         target = torch.from_numpy(batch.label).to(self.device)
-        losses = [
-            binary_cross_entropy_with_logits(z + shift, target, reduction="sum") for z in logits.values()
-        ]
+        losses = [self._loss(z + shift, target) for z in logits.values()]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
         vote = 0.0 if leaves.finite and self.dense.finite else 1.0

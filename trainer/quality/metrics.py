@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
+Labels = Floats | NDArray[np.uint8]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -231,7 +232,7 @@ class SlidingWindow:
         self._newest_ms = np.iinfo(np.int64).min
 
     def add(
-        self, time_ms: Ints, user: Ints, logits: Mapping[str, Floats], label: Floats, cold: Bools
+        self, time_ms: Ints, user: Ints, logits: Mapping[str, Floats], label: Labels, cold: Bools
     ) -> None:
         """Add the B examples of a batch; event times need not be in order."""
         if len(time_ms) == 0:

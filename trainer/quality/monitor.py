@@ -27,6 +27,7 @@ LOG_EVERY_S = 10.0
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
 
 
 class Table(Protocol):
@@ -71,18 +72,17 @@ class Monitor:
         self._before = (time.monotonic(), 0)
 
     def add(
-        self, time_ms: I64, user: I64, logits: Mapping[str, F32], label: F32, cold: npt.NDArray[np.bool_]
+        self, time_ms: I64, user: I64, logits: Mapping[str, F32], label: Labels, cold: npt.NDArray[np.bool_]
     ) -> None:
-        """Add the predictions of a batch.
+        """Add predictions of examples with final labels.
 
         Args:
             time_ms, user: int64[B].
             logits: role → f32[B].
-            label: f32[B] in {0, 1}.
+            label: [B] in {0, 1}.
             cold: bool[B], the item was cold.
         """
         self.window.add(time_ms, user, logits, label, cold)
-        telemetry.EXAMPLES.inc(len(label))
 
     def gauges(self) -> None:
         """Bring the Prometheus gauges up to date."""

@@ -31,10 +31,12 @@ class Cut:
         counts: int64[N], length of each rank's prefix.
         sequence: int64[B]; sequence[i] is the row, in rank-major order, of the batch's i-th example in the
             global sequence.
+        order: int64[B], orders of the batch's examples in the global sequence.
     """
 
     counts: I64
     sequence: I64
+    order: I64
 
 
 def cut(
@@ -74,7 +76,7 @@ def cut(
             return None
     counts = np.bincount(rank[batch], minlength=len(orders)).astype(np.int64)
     # Each rank takes a prefix of its offers, so the batch's rank-major rows are its offers in rising order.
-    return Cut(counts, np.argsort(np.argsort(batch)))
+    return Cut(counts, np.argsort(np.argsort(batch)), order[batch])
 
 
 class Ready(Protocol):

@@ -29,12 +29,16 @@ from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.plan.features import Features
+from livectr.models.losses import LATE
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
 from livectr.trainer.stream.batcher import Cut
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
+
+FAILED, LATE_POSITIVE = 1, 2
+"""Marks of an example that all ranks get: it could not be extracted; it is a late positive."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,12 @@ class Batch:
 
     Attributes:
         features: of the own b rows.
-        label: f32[b], of the own rows.
+        label: f32[b], of the own rows: 0, 1, or 2 for a late positive (models.losses).
         sequence: int64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the global
             sequence.
         instance, user, time_ms, item: int64[B], in the global sequence.
+        order: int64[B], places of the examples in the global sequence.
+        late: bool[B], late positives, in the global sequence: no examples of their own.
     """
 
     features: Features | CommonFeatures
@@ -56,9 +62,16 @@ class Batch:
     user: I64
     time_ms: I64
     item: I64
+    order: I64
+    late: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.sequence)
+
+    @property
+    def examples(self) -> int:
+        """Number of the B that are not late positives."""
+        return len(self) - int(np.count_nonzero(self.late))
 
 
 @dataclass(frozen=True)
@@ -124,17 +137,22 @@ class Feed:
         flight, self._flight = self._flight, None
         with telemetry.EXTRACT_WAIT_SECONDS.time():
             features = flight.features.result()
-        own, label = flight.own, flight.own.label
-        known = np.concatenate(self._control.gather_ragged(_words(own, features), flight.cut.counts))
-        ok = known[:, 4] == 0
-        rows = flight.cut.sequence[ok[flight.cut.sequence]]
+        own, cut = flight.own, flight.cut
+        label = np.where(own.late, np.float32(LATE), own.label)
+        known = np.concatenate(self._control.gather_ragged(_words(own, features), cut.counts))
+        ok = known[:, 4] & FAILED == 0
+        left = ok[cut.sequence]
+        rows = cut.sequence[left]
         if features.failed.any():
             self._refuse(own, features.failed)
             features, label = features.take(np.flatnonzero(~features.failed)), label[~features.failed]
-        instance, user, time_ms, item, _, *observed = np.ascontiguousarray(known[rows].T)
-        if observed:
-            self.statistics = self.statistics.update(np.stack(observed))
-        return Batch(features, label, np.cumsum(ok)[rows] - 1, instance, user, time_ms, item)
+        instance, user, time_ms, item, marks, *observed = np.ascontiguousarray(known[rows].T)
+        late = marks & LATE_POSITIVE != 0
+        if observed:  # a late positive was observed when it first came
+            seen = np.stack(observed)
+            self.statistics = self.statistics.update(seen[:, ~late] if late.any() else seen)
+        sequence = np.cumsum(ok)[rows] - 1
+        return Batch(features, label, sequence, instance, user, time_ms, item, cut.order[left], late)
 
     def close(self) -> None:
         """Wait for the worker; what is in flight is dropped."""
@@ -162,7 +180,8 @@ class Feed:
 
 
 def _words(own: Examples, features: Features | CommonFeatures) -> I64:
-    """Columns of own examples that all ranks get, int64[b, 5 + S]: instance, user, event time, item, 1 if the
-    extraction failed, and the observations of S statistics."""
-    columns = [own.instance, own.user, own.time_ms, own.item, features.failed.astype(np.int64)]
+    """Columns of own examples that all ranks get, int64[b, 5 + S]: instance, user, event time, item, marks,
+    and the observations of S statistics."""
+    marks = FAILED * features.failed.astype(np.int64) + LATE_POSITIVE * own.late
+    columns = [own.instance, own.user, own.time_ms, own.item, marks]
     return np.stack([*columns, *features.observed], axis=1)

@@ -1,0 +1,89 @@
+"""Runs that learn before labels are final: what is learned, counted and measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from livectr.ingest.language.delays import Delayed
+from livectr.trainer.quality.predictions import Records, read_predictions
+from livectr.trainer.report import Report
+from livectr.trainer.run import TrainOptions, train
+from tests.trainer.ad_logs import ad_pipeline, write_files
+from tests.trainer.test_resume import Result, assert_same
+
+IMPRESSIONS = 1_000
+
+
+@dataclass(frozen=True)
+class Run:
+    root: Path
+    report: Report
+
+    @property
+    def predictions(self) -> Records:
+        return read_predictions(self.root / "predictions")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_files(tmp_path_factory.mktemp("logs"), IMPRESSIONS)
+
+
+def run(source: str, root: Path, delayed: Delayed, **options: object) -> Run:
+    fixed = dict(until_end=True, batch_size=32, threads=1, checkpoint=str(root))
+    settings = TrainOptions(source, **{**fixed, **options})  # type: ignore[arg-type]
+    return Run(root, train(ad_pipeline(delayed=delayed), settings))
+
+
+@pytest.fixture(scope="module")
+def fnw(tmp_path_factory: pytest.TempPathFactory, source: str) -> Run:
+    return run(source, tmp_path_factory.mktemp("fnw"), "fnw")
+
+
+@pytest.fixture(scope="module")
+def waits(tmp_path_factory: pytest.TempPathFactory, source: str) -> Run:
+    return run(source, tmp_path_factory.mktemp("wait"), "wait")
+
+
+def by_instance(run: Run) -> Records:
+    return np.sort(run.predictions, order="instance")
+
+
+def test_quality_is_measured_on_final_labels_and_each_impression_once(waits: Run, fnw: Run) -> None:
+    want, got = by_instance(waits), by_instance(fnw)
+    for name in ("instance", "user", "item", "time_ms", "label"):
+        assert np.array_equal(got[name], want[name]), name
+    late, stream = fnw.report.stream["late_positives"], fnw.report.stream
+    assert waits.report.stream["late_positives"] == 0 < late < stream["clicked"]
+    for report in (waits.report, fnw.report):
+        assert report.examples_trained == report.stream["examples"] == IMPRESSIONS
+        assert report.stream["clicked"] == want["label"].sum()
+    # late positives take places in batches, which are learned
+    assert fnw.report.steps == -(-(IMPRESSIONS + late) // 32)
+    assert stream["lookups"]["ads"]["found"] == IMPRESSIONS + late
+
+
+def test_a_score_is_of_the_time_of_the_impression(waits: Run, fnw: Run) -> None:
+    """The first impressions are scored before anything is learned, as in a run that waits. These scores stay,
+    although clicks of these impressions come many batches later."""
+    first, other = by_instance(fnw)[:16], by_instance(waits)[:16]
+    assert first["label"].sum() > 0
+    for role in ("rank", "prerank"):
+        np.testing.assert_allclose(first[role], other[role], atol=1e-5)
+
+
+def test_windows_that_are_open_at_the_end_of_a_run_are_not_measured(
+    source: str, fnw: Run, tmp_path: Path
+) -> None:
+    """They wait in the checkpoint, and the run that goes on ends as if it had never stopped."""
+    stopped = run(source, tmp_path, "fnw", max_steps=15)
+    assert 0 < len(stopped.predictions) < stopped.report.examples_trained
+    end = stopped.predictions["time_ms"].max()
+    again = run(source, tmp_path, "fnw")
+    assert again.predictions["time_ms"].max() > end
+    assert_same(Result(tmp_path), Result(fnw.root))
+    assert again.report.examples_trained == IMPRESSIONS

@@ -64,7 +64,7 @@ held_back_seconds = Gauge(
     ["topic", "partition"],
 )
 late_clicks = Counter(
-    "livectr_late_clicks_total", "Clicks that came after their impression had left unlabelled"
+    "livectr_late_clicks_total", "Clicks that came after the label window of their impression"
 )
 late_positives = Counter(
     "livectr_late_positives_total",

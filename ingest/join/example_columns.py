@@ -97,5 +97,6 @@ class ExampleColumns:
         """A batch of 0 examples."""
         empty = np.empty(0, np.int64)
         columns = pa.RecordBatch.from_pylist([], schema=pa.schema(list(self._roots.items())))
-        label, partition, late = (np.empty(0, kind) for kind in (np.float32, np.int32, np.bool_))
+        label, partition = np.empty(0, np.float32), np.empty(0, np.int32)
+        late = np.empty(0, np.bool_)
         return Examples(columns, label, empty, empty, empty, empty, empty, partition, late)

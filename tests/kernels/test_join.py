@@ -111,6 +111,20 @@ def test_a_late_positive_follows_its_provisional_negative(events: list[Event], w
     assert found == patient
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(EVENTS, NEARLY_ORDERED), st.integers(0, 80), WAITS)
+def test_a_label_knows_nothing_that_comes_later(events: list[Event], seen: int, wait: int | None) -> None:
+    """What leaves before some events have come leaves alike, whatever they are."""
+    marks = np.maximum.accumulate([0, *(event[2] for event in events[:seen])])[1:]
+    join = JoinIndex(WINDOW, DEDUP, wait_ms=wait)
+    feed(join, events[:seen], marks.tolist())
+    released = join.release(int(marks.max(initial=0)))
+    rows = list(zip(*(column.tolist() for column in released), strict=True))
+    assert run(events, wait=wait).released[: len(rows)] == rows
+    clicked = [ts for kind, _, ts in events[:seen] if kind == CLICK]
+    assert all(ts in clicked for _, label, ts, _ in rows if label != NEGATIVE)
+
+
 def test_a_wait_takes_the_room_of_the_window() -> None:
     """A provisional negative keeps its room until its window ends: `max_bytes` bounds both alike."""
     outcomes = []

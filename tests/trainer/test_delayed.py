@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from livectr.analysis.score_log import Scoring, score_log
 from livectr.ingest.language.delays import Delayed
 from livectr.trainer.quality.predictions import Records, read_predictions
 from livectr.trainer.report import Report
@@ -77,13 +78,28 @@ def test_a_score_is_of_the_time_of_the_impression(waits: Run, fnw: Run) -> None:
 
 
 def test_windows_that_are_open_at_the_end_of_a_run_are_not_measured(
-    source: str, fnw: Run, tmp_path: Path
+    source: str, waits: Run, fnw: Run, tmp_path: Path
 ) -> None:
     """They wait in the checkpoint, and the run that goes on ends as if it had never stopped."""
     stopped = run(source, tmp_path, "fnw", max_steps=15)
     assert 0 < len(stopped.predictions) < stopped.report.examples_trained
     end = stopped.predictions["time_ms"].max()
+    _scores_of_what_was_not_learned_have_final_labels(source, stopped, waits)
     again = run(source, tmp_path, "fnw")
     assert again.predictions["time_ms"].max() > end
     assert_same(Result(tmp_path), Result(fnw.root))
     assert again.report.examples_trained == IMPRESSIONS
+
+
+def _scores_of_what_was_not_learned_have_final_labels(source: str, stopped: Run, waits: Run) -> None:
+    file = stopped.root / "pipeline.py"
+    file.write_text(
+        "from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline(delayed='fnw')\n"
+    )
+    path = score_log(Scoring(str(file), stopped.root, source, stopped.root / "scored"))
+    assert path is not None
+    scored, want = np.sort(read_predictions(path), order="instance"), by_instance(waits)
+    assert len(scored) == IMPRESSIONS - stopped.report.examples_trained
+    want = want[np.isin(want["instance"], scored["instance"])]
+    assert np.array_equal(scored["instance"], want["instance"])
+    assert np.array_equal(scored["label"], want["label"])

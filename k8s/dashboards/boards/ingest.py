@@ -66,10 +66,11 @@ BOARD = Board(
                 ),
                 lines(
                     "Late and unmatched clicks",
-                    "Clicks after their impression had left, and clicks without an impression. "
-                    "Many late ones: the label window is too short.",
+                    "Clicks after the label window, and clicks without an impression. Many late ones: the "
+                    "label window is too short. Late positives came after the wait, but within the window.",
                     "cps",
                     (rate("livectr_late_clicks_total", "namespace"), "late"),
+                    (rate("livectr_late_positives_total", "namespace"), "late positives"),
                     (
                         rate("livectr_unmatched_clicks_total", "namespace"),
                         "unmatched",

@@ -15,7 +15,7 @@ from livectr.trainer.comm.control import Control
 
 LOG = logging.getLogger(__name__)
 MANIFEST = "MANIFEST.json"
-FORMAT = 2
+FORMAT = 3
 """Format of the manifest and its files: it rises with every change of a key's name or meaning."""
 _LATER = {"began_ms", "created_ms"}
 """Fields that the manifest of an older program lacks."""

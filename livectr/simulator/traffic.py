@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from livectr.simulator.delays import ClickDelays
 from livectr.simulator.truth import (
     APPS,
     DEVICES,
@@ -26,7 +27,6 @@ from livectr.simulator.truth import (
 )
 
 TICK_MS = 100
-DELAY_MEAN = 0.2  # mean delay of a click, in label windows
 JITTER_MS = 60  # records of a topic arrive out of order by up to so much
 DRIFT_MS = 1000  # tastes move in steps of this, or of a tick
 ADS_AHEAD_S = 5.0  # time from the announcement of an ad to its first impression
@@ -47,6 +47,7 @@ class TrafficOptions:
     """rate: impressions per second of event time, for `seconds` from `start_ms` (epoch).
 
     label_window_ms: clicks that come later than this do not count; the pipeline has to say the same.
+    click_delays: of the clicks that count.
     tick_ms: event time that is made at once; days of thin traffic are made quickly in ticks of many seconds.
     The shares are of impressions or clicks that are sent twice, of clicks that come too late, of records
     that are broken on top of the sound records.
@@ -56,6 +57,7 @@ class TrafficOptions:
     seconds: float = 60.0
     start_ms: int = 1_700_000_000_000
     label_window_ms: int = 2000
+    click_delays: ClickDelays = ClickDelays()
     tick_ms: int = TICK_MS
     duplicates: float = 0.005
     late: float = 0.02
@@ -210,7 +212,8 @@ class Traffic:
     def _click(self, of: Columns) -> None:
         """Put clicks on the impressions `of` on their way; `late` of them miss the label window."""
         rng, window, n = self._rng, self.options.label_window_ms, len(of["ts"])
-        delay = np.minimum(rng.exponential(DELAY_MEAN, n), 0.9 * rng.random(n) + 0.05)
+        means = self.options.click_delays.means(of["ad_id"], of["ts"])
+        delay = np.minimum(rng.standard_exponential(n) * means, 0.9 * rng.random(n) + 0.05)
         late = rng.random(n) < self.options.late
         delay = np.where(late, rng.uniform(1.2, 2.0, n), delay)
         ts = of["ts"] + np.maximum((delay * window).astype(np.int64), 1)

@@ -18,6 +18,7 @@ from livectr.cli import main
 from livectr.ingest.addresses import kafka_servers
 from livectr.kernels.errors import ConfigError
 from livectr.local.kafka import Broker
+from livectr.simulator.delays import ClickDelays
 from livectr.simulator.ledger import LedgerTail, read_ledger
 from livectr.simulator.records import png
 from livectr.simulator.simulate import SimulateOptions, simulate
@@ -138,6 +139,32 @@ def test_days_of_thin_traffic_are_made_in_long_ticks(tmp_path: Path) -> None:
     ts = table["ts"].to_numpy() - day.start_ms
     assert 0 <= ts.min() < 600_000 and 85_800_000 < ts.max() < 86_400_000
     assert len(np.unique(ts % day.tick_ms)) > 3000, "events are all over a tick"
+
+
+def test_clicks_of_an_ad_come_after_its_own_delay_which_drifts(tmp_path: Path) -> None:
+    """Mean delays of ads in halves of the log, far below the window's cap, against the formula."""
+    delays = ClickDelays(mean=0.02, spread=0.7, period_s=160)
+    world = World(users=300, ads=8, ad_interval_s=3600, ad_life=4)
+    traffic = TrafficOptions(rate=1500, seconds=80, label_window_ms=60_000, click_delays=delays, late=0.0)
+    simulate(options(tmp_path, world=world, traffic=traffic, images=False, ledger=None))
+    shown, clicked = (
+        {e["request_id"]: e for rows in lines(tmp_path, topic).values() for e in sound(rows, "ts", "ad_id")}
+        for topic in ("impressions", "clicks")
+    )
+    ad = np.array([clicked[request]["ad_id"] for request in clicked])
+    ts = np.array([shown[request]["ts"] for request in clicked])
+    delay_ms = np.array([clicked[request]["ts"] for request in clicked]) - ts
+    half = (ts - ts.min()) * 2 // (np.ptp(ts) + 1)
+    relative = delay_ms / (60_000 * delays.means(ad, ts))
+    for number in np.unique(ad).tolist():
+        for part in (0, 1):
+            of = (ad == number) & (half == part)
+            assert np.count_nonzero(of) > 200
+            assert relative[of].mean() == pytest.approx(1, abs=4 / np.sqrt(np.count_nonzero(of)))
+    first, second = (
+        np.array([delay_ms[(ad == n) & (half == p)].mean() for n in np.unique(ad)]) for p in (0, 1)
+    )
+    assert first.max() / first.min() > 2 and np.abs(np.log(second / first)).max() > 0.5
 
 
 def test_a_users_own_eye_is_not_the_segments() -> None:

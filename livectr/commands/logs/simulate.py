@@ -50,6 +50,27 @@ def _add_traffic(parser: Any) -> None:
         metavar="DURATION",
         help="label window of the pipeline that reads the logs [2s]",
     )
+    parser.add_argument(
+        "--click-delay",
+        type=positive,
+        default=0.2,
+        metavar="WINDOWS",
+        help="mean delay of a click, in label windows [0.2]",
+    )
+    parser.add_argument(
+        "--click-delay-spread",
+        type=positive,
+        default=0.0,
+        metavar="S",
+        help="ads differ: standard deviation of the logarithm of their mean delays [0]",
+    )
+    parser.add_argument(
+        "--click-delay-period",
+        type=duration_s,
+        default=0.0,
+        metavar="DURATION",
+        help="ads drift: event time in which the mean delay of an ad goes up and down [they stay]",
+    )
 
 
 def _add_market(parser: Any) -> None:
@@ -107,6 +128,7 @@ def _add_output(parser: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Write the traffic. Counts go to standard error about every second, the last to standard output."""
     from livectr.logs.formats import iso_ms
+    from livectr.simulator.delays import ClickDelays
     from livectr.simulator.simulate import SimulateOptions, simulate
     from livectr.simulator.traffic import TrafficOptions
     from livectr.simulator.truth import World
@@ -135,6 +157,7 @@ def run(given: argparse.Namespace) -> int:
             seconds=given.seconds,
             start_ms=start or int(time.time() * 1000),
             label_window_ms=round(given.label_window * 1000),
+            click_delays=ClickDelays(given.click_delay, given.click_delay_spread, given.click_delay_period),
             tick_ms=round(given.tick * 1000),
         ),
         partitions=given.partitions,

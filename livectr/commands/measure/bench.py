@@ -23,6 +23,7 @@ NAMES = (
     "des-bytes",
     "mesh",
     "quality",
+    "delayed",
     "scaling",
     "publish",
     "serving",

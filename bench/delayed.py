@@ -1,7 +1,7 @@
 """Labels that come late: losses on the simulated market, whose ads have delays that drift.
 
-Each way learns the same log, with a wait of 10 s and a window of 10 minutes. It is measured on final labels with
-scores of the impressions' time, over the last half:
+Each way learns the same log, with a wait of 10 s and a window of 10 minutes. It is measured on final labels
+with scores of the impressions' time, over the last half:
 
     vanilla    cross entropy on provisional negatives and late positives
     fnw        the fake-negative weighted loss (models.fnw)

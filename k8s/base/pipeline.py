@@ -103,7 +103,7 @@ dicm = DICM(
     aggregator="multi_query_attentive",
     attention=(16, 8),
     optimiser=adagrad(lr=0.01),
-    dense_lr=1e-2,
+    dense_lr=3e-3,
 )
 
 pipeline = Pipeline(

@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from livectr.cli import main
 from livectr.ingest.pipeline import load_pipeline
+from livectr.trainer.quality.predictions import read_predictions
 from tests.livectr.log_samples import avazu, criteo
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -76,3 +78,17 @@ def test_display_ads_simulated(tmp_path: Path) -> None:
         assert found[name] == 0, name
     assert found["whole_run"]["examples"] == report["examples_trained"]
     assert found["whole_run"]["bayes_auc"] > found["whole_run"]["auc"] > 0.5
+
+
+@pytest.mark.full
+def test_display_ads_stays_calibrated_in_small_batches(tmp_path: Path) -> None:
+    """Batches of 50, as of a slow log: at a rate of 1e-2 all predictions were 0 or 1 after 2,900 steps."""
+    log, kept = f"file:{tmp_path / 'logs'}", tmp_path / "predictions"
+    traffic = ["--rate", "100", "--seconds", "1600", "--partitions", "4", "--fast"]
+    assert main(["simulate", "--to", log, *traffic]) == 0
+    report = train("display_ads", log, tmp_path / "report.json", "--predictions", str(kept))
+    assert report["steps"] > 3_000
+    records = read_predictions(kept)
+    for part in np.array_split(records, 20):
+        predicted = (1 / (1 + np.exp(-part["rank"].astype(np.float64)))).mean()
+        assert 0.8 < predicted / part["label"].mean() < 1.25

@@ -81,8 +81,8 @@ def test_display_ads_simulated(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_display_ads_stays_calibrated_in_small_batches(tmp_path: Path) -> None:
-    """Batches of 50, as of a slow log: at a rate of 1e-2 all predictions were 0 or 1 after 2,900 steps."""
+def test_display_ads_learns_in_small_batches(tmp_path: Path) -> None:
+    """Batches of 50, as of a slow log: at a rate of 1e-2, predictions swung between 0 and 1 after 2,900."""
     log, kept = f"file:{tmp_path / 'logs'}", tmp_path / "predictions"
     traffic = ["--rate", "100", "--seconds", "1600", "--partitions", "4", "--fast"]
     assert main(["simulate", "--to", log, *traffic]) == 0
@@ -90,5 +90,6 @@ def test_display_ads_stays_calibrated_in_small_batches(tmp_path: Path) -> None:
     assert report["steps"] > 3_000
     records = read_predictions(kept)
     for part in np.array_split(records, 20):
-        predicted = (1 / (1 + np.exp(-part["rank"].astype(np.float64)))).mean()
-        assert 0.8 < predicted / part["label"].mean() < 1.25
+        logit = part["rank"].astype(np.float64)
+        loss = np.logaddexp(0, np.where(part["label"] == 1, -logit, logit)).mean()  # 0.37 to 0.44; then 4.9
+        assert loss < 0.5

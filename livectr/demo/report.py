@@ -24,6 +24,8 @@ KEYS = (
     "calibration", "cold_auc", "cold_gauc", "shadows", "bayes_auc", "lost_events", "duplicated_events",
     "dead_letters", "published_versions", "published_rows", "freshness_seconds", "rank", "prerank",
 )  # fmt: skip
+REQUESTED = ("requests", "candidates", "errors", "older", "p50_ms", "p99_ms")
+"""Keys of `rank` and `prerank`."""
 
 
 def account(ledger: Path, predictions: NDArray[np.void]) -> dict[str, Any]:
@@ -92,12 +94,7 @@ def report(
 ) -> dict[str, Any]:
     """The report, with the keys of KEYS first."""
     last = accounted["last_window"]
-    roles = {
-        role: {
-            name: requested[role][name] for name in ("requests", "candidates", "errors", "p50_ms", "p99_ms")
-        }
-        for role in ("rank", "prerank")
-    }
+    roles = {role: {name: requested[role][name] for name in REQUESTED} for role in ("rank", "prerank")}
     return {
         "events": simulated["records"],
         "impressions": simulated["impressions"],

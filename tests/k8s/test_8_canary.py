@@ -25,10 +25,7 @@ def tracks(cluster: Cluster, service: str) -> set[str]:
 
 
 def until_tracks(cluster: Cluster, *want: str) -> None:
-    """Ask until pods of these tracks, and no others, get the requests; no request may fail.
-
-    The traffic's client cannot be the judge: it takes the other track's version for one that went back.
-    """
+    """Ask until pods of these tracks, and no others, get the requests; no request may fail."""
     end = time.monotonic() + 120
     while any(tracks(cluster, role) != set(want) for role in ROLES):
         assert time.monotonic() < end, {role: tracks(cluster, role) for role in ROLES}

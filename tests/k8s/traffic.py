@@ -89,7 +89,10 @@ def without_failures(cluster: Cluster, what: str) -> Iterator[None]:
     for role in ("rank", "prerank"):
         sent = after[role]["requests"] - before[role]["requests"]
         failed = after[role]["errors"] - before[role]["errors"]
-        fact(f"- {what}: {failed} of {sent} {role} requests failed")
+        older = after[role]["older"] - before[role]["older"]
+        fact(
+            f"- {what}: {failed} of {sent} {role} requests failed, {older} were a version behind another server"
+        )
         assert sent > 0
         assert failed == 0, after[role]["last_error"]
 

@@ -71,7 +71,7 @@ def test_demo_on_files_whose_trainer_dies(tmp_path: Path) -> None:
     assert "(without images 0." in said and "new ads: AUC 0." in said
     assert found["published_versions"] > 1 and found["published_rows"] > 0
     for role in ("rank", "prerank"):
-        assert found[role]["errors"] == 0, found[role]
+        assert found[role]["errors"] == found[role]["older"] == 0, found[role]
         assert found[role]["requests"] > 0 and found[role]["candidates"] > 0
         assert 0 < found[role]["p50_ms"] <= found[role]["p99_ms"]
     assert 0 < found["freshness_seconds"]["p50"] <= found["freshness_seconds"]["p99"]

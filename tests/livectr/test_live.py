@@ -114,7 +114,7 @@ def test_the_end_of_a_run(compared: bool) -> None:
     quality |= {"cold_auc": 0.66, "cold_gauc": None, "cold_examples": 1234}
     other = {"gauc": 0.72, "cold_auc": 0.65, "cold_gauc": None}
     quality["shadows"] = {"without_images": other} if compared else {}
-    role = {"requests": 1, "candidates": 2, "errors": 0, "p50_ms": 1.0, "p99_ms": 2.0}
+    role = {"requests": 1, "candidates": 2, "errors": 0, "older": 0, "p50_ms": 1.0, "p99_ms": 2.0}
     names = ("events", "examples_trained", "lost_events", "duplicated_events", "dead_letters")
     counts = dict.fromkeys((*names, "published_versions", "published_rows"), 7)
     fresh = {"p50": 1.0, "p99": 2.0}

@@ -181,6 +181,9 @@ def test_late_labels_on_any_number_of_ranks_killed_anywhere(tmp_path: Path, sour
         kill_somewhere(start(world, others, delayed="fnw"), tmp_path / "others", rng, kill_one_rank)
     finish(start(2, others, delayed="fnw"))
     assert_close(Result(tmp_path / "others"), unbroken)
+    every = {**options, "checkpoint": str(tmp_path / "every"), "aggregate": "allreduce"}
+    finish(start(2, every, delayed="fnw"))
+    assert_close(Result(tmp_path / "every"), unbroken)
 
 
 @pytest.fixture(scope="module")

@@ -90,9 +90,7 @@ def without_failures(cluster: Cluster, what: str) -> Iterator[None]:
         sent = after[role]["requests"] - before[role]["requests"]
         failed = after[role]["errors"] - before[role]["errors"]
         older = after[role]["older"] - before[role]["older"]
-        fact(
-            f"- {what}: {failed} of {sent} {role} requests failed, {older} were a version behind another server"
-        )
+        fact(f"- {what}: {failed} of {sent} {role} requests failed; {older} answers were of a server behind")
         assert sent > 0
         assert failed == 0, after[role]["last_error"]
 

@@ -114,7 +114,7 @@ def test_a_late_positive_follows_its_provisional_negative(events: list[Event], w
 @settings(max_examples=200, deadline=None)
 @given(st.one_of(EVENTS, NEARLY_ORDERED), st.integers(0, 80), WAITS)
 def test_a_label_knows_nothing_that_comes_later(events: list[Event], seen: int, wait: int | None) -> None:
-    """What leaves before some events have come leaves alike, whatever they are."""
+    """Later events change nothing of the rows that left before them."""
     marks = np.maximum.accumulate([0, *(event[2] for event in events[:seen])])[1:]
     join = JoinIndex(WINDOW, DEDUP, wait_ms=wait)
     feed(join, events[:seen], marks.tolist())

@@ -24,7 +24,7 @@ def gradient(loss: Loss, logit: float, label: float) -> float:
 
 
 def expected_gradient(loss: Loss, p: float, clicked: float, in_time: float) -> float:
-    """Of an impression that is clicked at a rate, of which a share comes within the wait."""
+    """Mean gradient of an impression with a click rate, of which a share comes within the wait."""
     z = math.log(p / (1 - p))
     late = clicked * (1 - in_time)
     of = {label: gradient(loss, z, label) for label in (0.0, 1.0, LATE)}

@@ -8,8 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from torch.distributed import TCPStore
 
+from livectr.kernels.errors import InternalError
 from livectr.local.ports import free_ports
+from livectr.trainer.comm import abort
 
 ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).parent / "abort_worker.py"
@@ -53,6 +56,16 @@ def test_the_others_end_and_name_the_cause(how: str, failing: int) -> None:
             assert process.returncode == 1, said
             cause = "a rank ended without a word" if how == "killed" else CAUSE.format(failing)
             assert cause in said
+
+
+def test_nobody_waits_for_a_rank_that_ended_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It never reads the cause: all ranks would start again three seconds later."""
+    monkeypatch.setattr(abort, "LINGER_S", 3600.0)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    left = abort.Abort(store, rank=0, world=2)
+    with pytest.raises(InternalError, match="a rank ended without a word"), left.guard():
+        raise RuntimeError("gloo: connection closed by peer")
+    left.close()
 
 
 @pytest.mark.parametrize("failing", [0, 1])

@@ -60,6 +60,7 @@ class Abort:
         self._leaving = threading.Event()
         self._closed = threading.Event()
         self._reported = False
+        self._silent = 0  # ranks that ended without a report: they read none either
         self._shared = store  # rank 0 has the server: keep it open
         self._store: Store | None = None
         self._watcher: threading.Thread | None = None
@@ -86,6 +87,7 @@ class Abort:
                     self.report(error)
                 raise
             self._known.wait(LOOK_EVERY_S + 0.5)
+            self._silent = int(not self.cause)
             why = self.cause or "a rank ended without a word (killed?)"
             failure = InternalError(f"rank {self.rank} lost another rank of this run: {why}")
             self.report(failure)
@@ -103,11 +105,12 @@ class Abort:
             self._store.compare_set(_CAUSE, "", cause)
 
     def close(self) -> None:
-        """Stop watching. A rank that reported its failure waits until the others have read it."""
+        """Stop watching. A rank that reported its failure waits until the others, if alive, have read it."""
         if self._reported and self._store is not None:
             until = time.monotonic() + LINGER_S
             with suppress(RuntimeError):
-                while self._store.add(_SEEN, 0) < self.world - 1 and time.monotonic() < until:
+                others = self.world - 1 - self._silent
+                while self._store.add(_SEEN, 0) < others and time.monotonic() < until:
                     time.sleep(0.05)
         self._closed.set()
         if self._watcher is not None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 import configparser
 import fcntl
+import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -227,17 +229,52 @@ def build_stand_ins(builder: Builder, base: str, jars: Path) -> dict[str, str]:
     return STAND_INS
 
 
+def digest(given: argparse.Namespace) -> str:
+    """Digest of the checkout and of the command line; empty outside of a checkout."""
+    listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(listed, capture_output=True, text=True)
+    if done.returncode != 0:
+        return ""
+    found = hashlib.sha256(repr((revision(), sys.version, sorted(vars(given).items()))).encode())
+    for name in sorted(filter(None, done.stdout.split("\0"))):
+        path = ROOT / name
+        if path.is_file():
+            found.update(name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()
+
+
 def make(builder: Builder, given: argparse.Namespace) -> None:
-    """Build, save, and print the sizes."""
+    """Build, save, and print the sizes. Archives of the same checkout are not built again."""
+    mark, now = given.folder / "archives" / "built.json", digest(given)
+    if now and mark.exists():
+        built = json.loads(mark.read_text())
+        if built["digest"] == now and all(Path(archive).exists() for archive in built["archives"].values()):
+            for name, archive in built["archives"].items():
+                print(f"{name:40} {Path(archive).stat().st_size / 1e6:8,.0f} MB  {archive}")
+            return
+    mark.unlink(missing_ok=True)
+    builder.clean()  # an interrupted build could not
+    try:
+        archives = build_all(builder, given)
+    finally:
+        builder.clean()
+    mark.write_text(json.dumps({"digest": now, "archives": archives}))
+
+
+def build_all(builder: Builder, given: argparse.Namespace) -> dict[str, str]:
+    """Build, save, and print the sizes; name of an image → its archive."""
     jars = kafka_jars() if given.stand_ins else None
     base = debian_base(builder) if given.base == "debian" else given.base
     names = build_ours(builder, given.targets, base, given.build_arg)
     if jars is not None:
         names |= build_stand_ins(builder, base, jars)
+    archives = {}
     for target, name in names.items():
         archive = given.folder / "archives" / f"{target}.tar"
         builder.save(name, archive)
+        archives[name] = str(archive)
         print(f"{name:40} {archive.stat().st_size / 1e6:8,.0f} MB  {archive}")
+    return archives
 
 
 def main() -> int:
@@ -263,11 +300,7 @@ def main() -> int:
         lock = (given.folder / "lock").open("w")
         fcntl.flock(lock, fcntl.LOCK_EX)  # builds share layers and archives
         began = time.monotonic()
-        builder.clean()  # an interrupted build could not
-        try:
-            make(builder, given)
-        finally:
-            builder.clean()
+        make(builder, given)
     except BuildError as error:
         print(f"images: {error}", file=sys.stderr)
         return 1

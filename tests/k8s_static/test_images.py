@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import re
 import shutil
@@ -97,3 +98,40 @@ def test_a_builder_without_its_engine_is_passed_over(tmp_path: Path, monkeypatch
     install("buildah", 0)
     assert build.find_builder(None, tmp_path / "images").program == "buildah"
     assert build.find_builder("docker", tmp_path / "images").program == "docker"
+
+
+def test_archives_of_the_same_checkout_are_not_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, built = tmp_path / "archives" / "serve.tar", []
+
+    def build_all(builder: build.Builder, given: argparse.Namespace) -> dict[str, str]:
+        built.append(given.base)
+        archive.parent.mkdir(exist_ok=True)
+        archive.write_bytes(b"image")
+        return {"serve": str(archive)}
+
+    monkeypatch.setattr(build, "build_all", build_all)
+
+    def make(base: str) -> None:
+        build.make(build.Builder("docker", tmp_path), argparse.Namespace(folder=tmp_path, base=base))
+
+    make("a")
+    make("a")
+    assert built == ["a"]
+    make("b")
+    archive.unlink()
+    make("b")
+    assert built == ["a", "b", "b"]
+
+
+def test_the_digest_of_a_checkout_knows_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    given = argparse.Namespace(base="a")
+    assert build.digest(given) == ""  # no checkout
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    found = {build.digest(given)}
+    for text in ("one", "two"):
+        (tmp_path / "file").write_text(text)
+        found.add(build.digest(given))
+    assert len(found) == 3 and build.digest(given) in found

@@ -1,0 +1,45 @@
+"""`livectr tune`: variants of a model side by side."""
+
+import argparse
+from typing import Any
+
+from livectr.commands.flags import command
+from livectr.kernels.process.heap import loading
+from livectr.kernels.process.logs import log_to_stderr
+
+EXAMPLES = """\
+  livectr tune --pipeline p.py --source file:logs --grid dense_lr=1e-3,3e-3
+  livectr tune --pipeline p.py --source file:logs --grid dim=8,16 --grid "hidden=(64,32),(256,128)"
+  livectr tune --pipeline p.py --source kafka://… --grid optimiser.lr=.02,.05 --grid dense_lr=1e-3,3e-3"""
+
+
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = command(
+        commands,
+        "tune",
+        run,
+        "learn variants of the rank model from one log, each example once, and compare them",
+        EXAMPLES,
+    )
+    parser.add_argument("--pipeline", metavar="FILE.py", required=True, help="the pipeline file")
+    parser.add_argument(
+        "--source", metavar="URL", required=True, help="the logs: file:DIR or kafka://HOST:PORT"
+    )
+    parser.add_argument(
+        "--grid",
+        action="append",
+        required=True,
+        metavar="NAME=VALUE,…",
+        help="a setting of the model and its values; several make all combinations",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON in place of a table")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Learn and compare."""
+    with loading():
+        from livectr.analysis.tune import tune
+
+    log_to_stderr("text")
+    return tune(given.pipeline, given.source, given.grid, as_json=given.json)

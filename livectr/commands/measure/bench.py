@@ -24,6 +24,7 @@ NAMES = (
     "mesh",
     "quality",
     "delayed",
+    "learning",
     "scaling",
     "publish",
     "serving",

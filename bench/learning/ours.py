@@ -1,0 +1,48 @@
+"""Our side: a model of all defaults learns a log with the default settings of `livectr train`."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+import livectr
+from bench.learning.logs import Log
+from livectr import Pipeline, Stream, labelled
+from livectr.models import LR, DeepFM
+from livectr.trainer.quality.predictions import read_predictions
+
+
+def pipeline(log: Log) -> Pipeline:
+    """DeepFM over all columns, and LR as a shadow of it."""
+    dense = [f"I{i + 1}" for i in range(log.dense.shape[1])]
+    ids = dict.fromkeys(log.fields, "int64")
+    events = Stream(
+        "rows",
+        key="row",
+        columns={"row": "int64", "label": "float32", **ids, **dict.fromkeys(dense, "float32")},
+    )
+    rows = labelled(events, label="label")
+    return Pipeline(
+        rows,
+        sparse={name: rows[name] for name in log.fields},
+        dense={name: rows[name] for name in dense},
+        rank=DeepFM(),
+        shadows={"lr": LR()},
+    )
+
+
+def scores(log: Log, seed: int, **settings: Any) -> dict[str, NDArray[np.float32]]:
+    """Model → logits f32[n] that the examples got before they were learned."""
+    columns = {"row": np.arange(len(log)), "label": log.label, **log.fields}
+    columns |= {f"I{i + 1}": column for i, column in enumerate(log.dense.T)}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "predictions"
+        livectr.train(pipeline(log), pa.table(columns), seed=seed, predictions=str(path), **settings)
+        found = read_predictions(path)
+    assert np.array_equal(found["label"], log.label)
+    return {"DeepFM": found["rank"], "LR": found["lr"]}

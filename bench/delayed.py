@@ -101,7 +101,15 @@ def measured(seed: int, seconds: int) -> dict[str, Quality]:
 def _learned(path: Path, source: str, way: Delayed, seed: int) -> Quality:
     train(
         pipeline(way),
-        TrainOptions(source, until_end=True, batch_size=BATCH, threads=1, seed=seed, predictions=str(path)),
+        TrainOptions(
+            source,
+            until_end=True,
+            batch_size=BATCH,
+            batch_ramp=0,
+            threads=1,
+            seed=seed,
+            predictions=str(path),
+        ),
     )
     held = read_predictions(path)
     held = held[np.argsort(held["time_ms"], kind="stable")][len(held) // 2 :]

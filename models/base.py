@@ -240,14 +240,15 @@ def require_gathered(gathered: Gathered | None) -> Gathered:
     return gathered
 
 
-def row_segments(configs: Mapping[str, ModelConfig]) -> tuple[SegmentSpec, ...]:
+def row_segments(configs: Mapping[str, ModelConfig], fields: int = 1) -> tuple[SegmentSpec, ...]:
     """Segments of the table row that the models of a pipeline share.
 
     Args:
         configs: role → model; role "rank" gives segments "rank.w", "rank.v", …
+        fields: F, number of sparse fields, by which default rates are set; only training needs it.
     """
     return tuple(
-        SegmentSpec(f"{role}.{s.name}", s.dim, s.optimiser, s.init_scale)
+        SegmentSpec(f"{role}.{s.name}", s.dim, s.optimiser.for_fields(fields), s.init_scale)
         for role, config in configs.items()
         for s in config.segments()
     )

@@ -31,6 +31,17 @@ class OptimiserSpec:
             if name == "alpha" and not value:
                 raise ValueError(f"{self.name}: alpha is 0, but it divides: it must be above 0")
 
+    def for_fields(self, fields: int) -> OptimiserSpec:
+        """Specification with a rate: the rate that was named, else the default for so many sparse fields.
+
+        A row's first step has the size of its rate, whatever the gradient, and an example moves a row of
+        every field. If F rows move independently, its logit moves by √F rates. So the default is c / √F.
+        """
+        if self.name not in FIRST_STEP or FIRST_STEP[self.name][0] in dict(self.params):
+            return self
+        rate, step = FIRST_STEP[self.name]
+        return OptimiserSpec(self.name, ((rate, step / math.sqrt(max(1, fields))), *self.params))
+
 
 OPTIMISERS = {
     "SGD": ("lr", "adaptive_l2"),
@@ -40,6 +51,8 @@ OPTIMISERS = {
     "FTRL": ("alpha", "beta", "l1", "l2"),
 }
 """Optimiser of `kernels.table.layout` → its parameters. `adaptive_l2` is the `l2` of `Adaptive`; 0 is off."""
+FIRST_STEP = {"FTRL": ("alpha", 0.5), "AdaGrad": ("lr", 0.15), "RowAdaGrad": ("lr", 0.15)}
+"""Optimiser → its rate, and c: the first step of F independent rows together (`OptimiserSpec.for_fields`)."""
 
 
 def sgd(**params: float) -> OptimiserSpec:

@@ -103,10 +103,12 @@ def build(
         log.truncate(restored.manifest.predictions if restored is not None else 0)
     if warm is not None:
         warm.load(step, policies)
+        progress.seen = warm.seen
     publisher = None
     if store is not None:
         publisher = make.publisher(store, step, progress, warmed=warm.examples if warm is not None else 0)
-    batcher = Batcher(source, control, batch_size=options.batch_size, interval_ms=options.batch_interval_ms)
+    interval_ms = options.batch_interval_ms
+    batcher = Batcher(source, control, ramp=options.ramp, seen=progress.seen, interval_ms=interval_ms)
     monitor = make.monitor(step)
     stages = Stages(
         cut=batcher,

@@ -119,6 +119,7 @@ def _checkpoint_state(parts: Parts, boundary: Boundary) -> CheckpointState:
         counts=summed([progress.earlier, own]),
         predictions_sha256=log.sha256 if log is not None else "",
         began_ms=progress.began_ms,
+        seen=progress.seen,
     )
 
 

@@ -11,6 +11,7 @@ from livectr.ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.tls import TlsFiles
 from livectr.kernels.runtime.compiler import thread_count
+from livectr.trainer.ramp import LEAST, SLOPE, BatchRamp
 from livectr.trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_field_exchange
 from livectr.trainer.warm_parts import parse_warm_parts
 
@@ -24,7 +25,9 @@ class TrainOptions:
         until_end: end where the log ended when the run started.
         until_idle_s: end when nothing came for so long.
         idle_partition_s: silence after which a partition does not hold the others back.
-        batch_size: B, examples of a step over all ranks.
+        batch_size: B, most examples of a step over all ranks.
+        batch_ramp, batch_min: batches grow from `batch_min` with the examples seen
+            (trainer.ramp.BatchRamp); a ramp of 0 keeps them at `batch_size`.
         batch_interval_ms: event time that a batch may not cross. A slow stream is then trained without
             waiting for full batches.
         checkpoint: folder; None: nothing is kept.
@@ -78,6 +81,8 @@ class TrainOptions:
     until_idle_s: float | None = None
     idle_partition_s: float = 2.0
     batch_size: int = 4096
+    batch_ramp: int = SLOPE
+    batch_min: int = LEAST
     batch_interval_ms: int | None = None
     seed: int = 1
     namespace: str = "livectr"
@@ -124,6 +129,10 @@ class TrainOptions:
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise ConfigError(f"batch_size is {self.batch_size}; it must be at least 1")
+        if self.batch_ramp < 0:
+            raise ConfigError(f"batch_ramp is {self.batch_ramp}; it must be at least 0 (0: no ramp)")
+        if self.batch_min < 1:
+            raise ConfigError(f"batch_min is {self.batch_min}; it must be at least 1")
         if self.batch_interval_ms is not None and self.batch_interval_ms < 1:
             raise ConfigError(f"batch_interval_ms is {self.batch_interval_ms}; it must be at least 1")
         if self.device not in ("cpu", "gpu"):
@@ -154,9 +163,15 @@ class TrainOptions:
             raise ConfigError(f"publish_interval_s is {self.publish_interval_s}; it must be above 0")
 
     @property
+    def ramp(self) -> BatchRamp:
+        """Sizes of batches."""
+        return BatchRamp(self.batch_size, self.batch_ramp, self.batch_min)
+
+    @property
     def step_settings(self) -> StepSettings:
         """Execution of steps. Raises ConfigError for an unknown field exchange."""
-        return StepSettings(self.aggregate, parse_field_exchange(self.field_exchange), self.precision)
+        exchange = parse_field_exchange(self.field_exchange)
+        return StepSettings(self.aggregate, exchange, self.precision, self.ramp.choose_from)
 
     @property
     def limits(self) -> RecordLimits:

@@ -23,6 +23,7 @@ class Progress:
 
     Attributes:
         steps, examples: learned by all ranks; late positives are no examples.
+        seen: examples and late positives of all batches; the batch ramp goes on from here.
         field_keys: int64[F], keys of each field in this rank's examples. Rank 0 has those of earlier
             processes too.
         earlier: nested counts of earlier processes; rank 0 alone has them.
@@ -35,7 +36,7 @@ class Progress:
     def __init__(self, pipeline: Pipeline, rank: int, manifest: Manifest | None) -> None:
         self.fields = tuple(field.name for field in pipeline.fields)
         self.field_keys = np.zeros(len(self.fields), np.int64)
-        self.steps = self.examples = 0
+        self.steps = self.examples = self.seen = 0
         self.earlier: dict[str, Any] = {}
         self.cursor: Cursor | None = None
         self._common = Common.of(pipeline)
@@ -43,6 +44,7 @@ class Progress:
         if manifest is not None:
             self.began_ms = manifest.began_ms or self.began_ms
             self.steps, self.examples = manifest.step, manifest.examples
+            self.seen = manifest.ramped
             if manifest.cursor is not None:
                 self.cursor = Cursor(**manifest.cursor)
             if rank == 0:
@@ -55,6 +57,7 @@ class Progress:
         """Count a batch that was learned."""
         self.steps += 1
         self.examples += batch.examples
+        self.seen += batch.cut
         self.field_keys += field_keys(batch.features, self._common, len(self.field_keys))
 
     def keys_by_field(self) -> dict[str, int]:

@@ -23,11 +23,14 @@ class StepSettings:
         aggregate: collective of ⊕.
         field_exchange: "auto", a field exchange for all fields, or by field name; see `trainer.des.route`.
         precision: of the networks' matrix products; see `models.precision`.
+        choose_from: least examples of the batch that chooses an automatic field exchange; keys of smaller
+            batches repeat less.
     """
 
     aggregate: Mode = "reducescatter"
     field_exchange: FieldExchange | Literal["auto"] | Mapping[str, FieldExchange] = "auto"
     precision: Precision = "fp32"
+    choose_from: int = 1
 
 
 def parse_field_exchange(text: str) -> FieldExchange | Literal["auto"] | dict[str, FieldExchange]:

@@ -28,8 +28,9 @@ def owners(keys: I64, world: int) -> NDArray[np.uint8]:
 class Shard:
     """Rows of a rank's keys. Calls may come from several threads."""
 
-    def __init__(self, config: ModelConfig, seed: int) -> None:
-        self.table = DynamicTable(row_layout(row_segments({"rank": config})), name="mesh", seed=seed)
+    def __init__(self, config: ModelConfig, fields: int, seed: int) -> None:
+        layout = row_layout(row_segments({"rank": config}, fields))
+        self.table = DynamicTable(layout, name="mesh", seed=seed)
         self.lock = threading.Lock()
 
     def pull(self, keys: I64) -> F32:

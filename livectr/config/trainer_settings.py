@@ -67,8 +67,15 @@ class TrainSettings:
         above=0,
     )
     batch_size: int = setting(
-        T.batch_size, "examples in a step, over all ranks", commands=TRAIN + INSPECT, least=1
+        T.batch_size, "most examples in a step, over all ranks", commands=TRAIN + INSPECT, least=1
     )
+    batch_ramp: int = setting(
+        T.batch_ramp,
+        "examples seen for each example of a batch, until batches have batch_size (0: from the start)",
+        commands=TRAIN,
+        least=0,
+    )
+    batch_min: int = setting(T.batch_min, "size of the first batches of a ramp", commands=TRAIN, least=1)
     batch_interval_ms: int | None = setting(
         T.batch_interval_ms, "also end a batch at every multiple of this event time", commands=TRAIN, least=1
     )

@@ -110,6 +110,7 @@ def test_a_trainer_and_servers_get_along_with_their_users(port: int, tmp_path: P
         f"file:{tmp_path / 'logs'}",
         until_end=True,
         batch_size=64,
+        batch_ramp=0,
         publish=f"redis://trainer:pw-trainer@127.0.0.1:{port}",
         take_over=True,
     )

@@ -59,7 +59,7 @@ def pipeline(rank: ModelConfig, **more: Any) -> Pipeline:
         },
         dense={"price": ops.log1p(ads.price), "seen": ops.frequency(log.ad, width=1 << 10)},
         rank=rank,
-        settings={"batch_size": 64},
+        settings={"batch_size": 64, "batch_ramp": 0},
         **more,
     )
 
@@ -249,7 +249,7 @@ def test_a_pod_s_threads_are_not_the_node_s_cores(monkeypatch: pytest.MonkeyPatc
 def test_a_single_stream_needs_no_names(tmp_path: Path) -> None:
     plain = Stream("clicks", key="user", columns={"user": "int64", "click": "int32"})
     log = labelled(plain, label="click")
-    alone = Pipeline(log, sparse={"user": log.user}, rank=LR(), settings={"batch_size": 8})
+    alone = Pipeline(log, sparse={"user": log.user}, rank=LR(), settings={"batch_size": 8, "batch_ramp": 0})
     data = [{"user": i % 3, "click": i % 2} for i in range(32)]
     assert livectr.train(alone, data, checkpoint=tmp_path, threads=1).report.examples_trained == 32
 

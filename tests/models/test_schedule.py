@@ -4,7 +4,8 @@ import pytest
 
 from livectr.kernels.table.rows import OPTIMISERS as KINDS
 from livectr.kernels.table.rows import optimiser
-from livectr.models import DeepFM, Schedule, TwoTower, adagrad, adam, decay, ftrl, rowwise_adagrad, sgd
+from livectr.models import LR, DeepFM, Schedule, TwoTower, adagrad, adam, decay, ftrl, rowwise_adagrad, sgd
+from livectr.models.base import row_segments
 from livectr.models.learning import OPTIMISERS
 
 
@@ -47,3 +48,14 @@ def test_named_optimisers_are_the_kernels(spec: object) -> None:
 def test_an_alpha_of_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="alpha is 0"):
         ftrl(alpha=0.0)
+
+
+def test_a_default_rate_follows_the_number_of_fields() -> None:
+    """Rows of 25 fields that move independently move a logit by five rates."""
+    assert ftrl(l1=1.0).for_fields(25) == ftrl(alpha=0.1, l1=1.0)
+    assert adagrad().for_fields(25) == adagrad(lr=0.03)
+    assert rowwise_adagrad().for_fields(1) == rowwise_adagrad().for_fields(0) == rowwise_adagrad(lr=0.15)
+    assert adagrad(lr=0.5).for_fields(25) == adagrad(lr=0.5)
+    assert [spec.for_fields(25) for spec in (sgd(), adam())] == [sgd(), adam()]
+    roles = {"rank": LR(), "other": LR(ftrl(alpha=0.3))}
+    assert [dict(s.optimiser.params) for s in row_segments(roles, 25)] == [{"alpha": 0.1}, {"alpha": 0.3}]

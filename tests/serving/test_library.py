@@ -31,6 +31,7 @@ def test_scores_are_those_of_the_rank_server(
         publish=redis_url,
         take_over=True,
         batch_size=64,
+        batch_ramp=0,
         threads=1,
     )
     server = serve("rank", served)

@@ -37,6 +37,7 @@ def trained(source: str, redis_url: str, steps: int | None = None) -> Iterator[P
         source,
         until_end=True,
         batch_size=64,
+        batch_ramp=0,
         publish=redis_url,
         max_steps=steps,
         min_examples=0,

@@ -58,6 +58,7 @@ def test_what_was_trained_is_served(
         f"file:{tmp_path / 'logs'}",
         until_end=True,
         batch_size=64,
+        batch_ramp=0,
         seed=SEED,
         publish=redis_url,
         take_over=True,

@@ -50,6 +50,7 @@ def test_what_was_trained_is_served(tmp_path: Path, redis_url: str, serve: Calla
         f"file:{tmp_path / 'logs'}",
         until_end=True,
         batch_size=64,
+        batch_ramp=0,
         seed=SEED,
         publish=redis_url,
         min_examples=0,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from tests.trainer.ad_logs import ad_pipeline
 from tests.trainer.break_off import break_off
 
-pipeline = replace(ad_pipeline(), settings={"batch_size": 64, "threads": 1})
+pipeline = replace(ad_pipeline(), settings={"batch_size": 64, "batch_ramp": 0, "threads": 1})
 break_off(ranks=RANKS)
 """
 BREAK_OFF = "BREAK_OFF_AT_STEP"

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from livectr.trainer.comm.control import Control
+from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.stream.batcher import NEVER, Batcher, Flags, cut
 
 Log = dict[int, list[int]]
@@ -132,7 +133,7 @@ def test_the_batcher_gives_the_same_batches_and_stops_polling_when_it_has_enough
 ) -> None:
     log = {p: sorted(random.Random(p).choices(range(50), k=30)) for p in range(4)}
     source = ScriptedSource(log, 1)
-    batcher = Batcher(source, Control(), batch_size=8, interval_ms=interval_ms, wait_s=0)
+    batcher = Batcher(source, Control(), ramp=BatchRamp(8), interval_ms=interval_ms, wait_s=0)
     batches, most_ready = [], 0
     while not (round_ := batcher.round(Flags(stop=True, due=2, publish=3))).ended:
         assert round_.flags == (Flags(True, False, 2, 3),)

@@ -68,7 +68,7 @@ def test_lists_are_bounded(
     longest: list[int] = []
     with Proxy(redis_url) as proxy, connect() as collectives, ExitStack() as resources:
         options = TrainOptions(
-            source, until_end=True, batch_size=16, threads=1, publish=proxy.url, min_examples=0,
+            source, until_end=True, batch_size=16, batch_ramp=0, threads=1, publish=proxy.url, min_examples=0,
             publish_interval_s=1e-6, checkpoint=str(tmp_path / "checkpoint"),
             checkpoint_interval_s=0.0 if trouble == "Redis is away" else 3600.0,
         )  # fmt: skip
@@ -164,8 +164,8 @@ def test_sigterm_while_redis_says_nothing_commits_and_leaves(tmp_path: Path, red
     root = tmp_path / "checkpoint"
     with Proxy(redis_url) as proxy:
         options: dict[str, object] = dict(
-            source=source, checkpoint=str(root), checkpoint_interval_s=3600, batch_size=16, threads=1,
-            publish=proxy.url.replace("=0.3", "=600"), publish_interval_s=0.1, min_examples=0,
+            source=source, checkpoint=str(root), checkpoint_interval_s=3600, batch_size=16, batch_ramp=0,
+            threads=1, publish=proxy.url.replace("=0.3", "=600"), publish_interval_s=0.1, min_examples=0,
         )  # fmt: skip
         process = start(1, options)
         deadline = time.monotonic() + 120

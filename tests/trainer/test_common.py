@@ -112,7 +112,9 @@ def test_groups_are_added_to_their_rows_and_sum_their_gradients() -> None:
 
 
 IMPRESSIONS, FAILING = 4_000, {5, 6, 1_700, 3_999}
-OPTIONS: dict[str, object] = dict(batch_size=512, publish_interval_s=0.2, threads=1, until_end=True)
+OPTIONS: dict[str, object] = dict(
+    batch_size=512, batch_ramp=0, publish_interval_s=0.2, threads=1, until_end=True
+)
 
 
 def test_a_run_in_groups_ends_as_one_without(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tests.trainer.test_resume import kill_group
 
 IMPRESSIONS = 2_000
 BAD = 7
-OPTIONS = dict(batch_size=64, publish_interval_s=0.1, threads=1, until_end=True)
+OPTIONS = dict(batch_size=64, batch_ramp=0, publish_interval_s=0.1, threads=1, until_end=True)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,9 @@ def test_a_run_that_finds_the_disk_full_goes_on_once_there_is_space(
     go(source, root, 5)
     with room(18_000), pytest.raises(DiskFullError, match="no space is left for"):
         go(source, root)
-    alone = TrainOptions(source, until_end=True, batch_size=64, predictions=str(tmp_path / "predictions"))
+    alone = TrainOptions(
+        source, until_end=True, batch_size=64, batch_ramp=0, predictions=str(tmp_path / "predictions")
+    )
     with room(10_000), pytest.raises(DiskFullError, match="no space is left for the prediction log"):
         train(ad_pipeline(), alone)
     newest = newest_manifest(root)
@@ -200,7 +202,11 @@ def test_counts_survive_a_kill(tmp_path: Path, source: str, redis_url: str) -> N
         options = {**OPTIONS, "source": source, "checkpoint": str(root), "publish": redis_url}
         options |= {"namespace": space, "report": str(tmp_path / name / "report.json")}
         options |= {"dead_letters": str(tmp_path / name / "letters")}
-        options |= {"batch_size": 16, "checkpoint_interval_s": 0.0}  # so that steps are many, commits often
+        options |= {
+            "batch_size": 16,
+            "batch_ramp": 0,
+            "checkpoint_interval_s": 0.0,
+        }  # so that steps are many, commits often
         for step in kills:
             kill_after(step, options)
             newest = newest_manifest(root)

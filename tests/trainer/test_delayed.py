@@ -35,7 +35,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def run(source: str, root: Path, delayed: Delayed, **options: object) -> Run:
-    fixed = dict(until_end=True, batch_size=32, threads=1, checkpoint=str(root))
+    fixed = dict(until_end=True, batch_size=32, batch_ramp=0, threads=1, checkpoint=str(root))
     settings = TrainOptions(source, **{**fixed, **options})  # type: ignore[arg-type]
     return Run(root, train(ad_pipeline(delayed=delayed), settings))
 

@@ -27,6 +27,7 @@ def test_rank_0_alone_speaks_for_the_run(tmp_path: Path, redis_url: str) -> None
     options = dict(
         source=write_files(tmp_path / "logs", IMPRESSIONS),
         batch_size=128,
+        batch_ramp=0,
         batch_interval_ms=1_000,
         idle_partition_s=0.2,
         metrics_port=port,

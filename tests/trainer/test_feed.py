@@ -24,6 +24,7 @@ from livectr.trainer.comm.control import Control
 from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.quality.predictions import read_predictions
+from livectr.trainer.ramp import BatchRamp
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.stream.batcher import Batcher, Cut, Flags
 from livectr.trainer.stream.feed import Feed
@@ -66,7 +67,7 @@ def opened(
             dead_letters=letters,
         )
         stack.callback(feed.close)
-        yield feed, examples, Batcher(examples, Control(), batch_size=BATCH)
+        yield feed, examples, Batcher(examples, Control(), ramp=BatchRamp(BATCH))
 
 
 def next_cut(batcher: Batcher) -> Cut | None:
@@ -115,7 +116,7 @@ def test_features_know_the_batches_before_and_no_other(
 
     monkeypatch.setattr(DesStep, "prepare", noting)
     source = write_files(tmp_path / "logs", IMPRESSIONS)
-    options = dict(until_end=True, batch_size=BATCH, predictions=str(tmp_path / "predictions"))
+    options = dict(until_end=True, batch_size=BATCH, batch_ramp=0, predictions=str(tmp_path / "predictions"))
     train(ad_pipeline(), TrainOptions(source, **options))  # type: ignore[arg-type]
     order = read_predictions(tmp_path / "predictions")["instance"]
     ads = [record["ad_id"] for _, record in events(IMPRESSIONS)["impressions"]]
@@ -138,7 +139,9 @@ class Failing:
 
     def __init__(self, root: Path, world: int) -> None:
         source = write_files(root / "logs", IMPRESSIONS, failing=FAILING)
-        options = dict(source=source, until_end=True, batch_size=BATCH, threads=1, publish_interval_s=0.2)
+        options = dict(
+            source=source, until_end=True, batch_size=BATCH, batch_ramp=0, threads=1, publish_interval_s=0.2
+        )
         more = dict(checkpoint=str(root / "checkpoint"), report=str(root / "report.json"))
         letters = dict(dead_letters=str(root / "letters"))
         finish(start(world, {**options, **more, **letters}))

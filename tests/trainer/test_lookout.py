@@ -203,7 +203,13 @@ def test_two_ranks_without_events_publish_again(tmp_path: Path, redis_url: str, 
     """The loop of a live run: the log is quiet, Redis is emptied, and comes back."""
     source = write_files(tmp_path, 1_000)
     options = dict(
-        source=source, batch_size=128, publish=redis_url, publish_interval_s=0.1, threads=1, min_examples=0
+        source=source,
+        batch_size=128,
+        batch_ramp=0,
+        publish=redis_url,
+        publish_interval_s=0.1,
+        threads=1,
+        min_examples=0,
     )
     process = start_process(2, options)
     try:

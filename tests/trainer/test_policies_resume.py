@@ -19,7 +19,9 @@ from tests.trainer.test_resume import (
 )
 
 IMPRESSIONS = 4_000
-OPTIONS: dict[str, object] = dict(batch_size=32, publish_interval_s=0.1, threads=1, until_end=True)
+OPTIONS: dict[str, object] = dict(
+    batch_size=32, batch_ramp=0, publish_interval_s=0.1, threads=1, until_end=True
+)
 POLICY: dict[str, object] = dict(
     admit_after=2, sketch="64KiB", max_age="3s", max_rows=25, evict="lfu", half_life="10s"
 )

@@ -28,7 +28,9 @@ from tests.trainer.ad_logs import ad_pipeline, write_files, write_kafka
 from tests.trainer.processes import TRAIN_ONCE, finish, start
 
 IMPRESSIONS = 5_000
-OPTIONS: dict[str, object] = dict(batch_size=64, publish_interval_s=0.15, threads=1, until_end=True)
+OPTIONS: dict[str, object] = dict(
+    batch_size=64, batch_ramp=16, batch_min=32, publish_interval_s=0.15, threads=1, until_end=True
+)
 
 
 def generation(root: Path) -> int:

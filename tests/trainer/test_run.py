@@ -47,6 +47,7 @@ def test_the_report_is_what_the_predictions_say(tmp_path: Path, source: str) -> 
             source,
             until_end=True,
             batch_size=128,
+            batch_ramp=0,
             report=str(tmp_path / "out" / "report.json"),
             predictions=str(tmp_path / "predictions"),
         ),
@@ -98,7 +99,7 @@ def test_the_arithmetic_is_told(
 
 def test_shadows_are_logged_and_reported(tmp_path: Path, source: str) -> None:
     pipeline = replace(ad_pipeline(), shadows={"ids": LR()})
-    options = dict(max_steps=6, batch_size=128, until_end=True, checkpoint=str(tmp_path / "c"))
+    options = dict(max_steps=6, batch_size=128, batch_ramp=0, until_end=True, checkpoint=str(tmp_path / "c"))
     report = train(pipeline, TrainOptions(source, **options))  # type: ignore[arg-type]
     held = read_predictions(tmp_path / "c" / "predictions")
     assert held.dtype.names[-3:] == ("rank", "prerank", "ids")  # type: ignore[index]
@@ -118,7 +119,9 @@ def test_what_is_published_is_what_was_trained(
 ) -> None:
     report = train(
         ad_pipeline(),
-        TrainOptions(source, until_end=True, batch_size=128, publish=redis_url, publish_interval_s=0.05),
+        TrainOptions(
+            source, until_end=True, batch_size=128, batch_ramp=0, publish=redis_url, publish_interval_s=0.05
+        ),
     )
     space = Keyspace()
     manifest = VersionManifest.from_json(client.get(space.manifest))
@@ -146,6 +149,7 @@ def test_what_is_published_is_what_was_trained(
             source,
             until_end=True,
             batch_size=128,
+            batch_ramp=0,
             publish=redis_url,
             max_steps=2,
             min_examples=0,
@@ -163,7 +167,7 @@ def test_what_is_published_is_what_was_trained(
 def test_two_ranks_publish_one_version(
     tmp_path: Path, source: str, redis_url: str, client: redis.Redis
 ) -> None:
-    options = dict(source=source, until_end=True, batch_size=128, publish=redis_url, threads=1)
+    options = dict(source=source, until_end=True, batch_size=128, batch_ramp=0, publish=redis_url, threads=1)
     report = tmp_path / "report.json"
     text = finish(start(2, {**options, "publish_interval_s": 0.2, "report": str(report)}))
     assert "FutureWarning" not in text
@@ -212,7 +216,9 @@ def test_freshness_counts_each_example_once(
     monkeypatch.setattr("livectr.trainer.progress._now_ms", lambda: START_MS)
     train(
         ad_pipeline(),
-        TrainOptions(source, until_end=True, batch_size=64, publish=redis_url, publish_interval_s=0.1),
+        TrainOptions(
+            source, until_end=True, batch_size=64, batch_ramp=0, publish=redis_url, publish_interval_s=0.1
+        ),
     )
     assert len(served) >= 2
     assert sum(sum(manifest.freshness.counts) for manifest in served) == IMPRESSIONS
@@ -229,7 +235,12 @@ def test_freshness_leaves_out_what_was_there_before_the_run(
 ) -> None:
     """The run begins at event 1,000 of the log. Its second process begins later, but the run is the same."""
     options = TrainOptions(
-        source, until_end=True, batch_size=64, publish=redis_url, checkpoint=str(tmp_path / "checkpoint")
+        source,
+        until_end=True,
+        batch_size=64,
+        batch_ramp=0,
+        publish=redis_url,
+        checkpoint=str(tmp_path / "checkpoint"),
     )
     monkeypatch.setattr("livectr.trainer.progress._now_ms", lambda: START_MS + 1_000 * 20)
     train(ad_pipeline(), replace(options, max_steps=20))
@@ -243,14 +254,21 @@ def test_a_live_run_ends_when_nothing_comes_any_more(tmp_path: Path) -> None:
     source = write_files(tmp_path, 500)
     report = train(
         ad_pipeline(),
-        TrainOptions(source, until_idle_s=0.7, idle_partition_s=0.2, batch_size=64, batch_interval_ms=1_000),
+        TrainOptions(
+            source,
+            until_idle_s=0.7,
+            idle_partition_s=0.2,
+            batch_size=64,
+            batch_ramp=0,
+            batch_interval_ms=1_000,
+        ),
     )
     assert report.examples_trained == 500
     assert report.steps >= 10  # 10 s of event time, ticks of one second
 
 
 def test_max_steps_is_a_limit(source: str) -> None:
-    report = train(ad_pipeline(), TrainOptions(source, batch_size=64, max_steps=3))
+    report = train(ad_pipeline(), TrainOptions(source, batch_size=64, batch_ramp=0, max_steps=3))
     assert (report.steps, report.examples_trained) == (3, 192)
 
 
@@ -269,11 +287,11 @@ def test_mistakes_are_told_before_any_state_is_touched(
         train(ad_pipeline(), TrainOptions(f"file:{tmp_path}/elsewhere", publish=redis_url))
     with pytest.raises(ConfigError, match="batch_size"):
         TrainOptions(source, batch_size=0)
-    train(ad_pipeline(), TrainOptions(source, checkpoint=str(root), max_steps=1, batch_size=64))
+    train(ad_pipeline(), TrainOptions(source, checkpoint=str(root), max_steps=1, batch_size=64, batch_ramp=0))
     with pytest.raises(MismatchError, match="rank model") as raised:
         train(
             other_model(ad_pipeline()),
-            TrainOptions(source, checkpoint=str(root), publish=redis_url, batch_size=64),
+            TrainOptions(source, checkpoint=str(root), publish=redis_url, batch_size=64, batch_ramp=0),
         )
     assert str(root) in str(raised.value) and "\n" not in str(raised.value)
     with pytest.raises(MismatchError, match=r"seed \(1 there, 2 here\)"):
@@ -315,7 +333,13 @@ def test_prometheus_is_served_while_it_trains(
         train(
             ad_pipeline(),
             TrainOptions(
-                source, metrics_port=port, batch_size=64, until_idle_s=2, idle_partition_s=0.2, **tls
+                source,
+                metrics_port=port,
+                batch_size=64,
+                batch_ramp=0,
+                until_idle_s=2,
+                idle_partition_s=0.2,
+                **tls,
             ),
         )
     finally:
@@ -344,7 +368,9 @@ def test_an_emptied_redis_comes_back_from_the_running_trainer(
     thread.start()
     report = train(
         ad_pipeline(),
-        TrainOptions(source, until_end=True, batch_size=32, publish=redis_url, publish_interval_s=0.1),
+        TrainOptions(
+            source, until_end=True, batch_size=32, batch_ramp=0, publish=redis_url, publish_interval_s=0.1
+        ),
     )
     thread.join()
     assert emptied.is_set()

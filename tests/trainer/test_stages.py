@@ -27,7 +27,7 @@ def test_no_stage_holds_more_than_its_depth(
     client = redis.Redis.from_url(redis_url)
     client.flushall()
     options = TrainOptions(
-        write_files(tmp_path / "logs", IMPRESSIONS), until_end=True, batch_size=16, threads=1,
+        write_files(tmp_path / "logs", IMPRESSIONS), until_end=True, batch_size=16, batch_ramp=0, threads=1,
         publish=redis_url, publish_interval_s=1e-6, min_examples=0,
         checkpoint=str(tmp_path / "checkpoint"), checkpoint_interval_s=0.0,
         spill=str(tmp_path / "spill") if spilled else None, dram_bytes=1 << 20 if spilled else None,

@@ -86,7 +86,9 @@ def test_nobody_takes_over_by_accident(
     tmp_path: Path, source: str, redis_url: str, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Refused with nothing fenced or removed; a restart of the same run needs no flag."""
-    options = dict(until_end=True, batch_size=128, publish=redis_url, publish_interval_s=60.0, threads=1)
+    options = dict(
+        until_end=True, batch_size=128, batch_ramp=0, publish=redis_url, publish_interval_s=60.0, threads=1
+    )
 
     def run(checkpoint: str | None, pipeline: Pipeline | None = None, **more: object) -> None:
         path = str(tmp_path / checkpoint) if checkpoint is not None else None
@@ -132,7 +134,7 @@ def test_nobody_takes_over_by_accident(
 
 
 def test_a_warm_start_counts(tmp_path: Path, source: str, redis_url: str, client: redis.Redis) -> None:
-    options = dict(until_end=True, batch_size=128, threads=1)
+    options = dict(until_end=True, batch_size=128, batch_ramp=0, threads=1)
     train(ad_pipeline(), TrainOptions(source, checkpoint=str(tmp_path / "a"), max_steps=8, **options))  # type: ignore[arg-type]
     options |= dict(publish=redis_url, min_examples=1100, warm_start=str(tmp_path / "a"), max_steps=1)
     train(ad_pipeline(), TrainOptions(source, warm_parts="none", **options))  # type: ignore[arg-type]
@@ -164,7 +166,7 @@ def test_killed_between_a_publish_and_its_checkpoint_it_does_not_go_back(
     """The only checkpoint is that of the start; versions are published all the time."""
     options: dict[str, object] = dict(
         source=source, checkpoint=str(tmp_path), checkpoint_interval_s=3600, publish=redis_url,
-        publish_interval_s=0.05, batch_size=16, threads=1, until_end=True, min_examples=0,
+        publish_interval_s=0.05, batch_size=16, batch_ramp=0, threads=1, until_end=True, min_examples=0,
     )  # fmt: skip
     served = Served(client)
     served.start()

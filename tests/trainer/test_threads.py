@@ -22,6 +22,7 @@ def test_a_thread_that_dies_ends_the_run(
     options = TrainOptions(
         source,
         batch_size=64,
+        batch_ramp=0,
         publish=redis_url,
         publish_interval_s=0.1,
         min_examples=0,

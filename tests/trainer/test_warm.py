@@ -24,7 +24,7 @@ from tests.trainer.ad_logs import ADS, ad_pipeline, write_files
 from tests.trainer.content_worker import IMAGE, Pictured
 from tests.trainer.processes import finish, start
 
-OPTIONS = dict(batch_size=64, until_end=True, threads=1)
+OPTIONS = dict(batch_size=64, batch_ramp=0, until_end=True, threads=1)
 STATISTICS = ("network", "embeddings")
 NARROWER = r"is another one: rank\.\S+ \(\[.*8.*\] there, \[.*4.*\] here\), .*; start from a run with these"
 

@@ -156,6 +156,7 @@ class Checkpointer:
             counts=summed([part["counts"] for part in parts]),
             predictions_sha256=content.predictions_sha256,
             began_ms=content.began_ms,
+            seen=content.seen,
             created_ms=time.time_ns() // 1_000_000,
         )
         # 4 rank 0 renames the manifest into place

@@ -58,6 +58,7 @@ class CheckpointState:
         counts: nested counters of this rank; the manifest has the sum over ranks.
         predictions_sha256: of the prediction log up to here, on rank 0; empty: it is not kept.
         began_ms: time at which the run's first process began, ms since 1970.
+        seen: examples and late positives of all batches.
     """
 
     step: int
@@ -78,3 +79,4 @@ class CheckpointState:
     counts: Mapping[str, Any] = field(default_factory=dict)
     predictions_sha256: str = ""
     began_ms: int = 0
+    seen: int = 0

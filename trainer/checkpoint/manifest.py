@@ -17,7 +17,7 @@ LOG = logging.getLogger(__name__)
 MANIFEST = "MANIFEST.json"
 FORMAT = 3
 """Format of the manifest and its files: it rises with every change of a key's name or meaning."""
-_LATER = {"began_ms", "created_ms"}
+_LATER = {"began_ms", "created_ms", "seen"}
 """Fields that the manifest of an older program lacks."""
 
 
@@ -54,6 +54,7 @@ class Manifest:
         predictions_sha256: of the prediction log up to this generation; empty: it is not kept.
         began_ms: time at which the run's first process began, ms since 1970; 0: an older program wrote this.
         created_ms: time of the rename, ms since 1970; 0: an older program wrote this.
+        seen: examples and late positives of all batches; 0: an older program wrote this.
     """
 
     generation: int
@@ -71,6 +72,12 @@ class Manifest:
     predictions_sha256: str
     began_ms: int = 0
     created_ms: int = 0
+    seen: int = 0
+
+    @property
+    def ramped(self) -> int:
+        """Examples from which the batch ramp goes on."""
+        return self.seen or self.examples
 
     def to_json(self) -> bytes:
         body = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)

@@ -12,8 +12,9 @@ the day before.
 
 The paper initialises parameters and says nothing of optimisers. A row's state (sums of squares, numbers of
 updates) comes with the row, or an old row would learn as fast as a new row. The networks' Adam moments start
-at zero and schedules at their beginning, as in any new run. The first batch does not move trained biases
-(trainer.des.step). Positions in the log, joins, histories and counters are the new run's own.
+at zero and schedules at their beginning, as in any new run. The batch ramp (trainer.ramp) goes on
+where the other run was if both its networks and its embeddings are loaded. The first batch does not move
+trained biases (trainer.des.step). Positions in the log, joins, histories and counters are the new run's own.
 """
 
 import logging
@@ -83,6 +84,11 @@ class WarmStart:
     def examples(self) -> int:
         """Examples that the other run had learned; 0 if neither its networks nor its rows are loaded."""
         return 0 if self.parts.isdisjoint(("network", "embeddings")) else self.restored.manifest.examples
+
+    @property
+    def seen(self) -> int:
+        """Examples from which the batch ramp goes on: a model that lacks networks or rows starts it anew."""
+        return self.restored.manifest.ramped if self.parts >= {"network", "embeddings"} else 0
 
     def statistics(self, fresh: Statistics) -> Statistics:
         """Running statistics to start with.

@@ -1,13 +1,16 @@
-"""Field exchange of a run: forced by the settings, read from a checkpoint, or chosen by the first batch."""
+"""Field exchange of a run: forced by the settings, read from a checkpoint, or chosen by a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import safetensors.torch
 import torch
 from torch import Tensor
 
 from livectr.kernels.errors import ConfigError
+from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.step_settings import FIELD_EXCHANGES, FieldExchange
 
 FIELD_EXCHANGE_KEY = "des.field_exchange"
@@ -41,3 +44,16 @@ def exchange_state(field_exchange: Sequence[FieldExchange], world: int) -> dict[
     """Entry of a checkpoint that `saved_exchange` reads."""
     saved = [world, *(FIELD_EXCHANGES.index(exchange) for exchange in field_exchange)]
     return {FIELD_EXCHANGE_KEY: torch.tensor(saved, dtype=torch.int16)}
+
+
+def gather_state(collectives: Collectives, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Merge the tensors of all ranks by name; every rank gets all of them. Collective."""
+    packed = safetensors.torch.save(dict(state))
+    sizes = collectives.all_gather(np.array([len(packed)], np.int64), "state")[:, 0].tolist()
+    words = [-(-size // 4) for size in sizes]
+    own = np.frombuffer(packed.ljust(4 * words[collectives.rank], b"\0"), np.int32)
+    shares = collectives.all_gather_ragged(own, words, "state")
+    merged: dict[str, Tensor] = {}
+    for share, size in zip(shares, sizes, strict=True):
+        merged |= safetensors.torch.load(share.tobytes()[:size])
+    return merged

@@ -54,7 +54,7 @@ from livectr.trainer.content.ams import ContentRequest, Features16, ams_of
 from livectr.trainer.des.batch import GlobalBatch, PreparedBatch
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.exchange import Exchange
-from livectr.trainer.des.exchange_choice import exchange_state, forced_exchange, saved_exchange
+from livectr.trainer.des.exchange_choice import exchange_state, forced_exchange, gather_state, saved_exchange
 from livectr.trainer.des.field_parallel import FieldParallel
 from livectr.trainer.des.measure import measure_batch
 from livectr.trainer.des.networks import build_networks
@@ -132,7 +132,8 @@ class DesStep:
         self.placement = placement or place(self.table_of, self.collectives.world)
         self.held = self.placement.held(self.table_of, self.rank)
         self._common = Common.of(pipeline)
-        self.layout: RowLayout = row_layout(row_segments(self.configs), pipeline.row_values)
+        segments = row_segments(self.configs, len(self.fields))
+        self.layout: RowLayout = row_layout(segments, pipeline.row_values)
         self.slices = role_slices(self.configs)
         self._open_tables(pipeline, tier)
         try:
@@ -147,7 +148,7 @@ class DesStep:
         self.front = self.storage.front([(self.fields[f], self.table_of[f]) for f in self.held])
 
     def _build_first(self, pipeline: Pipeline, stores: Mapping[str, Features16]) -> None:
-        """Build content and networks; with an automatic exchange, the first batch builds these anew."""
+        """Build content and networks; an automatic exchange builds the networks anew."""
         self._gathers = {role: config.gathers(self.fields) for role, config in self.configs.items()}
         self._all_gathers = gathers_of(self.configs, self.fields)
         self.ams = ams_of(
@@ -161,25 +162,22 @@ class DesStep:
         )
         setting, world = self.settings.field_exchange, self.collectives.world
         self._undecided = setting == "auto" and self.settings.aggregate == "reducescatter" and world > 1
-        self._unbuilt_state: Mapping[str, Tensor] | None = None
-        self._unbuilt_weights: Mapping[str, Tensor] = {}
         self._biases_trained = False
         self._build(None if setting == "auto" else forced_exchange(setting, self.fields))
 
     # ── the field exchange ──
 
     def _choose(self, features: Features | CommonFeatures) -> None:
-        """Measure the first batch and build with the cheapest exchange of every field. Collective."""
+        """Measure a batch; if it is large enough, build with the cheapest exchange of every field and go on
+        with what the networks have learned. Collective."""
         measured = measure_batch(self.exchange, features)
-        if not measured.samples:
+        if measured.samples < self.settings.choose_from:
             return
-        self._undecided = False
+        learned = gather_state(self.collectives, self.state_dense())
         split = self.placement.split_fields(self.table_of)
         self._build(self.cost.cheapest(measured, {*self.route.pooled, *self.route.sequences, *split}))
-        if self._unbuilt_state is not None:
-            self.dense.load(self._unbuilt_state)
-        self.dense.start_from(self._unbuilt_weights)
-        self._unbuilt_state, self._unbuilt_weights = None, {}
+        self._undecided = False
+        self.dense.load(learned)
 
     @property
     def cost(self) -> CostModel:
@@ -368,7 +366,6 @@ class DesStep:
         if self._undecided and saved is not None:
             self._build(saved)
             self._undecided = False
-        self._unbuilt_state = state if self._undecided else None
         self._biases_trained = BIASES_TRAINED_KEY in state
         self.dense.load(state)
 
@@ -380,7 +377,6 @@ class DesStep:
             trained: the biases are among them, so that the first batch does not move them.
         """
         self._biases_trained = trained
-        self._unbuilt_weights = weights if self._undecided else {}
         self.dense.start_from(weights)
 
     def shared_checksum(self) -> int:

@@ -2,8 +2,8 @@
 
 Every partition emits its examples in rising `order` (an event time). The global sequence is sorted by (order,
 partition, number inside the partition). A watermark, the frontier, is the least order that a later example of
-any partition can have. A batch is the next `batch_size` examples of the sequence below the frontier, so it is
-a function of the logs alone.
+any partition can have. A batch is the next examples of the sequence below the frontier, as many as the ramp
+says (trainer.ramp), so it is a function of the logs alone.
 
 `cut` is the policy, a pure function. `Batcher` runs it on every rank over two small all-gathers: a header,
 and the orders of the examples that are ready.
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.trainer.comm.control import Control
+from livectr.trainer.ramp import BatchRamp
 
 I64 = npt.NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
@@ -137,7 +138,9 @@ class Batcher:
     """First stage of a batch: cuts it from this rank's source together with the other ranks.
 
     Args:
-        batch_size, interval_ms: see `cut`.
+        ramp: sizes of batches.
+        seen: examples that were cut before, by earlier processes of the run.
+        interval_ms: see `cut`.
         wait_s: time that a rank with nothing to offer waits for events before it exchanges again.
     """
 
@@ -146,13 +149,15 @@ class Batcher:
         source: Ready,
         control: Control,
         *,
-        batch_size: int,
+        ramp: BatchRamp,
+        seen: int = 0,
         interval_ms: int | None = None,
         wait_s: float = 0.05,
     ) -> None:
         self.source = source
         self.control = control
-        self.batch_size = batch_size
+        self.ramp = ramp
+        self.seen = seen
         self.interval_ms = interval_ms
         self.wait_s = wait_s
         self._wait = False
@@ -163,15 +168,16 @@ class Batcher:
         Args:
             flags: this rank's.
         """
-        moved = self._fetch()
-        order, partition = self.source.orders(self.batch_size)
+        size = self.ramp.size(self.seen)
+        moved = self._fetch(size)
+        order, partition = self.source.orders(size)
         frontier, ended = self.source.frontier, self.source.ended
         head = np.array([len(order), frontier, ended, moved, *astuple(flags)], np.int64)
         heads = self.control.gather(head)
         counts, common = heads[:, 0], int(heads[:, 1].min())
         all_ended = bool(heads[:, 2].all())
         next_cut = None
-        if counts.sum() >= self.batch_size or (counts.any() and (all_ended or self.interval_ms is not None)):
+        if counts.sum() >= size or (counts.any() and (all_ended or self.interval_ms is not None)):
             mine = np.stack([order, partition.astype(np.int64)], axis=1)
             offers = self.control.gather_ragged(mine, counts)
             next_cut = cut(
@@ -179,9 +185,11 @@ class Batcher:
                 [o[:, 1] for o in offers],
                 frontier=common,
                 ended=all_ended,
-                batch_size=self.batch_size,
+                batch_size=size,
                 interval_ms=self.interval_ms,
             )
+        if next_cut is not None:
+            self.seen += len(next_cut.order)
         self._wait = next_cut is None
         return Round(
             flags=tuple(_flags(row) for row in heads[:, 4:]),
@@ -190,7 +198,7 @@ class Batcher:
             moved=bool(heads[:, 3].any()),
         )
 
-    def _fetch(self) -> bool:
+    def _fetch(self, size: int) -> bool:
         """Poll unless this rank has a whole batch below its frontier: more events would only fill memory.
 
         The rank that holds the common frontier back always polls, so no two ranks wait for each other.
@@ -198,9 +206,9 @@ class Batcher:
         Returns:
             True if the source moved.
         """
-        order, _ = self.source.orders(self.batch_size)
+        order, _ = self.source.orders(size)
         settled = int(np.searchsorted(order, self.source.frontier))
-        if settled >= self.batch_size:
+        if settled >= size:
             return False
         return self.source.poll(self.wait_s if self._wait and not self.source.ended else 0.0)
 

@@ -53,6 +53,7 @@ class Batch:
         instance, user, time_ms, item: int64[B], in the global sequence.
         order: int64[B], places of the examples in the global sequence.
         late: bool[B], late positives, in the global sequence: no examples of their own.
+        cut: number of examples of the cut, those that could not be extracted included.
     """
 
     features: Features | CommonFeatures
@@ -64,6 +65,7 @@ class Batch:
     item: I64
     order: I64
     late: npt.NDArray[np.bool_]
+    cut: int
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -152,7 +154,8 @@ class Feed:
             seen = np.stack(observed)
             self.statistics = self.statistics.update(seen[:, ~late] if late.any() else seen)
         sequence = np.cumsum(ok)[rows] - 1
-        return Batch(features, label, sequence, instance, user, time_ms, item, cut.order[left], late)
+        order = cut.order[left]
+        return Batch(features, label, sequence, instance, user, time_ms, item, order, late, len(cut.order))
 
     def close(self) -> None:
         """Wait for the worker; what is in flight is dropped."""

@@ -1,0 +1,111 @@
+"""Batch ramp: batches grow with the examples seen, on any number of ranks and over restarts."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from livectr.kernels.errors import ConfigError
+from livectr.trainer.checkpoint.manifest import newest_manifest
+from livectr.trainer.comm.control import Control
+from livectr.trainer.des.exchange_choice import FIELD_EXCHANGE_KEY
+from livectr.trainer.ramp import BatchRamp
+from livectr.trainer.run import TrainOptions, train
+from livectr.trainer.stream.batcher import Batcher, Flags
+from tests.trainer.ad_logs import ad_pipeline, write_files
+from tests.trainer.processes import finish, start
+from tests.trainer.test_batcher import Log, ScriptedSource
+from tests.trainer.test_resume import Result, assert_close, assert_same
+
+IMPRESSIONS = 1_500
+RAMP = dict(batch_size=128, batch_ramp=10, batch_min=16)
+OPTIONS: dict[str, object] = dict(**RAMP, threads=1, until_end=True)
+
+
+def test_sizes_are_a_slope_between_two_bounds() -> None:
+    ramp = BatchRamp(most=4096, slope=1024, least=4)
+    assert [ramp.size(seen) for seen in (0, 5_119, 5_120, 1 << 20, 1 << 30)] == [4, 4, 5, 1024, 4096]
+    assert [BatchRamp(64).size(seen) for seen in (0, 1 << 30)] == [64, 64]
+    assert BatchRamp(2, 1024, 4).size(0) == 2
+
+
+def sizes(log: Log, seed: int, seen: int) -> list[int]:
+    """Sizes of the batches of a log that arrives as a seed says."""
+    source = ScriptedSource(log, seed)
+    batcher = Batcher(source, Control(), ramp=BatchRamp(32, 4, 2), seen=seen, wait_s=0)
+    cuts = []
+    while not (round_ := batcher.round(Flags())).ended:
+        if round_.cut is not None:
+            source.pop(int(round_.cut.counts[0]))
+            cuts.append(len(round_.cut.order))
+    assert batcher.seen == seen + sum(cuts) == seen + sum(map(len, log.values()))
+    return cuts
+
+
+def test_the_batcher_follows_it_whenever_events_come() -> None:
+    log = {p: sorted(random.Random(p).choices(range(50), k=30)) for p in range(4)}
+    once = sizes(log, seed=1, seen=0)
+    assert once[:6] == [2, 2, 2, 2, 2, 2] and max(once) > 20 and once[:-1] == sorted(once[:-1])
+    assert once == sizes(log, seed=2, seen=0)
+    assert sizes(log, seed=1, seen=1000) == [32, 32, 32, 24]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_files(tmp_path_factory.mktemp("logs"), IMPRESSIONS)
+
+
+def run(source: str, root: Path, delayed: str = "wait", **options: object) -> Result:
+    settings = TrainOptions(source, checkpoint=str(root), **OPTIONS | options)  # type: ignore[arg-type]
+    train(ad_pipeline(delayed=delayed), settings)  # type: ignore[arg-type]
+    return Result(root)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory, source: str) -> Result:
+    return run(source, tmp_path_factory.mktemp("unbroken"))
+
+
+def test_a_resumed_run_goes_on_with_its_batches(tmp_path: Path, source: str, unbroken: Result) -> None:
+    for steps in (5, 20):
+        run(source, tmp_path, max_steps=steps)
+    assert_same(run(source, tmp_path), unbroken)
+
+
+def test_late_positives_count(tmp_path: Path, source: str) -> None:
+    """They take places in batches and are no examples: the checkpoint keeps a count of its own."""
+    whole = run(source, tmp_path / "whole", "fnw")
+    run(source, tmp_path / "two", "fnw", max_steps=15)
+    manifest = newest_manifest(tmp_path / "two")
+    assert manifest is not None and manifest.seen > manifest.examples
+    assert_same(run(source, tmp_path / "two", "fnw"), whole)
+
+
+def test_ranks_choose_their_exchange_once_batches_are_large(
+    tmp_path: Path, source: str, unbroken: Result
+) -> None:
+    """Networks are built anew in the middle of the run, and go on with what they have learned."""
+    options = {**OPTIONS, "source": source, "checkpoint": str(tmp_path)}
+    finish(start(2, {**options, "max_steps": 8}))
+    assert FIELD_EXCHANGE_KEY not in Result(tmp_path).dense
+    finish(start(2, options))
+    result = Result(tmp_path)
+    assert FIELD_EXCHANGE_KEY in result.dense
+    assert_close(result, unbroken)
+
+
+@pytest.mark.parametrize(("parts", "goes_on"), [("full", True), ("network", False), ("embeddings", False)])
+def test_a_warm_start_goes_on_with_a_whole_model(
+    tmp_path: Path, source: str, parts: str, goes_on: bool
+) -> None:
+    run(source, tmp_path / "old", max_steps=20)
+    run(source, tmp_path / "new", max_steps=1, warm_start=str(tmp_path / "old"), warm_parts=parts)
+    old, new = newest_manifest(tmp_path / "old"), newest_manifest(tmp_path / "new")
+    assert old is not None and new is not None
+    assert new.examples == (old.seen // 10 if goes_on else 16)
+
+
+@pytest.mark.parametrize("wrong", [{"batch_ramp": -1}, {"batch_min": 0}])
+def test_wrong_values_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))} is .*; it must be at least"):
+        TrainOptions("file:logs", **wrong)  # type: ignore[arg-type]

@@ -1,0 +1,47 @@
+"""Batch ramp: global batches that grow with the examples seen.
+
+A step on B examples moves every weight once. On a new model, many weights of an example move the same way at
+once, so that a large batch overshoots, and 10,000 examples are three steps of 4,096. Small batches first,
+then larger ones, cost as many examples as a decaying rate and fewer steps (Smith et al. 2018, "Don't decay
+the learning rate, increase the batch size"):
+
+    B = min(batch_size, max(least, seen // slope))
+
+`most` is reached after slope · most examples and about slope · (1 + ln(most / least)) steps.
+
+`seen` counts the examples of all batches that were cut, so a batch is a function of the log alone: the same
+for any number of ranks, and after a restart.
+"""
+
+from dataclasses import dataclass
+
+SLOPE = 1024
+"""Default examples seen for each example of a batch."""
+LEAST = 4
+"""Default of the first batches."""
+
+
+@dataclass(frozen=True)
+class BatchRamp:
+    """Sizes of batches.
+
+    Args:
+        most: largest batch, over all ranks (`batch_size`).
+        slope: examples seen for each example of a batch (`batch_ramp`); 0: every batch is `most`.
+        least: size of the first batches (`batch_min`).
+    """
+
+    most: int
+    slope: int = 0
+    least: int = LEAST
+
+    def size(self, seen: int) -> int:
+        """Size of the batch that follows `seen` examples."""
+        if not self.slope:
+            return self.most
+        return min(self.most, max(self.least, seen // self.slope))
+
+    @property
+    def choose_from(self) -> int:
+        """Size of the first batch whose keys repeat much as those of the largest batches do."""
+        return max(1, self.most // 4) if self.slope else 1

@@ -46,3 +46,8 @@ def test_all_learners_are_in_the_table() -> None:
     assert shown["lines"][0] == ["learner", "100", "200"]  # type: ignore[index]
     assert shown["lines"][1] == ["DeepFM", "0.6100", "0.7300"]  # type: ignore[index]
     assert len(shown["lines"]) == 6  # type: ignore[arg-type]
+
+
+def test_a_log_of_few_clicks_has_no_calibration() -> None:
+    log = made(np.zeros(100, np.float32), np.zeros(100))
+    assert calibrated([log], [{"DeepFM": np.zeros(100, np.float32)}]) == []

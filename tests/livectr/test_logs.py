@@ -47,7 +47,8 @@ def train(tmp_path: Path) -> list[str]:
         "warnings.warn('a warning of Python')\npipeline = ad_pipeline()\n"
     )
     flags = ["--pipeline", str(tmp_path / "pipeline.py"), "--source", write_files(tmp_path / "logs", 300)]
-    return ["train", *flags, "--until-end", "--threads", "1", "--batch-size", "64", "--log-format", "json"]
+    flags += ["--until-end", "--threads", "1", "--batch-size", "64", "--batch-ramp", "0"]
+    return ["train", *flags, "--log-format", "json"]
 
 
 def test_a_trainer_of_two_ranks(train: list[str], tmp_path: Path) -> None:

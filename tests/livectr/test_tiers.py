@@ -85,8 +85,8 @@ def train(source: str, checkpoint: Path, *flags: str, world: int = 1) -> subproc
         ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"] if world > 1 else []
     )
     command = [sys.executable, *torchrun, "-m", "livectr", "train", "--pipeline", str(PIPELINE)]
-    command += ["--source", source, "--checkpoint", str(checkpoint), "--batch-size", "64", "--until-end"]
-    command += ["--publish-interval-s", "0.2", "--threads", "1", *flags]
+    command += ["--source", source, "--checkpoint", str(checkpoint), "--batch-size", "64"]
+    command += ["--batch-ramp", "0", "--until-end", "--publish-interval-s", "0.2", "--threads", "1", *flags]
     return subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
 
 

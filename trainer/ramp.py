@@ -15,8 +15,6 @@ for any number of ranks, and after a restart.
 
 from dataclasses import dataclass
 
-SLOPE = 1024
-"""Default examples seen for each example of a batch."""
 LEAST = 4
 """Default of the first batches."""
 

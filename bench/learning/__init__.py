@@ -1,7 +1,7 @@
-"""One-pass learning beside other systems: each example is scored, then learned, ours with shipped defaults.
+"""One-pass learning beside other systems: each example is scored, then learned.
 
 logs      three logs: ratings and fashion ads, which are real, and planted examples
-ours      our models of all defaults
+ours      our models of all defaults, with a batch ramp
 peers     Vowpal Wabbit and river, in their own environment (peers.txt)
 compare   the rows of `livectr bench learning`
 """

@@ -1,4 +1,4 @@
-"""Our side: a model of all defaults learns a log with the default settings of `livectr train`."""
+"""Our side: a model of all defaults learns a log with a batch ramp, as the examples do."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def pipeline(log: Log) -> Pipeline:
         dense={name: rows[name] for name in dense},
         rank=DeepFM(),
         shadows={"lr": LR()},
+        settings={"batch_ramp": 1024},  # as the examples have it
     )
 
 

@@ -41,7 +41,14 @@ class Pods:
         (folder / "pipeline.py").write_text(PIPELINE)
         self.root = folder / "checkpoint"
         given: dict[str, object] = {"pipeline": folder / "pipeline.py", "source": source}
-        given |= {"checkpoint": self.root, "batch-size": 64, "threads": 1, "nodes": 2}
+        given |= {
+            "checkpoint": self.root,
+            "batch-size": 64,
+            "batch-ramp": 16,
+            "batch-min": 32,
+            "threads": 1,
+            "nodes": 2,
+        }
         given |= {"rendezvous": f"127.0.0.1:{free_ports(1)}", "publish-interval-s": 0.15, **flags}
         self._command = [sys.executable, "-m", "livectr", "train"]
         self._command += [f"--{name}={value}" for name, value in given.items()]

@@ -21,12 +21,12 @@ from livectr.trainer.quality.metrics import auc
 
 SEEDS, ROWS = 5, 200_000
 AT = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
-"""Examples until which AUC is taken; the last is the end of the log."""
+"""Examples until which AUC is taken, besides the end of the log."""
 OURS = "DeepFM"
 TOLERANCE = 0.002
 """AUC that ours may be behind the best peer."""
 LOW, HIGH = 0.8, 1.25
-"""Bounds of calibration in every twentieth of a log, after its first 2 %."""
+"""Bounds of calibration in every twentieth of a log after the first."""
 
 Scores = Mapping[str, NDArray[np.float32]]
 

@@ -235,8 +235,8 @@ def test_a_killed_rank_trains_again_in_seconds_and_learns_the_same(tmp_path: Pat
     pipeline = tmp_path / "pipeline.py"
     pipeline.write_text("from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline()\n")
     root = tmp_path / "checkpoint"
-    flags = {"pipeline": pipeline, "source": source, "checkpoint": root, "batch-size": 64, "threads": 1}
-    flags |= {"publish-interval-s": 0.15, "ranks": 2, "restarts": 3}
+    flags = {"pipeline": pipeline, "source": source, "checkpoint": root, "threads": 1, "ranks": 2}
+    flags |= {"batch-size": 64, "batch-ramp": 16, "batch-min": 32, "publish-interval-s": 0.15, "restarts": 3}
     command = [sys.executable, "-m", "livectr", "train", "--until-end"]
     command += [f"--{name}={value}" for name, value in flags.items()]
     process = subprocess.Popen(

@@ -18,7 +18,7 @@ COMPARE = (Path(__file__).parent / "compare.py").read_text()
 POD = "probe-unbroken"
 TRAIN = ("livectr", "train", "--pipeline=/etc/livectr/pipeline.py", "--source=kafka://kafka:9092",
          "--checkpoint=/scratch/run", "--predictions=/scratch/predictions", "--checkpoint-interval-s=1m",
-         "--idle-partition-s=30s")  # fmt: skip
+         "--idle-partition-s=30s", "--batch-interval-ms=1s")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

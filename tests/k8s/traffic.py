@@ -31,9 +31,6 @@ patches:
     patch: |
       - op: replace
         path: /spec/template/spec/initContainers/0/image
-        value: livectr/serve:{tag}
-      - op: replace
-        path: /spec/template/spec/initContainers/1/image
         value: livectr/train:{tag}
       - op: replace
         path: /spec/template/spec/containers/0/image

@@ -64,3 +64,17 @@ def test_a_level_that_this_cpu_lacks_is_refused(monkeypatch: pytest.MonkeyPatch,
     done = livectr("kernels", "--to", str(tmp_path), "--cpu", "pentium")
     assert done.returncode == 2
     assert done.stderr.startswith("livectr: 'pentium' is no level of this machine's CPUs; the levels are ")
+
+
+def test_wrong_settings_are_told_before_anything_is_compiled(tmp_path: Path) -> None:
+    settings = tmp_path / "livectr.toml"
+    words = ("kernels", "--servers", "--to", str(tmp_path / "kernels"), "--config", str(settings))
+    settings.write_text("batch_sise = 3")
+    done = livectr(*words, "--pipeline", str(PIPELINE))
+    assert done.returncode == 2 and "batch_sise" in done.stderr and "batch_size" in done.stderr
+    settings.write_text('source = "kafka:9092"')  # a known name; the address has no scheme
+    done = livectr(*words, "--pipeline", str(PIPELINE))
+    assert done.returncode == 2 and "kafka:9092" in done.stderr
+    done = livectr(*words)
+    assert done.returncode == 2 and "say --pipeline FILE.py" in done.stderr
+    assert not (tmp_path / "kernels").exists()

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from livectr.commands.flags import command
+from livectr.config.sources import resolve
+from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.cpu import level, own_levels
 from livectr.kernels.process.heap import loading
 
@@ -26,6 +28,9 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--pipeline", metavar="FILE.py", help="pipeline file [only the kernels that every pipeline uses]"
     )
+    parser.add_argument(
+        "--config", metavar="FILE.toml", help="check these settings first, as `livectr inspect` does"
+    )
     parser.add_argument("--to", required=True, metavar="DIR", help="folder of the kernels")
     parser.add_argument(
         "--cpu", metavar="LEVEL,…", help="levels of CPUs that have to run them [the highest of this CPU]"
@@ -34,10 +39,20 @@ def add(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Compile, and say how many kernels there are. Raises ConfigError without a compiler."""
+    """Compile, and say how many kernels there are.
+
+    Raises ConfigError without a compiler that is needed, or when settings are wrong.
+    """
     with loading():
+        from livectr.ingest.pipeline import load_pipeline
+        from livectr.inspection.check import check_settings
         from livectr.prebuilt import prebuild_all
 
+    if given.config is not None:
+        if given.pipeline is None:
+            raise ConfigError("--config is about a pipeline; say --pipeline FILE.py too.")
+        settings = load_pipeline(given.pipeline).settings
+        check_settings(resolve({}, toml=given.config, pipeline=settings))
     names = [name.strip() for name in given.cpu.split(",")] if given.cpu is not None else []
     levels = [level(name) for name in names] or list(own_levels()[:1])
     count = prebuild_all(given.pipeline, levels, Path(given.to), servers_only=given.servers)

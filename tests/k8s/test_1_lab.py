@@ -1,4 +1,4 @@
-"""The cluster itself: names, metrics, NetworkPolicies and Pod Security, before anything is deployed."""
+"""The cluster itself: names, NetworkPolicies and Pod Security, before anything is deployed."""
 
 from __future__ import annotations
 
@@ -102,11 +102,3 @@ def test_network_policies_are_enforced(space: Cluster) -> None:
 def test_restricted_refuses_a_spoiled_pod(space: Cluster) -> None:
     with pytest.raises(DemoError, match='violates PodSecurity "restricted:latest": allowPrivilegeEscalation'):
         apply(space, pod("spoiled", "pass", labels={}, allowPrivilegeEscalation=True))
-
-
-def test_pods_are_measured(space: Cluster) -> None:
-    """The autoscaler needs the metrics of pods."""
-    end = time.monotonic() + 120
-    while "server" not in space.kubectl("top", "pods", f"--namespace={SPACE}", check=False):
-        assert time.monotonic() < end
-        time.sleep(2)

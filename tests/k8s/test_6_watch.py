@@ -42,3 +42,11 @@ def test_every_expression_has_data(address: str) -> None:
         time.sleep(15)
     lines = done.stdout.splitlines()
     fact(f"- {sum(line.startswith('ok') for line in lines)} expressions of dashboards and rules have data")
+
+
+def test_pods_are_measured(deployed: Cluster) -> None:
+    """The autoscaler needs the metrics of pods."""
+    end = time.monotonic() + 120
+    while "rank" not in deployed.kubectl("top", "pods", check=False):
+        assert time.monotonic() < end
+        time.sleep(2)

@@ -38,38 +38,38 @@ def probes(deployed: Cluster) -> Iterator[Cluster]:
     end(deployed, *[f"probe-{kind}" for kind in ALLOWED])
 
 
-def passes(cluster: Cluster, kind: str, host: str, port: int) -> bool:
+def answer(cluster: Cluster, kind: str, host: str, port: int) -> str:
+    """Outcome of an attempt to connect: "open", "closed", or what else was wrong."""
     words = ["exec", f"probe-{kind}", "--", "python3", "-c", CONNECT, host, str(port)]
     try:
         cluster.kubectl(*words)
     except DemoError as error:
-        # A name that does not resolve would pass for a blocked edge.
-        assert "TimeoutError" in str(error) or "timed out" in str(error), error
-        return False
-    return True
+        return "closed" if "TimeoutError" in str(error) or "timed out" in str(error) else str(error)
+    return "open"
 
 
 @pytest.fixture(scope="module")
 def passed(probes: Cluster) -> set[Edge]:
     """Edges that pass, all tried at once: a closed one takes its whole time-out.
 
-    A new pod's edges open when the network plugin has seen the pod, within seconds; so those that must
-    pass are tried until they do.
+    A new pod's edges open when the network plugin has seen the pod, within seconds, names of Services too. So
+    those that must pass are tried until they do, and a name until it resolves: else it passed for blocked.
     """
     closed = [(kind, "trainer-0.trainer", port) for kind in ("client", "stranger") for port in (9100, 29400)]
     edges = [(kind, *address) for kind in ALLOWED for address in ADDRESSES.values()] + closed
+    latest = time.monotonic() + 60
 
     def reached(edge: Edge) -> bool:
         kind, host, _ = edge
-        latest = time.monotonic() + 60
-        while not (found := passes(probes, *edge)):
-            if host not in ALLOWED[kind] or time.monotonic() > latest:
-                break
-        return found
+        want = "open" if host in ALLOWED[kind] else "closed"
+        while (found := answer(probes, *edge)) != want and found != "open" and time.monotonic() < latest:
+            time.sleep(0.5)
+        assert found in ("open", "closed"), found
+        return found == "open"
 
     with ThreadPoolExecutor(len(edges)) as threads:
-        answers = list(threads.map(reached, edges))
-    return {edge for edge, answer in zip(edges, answers, strict=True) if answer}
+        passed = list(threads.map(reached, edges))
+    return {edge for edge, open_ in zip(edges, passed, strict=True) if open_}
 
 
 @pytest.mark.parametrize("kind", list(ALLOWED))

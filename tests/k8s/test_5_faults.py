@@ -119,12 +119,12 @@ def evict(cluster: Cluster, name: str) -> int:
     """Evict a pod; the number of refusals before."""
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"
-    for refusals in range(300):
+    for refusals in range(100):
         try:
             cluster.kubectl("create", f"--raw={path}", "--filename=-", text=json.dumps(eviction))
         except DemoError as error:
             assert "disruption budget" in str(error) or "TooManyRequests" in str(error), error
-            time.sleep(1)
+            time.sleep(3)
         else:
             return refusals
     raise AssertionError(f"{name} is not evicted within five minutes")

@@ -58,6 +58,8 @@ def test_a_rank_pod_starts_with_a_million_rows(deployed: Cluster, published: str
     manifest = json.dumps(rank_pod(deployed, published))
     began = time.monotonic()
     deployed.kubectl("apply", "--filename=-", text=manifest)
+    started = "--for=jsonpath={.status.containerStatuses[0].started}=true"
+    deployed.kubectl("wait", started, "--timeout=120s", f"pod/{SERVER}")  # a query would take its CPU
     while True:
         try:
             answer = deployed.kubectl("exec", SERVER, "--container=server", "--", *query, "--json")

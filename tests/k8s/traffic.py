@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from k8s.demo import OVERLAY, Cluster
+from k8s.demo import NAMESPACE, OVERLAY, Cluster
 from tests.k8s.report import fact, note
 
 VARIANT = """\
@@ -71,11 +73,6 @@ def traffic(cluster: Cluster) -> dict[str, Any]:
     return counts
 
 
-def version(cluster: Cluster) -> int:
-    """Version of the newest answer that the client got."""
-    return int(traffic(cluster)["rank"]["version"])
-
-
 @contextmanager
 def without_failures(cluster: Cluster, what: str) -> Iterator[None]:
     """Fail when a request fails meanwhile, or when none was sent."""
@@ -93,12 +90,32 @@ def without_failures(cluster: Cluster, what: str) -> Iterator[None]:
 
 
 def newer_version(cluster: Cluster, timeout_s: float) -> float:
-    """Wait until a version is served that is newer than now; the seconds."""
-    began, before = time.monotonic(), version(cluster)
-    while version(cluster) <= before:
-        assert time.monotonic() - began < timeout_s, f"version {before} is served for {timeout_s:.0f} s"
-        time.sleep(0.5)
-    return time.monotonic() - began
+    """Wait until a version is served that is newer than that of the client's last line; the seconds.
+
+    One process follows the log: a kubectl twice a second takes half a core from the pods.
+    """
+    began, before = time.monotonic(), None
+    command = [
+        cluster.program,
+        f"--namespace={NAMESPACE}",
+        "logs",
+        "deployment/client",
+        "--follow",
+        "--tail=1",
+    ]
+    with subprocess.Popen(command, env=cluster.variables, stdout=subprocess.PIPE, text=True) as follow:
+        latest = threading.Timer(timeout_s, follow.terminate)
+        latest.start()
+        try:
+            for line in follow.stdout or ():
+                version = int(json.loads(line)["rank"]["version"])
+                before = version if before is None else before
+                if version > before:
+                    return time.monotonic() - began
+        finally:
+            latest.cancel()
+            follow.terminate()
+    raise AssertionError(f"version {before} is served for {time.monotonic() - began:.0f} s")
 
 
 def pods(cluster: Cluster, kind: str) -> list[str]:

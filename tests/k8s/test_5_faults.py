@@ -75,7 +75,7 @@ def test_pods_that_go_cost_no_request(deployed: Cluster, how: str) -> None:
         for kind in KINDS:
             name = primary if kind == "valkey" else random.choice(pods(deployed, kind))
             deployed.kubectl("delete", "pod", name, *words)
-            time.sleep(5)
+            time.sleep(2)
         deployed.wait(300)
         newer_version(deployed, 180)
     assert primary_of_redis(deployed) != primary

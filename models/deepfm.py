@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
 from livectr.models.fm import fm_finish, fm_partial
-from livectr.models.layers import MLP, FieldLinear, first_order
+from livectr.models.layers import MLP, FieldLinear, FirstOrder
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 
 
@@ -71,20 +71,18 @@ class DeepFM(ModelConfig):
 class DeepFMModel(CTRModel):
     """Network of `DeepFM`; S = H₁ + 1 + K."""
 
-    linear: nn.Parameter | None
-
     def __init__(self, config: DeepFM, part: Part) -> None:
         super().__init__()
         self.hidden = config.hidden[0]
         self.partial_size = self.hidden + 1 + config.dim
         self.first = FieldLinear("first", part, dim=config.dim, hidden=self.hidden)
         self.mlp = MLP("mlp", (*config.hidden, 1), part.seed)
-        self.linear = first_order(part)
-        self.local_axes = self.first.local_axes | {"linear": part.local_dense}
+        self.wide = FirstOrder(part)
+        self.local_axes = self.first.local_axes | self.wide.local_axes
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
-        """Values f32[B, F_local, 1 + K] → [Σ v W, Σ w − ½ Σ ‖v‖², Σ v] f32[B, H₁ + 1 + K]."""
-        return fm_partial(values, dense, self.linear, columns, self.first)
+        """Values f32[B, F_local, 1 + K] → [Σ v W, Σ s w − ½ Σ ‖v‖², Σ v] f32[B, H₁ + 1 + K]."""
+        return fm_partial(values, dense, self.wide, columns, self.first)
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, H₁ + 1 + K] → logits f32[B]."""

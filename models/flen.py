@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
-from livectr.models.layers import MLP, FieldLinear, first_order, first_order_part, matrix
+from livectr.models.layers import MLP, FieldLinear, FirstOrder, matrix
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 from livectr.models.settings import check_fields
 
@@ -106,27 +106,25 @@ class FLENModel(CTRModel):
         output: u, f32[K, 1].
     """
 
-    linear: nn.Parameter | None
-
     def __init__(self, config: FLEN, part: Part) -> None:
         super().__init__()
         self.hidden, self.dim, self.groups = config.hidden[0], config.dim, len(config.groups)
         self.partial_size = self.hidden + 1 + 2 * self.groups * self.dim
         self.first = FieldLinear("first", part, dim=config.dim, hidden=self.hidden)
         self.mlp = MLP("mlp", (*config.hidden, 1), part.seed)
-        self.linear = first_order(part)
+        self.wide = FirstOrder(part)
         self.within = nn.Parameter(torch.full((self.groups,), 0.5))
         self.between = nn.Parameter(torch.ones(self.groups, self.groups))
         self.output = matrix(part.seed, "output", config.dim, 1)
         self._members = tuple(
             frozenset(i for i, field in enumerate(part.local) if field in group) for group in config.groups
         )
-        self.local_axes = self.first.local_axes | {"linear": part.local_dense}
+        self.local_axes = self.first.local_axes | self.wide.local_axes
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ v W, Σ w, e_m, Σ v ∘ v of each group] f32[B, S]."""
         vectors = values[..., 1:]
-        wide = first_order_part(values, dense, self.linear, columns)
+        wide = self.wide(values, dense, columns)
         deep = self.first(vectors, dense, columns)
         groups = [self._group_vectors(group, vectors, columns) for group in self._members]
         sums = [group.sum(dim=1) for group in groups]

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
 from livectr.models.fused import field_sums
-from livectr.models.layers import FieldLinear, first_order, select
+from livectr.models.layers import FieldLinear, FirstOrder
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 
 
@@ -69,17 +69,15 @@ class FM(ModelConfig):
 class FMModel(CTRModel):
     """Network of `FM`; S = 1 + K."""
 
-    linear: nn.Parameter | None
-
     def __init__(self, dim: int, part: Part) -> None:
         super().__init__()
         self.partial_size = 1 + dim
-        self.linear = first_order(part)
-        self.local_axes = {"linear": part.local_dense}
+        self.wide = FirstOrder(part)
+        self.local_axes = self.wide.local_axes
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
-        """Values f32[B, F_local, 1 + K] → [Σ w − ½ Σ ‖v‖², Σ v] f32[B, 1 + K]."""
-        return fm_partial(values, dense, self.linear, columns)
+        """Values f32[B, F_local, 1 + K] → [Σ s w − ½ Σ ‖v‖², Σ v] f32[B, 1 + K]."""
+        return fm_partial(values, dense, self.wide, columns)
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, 1 + K] → logits f32[B]."""
@@ -89,7 +87,7 @@ class FMModel(CTRModel):
 def fm_partial(
     values: Tensor,
     dense: Tensor | None,
-    linear: Tensor | None,
+    wide: FirstOrder,
     columns: Columns | None = None,
     layer: FieldLinear | None = None,
 ) -> Tensor:
@@ -98,23 +96,22 @@ def fm_partial(
     Args:
         values: f32[B, F_local, 1 + K], rows [w | v].
         dense: f32[B, Dd] or None.
-        linear: f32[Dd], first-order weights of the dense features, or None.
+        wide: first order.
         columns: the features that `values` and `dense` hold; None: all.
         layer: first layer on the same vectors and dense features; its product f32[B, H] precedes FM's result.
 
     Returns:
         f32[B, 1 + K], with `layer` f32[B, H + 1 + K].
     """
+    scale, linear = wide.weights(columns)
     if linear is None or dense is None:
         dense = linear = None
-    elif columns is not None:
-        linear = select(linear, columns.dense)
     if layer is None:
         weight = values.new_empty(values.shape[1], values.shape[2] - 1, 0)
         of_dense = None if linear is None else linear.new_empty(len(linear), 0)
     else:
         weight, of_dense = layer.blocks(columns)
-    return field_sums(values, weight, dense, of_dense, linear)
+    return field_sums(values, scale, weight, dense, of_dense, linear)
 
 
 def fm_finish(aggregated: Tensor) -> Tensor:

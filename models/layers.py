@@ -184,21 +184,42 @@ def select(tensor: Tensor, index: Sequence[int]) -> Tensor:
     return tensor.index_select(0, torch.tensor(index, device=tensor.device))
 
 
-def first_order_sum(dense: Tensor, linear: Tensor, columns: Columns | None) -> Tensor:
-    """First-order sum f32[B, 1] of dense features f32[B, Dd], or their `columns`, with weights f32[Dd]."""
-    return (dense @ (linear if columns is None else select(linear, columns.dense))).unsqueeze(1)
+class FirstOrder(nn.Module):
+    """First order of a model, Σ_f s_f w_f + Σ_d x_d u_d (DES eq. 3).
 
+    A field's scale s_f is learned from examples before their weights w have seen them. FTRL's weights grow
+    with its α, so a learned scale is a learned α: near 1 or above for a field that tells much, small for one
+    whose weights are noise. With it, one default α fits logs whose best α are ten times apart.
 
-def first_order_part(
-    values: Tensor, dense: Tensor | None, linear: Tensor | None, columns: Columns | None
-) -> Tensor:
-    """First-order sub-operator Σ w + Σ x u (DES eq. 3) of rows [w | v] f32[B, F_local, 1 + K] → f32[B, 1]."""
-    wide = values[..., 0].sum(dim=1, keepdim=True)
-    if linear is None or dense is None:
-        return wide
-    return wide + first_order_sum(dense, linear, columns)
+    Attributes:
+        scale: s, f32[F_local], one at the start.
+        dense: u, f32[Dd] on the rank of the dense features, zero at the start; else None.
+        local_axes: as `CTRModel.local_axes`, of a layer that is the model's attribute `wide`.
+    """
 
+    dense: nn.Parameter | None
 
-def first_order(part: Part) -> nn.Parameter | None:
-    """First-order weights f32[Dd] of the dense features, zero at the start; None on other ranks."""
-    return nn.Parameter(torch.zeros(len(part.local_dense))) if part.local_dense else None
+    def __init__(self, part: Part) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(len(part.local)))
+        self.dense = nn.Parameter(torch.zeros(len(part.local_dense))) if part.local_dense else None
+        self.local_axes = {"wide.scale": part.local, "wide.dense": part.local_dense}
+
+    def forward(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
+        """Computes the partial sum f32[B, 1].
+
+        Args:
+            values: f32[B, F_local, 1 + K], rows [w | v]; K may be 0.
+            dense: f32[B, Dd] or None.
+            columns: the features that `values` and `dense` hold; None: all.
+        """
+        scale, of_dense = self.weights(columns)
+        first = (values[..., 0] @ scale).unsqueeze(1)
+        return first if of_dense is None or dense is None else first + (dense @ of_dense).unsqueeze(1)
+
+    def weights(self, columns: Columns | None = None) -> tuple[Tensor, Tensor | None]:
+        """Parameters `scale` and `dense`, or their `columns`."""
+        if columns is None:
+            return self.scale, self.dense
+        of_dense = None if self.dense is None else select(self.dense, columns.dense)
+        return select(self.scale, columns.fields), of_dense

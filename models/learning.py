@@ -51,7 +51,7 @@ OPTIMISERS = {
     "FTRL": ("alpha", "beta", "l1", "l2"),
 }
 """Optimiser of `kernels.table.layout` → its parameters. `adaptive_l2` is the `l2` of `Adaptive`; 0 is off."""
-FIRST_STEP = {"FTRL": ("alpha", 0.5), "AdaGrad": ("lr", 0.15), "RowAdaGrad": ("lr", 0.15)}
+FIRST_STEP = {"FTRL": ("alpha", 1.0), "AdaGrad": ("lr", 0.15), "RowAdaGrad": ("lr", 0.15)}
 """Optimiser → its rate, and c: the first step of F independent rows together (`OptimiserSpec.for_fields`)."""
 
 

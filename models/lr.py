@@ -3,16 +3,19 @@
     logit = Σ_i w_i + Σ_d x_d u_d + b        i over the example's sparse keys, d over its dense features
 
 Sub-operator (DES eq. 2): M₁ = Σ over the rank's fields.  ⊕: 1 float32 per example.
+
+Deviation, of every model with a first order: the weights w of a field are multiplied by a learned scale
+(`models.layers.FirstOrder`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
-from livectr.models.layers import first_order, first_order_sum
+from livectr.models.layers import FirstOrder
 from livectr.models.learning import OptimiserSpec, ftrl
 
 
@@ -54,20 +57,16 @@ class LR(ModelConfig):
 class LRModel(CTRModel):
     """Network of `LR`; S = 1."""
 
-    linear: nn.Parameter | None
-
     def __init__(self, part: Part) -> None:
         super().__init__()
         self.partial_size = 1
-        self.linear = first_order(part)
-        self.local_axes = {"linear": part.local_dense}
+        self.wide = FirstOrder(part)
+        self.local_axes = self.wide.local_axes
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
-        """Values f32[B, F_local, 1] → Σ w f32[B, 1]."""
-        first = values.sum(dim=1)
-        if self.linear is None or dense is None:
-            return first
-        return first + first_order_sum(dense, self.linear, columns)
+        """Values f32[B, F_local, 1] → Σ s w + Σ x u f32[B, 1]."""
+        out: Tensor = self.wide(values, dense, columns)
+        return out
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, 1] → logits f32[B]."""

@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
-from livectr.models.layers import MLP, FieldLinear, first_order, first_order_part
+from livectr.models.layers import MLP, FieldLinear, FirstOrder
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 
 
@@ -71,19 +71,17 @@ class WideDeep(ModelConfig):
 class WideDeepModel(CTRModel):
     """Network of `WideDeep`; S = 1 + H₁."""
 
-    linear: nn.Parameter | None
-
     def __init__(self, config: WideDeep, part: Part) -> None:
         super().__init__()
         self.partial_size = 1 + config.hidden[0]
         self.first = FieldLinear("first", part, dim=config.dim, hidden=config.hidden[0])
         self.mlp = MLP("mlp", (*config.hidden, 1), part.seed)
-        self.linear = first_order(part)
-        self.local_axes = self.first.local_axes | {"linear": part.local_dense}
+        self.wide = FirstOrder(part)
+        self.local_axes = self.first.local_axes | self.wide.local_axes
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ w, Σ v W] f32[B, 1 + H₁]."""
-        wide = first_order_part(values, dense, self.linear, columns)
+        wide = self.wide(values, dense, columns)
         return torch.cat([wide, self.first(values[..., 1:], dense, columns)], dim=1)
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:

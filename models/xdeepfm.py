@@ -31,7 +31,7 @@ from livectr.models.base import (
     SegmentSpec,
     require_gathered,
 )
-from livectr.models.layers import MLP, FieldLinear, first_order, first_order_part, matrix
+from livectr.models.layers import MLP, FieldLinear, FirstOrder, matrix
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 from livectr.models.products import product
 
@@ -98,14 +98,12 @@ class XDeepFMModel(CTRModel):
         output: u, f32[Σ H_k, 1].
     """
 
-    linear: nn.Parameter | None
-
     def __init__(self, config: XDeepFM, part: Part) -> None:
         super().__init__()
         self.partial_size = 1 + config.hidden[0]
         self.first = FieldLinear("first", part, dim=config.dim, hidden=config.hidden[0])
         self.mlp = MLP("mlp", (*config.hidden, 1), part.seed)
-        self.linear = first_order(part)
+        self.wide = FirstOrder(part)
         fields = len(part.fields)
         inputs = (fields, *config.cin[:-1])
         self.cin = nn.ParameterList(
@@ -113,11 +111,11 @@ class XDeepFMModel(CTRModel):
             for k, (maps, out) in enumerate(zip(inputs, config.cin, strict=True))
         )
         self.output = matrix(part.seed, "output", sum(config.cin), 1)
-        self.local_axes = self.first.local_axes | {"linear": part.local_dense}
+        self.local_axes = self.first.local_axes | self.wide.local_axes
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ w, Σ v W] f32[B, 1 + H₁]."""
-        wide = first_order_part(values, dense, self.linear, columns)
+        wide = self.wide(values, dense, columns)
         return torch.cat([wide, self.first(values[..., 1:], dense, columns)], dim=1)
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:

@@ -38,8 +38,9 @@ def zero() -> Tensor:
 
 
 def first_order(p: P, row: Tensor, x: Tensor) -> Tensor:
-    """Σ w + Σ x u of a sample: row f64[F, D_model] with w first, x f64[Dd]."""
-    return row[:, 0].sum() + sum((x[i] * p[f"linear/{d}"] for i, d in enumerate(DENSE)), zero())
+    """Σ s w + Σ x u of a sample: row f64[F, D_model] with w first, x f64[Dd]."""
+    wide = sum((row[i, 0] * p[f"wide.scale/{f}"] for i, f in enumerate(FIELDS)), zero())
+    return wide + sum((x[i] * p[f"wide.dense/{d}"] for i, d in enumerate(DENSE)), zero())
 
 
 def first_layer(p: P, name: str, vectors: Tensor, x: Tensor, names: Sequence[str]) -> Tensor:

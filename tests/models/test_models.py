@@ -30,11 +30,12 @@ def config(request: pytest.FixtureRequest) -> ModelConfig:
 def build(config: ModelConfig, local: tuple[str, ...] = FIELDS, *, dense: bool = True) -> CTRModel:
     """A rank's network, with parameters that are not at their zeros."""
     model = config.build(FIELDS, local, DENSE, dense, seed=3)
-    if "linear" in dict(model.named_parameters()):
+    if "wide.dense" in dict(model.named_parameters()):
         model.load(
             model.local_state()
             | model.shared_state()
-            | {"linear/price": torch.tensor(0.3), "linear/age": torch.tensor(-0.2)}
+            | {"wide.dense/price": torch.tensor(0.3), "wide.dense/age": torch.tensor(-0.2)}
+            | {f"wide.scale/{name}": torch.tensor(0.5 + i) for i, name in enumerate(local)}
         )
     return model
 

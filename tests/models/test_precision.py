@@ -189,10 +189,10 @@ def test_a_step_in_bf16_is_near_one_in_fp32(bias: float, bound: float, method: P
 def test_fm_and_first_order_stay_fp32() -> None:
     """With an MLP that says nothing, the logits are FM's, to the bit."""
     model = network()
-    assert model.linear is not None
+    assert model.wide.dense is not None
     with torch.no_grad():
         model.mlp.weights[-1].zero_()
-        model.linear.copy_(random(len(DENSE), seed=5))
+        model.wide.dense.copy_(random(len(DENSE), seed=5))
     values, dense = random(B, len(FIELDS), 17, seed=2), random(B, len(DENSE), seed=3)
     exact = model(values, dense)
     for method in METHODS:

@@ -1,4 +1,4 @@
-"""The networks' Adam is torch's, bit by bit, at the rates of the roles."""
+"""The networks' Adam is torch's, bit by bit, at the rates of the roles; scales of fields learn by AdaGrad."""
 
 import pytest
 import torch
@@ -24,7 +24,8 @@ def test_steps_are_those_of_torchs_adam(dense: tuple[str, ...]) -> None:
     groups = []
     for role, model in theirs.items():
         lr = CONFIGS[role].dense_lr
-        groups.append({"params": [p for n, p in model.named_parameters() if n != "bias"], "lr": lr})
+        of_adam = [p for n, p in model.named_parameters() if n not in ("bias", "wide.scale")]
+        groups.append({"params": of_adam, "lr": lr})
         groups.append({"params": [model.bias], "lr": lr * DenseAdam.BIAS_SPEED})
     adam = torch.optim.Adam([group for group in groups if group["params"]], fused=True)
     rates = [group["lr"] for group in adam.param_groups]
@@ -43,9 +44,45 @@ def test_steps_are_those_of_torchs_adam(dense: tuple[str, ...]) -> None:
         adam.step()
         assert learned.steps == step + 1
     for role, model in ours.items():
-        for own, other in zip(model.parameters(), theirs[role].parameters(), strict=True):
+        for (name, own), other in zip(model.named_parameters(), theirs[role].parameters(), strict=True):
+            if name == "wide.scale":
+                continue
             assert own.grad is None
             assert own.detach().numpy().tobytes() == other.detach().numpy().tobytes()
     state = learned.state(shared=True)
     for moment in MOMENTS:
         assert torch.equal(state[f"adam.{moment}.rank.bias"], adam.state[theirs["rank"].bias][moment])
+
+
+def test_scales_learn_by_adagrad_from_summed_gradients() -> None:
+    ours, theirs = models(()), models(())
+    learned = DenseAdam(ours, CONFIGS)
+    scales = [model.wide.scale for model in theirs.values()]
+    adagrad = torch.optim.Adagrad(scales, lr=0.1, initial_accumulator_value=1.0, eps=0.0)
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        for model, scale in zip(ours.values(), scales, strict=True):
+            scale.grad = torch.randn(scale.shape, generator=rng)
+            model.wide.scale.grad = scale.grad.clone()
+        learned.step(SAMPLES)
+        adagrad.step()
+    for model, scale in zip(ours.values(), scales, strict=True):
+        torch.testing.assert_close(model.wide.scale, scale)
+        assert float((scale.detach() - 1).abs().min()) > 0
+
+
+def test_a_small_batch_moves_a_network_less() -> None:
+    """A quarter of the examples, half the step; a bias and the scales of fields have their own rates."""
+    moved = []
+    for samples in (DenseAdam.STEADY, DenseAdam.STEADY // 4):
+        network = models(("hour",))["rank"]
+        before = {name: p.detach().clone() for name, p in network.named_parameters()}
+        rng = torch.Generator().manual_seed(0)
+        for parameter in network.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=rng)
+        DenseAdam({"rank": network}, CONFIGS).step(samples)
+        moved.append({name: p.detach() - before[name] for name, p in network.named_parameters()})
+    many, few = moved
+    for name, step in many.items():
+        share = 1.0 if name in ("bias", "wide.scale") else 0.5
+        torch.testing.assert_close(few[name], share * step, rtol=1e-3, atol=1e-6)

@@ -277,3 +277,16 @@ def test_rows_of_half_the_size_learn_as_well() -> None:
         exported = des.tables["C2"].export(state=False)[1]
         assert bool((exported.view(np.uint32) & 0xFFFF).any()) is (kept == "fp32")
     assert found["bf16"] == pytest.approx(found["fp32"], abs=0.005)
+
+
+def test_a_field_of_noise_counts_less() -> None:
+    """Clicks follow the first field; the second has as many ids, which say nothing."""
+    des, rng = step_of(LR()), np.random.default_rng(0)
+    assert torch.equal(des.models["rank"].wide.scale, torch.ones(FIELDS))
+    for _ in range(150):
+        features, label = batch(rng, 100)
+        likely = features.keys[:100] % 2 == 0
+        label[:] = rng.random(100) < np.where(likely, 0.8, 0.2)
+        des.step(features, label)
+    signal, noise, *_ = des.models["rank"].wide.scale.tolist()
+    assert signal > 0.8 and abs(noise) < 0.5 * signal

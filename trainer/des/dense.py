@@ -5,8 +5,10 @@ Gradients arrive as sums over the batch and are averaged here (`trainer.des.step
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,9 @@ from livectr.models.embedding import SubModel, SubNetwork
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
+Kind = Literal["network", "bias", "scale"]
+
+
 @dataclass
 class _Group:
     """Parameters with a common learning rate; `base` is the rate that `DenseAdam.set_rate` multiplies."""
@@ -27,6 +32,7 @@ class _Group:
     parameters: list[nn.Parameter]
     base: float
     rate: float
+    kind: Kind
 
 
 class DenseAdam:
@@ -34,6 +40,14 @@ class DenseAdam:
 
     Where clicks are rare, a bias' gradient is mostly noise. Adam divides by the gradient's size, so that it
     follows the rest slowly. A bias has every example to learn from: it learns `BIAS_SPEED` times faster.
+
+    Gradients of few examples are mostly noise, and Adam moves as far as by those of many. So the rate of a
+    batch of B < `STEADY` examples is √(B / STEADY) of the network's: the noise of many steps is then the same
+    for every B (Malladi et al. 2022, "On the SDEs and scaling rules for adaptive gradient algorithms").
+
+    The scales of fields (`models.layers.FirstOrder`) are learned by AdaGrad (Duchi et al. 2011) from the
+    summed gradient: their steps shrink as the table's do, whatever the batch. Their sum of squares is kept
+    as "exp_avg_sq".
 
     The step is torch's function. Its class `torch.optim.Adam` would import torch's compiler, which takes as
     long as importing the rest of torch.
@@ -47,6 +61,8 @@ class DenseAdam:
     """
 
     BIAS_SPEED = 10.0
+    STEADY = 64
+    SCALES, SCALE_RATE = "wide.scale", 0.1
 
     def __init__(
         self,
@@ -60,23 +76,27 @@ class DenseAdam:
         self._groups: list[_Group] = []
         for role, model in models.items():
             lr = configs[role].dense_lr
-            network = [p for n, p in model.named_parameters() if n != "bias"]
-            self._add(role, [*network, *self._sample_parallel(role)], lr)
-            self._add(role, [model.bias], lr * self.BIAS_SPEED)
+            named = [*model.named_parameters(), *self._sample_parallel(role).items()]
+            scales = [p for n, p in named if n == self.SCALES]
+            network = [p for n, p in named if n not in ("bias", self.SCALES)]
+            self._add(role, network, lr, "network")
+            self._add(role, [model.bias], lr * self.BIAS_SPEED, "bias")
+            self._add(role, scales, self.SCALE_RATE, "scale")
         for name, (config, module) in content.items():
-            self._add(f"content.{name}", list(module.parameters()), config.lr)
+            self._add(f"content.{name}", list(module.parameters()), config.lr, "network")
         self._clock = next(iter(models.values())).bias  # a parameter that learns in every step
         self.parameters = [p for group in self._groups for p in group.parameters]
         self._steps = {p: torch.zeros((), device=p.device) for p in self.parameters}
         self._moments = {moment: {p: torch.zeros_like(p) for p in self.parameters} for moment in MOMENTS}
 
-    def _add(self, role: str, parameters: list[nn.Parameter], rate: float) -> None:
-        self._groups.append(_Group(role, parameters, rate, rate))
+    def _add(self, role: str, parameters: list[nn.Parameter], rate: float, kind: Kind) -> None:
+        self._groups.append(_Group(role, parameters, rate, rate, kind))
 
-    def _sample_parallel(self, role: str) -> list[nn.Parameter]:
-        """Parameters of the sample-parallel fields: on every rank, as shared parameters are."""
-        model = self.sample_parallel.get(role)
-        return [p for n, p in model.named_parameters() if n in model.local_axes] if model is not None else []
+    def _sample_parallel(self, role: str) -> dict[str, nn.Parameter]:
+        """Parameters of the sample-parallel fields by name: on every rank, as shared parameters are."""
+        if (model := self.sample_parallel.get(role)) is None:
+            return {}
+        return {n: p for n, p in model.named_parameters() if n in model.local_axes}
 
     @property
     def steps(self) -> int:
@@ -102,7 +122,7 @@ class DenseAdam:
             for role, model in self.models.items()
             for p in (
                 *(p for n, p in model.named_parameters() if n not in model.local_axes),
-                *self._sample_parallel(role),
+                *self._sample_parallel(role).values(),
             )
         ]
         return self._reduce([*replicated, *self._content()], all_reduce, vote)
@@ -133,12 +153,19 @@ class DenseAdam:
     @torch.no_grad()
     def step(self, samples: int) -> None:
         """Update with the mean gradient over `samples` examples; clears the gradients."""
+        small = min(1.0, math.sqrt(samples / self.STEADY))
         for group in self._groups:
             learned = [p for p in group.parameters if p.grad is not None]
             if not learned:
                 continue
             grads = [p.grad for p in learned if p.grad is not None]
             means, squares = ([moment[p] for p in learned] for moment in self._moments.values())
+            if group.kind == "scale":
+                torch._foreach_addcmul_(squares, grads, grads)
+                sizes = torch._foreach_add(squares, 1.0)
+                torch._foreach_sqrt_(sizes)
+                torch._foreach_addcdiv_(list[Tensor](learned), grads, sizes, value=-group.rate)
+                continue
             torch._foreach_mul_(grads, 1.0 / samples)
             adam(
                 list[Tensor](learned),
@@ -151,7 +178,7 @@ class DenseAdam:
                 amsgrad=False,
                 beta1=0.9,
                 beta2=0.999,
-                lr=group.rate,
+                lr=group.rate * small if group.kind == "network" else group.rate,
                 weight_decay=0.0,
                 eps=1e-8,
                 maximize=False,

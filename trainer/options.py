@@ -11,7 +11,7 @@ from livectr.ingest.limits import LIMITS, SPOOL_BYTES, RecordLimits
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.tls import TlsFiles
 from livectr.kernels.runtime.compiler import thread_count
-from livectr.trainer.ramp import LEAST, BatchRamp
+from livectr.trainer.ramp import LEAST, SLOPE, BatchRamp
 from livectr.trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_field_exchange
 from livectr.trainer.warm_parts import parse_warm_parts
 
@@ -81,7 +81,7 @@ class TrainOptions:
     until_idle_s: float | None = None
     idle_partition_s: float = 2.0
     batch_size: int = 4096
-    batch_ramp: int = 0
+    batch_ramp: int = SLOPE
     batch_min: int = LEAST
     batch_interval_ms: int | None = None
     seed: int = 1

@@ -174,7 +174,7 @@ def _train(module: str, folder: str, cores: int) -> tuple[float, int]:
     start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_oublock
     command = [sys.executable, "-m", "livectr", "train", "--pipeline", f"bench/featurebox/{module}.py"]
     subprocess.run(
-        [*command, "--source", f"file:{folder}", "--until-end"],
+        [*command, "--source", f"file:{folder}", "--until-end", "--batch-ramp", "0"],
         cwd=ROOT,
         env=_threads(cores) | {"PYTHONDONTWRITEBYTECODE": "1"},
         check=True,

@@ -1,7 +1,7 @@
 """One-pass learning beside other systems: each example is scored, then learned.
 
 logs      three logs: ratings and fashion ads, which are real, and planted examples
-ours      our models of all defaults, with a batch ramp
+ours      our models of all defaults
 peers     Vowpal Wabbit and river, in their own environment (peers.txt)
 compare   the rows of `livectr bench learning`
 """

@@ -1,4 +1,4 @@
-"""Our side: a model of all defaults learns a log with a batch ramp, as the examples do."""
+"""Our side: a model learns a log with all settings at their defaults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ def pipeline(log: Log) -> Pipeline:
         dense={name: rows[name] for name in dense},
         rank=DeepFM(),
         shadows={"lr": LR()},
-        settings={"batch_ramp": 1024},  # as the examples have it
     )
 
 

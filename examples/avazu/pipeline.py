@@ -35,5 +35,4 @@ pipeline = Pipeline(
         "device": ops.cross(log.device_ip, log.device_model),
     },
     rank=DeepFM(dim=16, hidden=(256, 128)),
-    settings={"batch_ramp": 1024},
 )

@@ -26,5 +26,4 @@ pipeline = Pipeline(
     sparse={name: log[name] for name in categories},
     dense={name: ops.log1p(ops.clip(log[name], 0, None)) for name in counts},
     rank=DeepFM(dim=16, hidden=(256, 128)),
-    settings={"batch_ramp": 1024},
 )

@@ -80,5 +80,5 @@ pipeline = Pipeline(
         dense_lr=5e-3,
     ),
     items=ads,
-    settings={"batch_size": 256},
+    settings={"batch_size": 256, "batch_ramp": 0},
 )

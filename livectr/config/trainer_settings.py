@@ -71,7 +71,7 @@ class TrainSettings:
     )
     batch_ramp: int = setting(
         T.batch_ramp,
-        "examples seen for each example of a batch, such as 1024; batches grow to batch_size (0: no ramp)",
+        "examples seen for each example of a batch; batches grow to batch_size (0: no ramp)",
         commands=TRAIN,
         least=0,
     )

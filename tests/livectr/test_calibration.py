@@ -23,7 +23,7 @@ def log(request: pytest.FixtureRequest) -> Log:
     "batch_size", [4096, *(pytest.param(size, marks=pytest.mark.full) for size in (16, 256, 65_536))]
 )
 def test_no_slice_is_far_off(log: Log, batch_size: int) -> None:
-    for model, logits in scores(log, seed=1, batch_size=batch_size, batch_ramp=1024, threads=1).items():
+    for model, logits in scores(log, seed=1, batch_size=batch_size, threads=1).items():
         found = slices(log, logits)
         assert len(found) == 19
         assert min(found) >= LOW and max(found) <= HIGH, (model, found)

@@ -22,5 +22,5 @@ pipeline = Pipeline(
     shadows={"challenger": LR()},
     prerank=TwoTower(user=("user",), item=("ad", "category"), dim=4, hidden=(8,), out=8),
     items=ads,
-    settings={"batch_size": 2048, "batch_interval_ms": "500ms", "publish_interval_s": "2s"},
+    settings={"batch_size": 2048, "batch_ramp": 0, "batch_interval_ms": "500ms", "publish_interval_s": "2s"},
 )

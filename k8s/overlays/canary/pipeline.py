@@ -171,5 +171,5 @@ pipeline = Pipeline(
         optimiser=adagrad(lr=0.02),
     ),
     items=ads,
-    settings={"batch_size": 2048, "batch_interval_ms": "500ms", "publish_interval_s": "2s"},
+    settings={"batch_size": 2048, "batch_ramp": 0, "batch_interval_ms": "500ms", "publish_interval_s": "2s"},
 )

@@ -15,9 +15,9 @@ for any number of ranks, and after a restart.
 
 from dataclasses import dataclass
 
-SLOPE, LEAST = 4096, 1
-"""Defaults. Where users come in bursts, one of a user's examples teaches most about the next: AUC on
-MovieLens-100K is 0.014 better than with 1024 and 4, and 0.08 better than without a ramp.
+SLOPE, LEAST = 1024, 4
+"""Defaults. With 4096 and 1, AUC on MovieLens-100K is 0.014 better still: its users come in bursts, and one
+of a user's examples teaches most about the next. It takes five times as many steps.
 """
 
 

@@ -33,7 +33,9 @@ def rows(version: int, users: I64 = USERS, ads: I64 = ADS) -> dict[str, tuple[I6
 
 
 def dense(version: int) -> dict[str, torch.Tensor]:
-    return {"rank.bias": torch.tensor(version / 1000)}
+    """Dense weights of `version`: its bias, and the scales of the first order at 1."""
+    scales = {f"rank.wide.scale/{field}": torch.ones(()) for field in ("user", "ad")}
+    return {"rank.bias": torch.tensor(version / 1000)} | scales
 
 
 def trainer(url: str, **options: Any) -> Publication:

@@ -13,7 +13,6 @@ from dataclasses import replace
 import pytest
 import redis
 import safetensors.torch
-import torch
 
 from livectr.protos.store import Keyspace
 from livectr.serving import metrics
@@ -246,6 +245,6 @@ def test_a_version_without_its_blobs_is_reported(redis_url: str, client: redis.R
             drop(name, value)
 
     publication.store.write_blob = forget  # type: ignore[method-assign]
-    publication.flip(rows(2), {"rank.bias": torch.tensor(0.002)})
+    publication.flip(rows(2), dense(2))
     wait_for(lambda: metrics.STALE.labels("rank")._value.get() == 1)
     assert served(app) == 1

@@ -60,7 +60,9 @@ def wheel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     tree = checkout(work / "tree")
     if request.param == "sdist":
         with tarfile.open(build("build_sdist", tree, work / "sdist")) as packed:
-            packed.extractall(work / "unpacked", filter="data")
+            # Python 3.11.0 to 3.11.3 have no filters.
+            packed.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
+            packed.extractall(work / "unpacked")
         tree = next((work / "unpacked").iterdir())
     return build("build_wheel", tree, work / "wheel")
 

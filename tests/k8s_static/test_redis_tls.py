@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import redis
@@ -23,10 +22,10 @@ def valkeys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkeys]:
     """Primary, replica and sentinel that run and know each other."""
     started = Valkeys(tmp_path_factory.mktemp("valkeys"))
     try:
-        started.start("valkey.sh", started.primary)
+        for script, port in (("sentinel.sh", started.sentinel), ("valkey.sh", started.primary)):
+            started.start(script, port)
         started.until(lambda: bool(started.client(started.primary).ping()))
         started.start("valkey.sh", started.replica)
-        started.start("sentinel.sh", started.sentinel)
         yield started
     finally:
         for port in [*started.running]:
@@ -75,21 +74,6 @@ def test_a_sentinel_fails_over_by_tls(valkeys: Valkeys) -> None:
     valkeys.stop(valkeys.primary)
     valkeys.until(lambda: sentinel.sentinel_get_master_addr_by_name("primary")[1] == valkeys.replica)
     valkeys.until(lambda: valkeys.client(valkeys.replica).info("replication")["role"] == "master")
-
-
-def test_without_the_component_all_is_plain(tmp_path: Path) -> None:
-    plain = Valkeys(tmp_path, tls=False)
-    try:
-        plain.start("valkey.sh", plain.primary)
-        plain.until(lambda: bool(plain.client(plain.primary).ping()))
-        plain.start("valkey.sh", plain.replica)
-        plain.start("sentinel.sh", plain.sentinel)
-        replica, sentinel = plain.client(plain.replica), plain.client(plain.sentinel, user=None)
-        plain.until(lambda: replica.info("replication")["master_link_status"] == "up")
-        plain.until(lambda: sentinel.sentinel_master("primary")["num-slaves"] == 1)
-    finally:
-        for port in [*plain.running]:
-            plain.stop(port)
 
 
 NAME = "strimzi-tls"

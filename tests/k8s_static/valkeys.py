@@ -1,7 +1,7 @@
 """Valkeys and a sentinel of the component, started by its own scripts on this machine.
 
-The programs are Debian's Redis, which has TLS: the Valkey of the packages has none. Names of pods become
-localhost, and ports free ones.
+The programs are Debian's Redis, which has TLS: the Valkey of the packages has none. The names valkey-0 and
+valkey-1 become localhost and 127.0.0.1, each with a port of its own.
 """
 
 from __future__ import annotations
@@ -74,16 +74,19 @@ class Valkeys:
             "dir /data": f"dir {run}\nbind 127.0.0.1",
             "protected-mode no\ndir": "bind 127.0.0.1\ndir",
             '-h "sentinel-$number.sentinel" -p 26379': f"-h localhost -p {self.sentinel}",
-            '-h "$1" --user': f'-h "$1" -p {self.primary} --user',
+            '-h "$1" --user': '-h localhost -p $(port_of "$1") --user',
+            '-h "$primary" --user': '-h localhost -p $(port_of "$primary") --user',
             "-h 127.0.0.1 --user": f"-h 127.0.0.1 -p {port} --user",
-            "valkey-0.valkey valkey-1.valkey": "localhost",
+            "# Names and questions": f"port_of() {{ case $1 in localhost) echo {self.primary} ;; "
+            f"*) echo {self.replica} ;; esac; }}\n# Names and questions",
             "valkey-0.valkey": "localhost",
+            "valkey-1.valkey": "127.0.0.1",
             "$HOSTNAME.valkey": "127.0.0.1" if port == self.replica else "localhost",
             "$HOSTNAME.sentinel": "localhost",
             "listening 6379": f"listening {port}",
             "listening 26379": f"listening {port}",
-            "$primary 6379 2": f"$primary {self.primary} 1",
-            "$primary 6379": f"$primary {self.primary}",
+            "$primary 6379 2": "$primary $(port_of $primary) 1",
+            "$primary 6379": "$primary $(port_of $primary)",
             "sleep 20": "sleep 0.2",
         }
         for source in (*FOLDER.glob("*.sh"), *FOLDER.glob("*.conf"), FOLDER / "users.acl"):
@@ -110,8 +113,7 @@ class Valkeys:
         """Wait as long as it takes. Fails when a process ends."""
         while True:
             for port, process in self.running.items():
-                log = self._folder / f"run-{port}" / "log"
-                assert process.poll() is None, log.read_text()
+                assert process.poll() is None, self.log(port)
             try:
                 if done():
                     return
@@ -129,6 +131,10 @@ class Valkeys:
     def certificate(self, port: int) -> str:
         """Certificate (PEM) that a port shows."""
         return ssl.get_server_certificate(("127.0.0.1", port), ca_certs=str(self.authority.ca))
+
+    def log(self, port: int) -> str:
+        """Output of the processes of a port."""
+        return (self._folder / f"run-{port}" / "log").read_text()
 
     def stop(self, port: int) -> None:
         """Kill the process of a port."""

@@ -41,11 +41,35 @@ role_of() {  # master, slave, or nothing
     timeout 2 $cli -h "$1" --user admin role 2>/dev/null | head -n 1
 }
 
+has_rows() {  # true for a Valkey that holds something
+    rows=$(timeout 2 $cli -h "$1" --user admin dbsize 2>/dev/null)
+    [ "${rows:-0}" -gt 0 ] 2>/dev/null
+}
+
 acting() {  # a Valkey that says it is the primary
     for name in valkey-0.valkey valkey-1.valkey; do
         if [ "$(role_of $name)" = master ]; then
             echo $name
             return
         fi
+    done
+}
+
+known() {  # the primary's name: that of the sentinels, else of the Valkey that acts as one; waits until there is one
+    told=
+    while :; do
+        primary=$(agreed)
+        if [ -z "$primary" ]; then primary=$(acting); fi
+        if [ -n "$primary" ]; then break; fi
+        if [ -z "$told" ]; then echo "waiting for two sentinels that name the same primary" >&2; fi
+        told=yes
+        sleep 1
+    done
+    echo "$primary"
+}
+
+fail_over() {  # ask a sentinel to promote the replica
+    for number in 0 1 2; do
+        case $(sentinel $number failover primary) in OK | *INPROG*) break ;; esac
     done
 }

@@ -4,6 +4,7 @@ set -eu
 . /scripts/common.sh
 primary=$(agreed)
 if [ -z "$primary" ]; then primary=$(acting); fi
+if [ -z "$primary" ] && has_rows valkey-1.valkey && ! has_rows valkey-0.valkey; then primary=valkey-1.valkey; fi
 if [ -z "$primary" ]; then primary=valkey-0.valkey; fi
 until getent hosts "$primary" > /dev/null; do sleep 1; done
 

@@ -19,23 +19,25 @@ awk -v a="$admin" -v t="$trainer" -v s="$server" -v m="$monitor" '{
     print
 }' /etc/valkey/users.acl > /run/valkey/users.acl
 
-primary=$(agreed)
-if [ "$primary" = "$me" ]; then
-    # It was the primary and has lost its memory. A replica that has the data must take its place first, or it
-    # would copy the emptiness.
+# Never a guess: two Valkeys that each copy the other do so for ever, and no sentinel can part them.
+primary=$(known)
+if [ "$me" = valkey-0.valkey ]; then other=valkey-1.valkey; else other=valkey-0.valkey; fi
+if [ "$primary" = "$me" ] && has_rows "$other"; then
+    # It was the primary and has lost its memory. The replica, which has the data, must take its place first, or
+    # it would copy the emptiness. Sentinels that were held up do nothing for half a minute.
     echo "this was the primary; asking for a failover"
-    for number in 0 1 2; do
-        if [ "$(sentinel $number failover primary)" = OK ]; then break; fi
-    done
     waited=0
-    while [ "$(agreed)" = "$me" ] && [ $waited -lt 10 ]; do
+    while [ "$primary" = "$me" ] && [ $waited -lt 45 ]; do
+        fail_over
         sleep 1
         waited=$((waited + 1))
+        primary=$(known)
     done
-    primary=$(agreed)
 fi
-if [ -z "$primary" ]; then primary=$(acting); fi
-if [ -z "$primary" ]; then primary=valkey-0.valkey; fi
+if [ "$primary" != "$me" ] && [ "$(role_of "$primary")" = slave ]; then
+    echo "$primary is to be the primary, and copies another; telling it"
+    $cli -h "$primary" --user admin replicaof no one
+fi
 
 {
     echo "include /etc/valkey/valkey.conf"

@@ -1,0 +1,69 @@
+"""Starts of Valkeys and sentinels after failures: the rows survive, and one of two is the primary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.k8s_static.valkeys import Valkeys
+
+
+@pytest.fixture
+def valkeys(tmp_path: Path) -> Iterator[Valkeys]:
+    """A sentinel, and a primary with a row that its replica has, too; without TLS."""
+    started = Valkeys(tmp_path, tls=False)
+    try:
+        for script, port in (("sentinel.sh", started.sentinel), ("valkey.sh", started.primary)):
+            started.start(script, port)
+        started.until(lambda: bool(started.client(started.primary).set("row", 1)))
+        started.start("valkey.sh", started.replica)
+        sentinel = started.client(started.sentinel, user=None)
+        started.until(lambda: sentinel.sentinel_master("primary")["num-slaves"] == 1)
+        started.until(lambda: started.client(started.replica).get("row") == b"1")
+        yield started
+    finally:
+        for port in [*started.running]:
+            started.stop(port)
+
+
+def until_parted(valkeys: Valkeys, primary: int) -> None:
+    """Wait until a port is the primary, with the row, and the other its replica."""
+    (other,) = {valkeys.primary, valkeys.replica} - {primary}
+    sentinel = valkeys.client(valkeys.sentinel, user=None)
+    valkeys.until(lambda: sentinel.sentinel_get_master_addr_by_name("primary")[1] == primary)
+    valkeys.until(lambda: valkeys.client(primary).info("replication")["role"] == "master")
+    valkeys.until(lambda: valkeys.client(other).info("replication").get("master_link_status") == "up")
+    assert valkeys.client(primary).get("row") == valkeys.client(other).get("row") == b"1"
+
+
+def test_a_primary_that_starts_again_at_once_leaves_its_place(valkeys: Valkeys) -> None:
+    """The sentinel has not missed it, and its memory is empty."""
+    valkeys.stop(valkeys.primary)
+    valkeys.start("valkey.sh", valkeys.primary)
+    until_parted(valkeys, valkeys.replica)
+
+
+def test_a_valkey_that_finds_no_sentinel_waits(valkeys: Valkeys) -> None:
+    """A guess would make it a replica of its own replica; then neither is a primary any more."""
+    for port in (valkeys.sentinel, valkeys.primary):
+        valkeys.stop(port)
+    valkeys.start("valkey.sh", valkeys.primary)
+    valkeys.until(lambda: "waiting for two sentinels" in valkeys.log(valkeys.primary))
+    with pytest.raises(redis.ConnectionError):
+        valkeys.client(valkeys.primary).ping()
+    valkeys.start("sentinel.sh", valkeys.sentinel)
+    until_parted(valkeys, valkeys.replica)
+
+
+def test_a_replica_of_a_lost_primary_is_told_that_it_is_the_primary(valkeys: Valkeys) -> None:
+    """No sentinel has seen it as one: all have started again, and know what they are told at the start."""
+    for port in (valkeys.sentinel, valkeys.primary):
+        valkeys.stop(port)
+    valkeys.start("sentinel.sh", valkeys.sentinel)
+    sentinel = valkeys.client(valkeys.sentinel, user=None)
+    valkeys.until(lambda: sentinel.sentinel_get_master_addr_by_name("primary")[1] == valkeys.replica)
+    valkeys.start("valkey.sh", valkeys.primary)
+    until_parted(valkeys, valkeys.replica)

@@ -10,11 +10,15 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import json
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPException, HTTPSConnection
+from pathlib import Path
 from typing import Any
 
 Object = Mapping[str, Any]
@@ -189,20 +193,40 @@ def _named(name: str, pods: Sequence[Object]) -> Iterator[int]:
                     yield port["containerPort"]
 
 
-def read_state(kubeconfig: str) -> State:
-    """Ask the API server. Raises subprocess.CalledProcessError when it does not answer."""
+class Api:
+    """Connection to the API server, kept open: a `kubectl` a second for each kind would take half a core.
 
-    def items(kind: str) -> list[Object]:
-        command = ["kubectl", f"--kubeconfig={kubeconfig}", "get", kind, "--all-namespaces", "--output=json"]
-        done = subprocess.run(command, capture_output=True, check=True, text=True)
-        found: list[Object] = json.loads(done.stdout)["items"]
+    Args:
+        server: host:port.
+        pki: folder of the certificates.
+    """
+
+    def __init__(self, server: str, pki: Path) -> None:
+        context = ssl.create_default_context(cafile=pki / "ca.crt")
+        context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+        self._connection = HTTPSConnection(server, context=context, timeout=10)
+
+    def state(self) -> State:
+        """Objects of the moment. Raises OSError or HTTPException when the server does not answer."""
+        spaces, pods = self._items("/api/v1/namespaces"), self._items("/api/v1/pods")
+        return State(
+            {space["metadata"]["name"]: space["metadata"].get("labels", {}) for space in spaces},
+            [pod for pod in pods if _has_address(pod)],
+            self._items("/apis/networking.k8s.io/v1/networkpolicies"),
+        )
+
+    def _items(self, path: str) -> list[Object]:
+        try:
+            self._connection.request("GET", path)
+            response = self._connection.getresponse()
+            body = response.read()
+        except (OSError, HTTPException):
+            self._connection.close()  # the next request opens another
+            raise
+        if response.status != HTTPStatus.OK:
+            raise HTTPException(f"{path}: {response.status} {response.reason}")
+        found: list[Object] = json.loads(body)["items"]
         return found
-
-    return State(
-        {space["metadata"]["name"]: space["metadata"].get("labels", {}) for space in items("namespaces")},
-        [pod for pod in items("pods") if _has_address(pod)],
-        items("networkpolicies"),
-    )
 
 
 def _has_address(pod: Object) -> bool:
@@ -214,16 +238,19 @@ def _has_address(pod: Object) -> bool:
 def main() -> None:
     """Follow the API server until killed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kubeconfig", required=True)
+    parser.add_argument("--server", required=True)
+    parser.add_argument("--pki", required=True, type=Path)
     given = parser.parse_args()
-    written = ""
+    api, written = Api(given.server, given.pki), ""
     while True:
         try:
-            text = render(read_state(given.kubeconfig))
+            text = render(api.state())
             if text != written:
                 subprocess.run(["nft", "-f", "-"], input=text, text=True, capture_output=True, check=True)
                 written = text
                 print(f"{text.count(' jump ')} selected pods", flush=True)
+        except (OSError, HTTPException) as error:
+            print(f"the API server does not answer: {error}", file=sys.stderr, flush=True)
         except subprocess.CalledProcessError as error:
             print(error.stderr, file=sys.stderr, flush=True)
         time.sleep(1)

@@ -75,7 +75,8 @@ def start() -> None:
     apply = ["kubectl", f"--kubeconfig={KUBECONFIG}", "apply", "--server-side", "-f", f"{RUN}/system.yaml"]
     run(apply)
     run([*apply[:-1], "-"], text="---\n".join(configs.volume(number) for number in range(VOLUMES)))
-    run_component("netpol", [sys.executable, str(HERE / "netpol.py"), f"--kubeconfig={KUBECONFIG}"])
+    where = [f"--server={NODE_IP}:6443", f"--pki={PKI}"]
+    run_component("netpol", [sys.executable, str(HERE / "netpol.py"), *where])
     run_component("metrics-server", [
         "metrics-server", *_client("admin"), "--secure-port=4443", f"--cert-dir={RUN}/metrics-server",
         "--kubelet-preferred-address-types=InternalIP", f"--kubelet-certificate-authority={PKI}/ca.crt",

@@ -60,7 +60,7 @@ k8s-down: setup  ## the end of k8s-demo
 	@$(PY) k8s/demo.py down
 
 test-k8s: setup  ## checks on a real cluster, as k8s-demo; a table of all with their seconds
-	@$(PY) -m pytest -v --timeout=3600 tests/k8s $(ARGS)
+	@$(PY) -m pytest -v --timeout=3600 tests/k8s -k "not checkov" $(ARGS)
 
 docs: .venv-docs/ready  ## the docs site, from docs/ to site/; fails on a broken link or name
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet

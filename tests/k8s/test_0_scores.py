@@ -1,6 +1,6 @@
 """Manifests before kube-score and checkov: nothing is found but what skips.yaml gives a reason for.
 
-These checks need no cluster: `make check` runs checkov's, `make test-k8s ARGS="-k scores"` both.
+These checks need no cluster: `make check` runs checkov's, `make test-k8s` kube-score's.
 """
 
 from __future__ import annotations

@@ -66,9 +66,11 @@ def variant(folder: Path, *, tag: str, nodes: int = 2, settings: str = "") -> Pa
 
 
 def traffic(cluster: Cluster) -> dict[str, Any]:
-    """Counts of the client since its start, from its last line."""
-    lines = cluster.kubectl("logs", "deployment/client", "--tail=1").strip().splitlines()
-    assert lines, "the client has written nothing yet"
+    """Counts of the client since its start, from its last line; waits for the first."""
+    end = time.monotonic() + 60
+    while not (lines := cluster.kubectl("logs", "deployment/client", "--tail=1").splitlines()):
+        assert time.monotonic() < end, "the client has written nothing for a minute"
+        time.sleep(1)
     counts: dict[str, Any] = json.loads(lines[-1])
     return counts
 

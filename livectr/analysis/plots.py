@@ -54,7 +54,13 @@ def check_plot(path: Path) -> None:
 
 
 def curve(
-    path: Path, title: str, series: Mapping[str, tuple[Values, Values]], xlabel: str, ylabel: str
+    path: Path,
+    title: str,
+    series: Mapping[str, tuple[Values, Values]],
+    xlabel: str,
+    ylabel: str,
+    *,
+    log: bool = False,
 ) -> None:
     """Lines over a common axis.
 
@@ -62,6 +68,7 @@ def curve(
         path: FILE.png or FILE.svg; its folder is made.
         series: legend entry → (x, y), both [n]; x are numbers or datetime64 (UTC), and NaN in y is a gap in
             the line.
+        log: x is drawn by its logarithm.
 
     Raises:
         ConfigError: `path` is neither PNG nor SVG, or has no folder that can be made.
@@ -71,6 +78,8 @@ def curve(
         for (name, (x, y)), (colour, line) in zip(series.items(), looks, strict=False):
             axes.plot(np.asarray(x), np.asarray(y), label=name, color=colour, linestyle=line)
         axes.set_xlabel(xlabel)
+        if log:
+            axes.set_xscale("log")
         if series:
             axes.legend()
 

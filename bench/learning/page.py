@@ -1,0 +1,59 @@
+"""Tables and pictures of docs/first-hour.md, of learning.json: `python -m bench.learning.page`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.page import BETWEEN, RESULTS, ROOT
+from livectr.analysis.plots import curve
+
+PAGE = ROOT / "docs" / "first-hour.md"
+RESULT = RESULTS / "learning.json"
+DRAWN = ("DeepFM", "LR", "Vowpal Wabbit", "Vowpal Wabbit, pairs", "river, FTRL", "Bayes")
+"""Learners in a picture; a table has all."""
+
+
+def tables(result: Mapping[str, Any]) -> Iterator[tuple[str, list[list[str]]]]:
+    """Name of each log, and its lines: learner, then AUC until each number of examples."""
+    for table in result["tables"]:
+        yield table["title"].removeprefix("AUC, "), table["lines"]
+
+
+def text(result: Mapping[str, Any]) -> str:
+    """A picture and a table for each log."""
+    machine = result["hardware"]
+    parts = [f"Commit `{result['commit']}`, {machine['cores']} cores of {machine['processor']}.", ""]
+    for name, (header, *lines) in tables(result):
+        parts += [f"![AUC by examples, {name}](first-hour-{name}.svg)", ""]
+        parts += [_line([name, *header[1:]]), "|---|" + "---:|" * (len(header) - 1), *map(_line, lines), ""]
+    return "\n".join(parts)
+
+
+def page(now: str, result: Mapping[str, Any]) -> str:
+    """The page's text with the tables of the result."""
+    return BETWEEN.sub(lambda match: f"{match[1]}\n{text(result)}\n{match[2]}", now)
+
+
+def draw(folder: Path, result: Mapping[str, Any]) -> list[Path]:
+    """Learning curve of each log; returns the files."""
+    files = []
+    for name, (header, *lines) in tables(result):
+        examples = [int(count.replace(",", "")) for count in header[1:]]
+        aucs = {learner: [float(value) for value in values] for learner, *values in lines}
+        series = {learner: (examples, aucs[learner]) for learner in DRAWN if learner in aucs}
+        files.append(folder / f"first-hour-{name}.svg")
+        curve(files[-1], f"AUC until so many examples: {name}", series, "examples", "AUC", log=True)
+    return files
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+if __name__ == "__main__":
+    measured = json.loads(RESULT.read_text())
+    PAGE.write_text(page(PAGE.read_text(), measured))
+    draw(PAGE.parent, measured)

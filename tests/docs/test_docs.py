@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
+import bench.learning.page
 import bench.page
 import bench.scaling_page
 import livectr.evaluation
@@ -144,6 +145,14 @@ def test_every_metric_is_documented() -> None:
 def test_benchmark_page_shows_the_results() -> None:
     text = bench.page.PAGE.read_text()
     assert bench.page.page(text) == text, "run `python -m bench.page`"
+
+
+def test_the_first_hour_shows_its_results() -> None:
+    measured = json.loads(bench.learning.page.RESULT.read_text())
+    text = bench.learning.page.PAGE.read_text()
+    assert bench.learning.page.page(text, measured) == text, "run `python -m bench.learning.page`"
+    for name, _ in bench.learning.page.tables(measured):
+        assert bench.learning.page.PAGE.with_name(f"first-hour-{name}.svg").exists()
 
 
 def test_scaling_page_shows_its_results() -> None:

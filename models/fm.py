@@ -103,7 +103,7 @@ def fm_partial(
     Returns:
         f32[B, 1 + K], with `layer` f32[B, H + 1 + K].
     """
-    scale, linear = wide.weights(columns)
+    linear = wide.weights(columns)
     if linear is None or dense is None:
         dense = linear = None
     if layer is None:
@@ -111,7 +111,7 @@ def fm_partial(
         of_dense = None if linear is None else linear.new_empty(len(linear), 0)
     else:
         weight, of_dense = layer.blocks(columns)
-    return field_sums(values, scale, weight, dense, of_dense, linear)
+    return field_sums(values, weight, dense, of_dense, linear)
 
 
 def fm_finish(aggregated: Tensor) -> Tensor:

@@ -35,12 +35,13 @@ class OptimiserSpec:
         """Specification with a rate: the rate that was named, else the default for so many sparse fields.
 
         A row's first step has the size of its rate, whatever the gradient, and an example moves a row of
-        every field. If F rows move independently, its logit moves by √F rates. So the default is c / √F.
+        every field. New rows of an example move the same way, so that its logit moves by F rates. So the
+        default is c / F, of three fields at least.
         """
         if self.name not in FIRST_STEP or FIRST_STEP[self.name][0] in dict(self.params):
             return self
         rate, step = FIRST_STEP[self.name]
-        return OptimiserSpec(self.name, ((rate, step / math.sqrt(max(1, fields))), *self.params))
+        return OptimiserSpec(self.name, ((rate, step / max(FEWEST, fields)), *self.params))
 
 
 OPTIMISERS = {
@@ -51,8 +52,10 @@ OPTIMISERS = {
     "FTRL": ("alpha", "beta", "l1", "l2"),
 }
 """Optimiser of `kernels.table.layout` → its parameters. `adaptive_l2` is the `l2` of `Adaptive`; 0 is off."""
-FIRST_STEP = {"FTRL": ("alpha", 1.0), "AdaGrad": ("lr", 0.15), "RowAdaGrad": ("lr", 0.15)}
-"""Optimiser → its rate, and c: the first step of F independent rows together (`OptimiserSpec.for_fields`)."""
+FIRST_STEP = {"FTRL": ("alpha", 2.6), "AdaGrad": ("lr", 0.35), "RowAdaGrad": ("lr", 0.35)}
+"""Optimiser → its rate, and c: the first step of F rows together (`OptimiserSpec.for_fields`)."""
+FEWEST = 3
+"""Number of fields below which a default rate does not rise."""
 
 
 def sgd(**params: float) -> OptimiserSpec:

@@ -77,7 +77,7 @@ class Network:
         with self.lock:
             for p, part in zip(self.parameters, self._split(gradient), strict=True):
                 p.grad = part.view_as(p).clone()
-            self.adam.step(samples)
+            self.adam.step(samples, {"rank": samples / 4})  # the most that p (1 - p) can be
 
     @torch.no_grad()
     def start(self, clicks: float, samples: int) -> None:

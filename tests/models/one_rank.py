@@ -22,6 +22,7 @@ from livectr.kernels.table.table import DynamicTable, Floats
 from livectr.models import Gathered, ModelConfig, Ragged
 from livectr.models.base import row_segments
 from livectr.trainer.des.dense import DenseAdam
+from livectr.trainer.des.result import curvature
 from tests.models.examples import DENSE, FIELDS, SHARED
 from tests.models.inputs import image_dim
 
@@ -96,8 +97,8 @@ class OneRank:
         binary_cross_entropy_with_logits(logits, torch.from_numpy(label), reduction="sum").backward()  # type: ignore[no-untyped-call]
         grads = [torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]
         self.front.backward(grads[0].numpy(), *(grad.unsqueeze(1).numpy() for grad in grads[1:]))
-        self.adam.step(len(label))
         scored: F32 = logits.detach().numpy()
+        self.adam.step(len(label), {"rank": curvature(scored)})
         return scored
 
     def run(self, read: Read) -> Tensor:

@@ -18,9 +18,9 @@ def random(*shape: int) -> Tensor:
 
 
 def plain_sums(
-    values: Tensor, scale: Tensor, weight: Tensor, x: Tensor | None, x_weight: Tensor | None, u: Tensor | None
+    values: Tensor, weight: Tensor, x: Tensor | None, x_weight: Tensor | None, u: Tensor | None
 ) -> Tensor:
-    first, vectors = values[..., 0] @ scale, values[..., 1:]
+    first, vectors = values[..., 0].sum(1), values[..., 1:]
     products = torch.einsum("bfk,fkh->bh", vectors, weight)
     first = first - 0.5 * vectors.square().sum((1, 2))
     if x is not None and x_weight is not None and u is not None:
@@ -39,17 +39,17 @@ def plain_perceptron(x: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:
 @pytest.mark.parametrize("fields", [0, F])
 @pytest.mark.parametrize("dense", [False, True])
 def test_sums_of_fields(fields: int, hidden: int, dense: bool) -> None:
-    values, scale, weight = random(B, fields, 1 + K), random(fields), random(fields, K, hidden)
+    values, weight = random(B, fields, 1 + K), random(fields, K, hidden)
     numbers = (random(B, DENSE), random(DENSE, hidden), random(DENSE)) if dense else (None, None, None)
-    given = (values, scale, weight, *numbers)
+    given = (values, weight, *numbers)
     torch.testing.assert_close(field_sums(*given), plain_sums(*given))
     assert torch.autograd.gradcheck(field_sums, given)
 
 
 def test_sums_of_rows_that_want_no_gradient() -> None:
     """The servers' call, and a table that is not learned."""
-    values, scale, weight = random(B, F, 1 + K).detach(), random(F), random(F, K, 5)
-    field_sums(values, scale, weight, None, None, None).sum().backward()  # type: ignore[no-untyped-call]
+    values, weight = random(B, F, 1 + K).detach(), random(F, K, 5)
+    field_sums(values, weight, None, None, None).sum().backward()  # type: ignore[no-untyped-call]
     assert values.grad is None and weight.grad is not None
     torch.testing.assert_close(weight.grad, values[..., 1:].sum(0)[..., None].expand(F, K, 5))
 

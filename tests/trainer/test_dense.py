@@ -1,4 +1,4 @@
-"""The networks' Adam is torch's, bit by bit, at the rates of the roles; scales of fields learn by AdaGrad."""
+"""The networks' Adam is torch's, bit by bit, at the rates of the roles; a bias learns by AdaGrad."""
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from livectr.trainer.des.dense import MOMENTS, DenseAdam
 
 SAMPLES = 64
 CONFIGS: dict[str, ModelConfig] = {"rank": DeepFM(hidden=(8, 4)), "shadow": FM()}
+CURVATURE = dict.fromkeys(CONFIGS, 0.0)
 
 
 def models(dense: tuple[str, ...]) -> dict[str, CTRModel]:
@@ -21,12 +22,13 @@ def test_steps_are_those_of_torchs_adam(dense: tuple[str, ...]) -> None:
     """FM without dense features has no parameter but its bias."""
     ours, theirs = models(dense), models(dense)
     learned = DenseAdam(ours, CONFIGS)
-    groups = []
-    for role, model in theirs.items():
-        lr = CONFIGS[role].dense_lr
-        of_adam = [p for n, p in model.named_parameters() if n not in ("bias", "wide.scale")]
-        groups.append({"params": of_adam, "lr": lr})
-        groups.append({"params": [model.bias], "lr": lr * DenseAdam.BIAS_SPEED})
+    groups = [
+        {
+            "params": [p for n, p in model.named_parameters() if n != "bias"],
+            "lr": CONFIGS[role].dense_lr,
+        }
+        for role, model in theirs.items()
+    ]
     adam = torch.optim.Adam([group for group in groups if group["params"]], fused=True)
     rates = [group["lr"] for group in adam.param_groups]
     rng = torch.Generator().manual_seed(0)
@@ -40,39 +42,49 @@ def test_steps_are_those_of_torchs_adam(dense: tuple[str, ...]) -> None:
             for own, other in zip(model.parameters(), theirs[role].parameters(), strict=True):
                 own.grad = torch.randn(own.shape, generator=rng)
                 other.grad = own.grad / SAMPLES
-        learned.step(SAMPLES)
+        learned.step(SAMPLES, CURVATURE)
         adam.step()
         assert learned.steps == step + 1
     for role, model in ours.items():
         for (name, own), other in zip(model.named_parameters(), theirs[role].parameters(), strict=True):
-            if name == "wide.scale":
-                continue
             assert own.grad is None
-            assert own.detach().numpy().tobytes() == other.detach().numpy().tobytes()
+            if name != "bias":
+                assert own.detach().numpy().tobytes() == other.detach().numpy().tobytes()
     state = learned.state(shared=True)
+    network = theirs["rank"].get_parameter("mlp.weights.0")
     for moment in MOMENTS:
-        assert torch.equal(state[f"adam.{moment}.rank.bias"], adam.state[theirs["rank"].bias][moment])
+        assert torch.equal(state[f"adam.{moment}.rank.mlp.weights.0"], adam.state[network][moment])
 
 
-def test_scales_learn_by_adagrad_from_summed_gradients() -> None:
+def test_a_bias_learns_by_adagrad_from_the_summed_gradient() -> None:
     ours, theirs = models(()), models(())
     learned = DenseAdam(ours, CONFIGS)
-    scales = [model.wide.scale for model in theirs.values()]
-    adagrad = torch.optim.Adagrad(scales, lr=0.1, initial_accumulator_value=1.0, eps=0.0)
+    biases = [model.bias for model in theirs.values()]
+    adagrad = torch.optim.Adagrad(biases, lr=DenseAdam.BIAS_RATE, initial_accumulator_value=1.0, eps=0.0)
     rng = torch.Generator().manual_seed(0)
     for _ in range(5):
-        for model, scale in zip(ours.values(), scales, strict=True):
-            scale.grad = torch.randn(scale.shape, generator=rng)
-            model.wide.scale.grad = scale.grad.clone()
-        learned.step(SAMPLES)
+        for model, bias in zip(ours.values(), biases, strict=True):
+            bias.grad = torch.randn((), generator=rng)
+            model.bias.grad = bias.grad.clone()
+        learned.step(SAMPLES, CURVATURE)
         adagrad.step()
-    for model, scale in zip(ours.values(), scales, strict=True):
-        torch.testing.assert_close(model.wide.scale, scale)
-        assert float((scale.detach() - 1).abs().min()) > 0
+    for model, bias in zip(ours.values(), biases, strict=True):
+        torch.testing.assert_close(model.bias, bias)
+
+
+def test_a_bias_moves_by_no_more_than_newtons_step() -> None:
+    """AdaGrad's first step would be half a unit of log odds, though a large batch knows better."""
+    ours = models(())
+    learned, before = DenseAdam(ours, CONFIGS), {role: m.bias.item() for role, m in ours.items()}
+    for model in ours.values():
+        model.bias.grad = torch.tensor(100.0)
+    learned.step(65_536, {"rank": 10_000.0, "shadow": 20.0})
+    assert before["rank"] - ours["rank"].bias.item() == pytest.approx(0.01, rel=1e-4)
+    assert before["shadow"] - ours["shadow"].bias.item() == pytest.approx(0.5, rel=1e-3)
 
 
 def test_a_small_batch_moves_a_network_less() -> None:
-    """A quarter of the examples, half the step; a bias and the scales of fields have their own rates."""
+    """A quarter of the examples, half the step; a bias has a rate of its own."""
     moved = []
     for samples in (DenseAdam.STEADY, DenseAdam.STEADY // 4):
         network = models(("hour",))["rank"]
@@ -80,9 +92,9 @@ def test_a_small_batch_moves_a_network_less() -> None:
         rng = torch.Generator().manual_seed(0)
         for parameter in network.parameters():
             parameter.grad = torch.randn(parameter.shape, generator=rng)
-        DenseAdam({"rank": network}, CONFIGS).step(samples)
+        DenseAdam({"rank": network}, CONFIGS).step(samples, CURVATURE)
         moved.append({name: p.detach() - before[name] for name, p in network.named_parameters()})
     many, few = moved
     for name, step in many.items():
-        share = 1.0 if name in ("bias", "wide.scale") else 0.5
+        share = 1.0 if name == "bias" else 0.5
         torch.testing.assert_close(few[name], share * step, rtol=1e-3, atol=1e-6)

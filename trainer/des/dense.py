@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +20,6 @@ from livectr.models.embedding import SubModel, SubNetwork
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-Kind = Literal["network", "bias", "scale"]
-
-
 @dataclass
 class _Group:
     """Parameters with a common learning rate; `base` is the rate that `DenseAdam.set_rate` multiplies."""
@@ -32,22 +28,21 @@ class _Group:
     parameters: list[nn.Parameter]
     base: float
     rate: float
-    kind: Kind
+    bias: bool = False
 
 
 class DenseAdam:
     """Adam over the parameters of several models and of sub-models of content.
 
-    Where clicks are rare, a bias' gradient is mostly noise. Adam divides by the gradient's size, so that it
-    follows the rest slowly. A bias has every example to learn from: it learns `BIAS_SPEED` times faster.
-
     Gradients of few examples are mostly noise, and Adam moves as far as by those of many. So the rate of a
     batch of B < `STEADY` examples is √(B / STEADY) of the network's: the noise of many steps is then the same
     for every B (Malladi et al. 2022, "On the SDEs and scaling rules for adaptive gradient algorithms").
 
-    The scales of fields (`models.layers.FirstOrder`) are learned by AdaGrad (Duchi et al. 2011) from the
-    summed gradient: their steps shrink as the table's do, whatever the batch. Their sum of squares is kept
-    as "exp_avg_sq".
+    A bias b is taught by every example. It learns by AdaGrad (Duchi et al. 2011) from the summed gradient G:
+    fast at first, ever more slowly with the examples seen. Of a large batch, G is large even where it is
+    noise. So b moves by no more than Newton's step. The sum of squares N is kept as "exp_avg_sq":
+
+        N ← N + G²,   b ← b − G / max(√(1 + N) / BIAS_RATE, H),   H = Σ p (1 − p)
 
     The step is torch's function. Its class `torch.optim.Adam` would import torch's compiler, which takes as
     long as importing the rest of torch.
@@ -60,9 +55,8 @@ class DenseAdam:
             "content.<name>.<parameter>".
     """
 
-    BIAS_SPEED = 10.0
     STEADY = 64
-    SCALES, SCALE_RATE = "wide.scale", 0.1
+    BIAS_RATE = 0.5
 
     def __init__(
         self,
@@ -77,20 +71,17 @@ class DenseAdam:
         for role, model in models.items():
             lr = configs[role].dense_lr
             named = [*model.named_parameters(), *self._sample_parallel(role).items()]
-            scales = [p for n, p in named if n == self.SCALES]
-            network = [p for n, p in named if n not in ("bias", self.SCALES)]
-            self._add(role, network, lr, "network")
-            self._add(role, [model.bias], lr * self.BIAS_SPEED, "bias")
-            self._add(role, scales, self.SCALE_RATE, "scale")
+            self._add(role, [p for n, p in named if n != "bias"], lr)
+            self._add(role, [model.bias], self.BIAS_RATE, bias=True)
         for name, (config, module) in content.items():
-            self._add(f"content.{name}", list(module.parameters()), config.lr, "network")
+            self._add(f"content.{name}", list(module.parameters()), config.lr)
         self._clock = next(iter(models.values())).bias  # a parameter that learns in every step
         self.parameters = [p for group in self._groups for p in group.parameters]
         self._steps = {p: torch.zeros((), device=p.device) for p in self.parameters}
         self._moments = {moment: {p: torch.zeros_like(p) for p in self.parameters} for moment in MOMENTS}
 
-    def _add(self, role: str, parameters: list[nn.Parameter], rate: float, kind: Kind) -> None:
-        self._groups.append(_Group(role, parameters, rate, rate, kind))
+    def _add(self, role: str, parameters: list[nn.Parameter], rate: float, *, bias: bool = False) -> None:
+        self._groups.append(_Group(role, parameters, rate, rate, bias))
 
     def _sample_parallel(self, role: str) -> dict[str, nn.Parameter]:
         """Parameters of the sample-parallel fields by name: on every rank, as shared parameters are."""
@@ -151,8 +142,13 @@ class DenseAdam:
             p.grad = None
 
     @torch.no_grad()
-    def step(self, samples: int) -> None:
-        """Update with the mean gradient over `samples` examples; clears the gradients."""
+    def step(self, samples: int, curvature: Mapping[str, float]) -> None:
+        """Update with the gradients of a batch; clears them.
+
+        Args:
+            samples: number of examples that the gradients are sums over.
+            curvature: role → H, Σ p (1 − p) of these examples.
+        """
         small = min(1.0, math.sqrt(samples / self.STEADY))
         for group in self._groups:
             learned = [p for p in group.parameters if p.grad is not None]
@@ -160,11 +156,11 @@ class DenseAdam:
                 continue
             grads = [p.grad for p in learned if p.grad is not None]
             means, squares = ([moment[p] for p in learned] for moment in self._moments.values())
-            if group.kind == "scale":
-                torch._foreach_addcmul_(squares, grads, grads)
-                sizes = torch._foreach_add(squares, 1.0)
-                torch._foreach_sqrt_(sizes)
-                torch._foreach_addcdiv_(list[Tensor](learned), grads, sizes, value=-group.rate)
+            if group.bias:
+                (bias,), (grad,), (square,) = learned, grads, squares
+                size = square.addcmul_(grad, grad).add(1.0).sqrt_().div_(group.rate)
+                bias.sub_(grad / size.clamp_(min=curvature[group.role]))
+                self._steps[bias] += 1
                 continue
             torch._foreach_mul_(grads, 1.0 / samples)
             adam(
@@ -178,7 +174,7 @@ class DenseAdam:
                 amsgrad=False,
                 beta1=0.9,
                 beta2=0.999,
-                lr=group.rate * small if group.kind == "network" else group.rate,
+                lr=group.rate * small,
                 weight_decay=0.0,
                 eps=1e-8,
                 maximize=False,

@@ -36,6 +36,12 @@ class StepResult:
         return slice(start, start + self.rows[rank])
 
 
+def curvature(logits: F32) -> float:
+    """Σ p (1 − p) of logits f32[B]: second derivative of their cross entropies by a bias."""
+    p = torch.from_numpy(logits).sigmoid()
+    return float((p * (1 - p)).sum())
+
+
 def loss_of(scores: Mapping[str, F32], label: F32, shift: float) -> float:
     """Mean cross entropy of logits f32[B] moved by `shift`, summed over roles."""
     target = torch.from_numpy(label)

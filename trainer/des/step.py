@@ -60,7 +60,7 @@ from livectr.trainer.des.measure import measure_batch
 from livectr.trainer.des.networks import build_networks
 from livectr.trainer.des.partials import OwnerPartials
 from livectr.trainer.des.reading import Leaves, Reading
-from livectr.trainer.des.result import StepResult, loss_of
+from livectr.trainer.des.result import StepResult, curvature, loss_of
 from livectr.trainer.des.route import gathers_of, route
 from livectr.trainer.des.sample_parallel import SampleParallel
 from livectr.trainer.des.strategy import Strategy
@@ -267,13 +267,14 @@ class DesStep:
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
         vote = 0.0 if leaves.finite and self.dense.finite else 1.0
-        if self._strategy.reduce_gradients(self.dense, vote) == 0:
+        learned = self._strategy.reduce_gradients(self.dense, vote) == 0
+        all_logits, labels = scores()
+        if learned:
             self.reading.backward(leaves)
-            self.dense.step(len(batch))
+            self.dense.step(len(batch), {role: curvature(z + shift) for role, z in all_logits.items()})
         else:
             self._skip(shift)
         self.storage.evict()
-        all_logits, labels = scores()
         return StepResult(all_logits, labels, loss_of(all_logits, labels, shift), batch.rows)
 
     def _set_rates(self) -> None:

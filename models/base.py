@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -53,12 +53,14 @@ class SegmentSpec:
         dim: number of float32 values.
         optimiser: optimiser that learns them.
         init_scale: a new row starts uniform in (-init_scale, init_scale).
+        additive: the logit has the plain sum of these values over an example's keys.
     """
 
     name: str
     dim: int
     optimiser: OptimiserSpec
     init_scale: float = 0.0
+    additive: bool = False
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,7 @@ def row_segments(configs: Mapping[str, ModelConfig], fields: int = 1) -> tuple[S
         fields: F, number of sparse fields, by which default rates are set; only training needs it.
     """
     return tuple(
-        SegmentSpec(f"{role}.{s.name}", s.dim, s.optimiser.for_fields(fields), s.init_scale)
+        replace(s, name=f"{role}.{s.name}", optimiser=s.optimiser.for_fields(fields))
         for role, config in configs.items()
         for s in config.segments()
     )

@@ -12,7 +12,7 @@ from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.tls import TlsFiles
 from livectr.kernels.runtime.compiler import thread_count
 from livectr.trainer.ramp import LEAST, SLOPE, BatchRamp
-from livectr.trainer.step_settings import Mode, Precision, StepSettings, Wire, parse_field_exchange
+from livectr.trainer.step_settings import ONLINE, Mode, Precision, StepSettings, Wire, parse_field_exchange
 from livectr.trainer.warm_parts import parse_warm_parts
 
 
@@ -171,7 +171,7 @@ class TrainOptions:
     def step_settings(self) -> StepSettings:
         """Execution of steps. Raises ConfigError for an unknown field exchange."""
         exchange = parse_field_exchange(self.field_exchange)
-        return StepSettings(self.aggregate, exchange, self.precision, self.ramp.choose_from)
+        return StepSettings(self.aggregate, exchange, self.precision, self.ramp.choose_from, ONLINE)
 
     @property
     def limits(self) -> RecordLimits:

@@ -92,7 +92,7 @@ class ExchangeStage:
     def __call__(self, batch: Batch | None) -> Exchanged | None:
         if batch is None:
             return None
-        return Exchanged(batch, self._step.prepare(batch.features, batch.label))
+        return Exchanged(batch, self._step.prepare(batch.features, batch.label, batch.sequence))
 
 
 class FetchStage:

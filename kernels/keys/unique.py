@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from livectr.kernels.runtime.arrays import contiguous
+from livectr.kernels.runtime.arrays import address, contiguous
 from livectr.kernels.runtime.compiler import compile_host
 
 I64 = npt.NDArray[np.int64]
@@ -54,7 +54,8 @@ def unique_segments(keys: I64, bounds: I64) -> Unique:
             f"a segment of {sizes.max()} keys; the most is {(1 << 31) - 1}: take smaller batches"
         )
     unique, ends, index = np.empty(len(keys), np.int64), np.empty_like(bounds), np.empty(len(keys), np.uint32)
-    if _library().unique_segments(keys, bounds, len(sizes), unique, ends, index) < 0:
+    given, made = (address(keys), address(bounds)), (address(unique), address(ends), address(index))
+    if _library().unique_segments(*given, len(sizes), *made) < 0:
         raise MemoryError("out of memory for the unique keys of a batch")
     return Unique(unique[: ends[-1]], ends, index)
 
@@ -62,8 +63,7 @@ def unique_segments(keys: I64, bounds: I64) -> Unique:
 @functools.cache
 def _library() -> ctypes.CDLL:
     library = compile_host('#include "keys/unique.hpp"\n', name="unique keys")
-    i64 = np.ctypeslib.ndpointer(np.int64, flags="C")
-    u32 = np.ctypeslib.ndpointer(np.uint32, flags="C")
+    array = ctypes.c_void_p
     library.unique_segments.restype = ctypes.c_int32
-    library.unique_segments.argtypes = [i64, i64, ctypes.c_int64, i64, i64, u32]
+    library.unique_segments.argtypes = [array, array, ctypes.c_int64, array, array, array]
     return library

@@ -37,9 +37,12 @@ class FieldTables:
         layouts = {tables[name].layout.source() for name in used}
         if len(layouts) > 1:
             raise ValueError(f"tables {used} must have one row layout")
+        self.used = tuple(used)
         self.tables = dict(tables)  # a copy that keeps them alive: the C++ side points at them
         self.fields = tuple(fields)
-        self.dim = next(iter(tables.values())).layout.dim if tables else 0
+        layout = next(iter(tables.values())).layout if tables else None
+        self.dim = layout.dim if layout else 0
+        self._single = layout.single if layout else {}
         self._blocks = np.array([0] * len(fields) if blocks is None else blocks, np.int32)
         if len(self._blocks) != len(fields) or (self._blocks < 0).any():
             raise ValueError(f"blocks must name a block for each of {len(fields)} fields, not {blocks}")
@@ -129,6 +132,44 @@ class FieldTables:
             handle, count = self.tables[table].handle, end - start
             checked(self._library.table_find(handle, read + 8 * start, count, write + 4 * start))
         return out
+
+    def read_segment(self, name: str, bounds: npt.ArrayLike, keys: npt.ArrayLike) -> tuple[Rows, Floats]:
+        """Reads a segment of one value, and its state.
+
+        Args:
+            name: name of the segment.
+            bounds: int64[T + 1]; table `used[t]` has keys[bounds[t] : bounds[t + 1]].
+            keys: int64[n].
+
+        Returns:
+            Row numbers uint32[n], and float32[n, 1 + S]: the value and its S state floats, NaN for a missing
+            key.
+        """
+        at, first, floats = self._single[name]
+        keys = contiguous(keys, np.int64, (None,))
+        bounds = contiguous(bounds, np.int64, (len(self.used) + 1,))
+        rows, out = np.empty(len(keys), np.uint32), np.empty((len(keys), 1 + floats), np.float32)
+        self._library.fields_read_segment(
+            self._handle, address(bounds), address(keys), at, first, floats, address(rows), address(out)
+        )
+        return rows, out
+
+    def write_segment(self, name: str, bounds: npt.ArrayLike, rows: npt.ArrayLike, given: Floats) -> None:
+        """Writes the state of a segment that `read_segment` read; a `backward` that covers its rows follows.
+
+        Args:
+            name: name of the segment.
+            bounds: of `read_segment`.
+            rows: row numbers that it returned.
+            given: float32[n, 1 + S]; the values are not written, since their optimiser computes them anew.
+        """
+        _, first, floats = self._single[name]
+        rows = contiguous(rows, np.uint32, (None,))
+        bounds = contiguous(bounds, np.int64, (len(self.used) + 1,))
+        given = contiguous(given, np.float32, (len(rows), 1 + floats))
+        self._library.fields_write_segment(
+            self._handle, address(bounds), address(rows), first, floats, address(given)
+        )
 
     def infer(
         self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int, missing: Missing = "initial"

@@ -4,6 +4,7 @@ A row is float32: the values of all segments first, then their optimiser states 
 be stored in 2 bytes each (table/payload.cuh); reads and exports are float32 all the same.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, get_args
@@ -209,6 +210,17 @@ class RowLayout:
         """Bytes of a stored row (table/row_values.cuh), without header and padding."""
         size = 4 if self.values == "fp32" else 2
         return -(-size * self.dim // 4) * 4 + 4 * (self.stride - self.dim)
+
+    @functools.cached_property
+    def single(self) -> dict[str, tuple[int, int, int]]:
+        """Segments of one value: name → place of the value, first of its state floats, and their number."""
+        found, at, state = {}, 0, 0
+        for segment in self.segments:
+            floats = segment.optimiser.state_floats(segment.dim)
+            if segment.dim == 1:
+                found[segment.name] = at, state, floats
+            at, state = at + segment.dim, state + floats
+        return found
 
     def slice(self, name: str) -> slice:
         """Slice of the values of segment `name` in [0, D). Raises KeyError."""

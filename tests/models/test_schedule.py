@@ -58,4 +58,7 @@ def test_a_default_rate_follows_the_number_of_fields() -> None:
     assert adagrad(lr=0.5).for_fields(25) == adagrad(lr=0.5)
     assert [spec.for_fields(25) for spec in (sgd(), adam())] == [sgd(), adam()]
     roles = {"rank": LR(), "other": LR(ftrl(alpha=0.3))}
-    assert [dict(s.optimiser.params) for s in row_segments(roles, 25)] == [{"alpha": 2.6 / 25}, {"alpha": 0.3}]
+    assert [dict(s.optimiser.params) for s in row_segments(roles, 25)] == [
+        {"alpha": 2.6 / 25},
+        {"alpha": 0.3},
+    ]

@@ -111,7 +111,7 @@ def train(name: str, form: str, how: str, collectives: Collectives, out: Path) -
         result = des.step(own, label[mine])
         np.testing.assert_array_equal(result.label, label)
         tensors |= {f"logits.{role}.{step}": torch.from_numpy(z) for role, z in result.logits.items()}
-        checksums.append(des.shared_checksum())
+        checksums.append(des.dense.checksum())
     for table in des.tables.values():
         keys, values = table.export()
         order = np.argsort(keys)

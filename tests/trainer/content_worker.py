@@ -137,7 +137,7 @@ def train(form: str, how: str, collectives: Collectives, out: Path) -> None:
         for name in des.ams.contents:
             vectors = des.ams.vectors(name, np.r_[IDS, [1, 2]])
             tensors[f"vectors.{name}.{step}"] = torch.from_numpy(vectors)
-        checksums.append(des.shared_checksum())
+        checksums.append(des.dense.checksum())
     tensors |= {f"dense.{n}": t for n, t in des.state_dense().items()}
     save_file(tensors, out / f"{form}.{how}.rank{rank}.safetensors")
     facts = {"checksums": checksums, "bytes": dict(collectives.bytes)}

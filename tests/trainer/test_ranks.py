@@ -81,10 +81,12 @@ def test_replicas_stay_bitwise_equal(runs: dict[int, Path], name: str, way: str,
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("name", ALL_ADDITIVE)
 def test_only_partial_results_cross(runs: dict[int, Path], name: str, world: int) -> None:
-    """⊕ sends 2 (N − 1) / N · B · S · 4 bytes; besides it keys, labels, dense features; nothing back."""
+    """⊕ sends 2 (N − 1) / N · B · S · 4 bytes; besides it keys, labels, dense features, and first orders that
+    are learned example by example; nothing back."""
     rows = sum(len(t) for k, t in merged(runs[1], f"{name}.auto").items() if k.startswith("logits.rank."))
     for rank in facts(runs[world], f"{name}.allreduce"):
         assert rank["bytes"].pop("items", 1) > 0
+        assert bool(rank["bytes"].pop("first order", 0)) is (name != "TwoTower")  # of small batches
         assert rank["bytes"].keys() == {"sizes", "keys", "labels", "dense", "sum", "check"}
         expected = 2 * (world - 1) / world * rows * rank["partial_size"] * 4
         assert rank["bytes"]["sum"] == pytest.approx(expected, abs=STEPS)
@@ -94,11 +96,13 @@ def test_only_partial_results_cross(runs: dict[int, Path], name: str, world: int
 @pytest.mark.parametrize("name", ALL_ADDITIVE)
 def test_gradients_of_partial_results_go_back(runs: dict[int, Path], name: str, world: int) -> None:
     """A reduce-scatter sends as much as an all-reduce: half of it there, half of it back. Of tables nothing
-    crosses: no weight and no gradient of a sparse row."""
+    crosses but first orders that are learned example by example: no vector and no gradient of a sparse
+    row."""
     rows = sum(len(t) for k, t in merged(runs[1], f"{name}.auto").items() if k.startswith("logits.rank."))
     ranks = facts(runs[world], f"{name}.partial")
     for rank in ranks:
         assert rank["bytes"].pop("items", 1) > 0
+        assert bool(rank["bytes"].pop("first order", 0)) is (name != "TwoTower")  # of small batches
         assert rank["bytes"].keys() <= {
             "sizes",
             "keys",

@@ -155,10 +155,10 @@ def test_another_pipelines_state_is_refused() -> None:
 
 def test_no_examples_change_nothing() -> None:
     des = step_of(*BOTH)
-    before = des.shared_checksum()
+    before = des.dense.checksum()
     result = des.step(*batch(np.random.default_rng(0), 0))
     assert result.logits["rank"].shape == (0,)
-    assert des.shared_checksum() == before
+    assert des.dense.checksum() == before
     assert item_vectors(des, batch(np.random.default_rng(0), 0)[0]).shape == (0, 6)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livectr.trainer.content.ams import ContentRequest
+from livectr.trainer.des.online import OnlineBatch
 from livectr.trainer.tables.tiers import Prefetched
 
 I32 = NDArray[np.int32]
@@ -76,8 +77,10 @@ class PreparedBatch:
         batch: keys that this rank reads, and its labels and dense features
         prefetched: rows that are being read from SSD; None without tiers
         content: name → ids that this rank requests and features that it embeds
+        online: all examples' keys, if their first order is learned example by example
     """
 
     batch: GlobalBatch
     prefetched: Prefetched | None
     content: Mapping[str, ContentRequest]
+    online: OnlineBatch | None = None

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
+from livectr.kernels.table.field_tables import FieldTables
 from livectr.trainer.des.batch import I32, I64, GlobalBatch
 from livectr.trainer.des.route import Route
 from livectr.trainer.tables.rank_tables import RankTables
@@ -46,6 +47,13 @@ class Leaves:
 
     def __iter__(self) -> Iterator[Tensor]:
         yield from (self.common, self.own, *self.sequences.values(), *self.requested)
+
+    def clear(self, columns: list[int]) -> None:
+        """Set the gradients of some columns of the rows to zero."""
+        for leaf in self:
+            if leaf.grad is not None:
+                for column in columns:
+                    leaf.grad.select(-1, column).zero_()
 
     @property
     def finite(self) -> bool:
@@ -79,6 +87,12 @@ class Reading:
         blocks = [*(int(not common) for common in self.common), *range(2, 2 + extra)]
         self._front = tables.front(reads, blocks)
         self._rows_on = torch.device("cpu")
+
+    @property
+    def host(self) -> FieldTables:
+        """Front of the host's tables, where no GPU holds the rows."""
+        assert isinstance(self._front, FieldTables)
+        return self._front
 
     def keys(self, batch: GlobalBatch) -> dict[str, I64]:
         """Table → keys i64[n] that a batch reads, with repetitions."""

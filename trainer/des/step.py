@@ -19,16 +19,15 @@ The loss of a role is binary cross entropy, or what `label_join(delayed=…)` as
 learn from its *sum* over the batch: a key's gradient is that of its examples, whatever B is, as the
 per-coordinate rates of FTRL and AdaGrad expect. Networks learn from its *mean*, as is usual with Adam.
 
-Where clicks are rare, a bias would need hundreds of steps from the prior CTR to the log's, and every row
-would meanwhile learn the bias' error. So the first batch, once scored, moves the bias to its own CTR before
-it is learned. All ranks see all labels, and a sum of labels is exact: all ranks compute the same bits.
+The first batch, once scored, moves the biases to its own CTR before it is learned (`trainer.des.biases`).
+
+The first order of a small batch is learned example by example (`trainer.des.online`).
 
 A batch whose gradients are not finite is scored, counted and not learned: no table and no network changes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -44,20 +43,22 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.rows import row_layout
-from livectr.models.base import CTRModel, Gathered, prior_log_odds, role_slices, row_segments
-from livectr.models.losses import LATE, LOSSES
+from livectr.models.base import CTRModel, Gathered, role_slices, row_segments
+from livectr.models.losses import LATE, LOSSES, fake_negative_weighted
 from livectr.models.precision import arithmetic_name, precision
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.configs import model_configs
 from livectr.trainer.content.ams import ContentRequest, Features16, ams_of
 from livectr.trainer.des.batch import GlobalBatch, PreparedBatch
+from livectr.trainer.des.biases import first_shift, move_biases
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.exchange import Exchange
 from livectr.trainer.des.exchange_choice import exchange_state, forced_exchange, gather_state, saved_exchange
 from livectr.trainer.des.field_parallel import FieldParallel
 from livectr.trainer.des.measure import measure_batch
 from livectr.trainer.des.networks import build_networks
+from livectr.trainer.des.online import OnlineBatch, OnlineFirstOrder
 from livectr.trainer.des.partials import OwnerPartials
 from livectr.trainer.des.reading import Leaves, Reading
 from livectr.trainer.des.result import StepResult, curvature, loss_of
@@ -72,6 +73,7 @@ from livectr.trainer.tables.rank_tables import RankTables
 from livectr.trainer.tables.tiers import Tiers
 
 F32 = NDArray[np.float32]
+I64 = NDArray[np.int64]
 LOG = logging.getLogger(__name__)
 
 BIASES_TRAINED_KEY = "des.trained"
@@ -136,6 +138,14 @@ class DesStep:
         self.layout: RowLayout = row_layout(segments, pipeline.row_values)
         self.slices = role_slices(self.configs)
         self._open_tables(pipeline, tier)
+        self._online = OnlineFirstOrder(
+            self.configs,
+            self.table_of,
+            self.placement,
+            self._common,
+            self.collectives,
+            weighted=self._loss is fake_negative_weighted,
+        )
         try:
             self._build_first(pipeline, content)
         except ValueError as error:
@@ -229,10 +239,18 @@ class DesStep:
         """
         return self.learn(self.prepare(features, label))
 
-    def prepare(self, features: Features | CommonFeatures, label: F32) -> PreparedBatch:
+    def prepare(
+        self, features: Features | CommonFeatures, label: F32, sequence: I64 | None = None
+    ) -> PreparedBatch:
         """Send keys to their ranks and start to read rows that are not in memory; first half of `step`.
 
         The `learn` of an earlier batch may follow. Collective.
+
+        Args:
+            features: see `step`.
+            label: see `step`.
+            sequence: i64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the global
+                sequence. None: the order of the rows.
         """
         if len(wrong := label[~np.isin(label, self._labels)]):
             raise ValueError(f"labels must be 0 or 1, not {wrong[0]}")
@@ -240,7 +258,11 @@ class DesStep:
             self._choose(features)
         batch = self.exchange(features, label)
         prefetched = None if self.tiers is None else self.storage.prefetch(self.reading.keys(batch))
-        return PreparedBatch(batch, prefetched, {} if self.ams is None else self.ams.prepare(features))
+        online = None
+        if self._online and self.cache is None and 0 < len(batch) <= self.settings.online:
+            online = self._online.prepare(features, label, batch.rows, sequence)
+        content = {} if self.ams is None else self.ams.prepare(features)
+        return PreparedBatch(batch, prefetched, content, online)
 
     def learn(self, prepared: PreparedBatch) -> StepResult:
         """Score and learn a prepared batch; second half of `step`, in the order of `prepare`. Collective."""
@@ -249,9 +271,11 @@ class DesStep:
             return StepResult(dict.fromkeys(self.models, none), none, 0.0, prepared.batch.rows)
         self.storage.promote(prepared.prefetched)
         with precision(self.settings.precision):
-            return self._learn(prepared.batch, prepared.content)
+            return self._learn(prepared.batch, prepared.content, prepared.online)
 
-    def _learn(self, batch: GlobalBatch, content: Mapping[str, ContentRequest]) -> StepResult:
+    def _learn(
+        self, batch: GlobalBatch, content: Mapping[str, ContentRequest], online: OnlineBatch | None
+    ) -> StepResult:
         self._set_rates()
         # 1 keys → rows
         leaves = self.reading.forward(batch)
@@ -261,15 +285,23 @@ class DesStep:
         scores = self._strategy.scores(own_scores, batch)
         # 3 logits → gradients
         warm = self.dense.steps or self._biases_trained
-        shift = 0.0 if warm else self._first_shift(scores()[1])
+        shift = 0.0 if warm else first_shift(self.models, scores()[1])
+        passed = None
+        if online is not None:
+            passed = self._online.learn(online, self.reading.host, scores()[0], self.dense.steps, shift)
+            logits = passed.moved(logits, sum(batch.rows[: self.rank]))
         target = torch.from_numpy(batch.label).to(self.device)
         losses = [self._loss(z + shift, target) for z in logits.values()]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
         vote = 0.0 if leaves.finite and self.dense.finite else 1.0
         learned = self._strategy.reduce_gradients(self.dense, vote) == 0
-        all_logits, labels = scores()
+        before, labels = scores()
+        all_logits = before if passed is None else passed.logits
         if learned:
+            if passed is not None:
+                self._online.store(passed, self.reading.host)
+                leaves.clear(self._online.columns(self.slices))
             self.reading.backward(leaves)
             self.dense.step(len(batch), {role: curvature(z + shift) for role, z in all_logits.items()})
         else:
@@ -305,20 +337,8 @@ class DesStep:
             for (role, model), part in zip(self.models.items(), aggregated, strict=True)
         }
 
-    def _first_shift(self, label: F32) -> float:
-        """Move every bias to the first batch's CTR; returns the shift in log odds."""
-        clicks = float(label.sum(dtype=np.float64))
-        shift = prior_log_odds(clicks, len(label) - clicks) - prior_log_odds()
-        self._move_bias(shift)
-        return shift
-
-    @torch.no_grad()
-    def _move_bias(self, shift: float) -> None:
-        for model in self.models.values():
-            model.bias.add_(shift)
-
     def _skip(self, shift: float) -> None:
-        self._move_bias(-shift)
+        move_biases(self.models, -shift)
         self.dense.clear()
         telemetry.SKIPPED_BATCHES.inc()
         LOG.warning(
@@ -379,10 +399,3 @@ class DesStep:
         """
         self._biases_trained = trained
         self.dense.start_from(weights)
-
-    def shared_checksum(self) -> int:
-        """64-bit digest of the replicated parameters; if ranks differ, their replicas have drifted."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.dense.replicated().items()):
-            digest.update(name.encode() + tensor.cpu().numpy().tobytes())
-        return int.from_bytes(digest.digest()[:8], "little", signed=True)

@@ -1,0 +1,115 @@
+"""FTRL example by example, against a loop of the paper's formula; a segment's state in the tables' rows."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from livectr.kernels.table.field_tables import FieldTables
+from livectr.kernels.table.layout import FTRL, AdaGrad, RowLayout, Segment, Values
+from livectr.kernels.table.online import ftrl_online
+from livectr.kernels.table.table import DynamicTable
+
+F32 = NDArray[np.float32]
+Lists = list[list[list[int]]]
+HYPER = FTRL(alpha=0.3, beta=0.7, l1=0.01, l2=0.2)
+
+
+def slope(z: float, y: float, weighted: bool) -> float:
+    """Gradient of an example's loss by its logit."""
+    p = 1 / (1 + np.exp(-z))
+    if not weighted:
+        return float(p - min(y, 1))
+    return float((1 + p) * ((y < 2) * (1 - p) * p - (y > 0) * (1 - p)))
+
+
+def loop(
+    logits: F32,
+    label: F32,
+    order: NDArray[np.int64],
+    lists: list[list[list[int]]],
+    state: F32,
+    weighted: bool,
+) -> F32:
+    """Algorithm 1 of McMahan et al. 2013, in float64; lists[f][i] are the rows of example i in field f."""
+    start, out = state[:, 0].copy(), logits.astype(np.float64)
+    for i in order:
+        slots = [u for field in lists for u in field[i] if not np.isnan(start[u])]
+        out[i] += sum(state[u, 0] - start[u] for u in slots)
+        g = slope(out[i], label[i], weighted)
+        for u in dict.fromkeys(slots):
+            w, z, n, _ = state[u]
+            gradient = g * slots.count(u)
+            sigma = (np.sqrt(n + gradient**2) - np.sqrt(n)) / HYPER.alpha
+            z, n = z + gradient - sigma * w, n + gradient**2
+            shrunk = np.sign(z) * max(abs(z) - HYPER.l1, 0)
+            w = -shrunk / ((HYPER.beta + np.sqrt(n)) / HYPER.alpha + HYPER.l2)
+            state[u] = w, z, n, HYPER.alpha
+    return np.asarray(out, np.float32)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_examples_are_learned_one_after_the_other(weighted: bool) -> None:
+    """Lists with repeated keys, an order that is not the rows', rows that do not exist, late positives."""
+    rng, examples, fields, rows = np.random.default_rng(0), 200, 3, 12
+    lists = [
+        [rng.integers(0, rows, rng.integers(0, 4)).tolist() for _ in range(examples)] for _ in range(fields)
+    ]
+    offsets = np.cumsum([0, *(len(keys) for field in lists for keys in field)]).astype(np.int32)
+    slots = np.array([u for field in lists for keys in field for u in keys], np.uint32)
+    label = rng.integers(0, 3, examples).astype(np.float32)
+    logits, order = rng.normal(size=examples).astype(np.float32), rng.permutation(examples)
+    ours = np.zeros((rows, 4), np.float32)
+    ours[:, 3] = HYPER.alpha
+    ours[5, 0] = np.nan
+    theirs = ours.astype(np.float64)
+    expected = loop(logits, label, order, lists, theirs, weighted)
+    got = ftrl_online(logits, label, order, offsets, slots, ours, HYPER.hyper(), weighted=weighted)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert np.abs(got - logits).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("sequence", "slots", "sentence"),
+    [
+        ([0, 2], [0, 1], "sequence must name 2 examples"),
+        ([0, 1], [0, 7], "do not fit 2 examples and 2 slots of 2"),
+        ([0, 1], [0, 1, 1], "do not fit"),
+    ],
+)
+def test_wrong_numbers_are_refused(sequence: list[int], slots: list[int], sentence: str) -> None:
+    zeros, offsets = np.zeros(2, np.float32), np.arange(3, dtype=np.int32)
+    given = np.array(sequence), offsets, np.array(slots, np.uint32), np.zeros((2, 4), np.float32)
+    with pytest.raises(ValueError, match=sentence):
+        ftrl_online(zeros, zeros, *given, HYPER.hyper(), weighted=False)
+
+
+@pytest.mark.parametrize("values", ["fp32", "bf16"])
+def test_a_segments_state_is_read_and_written(values: Values) -> None:
+    """What is written decides the weight of the next step; other values and missing keys stay as they are."""
+    layout = RowLayout((Segment("v", 3, AdaGrad(), 0.1), Segment("w", 1, HYPER)), values)
+    tables = {name: DynamicTable(layout, name=name, seed=1) for name in ("a", "b")}
+    front = FieldTables(tables, [("one", "b"), ("two", "a"), ("three", "b")])
+    assert front.used == ("b", "a")
+    keys = np.array([1, 2, 3, 1, 7, 8])
+    front.forward(np.arange(7, dtype=np.int32), keys, 2)
+    gradient = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+    front.backward(gradient)
+    asked, bounds = np.array([7, 1, 99, 3]), np.array([0, 3, 4])
+    rows, found = front.read_segment("w", bounds, asked)
+    assert np.isnan(found[2, 0]) and not np.isnan(found[[0, 1, 3]]).any()
+    for place, (table, key) in {0: ("b", 7), 1: ("b", 1), 3: ("a", 3)}.items():
+        row = tables[table].read(tables[table].find([key]))[1][0]
+        np.testing.assert_array_equal(found[place], row[[3, 7, 8, 9]])
+    changed = found.copy()
+    changed[0, 1:3] = 2.5, 4.0
+    front.write_segment("w", bounds, rows, changed)
+    before = tables["b"].lookup([7, 1, 2])
+    front.forward(np.arange(7, dtype=np.int32), keys, 2)
+    front.backward(np.zeros_like(gradient))
+    after = tables["b"].lookup([7, 1, 2])
+    expected = -(2.5 - HYPER.l1) / ((HYPER.beta + 2.0) / HYPER.alpha + HYPER.l2)
+    assert after[0, 3] == pytest.approx(expected, rel=1e-6 if values == "fp32" else 1e-2)
+    if values == "fp32":
+        np.testing.assert_array_equal(after[:, :3], before[:, :3])
+        np.testing.assert_array_equal(after[1:, 3], before[1:, 3])

@@ -1,0 +1,112 @@
+"""First order of a small batch, learned example by example: it equals batches of one example."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bench.planted import pipeline
+from livectr.ingest.plan.features import Features
+from livectr.models import FM, LR, DeepFM, ModelConfig, sgd
+from livectr.trainer.des.dense import DenseAdam
+from livectr.trainer.des.step import DesStep
+from livectr.trainer.step_settings import StepSettings
+from tests.trainer.des_worker import FIELDS, SHARED, batch
+
+ONE_BY_ONE = StepSettings(online=100)
+
+
+def step_of(model: ModelConfig, settings: StepSettings = ONE_BY_ONE) -> DesStep:
+    """A rank without dense features, whose bias begins at the prior CTR."""
+    des = DesStep(pipeline(model, fields=FIELDS, dense=0, shared=SHARED), seed=5, settings=settings)
+    des.start_from({}, trained=True)
+    return des
+
+
+def examples(seed: int, rows: int) -> tuple[Features, NDArray[np.float32]]:
+    features, label = batch(np.random.default_rng(seed), rows)
+    return replace(features, dense=features.dense[:, :0]), label
+
+
+def first_orders(des: DesStep) -> dict[str, dict[int, float]]:
+    """Table → key → w."""
+    exported = {name: table.export() for name, table in des.tables.items()}
+    return {
+        name: dict(zip(keys.tolist(), rows[:, 0].tolist(), strict=True))
+        for name, (keys, rows) in exported.items()
+    }
+
+
+@pytest.fixture
+def _still_bias(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bias learns once a batch, in any case."""
+    monkeypatch.setattr(DenseAdam, "BIAS_RATE", 1e-9)
+
+
+@pytest.mark.usefixtures("_still_bias")
+def test_a_batch_equals_batches_of_one_example() -> None:
+    """Scores and weights, in an order that is not the rows'; with lists, and fields that share a table."""
+    des, singles = step_of(LR()), step_of(LR())
+    order = np.random.default_rng(1).permutation(90)
+    for step in range(2):
+        features, label = examples(step, 90)
+        result = des.learn(des.prepare(features, label, order))
+        apart = [singles.step(features.take([i]), label[[i]]).logits["rank"][0] for i in order]
+        np.testing.assert_allclose(result.logits["rank"][order], apart, rtol=1e-4, atol=1e-5)
+    ours, theirs = first_orders(des), first_orders(singles)
+    assert ours.keys() == theirs.keys()
+    for name, weights in ours.items():
+        assert weights == pytest.approx(theirs[name], rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.usefixtures("_still_bias")
+def test_the_order_of_rows_does_not_count() -> None:
+    """The rows of two ranks, merged, are another order of the same sequence."""
+    features, label = examples(0, 80)
+    rows = np.random.default_rng(2).permutation(80)
+    one, other = step_of(DeepFM(dim=4, hidden=(8,))), step_of(DeepFM(dim=4, hidden=(8,)))
+    first = one.learn(one.prepare(features, label))
+    second = other.learn(other.prepare(features.take(rows), label[rows], np.argsort(rows)))
+    np.testing.assert_allclose(second.logits["rank"], first.logits["rank"][rows], rtol=1e-5, atol=1e-6)
+    for name, weights in first_orders(one).items():
+        assert first_orders(other)[name] == pytest.approx(weights, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "same"),
+    [(FM(), 100, False), (FM(), 101, True), (LR(optimiser=sgd(lr=0.1)), 50, True)],
+    ids=["small", "large", "another optimiser"],
+)
+def test_only_ftrl_of_small_batches(model: ModelConfig, rows: int, same: bool) -> None:
+    features, label = examples(0, rows)
+    logits = []
+    for settings in (ONE_BY_ONE, StepSettings()):
+        des = step_of(model, settings)
+        des.step(features, label)
+        logits.append(des.step(features, label).logits["rank"])
+    assert np.array_equal(*logits) is same
+
+
+def test_a_batch_that_is_not_finite_leaves_the_rows_alone() -> None:
+    des = DesStep(pipeline(LR(), fields=FIELDS, dense=1), seed=1, settings=ONE_BY_ONE)
+    for wrong in (False, True):
+        features, label = batch(np.random.default_rng(0), 60)
+        features = replace(features, dense=features.dense[:, :1])
+        before: dict[str, Any] = first_orders(des)
+        if wrong:
+            features.dense[7] = np.nan
+        des.step(features, label)
+        assert (first_orders(des) == before) is wrong
+
+
+def test_what_follows_in_a_batch_profits_from_what_precedes() -> None:
+    """A user clicks on all, another on nothing: the second half of their first batch is told apart."""
+    des = step_of(LR())
+    user = np.tile([1, 2], 40)
+    keys = np.concatenate([user, *np.random.default_rng(0).integers(100, 10**6, (FIELDS - 1, 80))])
+    offsets = np.arange(len(keys) + 1, dtype=np.int32)
+    features = Features(80, offsets, keys.astype(np.int64), np.empty((80, 0), np.float32))
+    logits = des.step(features, (user == 1).astype(np.float32)).logits["rank"]
+    assert logits[40::2].min() > logits[41::2].max() + 1

@@ -104,8 +104,8 @@ class DenseAdam:
     @property
     def finite(self) -> bool:
         """True if all gradients are finite numbers."""
-        grads = [p.grad.sum() for p in self.parameters if p.grad is not None]
-        return not grads or bool(torch.isfinite(torch.stack(grads)).all())
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        return not grads or math.isfinite(torch.stack(torch._foreach_norm(grads, 1)).sum().item())
 
     def reduce(self, all_reduce: Callable[[Tensor], Tensor], vote: float) -> float:
         """All-reduce the gradients of replicated parameters as one tensor; returns the sum of the votes."""

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 F32 = NDArray[np.float32]
 
@@ -38,12 +36,11 @@ class StepResult:
 
 def curvature(logits: F32) -> float:
     """Σ p (1 − p) of logits f32[B]: second derivative of their cross entropies by a bias."""
-    p = torch.from_numpy(logits).sigmoid()
-    return float((p * (1 - p)).sum())
+    away = np.exp(-np.abs(logits.astype(np.float64)))  # of p / (1 − p) or its inverse, the one below 1
+    return float((away / np.square(1 + away)).sum())
 
 
 def loss_of(scores: Mapping[str, F32], label: F32, shift: float) -> float:
     """Mean cross entropy of logits f32[B] moved by `shift`, summed over roles."""
-    target = torch.from_numpy(label)
-    each = [binary_cross_entropy_with_logits(torch.from_numpy(z) + shift, target) for z in scores.values()]
-    return float(torch.stack(each).sum())
+    moved = (z.astype(np.float64) + shift for z in scores.values())
+    return float(sum((np.logaddexp(0, z) - label * z).mean() for z in moved))

@@ -16,8 +16,8 @@ for any number of ranks, and after a restart.
 from dataclasses import dataclass
 
 SLOPE, LEAST = 2048, 4
-"""Defaults. In a simulation of one pass over MovieLens-100K, AUC was .7647, .7656 and .7668 with slopes of 1024,
-2048 and 4096, and .7690 with batches of one example. Each slope takes twice the steps of the one before.
+"""Defaults. In a simulation of one pass over MovieLens-100K, AUC was .7647, .7656 and .7668 with slopes of
+1024, 2048 and 4096, and .7690 with batches of one example. Each slope takes twice the steps of the one before.
 """
 
 

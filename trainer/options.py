@@ -28,6 +28,7 @@ class TrainOptions:
         batch_size: B, most examples of a step over all ranks.
         batch_ramp, batch_min: batches grow from `batch_min` with the examples seen
             (trainer.ramp.BatchRamp); a ramp of 0 keeps them at `batch_size`.
+        online_batch: largest batch whose first order is learned example by example (trainer.des.online).
         batch_interval_ms: event time that a batch may not cross. A slow stream is then trained without
             waiting for full batches.
         checkpoint: folder; None: nothing is kept.
@@ -83,6 +84,7 @@ class TrainOptions:
     batch_size: int = 4096
     batch_ramp: int = SLOPE
     batch_min: int = LEAST
+    online_batch: int = ONLINE
     batch_interval_ms: int | None = None
     seed: int = 1
     namespace: str = "livectr"
@@ -133,6 +135,8 @@ class TrainOptions:
             raise ConfigError(f"batch_ramp is {self.batch_ramp}; it must be at least 0 (0: no ramp)")
         if self.batch_min < 1:
             raise ConfigError(f"batch_min is {self.batch_min}; it must be at least 1")
+        if self.online_batch < 0:
+            raise ConfigError(f"online_batch is {self.online_batch}; it must be at least 0 (0: none)")
         if self.batch_interval_ms is not None and self.batch_interval_ms < 1:
             raise ConfigError(f"batch_interval_ms is {self.batch_interval_ms}; it must be at least 1")
         if self.device not in ("cpu", "gpu"):
@@ -171,7 +175,7 @@ class TrainOptions:
     def step_settings(self) -> StepSettings:
         """Execution of steps. Raises ConfigError for an unknown field exchange."""
         exchange = parse_field_exchange(self.field_exchange)
-        return StepSettings(self.aggregate, exchange, self.precision, self.ramp.choose_from, ONLINE)
+        return StepSettings(self.aggregate, exchange, self.precision, self.ramp.choose_from, self.online_batch)
 
     @property
     def limits(self) -> RecordLimits:

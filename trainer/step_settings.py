@@ -13,9 +13,7 @@ FieldExchange = Literal["partial", "vectors", "rows"]
 Wire = Literal["fp32", "bf16"]
 Precision = Literal["fp32", "bf16"]
 ONLINE = 2048
-"""Largest batch of a run whose first order is learned example by example: half of the default batch, which is
-as fast as without.
-"""
+"""Default of `online_batch`: half of the default batch, so that steps of full size are as fast as without."""
 FIELD_EXCHANGES: tuple[FieldExchange, ...] = get_args(FieldExchange)
 
 

@@ -19,6 +19,7 @@ from bench.mesh.shard import F32, Network, Shard
 from bench.mesh.worker import Request, learn
 from livectr.ingest.plan.features import Features
 from livectr.models.base import ModelConfig
+from livectr.trainer.des.result import curvature
 
 _numbers = itertools.count()
 _served: dict[int, Asynchronous] = {}
@@ -57,7 +58,8 @@ class Asynchronous:
         self.wait()
         split = torch.split(torch.from_numpy(grads), np.diff(request.bounds).tolist())
         self._pushed = [self._call(r, _push, parts[r], grad) for r, grad in enumerate(split)]
-        self._pushed.append(self._call(0, _push_network, self.worker.gradient(), len(label)))
+        pushed = self.worker.gradient(), len(label), curvature(logits)
+        self._pushed.append(self._call(0, _push_network, *pushed))
         return logits
 
     def wait(self) -> None:
@@ -81,5 +83,5 @@ def _pull_network(number: int) -> Tensor:
     return _served[number].network.pull()
 
 
-def _push_network(number: int, gradient: Tensor, samples: int) -> None:
-    _served[number].network.push(gradient, samples)
+def _push_network(number: int, gradient: Tensor, samples: int, curved: float) -> None:
+    _served[number].network.push(gradient, samples, curved)

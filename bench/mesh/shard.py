@@ -72,12 +72,12 @@ class Network:
         self.adam.clear()
         return flat
 
-    def push(self, gradient: Tensor, samples: int) -> None:
-        """One step with a summed gradient."""
+    def push(self, gradient: Tensor, samples: int, curved: float) -> None:
+        """One step with a summed gradient of examples whose logits have this `curvature`."""
         with self.lock:
             for p, part in zip(self.parameters, self._split(gradient), strict=True):
                 p.grad = part.view_as(p).clone()
-            self.adam.step(samples, {"rank": samples / 4})  # the most that p (1 - p) can be
+            self.adam.step(samples, {"rank": curved})
 
     @torch.no_grad()
     def start(self, clicks: float, samples: int) -> None:

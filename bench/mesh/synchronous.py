@@ -10,6 +10,7 @@ from bench.mesh.shard import F32, I64, Network, Shard
 from bench.mesh.worker import Request, learn
 from livectr.ingest.plan.features import Features
 from livectr.models.base import ModelConfig
+from livectr.trainer.des.result import curvature
 
 
 class Synchronous:
@@ -36,8 +37,9 @@ class Synchronous:
         coming = [len(keys) * rows.shape[1] for keys in requested]
         back = self._all_to_all(torch.from_numpy(grads).ravel(), numbers, coming).view(-1, rows.shape[1])
         self.shard.push(np.concatenate(requested), back.numpy())
-        whole = self._sum(torch.cat([self.network.gradient(), torch.tensor([float(len(label))])]))
-        self.network.push(whole[:-1], int(whole[-1]))
+        own = torch.tensor([float(len(label)), curvature(logits)])
+        whole = self._sum(torch.cat([self.network.gradient(), own]))
+        self.network.push(whole[:-2], int(whole[-2]), float(whole[-1]))
         return logits
 
     def _pull(self, request: Request) -> tuple[list[I64], F32]:

@@ -76,6 +76,12 @@ class TrainSettings:
         least=0,
     )
     batch_min: int = setting(T.batch_min, "size of the first batches of a ramp", commands=TRAIN, least=1)
+    online_batch: int = setting(
+        T.online_batch,
+        "largest batch whose first order is learned example by example (0: none)",
+        commands=TRAIN,
+        least=0,
+    )
     batch_interval_ms: int | None = setting(
         T.batch_interval_ms, "also end a batch at every multiple of this event time", commands=TRAIN, least=1
     )

@@ -59,7 +59,7 @@ def pipeline(rank: ModelConfig, **more: Any) -> Pipeline:
         },
         dense={"price": ops.log1p(ads.price), "seen": ops.frequency(log.ad, width=1 << 10)},
         rank=rank,
-        settings={"batch_size": 64, "batch_ramp": 0},
+        settings={"batch_size": 64, "batch_ramp": 0, "online_batch": 0},
         **more,
     )
 

@@ -24,7 +24,10 @@ from livectr.trainer.checkpoint.manifest import newest_manifest
 from tests.trainer.ad_logs import write_files, write_kafka
 
 IMPRESSIONS, LEARNED, BATCH = 1_500, 640, 64
-SETTINGS: dict[str, Any] = {"threads": 1, "seed": 5, "batch_size": BATCH, "batch_ramp": 0}
+SETTINGS: dict[str, Any] = {
+    **{"threads": 1, "seed": 5, "batch_size": BATCH, "batch_ramp": 0},
+    "online_batch": 0,  # an example's score is that of the weights before its batch
+}
 FAILING = (1_000, 1_400)
 """Impressions that cannot be extracted."""
 

@@ -68,10 +68,13 @@ def test_quality_is_measured_on_final_labels_and_each_impression_once(waits: Run
     assert stream["lookups"]["ads"]["found"] == IMPRESSIONS + late
 
 
-def test_a_score_is_of_the_time_of_the_impression(waits: Run, fnw: Run) -> None:
+def test_a_score_is_of_the_time_of_the_impression(source: str, tmp_path: Path) -> None:
     """The first impressions are scored before anything is learned, as in a run that waits. These scores stay,
     although clicks of these impressions come many batches later."""
-    first, other = by_instance(fnw)[:16], by_instance(waits)[:16]
+    first, other = (
+        by_instance(run(source, tmp_path / delayed, delayed, online_batch=0))[:16]
+        for delayed in ("fnw", "wait")
+    )
     assert first["label"].sum() > 0
     for role in ("rank", "prerank"):
         np.testing.assert_allclose(first[role], other[role], atol=1e-5)

@@ -110,9 +110,9 @@ def test_features_know_the_batches_before_and_no_other(
     seen: list[np.ndarray] = []
     prepare = DesStep.prepare
 
-    def noting(self: DesStep, features: Features, label: np.ndarray) -> PreparedBatch:
+    def noting(self: DesStep, features: Features, *more: np.ndarray) -> PreparedBatch:
         seen.append(features.dense[:, 1:])
-        return prepare(self, features, label)
+        return prepare(self, features, *more)
 
     monkeypatch.setattr(DesStep, "prepare", noting)
     source = write_files(tmp_path / "logs", IMPRESSIONS)

@@ -53,6 +53,7 @@ def test_a_run_with_checkpoints_and_versions_equals_the_host(
     pipeline = replace(ad_pipeline(), policies=policy)
     source = write_files(tmp_path / "logs", IMPRESSIONS)
     common = dict(batch_size=32, batch_ramp=0, publish_interval_s=0.1, threads=1, until_end=True)
+    common["online_batch"] = 0  # rows on a GPU are learned by batch
     train(pipeline, TrainOptions(source, checkpoint=str(tmp_path / "host"), **common))  # type: ignore[arg-type]
     made: list[GpuTables] = []
 

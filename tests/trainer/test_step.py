@@ -105,7 +105,7 @@ def test_the_first_batch_sets_the_bias(clicks: int) -> None:
     assert {model.bias.item() for model in des.models.values()} == {np.float32(prior_log_odds())}
     result = des.step(features, label)
     assert expit(np.median(result.logits["rank"])) == pytest.approx(0.05, abs=0.01)
-    start = (clicks + 1) / 520
+    start = expit(prior_log_odds(clicks, 500 - clicks))
     for model in des.models.values():
         assert expit(model.bias.item()) == pytest.approx(start, rel=0.35)  # and one step
     before = [model.bias.item() for model in des.models.values()]

@@ -280,7 +280,8 @@ class DesStep:
         # 1 keys → rows
         leaves = self.reading.forward(batch)
         # 2 rows → partials → logits, of all examples or of own examples
-        logits = self._forward(leaves, batch, content)
+        target = torch.from_numpy(batch.label).to(self.device)
+        logits, losses = self._forward(leaves, batch, content, target)
         own_scores = {role: z.detach().cpu().numpy() for role, z in logits.items()}
         scores = self._strategy.scores(own_scores, batch)
         # 3 logits → gradients
@@ -290,8 +291,7 @@ class DesStep:
         if online is not None:
             passed = self._online.learn(online, self.reading.host, scores()[0], self.dense.steps, shift)
             logits = passed.moved(logits, sum(batch.rows[: self.rank]))
-        target = torch.from_numpy(batch.label).to(self.device)
-        losses = [self._loss(z + shift, target) for z in logits.values()]
+        losses += [self._loss(z + shift, target) for z in logits.values()]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
         vote = 0.0 if leaves.finite and self.dense.finite else 1.0
@@ -319,9 +319,10 @@ class DesStep:
             self.dense.set_rate(f"content.{name}", content.config.schedule.factor(self.dense.steps))
 
     def _forward(
-        self, leaves: Leaves, batch: GlobalBatch, content: Mapping[str, ContentRequest]
-    ) -> dict[str, Tensor]:
-        """Role → logits of all examples f32[B], or of own examples f32[b]. Collective."""
+        self, leaves: Leaves, batch: GlobalBatch, content: Mapping[str, ContentRequest], label: Tensor
+    ) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Role → logits of all examples f32[B], or of own examples f32[b]; the models' own losses f32[],
+        sums over the same examples. Collective."""
         vectors = {} if self.ams is None else self.ams.forward(content)
         aggregated, inputs = self._strategy.aggregate(leaves, batch)
         number = {name: f for f, name in enumerate(self.fields)}
@@ -332,10 +333,11 @@ class DesStep:
             names = gathers.content
             return replace(share, content={n: vectors[n] for n in names}) if share and names else share
 
-        return {
-            role: model.finish(part, gathered(role))
-            for (role, model), part in zip(self.models.items(), aggregated, strict=True)
-        }
+        logits, losses = {}, []
+        for (role, model), part in zip(self.models.items(), aggregated, strict=True):
+            logits[role], loss = model.finish_with_loss(part, gathered(role), label)
+            losses += [] if loss is None else [loss]
+        return logits, losses
 
     def _skip(self, shift: float) -> None:
         move_biases(self.models, -shift)

@@ -12,8 +12,20 @@ Behaviors v_1 … v_T, oldest first, and the target v_t (h_0 = g_0 = 0):
 `models.interest` has the rest: the pairs of fields, the sub-operators and the gathered vectors; in DES Table
 3 "same as DNN".  ⊕: H₁ float32 per example; gathered: K for each target and each behavior.
 
-Deviations: no auxiliary loss (it needs sampled negatives and clicks of the same session); each pair of fields
-has its own GRUs, instead of joined vectors.
+Training adds α L_aux, the extractor's auxiliary loss (§4.2, eq. 6), with the positives e_{t+1} = v_{t+1}:
+
+    L_aux = −1/N Σ_i Σ_t [log σ(h_t · e_{t+1}) + log(1 − σ(h_t · ê))]         N: examples of the batch
+
+Deviations: each pair of fields has its own GRUs and loss, instead of joined vectors.
+
+The paper samples ê for each step from all items but the clicked. Samples out of other examples would depend
+on the rank that finishes an example. So ê is the target of the example itself where its label is 0: an item
+that this user was shown and did not click. It is the same at all steps. A step whose next click is that item,
+and a clicked example, have no second term. A late positive has no auxiliary loss: its history was learned
+with the provisional negative.
+
+Where `state` is not `dim`, h_t W takes the place of h_t, by the attention's W. The paper names no α; its
+authors' code adds the mean over padded steps with α = 1.
 """
 
 from __future__ import annotations
@@ -49,6 +61,7 @@ class DIEN(InterestConfig):
         init_scale: vectors start uniform in (-init_scale, init_scale).
         dense_lr: Adam's learning rate of the network's parameters.
         state: units of a GRU's state, and float32 values of an interest.
+        auxiliary: α, weight of the auxiliary loss; 0: none. Serving never computes it.
         activation: "relu" or "prelu" (a learned slope per unit) of the MLP.
         schedule: learning rates over the number of batches.
 

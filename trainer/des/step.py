@@ -15,9 +15,10 @@ the model of one process:
     reducescatter   sample-parallel: every rank finishes its own b examples. Gradients of partial results go
                     back to the owners of the fields; those of replicated parameters are all-reduced
 
-The loss of a role is binary cross entropy, or what `label_join(delayed=…)` asks for (models.losses). Rows
-learn from its *sum* over the batch: a key's gradient is that of its examples, whatever B is, as the
-per-coordinate rates of FTRL and AdaGrad expect. Networks learn from its *mean*, as is usual with Adam.
+The loss of a role is binary cross entropy, or what `label_join(delayed=…)` asks for (models.losses), and a
+loss of the model's own (`CTRModel.finish_with_loss`). Rows learn from its *sum* over the batch: a key's
+gradient is that of its examples, whatever B is, as the per-coordinate rates of FTRL and AdaGrad expect.
+Networks learn from its *mean*, as is usual with Adam.
 
 The first batch, once scored, moves the biases to its own CTR before it is learned (`trainer.des.biases`).
 
@@ -30,7 +31,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.rows import row_layout
-from livectr.models.base import CTRModel, Gathered, role_slices, row_segments
+from livectr.models.base import CTRModel, role_slices, row_segments
 from livectr.models.losses import LATE, LOSSES, fake_negative_weighted
 from livectr.models.precision import arithmetic_name, precision
 from livectr.trainer import telemetry
@@ -327,15 +327,10 @@ class DesStep:
         aggregated, inputs = self._strategy.aggregate(leaves, batch)
         number = {name: f for f, name in enumerate(self.fields)}
 
-        def gathered(role: str) -> Gathered | None:
-            gathers = self._gathers[role]
-            share = inputs.of_role(gathers, self.slices[role], number)
-            names = gathers.content
-            return replace(share, content={n: vectors[n] for n in names}) if share and names else share
-
         logits, losses = {}, []
         for (role, model), part in zip(self.models.items(), aggregated, strict=True):
-            logits[role], loss = model.finish_with_loss(part, gathered(role), label)
+            gathered = inputs.of_role(self._gathers[role], self.slices[role], number, vectors)
+            logits[role], loss = model.finish_with_loss(part, gathered, label)
             losses += [] if loss is None else [loss]
         return logits, losses
 

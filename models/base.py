@@ -314,10 +314,10 @@ class CTRModel(nn.Module):
     def finish_with_loss(
         self, aggregated: Tensor, gathered: Gathered | None, label: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Computes the logits, and a loss of the model's own that joins the loss of the labels.
+        """Computes the logits, and an auxiliary loss that is added to the labels' loss.
 
         The trainer calls it in place of `finish`; servers never do. The loss is a sum over the examples, each
-        term a function of its example alone: the ranks' sums then add up to the loss of a single rank.
+        term a function of its example alone: the sums of ranks then add up to the loss of a single rank.
 
         Args:
             aggregated: see `finish`.
@@ -325,7 +325,7 @@ class CTRModel(nn.Module):
             label: f32[B] in {0, 1, LATE} (`models.losses`).
 
         Returns:
-            The logits f32[B] of `finish`, and the loss f32[]; None of a model without.
+            The logits f32[B] of `finish`, and the loss f32[]; None where the model has none.
         """
         return self.finish(aggregated, gathered), None
 

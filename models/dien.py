@@ -14,7 +14,7 @@ Behaviors v_1 … v_T, oldest first, and the target v_t (h_0 = g_0 = 0):
 
 Training adds α L_aux, the extractor's auxiliary loss (§4.2, eq. 6), with the positives e_{t+1} = v_{t+1}:
 
-    L_aux = −1/N Σ_i Σ_t [log σ(h_t · e_{t+1}) + log(1 − σ(h_t · ê))]         N: examples of the batch
+    L_aux = −1/B Σ_i Σ_t [log σ(h_t · e_{t+1}) + log(1 − σ(h_t · ê))]         i: the batch's examples
 
 Deviations: each pair of fields has its own GRUs and loss, instead of joined vectors.
 
@@ -106,7 +106,7 @@ class DIENModel(InterestModel):
     def finish_with_loss(
         self, aggregated: Tensor, gathered: Gathered | None, label: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """See `CTRModel.finish_with_loss`; the loss is α L_aux · N."""
+        """See `CTRModel.finish_with_loss`; the loss is α L_aux · B."""
         if not self.auxiliary:
             return super().finish_with_loss(aggregated, gathered, label)
         interests, losses = [], []

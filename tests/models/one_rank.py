@@ -90,7 +90,7 @@ class OneRank:
     def step(self, features: Features, label: F32) -> F32:
         """Scores and then learns a batch: tables by the sum of the loss, the network by its mean.
 
-        The model's own loss, if it has one, joins that of the labels.
+        The model's auxiliary loss, if it has one, is added to that of the labels.
         """
         read = self.read(features, store=True)
         leaves = [read.values, *(ragged.values for ragged in read.lists)]
@@ -98,9 +98,9 @@ class OneRank:
             leaf.requires_grad_()
         target = torch.from_numpy(label)
         partial = self.model.partial(read.values, read.dense)
-        logits, own = self.model.finish_with_loss(partial, self.gathered(read), target)
+        logits, auxiliary = self.model.finish_with_loss(partial, self.gathered(read), target)
         loss = binary_cross_entropy_with_logits(logits, target, reduction="sum")
-        (loss if own is None else loss + own).backward()  # type: ignore[no-untyped-call]
+        (loss if auxiliary is None else loss + auxiliary).backward()  # type: ignore[no-untyped-call]
         grads = [torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]
         self.front.backward(grads[0].numpy(), *(grad.unsqueeze(1).numpy() for grad in grads[1:]))
         scored: F32 = logits.detach().numpy()

@@ -79,7 +79,7 @@ def test_equals_the_papers_formula_with_all_gradients(name: str, again: bool) ->
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_examples_add_up(name: str) -> None:
-    """Whoever finishes which example, the ranks' sums are the loss."""
+    """Ranks may finish any examples: their sums are the loss."""
     config = CONFIGS[name]
     inputs = Inputs.of(config)
     _, whole = trained(config, inputs, LABELS)
@@ -141,7 +141,7 @@ def test_the_loss_is_times_alpha() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in EXAMPLES | CONTENT_EXAMPLES if n != "DIEN"])
-def test_other_models_have_no_loss_of_their_own(name: str) -> None:
+def test_other_models_have_no_auxiliary_loss(name: str) -> None:
     config = (EXAMPLES | CONTENT_EXAMPLES)[name][0]
     inputs, model = Inputs.of(config), build(config)
     partial = model.partial(inputs.values, inputs.dense)

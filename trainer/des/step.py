@@ -15,8 +15,8 @@ the model of one process:
     reducescatter   sample-parallel: every rank finishes its own b examples. Gradients of partial results go
                     back to the owners of the fields; those of replicated parameters are all-reduced
 
-The loss of a role is binary cross entropy, or what `label_join(delayed=…)` asks for (models.losses), and a
-loss of the model's own (`CTRModel.finish_with_loss`). Rows learn from its *sum* over the batch: a key's
+The loss of a role is binary cross entropy, or what `label_join(delayed=…)` asks for (models.losses), plus
+the model's auxiliary loss (`CTRModel.finish_with_loss`). Rows learn from its *sum* over the batch: a key's
 gradient is that of its examples, whatever B is, as the per-coordinate rates of FTRL and AdaGrad expect.
 Networks learn from its *mean*, as is usual with Adam.
 
@@ -321,7 +321,7 @@ class DesStep:
     def _forward(
         self, leaves: Leaves, batch: GlobalBatch, content: Mapping[str, ContentRequest], label: Tensor
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Role → logits of all examples f32[B], or of own examples f32[b]; the models' own losses f32[],
+        """Role → logits of all examples f32[B], or of own examples f32[b]; the auxiliary losses f32[],
         sums over the same examples. Collective."""
         vectors = {} if self.ams is None else self.ams.forward(content)
         aggregated, inputs = self._strategy.aggregate(leaves, batch)

@@ -285,9 +285,7 @@ def dien(c: DIEN, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Ten
     return layers(p, "mlp", with_interests(c, p, row, x, interests)).squeeze()
 
 
-def dien_auxiliary(
-    c: DIEN, p: P, row: Tensor, lists: dict[str, Tensor], label: float, late: float
-) -> Tensor:
+def dien_auxiliary(c: DIEN, p: P, row: Tensor, lists: dict[str, Tensor], label: float, late: float) -> Tensor:
     """Eq. 6 of an example, times α: next click by next click. ê is the shown item, where it was not clicked;
     a late positive was learned before."""
     total = zero()

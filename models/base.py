@@ -312,6 +312,24 @@ class CTRModel(nn.Module):
         """
         raise NotImplementedError
 
+    def finish_with_loss(
+        self, aggregated: Tensor, gathered: Gathered | None, label: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Computes the logits, and an auxiliary loss that is added to the labels' loss.
+
+        The trainer calls it in place of `finish`; servers never do. The loss is a sum over the examples, each
+        term a function of its example alone: the sums of ranks then add up to the loss of a single rank.
+
+        Args:
+            aggregated: see `finish`.
+            gathered: see `finish`.
+            label: f32[B] in {0, 1, LATE} (`models.losses`).
+
+        Returns:
+            The logits f32[B] of `finish`, and the loss f32[]; None where the model has none.
+        """
+        return self.finish(aggregated, gathered), None
+
     def forward(self, values: Tensor, dense: Tensor | None, gathered: Gathered | None = None) -> Tensor:
         """Logits f32[B] of the complete model, in a process that holds every field."""
         return self.finish(self.partial(values, dense), gathered)

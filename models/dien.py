@@ -12,8 +12,20 @@ Behaviors v_1 … v_T, oldest first, and the target v_t (h_0 = g_0 = 0):
 `models.interest` has the rest: the pairs of fields, the sub-operators and the gathered vectors; in DES Table
 3 "same as DNN".  ⊕: H₁ float32 per example; gathered: K for each target and each behavior.
 
-Deviations: no auxiliary loss (it needs sampled negatives and clicks of the same session); each pair of fields
-has its own GRUs, instead of joined vectors.
+Training adds α L_aux, the extractor's auxiliary loss (§4.2, eq. 6), with the positives e_{t+1} = v_{t+1}:
+
+    L_aux = −1/B Σ_i Σ_t [log σ(h_t · e_{t+1}) + log(1 − σ(h_t · ê))]         i: the batch's examples
+
+Deviations: each pair of fields has its own GRUs and loss, instead of joined vectors.
+
+The paper samples ê for each step from all items but the clicked. Samples out of other examples would depend
+on the rank that finishes an example. So ê is the target of the example itself where its label is 0: an item
+that this user was shown and did not click. It is the same at all steps. A step whose next click is that item,
+and a clicked example, have no second term. A late positive has no auxiliary loss: its history was learned
+with the provisional negative.
+
+Where `state` is not `dim`, h_t W takes the place of h_t, by the attention's W. The paper names no α; its
+authors' code adds the mean over padded steps with α = 1.
 """
 
 from __future__ import annotations
@@ -22,10 +34,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import softplus
 
-from livectr.models.base import CTRModel, Part, Ragged
+from livectr.models.base import CTRModel, Gathered, Part, Ragged
 from livectr.models.interest import InterestConfig, InterestModel
 from livectr.models.layers import matrix
+from livectr.models.losses import LATE
 from livectr.models.products import product
 from livectr.models.ragged import padded
 
@@ -47,6 +61,7 @@ class DIEN(InterestConfig):
         init_scale: vectors start uniform in (-init_scale, init_scale).
         dense_lr: Adam's learning rate of the network's parameters.
         state: units of a GRU's state, and float32 values of an interest.
+        auxiliary: α, weight of the auxiliary loss; 0: none. Serving never computes it.
         activation: "relu" or "prelu" (a learned slope per unit) of the MLP.
         schedule: learning rates over the number of batches.
 
@@ -64,6 +79,7 @@ class DIEN(InterestConfig):
     """
 
     state: int = 16
+    auxiliary: float = 1.0
 
     def network(self, part: Part) -> CTRModel:
         """See `ModelConfig.network`."""
@@ -77,6 +93,7 @@ class DIENModel(InterestModel):
         super().__init__(config, part, config.state)
         names = config.behaviors
         dim, state, seed = config.dim, config.state, part.seed
+        self.auxiliary = config.auxiliary
         self.extractors = nn.ModuleList(Gru(f"extractor/{n}", dim, state, seed) for n in names)
         self.attention = nn.ParameterList(matrix(seed, f"attention/{n}", state, dim) for n in names)
         self.evolution = nn.ModuleList(Gru(f"evolution/{n}", state, state, seed) for n in names)
@@ -84,11 +101,51 @@ class DIENModel(InterestModel):
     def interest(self, pair: int, behaviors: Ragged, target: Tensor) -> Tensor:
         """See `InterestModel.interest`."""
         seen, there = padded(behaviors)
-        states, _ = self.extractors[pair](seen, there)
+        return self._evolved(pair, self.extractors[pair](seen, there)[0], there, target)
+
+    def finish_with_loss(
+        self, aggregated: Tensor, gathered: Gathered | None, label: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """See `CTRModel.finish_with_loss`; the loss is α L_aux · B."""
+        if not self.auxiliary:
+            return super().finish_with_loss(aggregated, gathered, label)
+        interests, losses = [], []
+        for pair, (behaviors, target) in enumerate(self.pairs(gathered)):
+            seen, there = padded(behaviors)
+            states, _ = self.extractors[pair](seen, there)
+            interests.append(self._evolved(pair, states, there, target))
+            like = states if states.shape[2] == seen.shape[2] else states @ self.attention[pair]
+            losses.append(next_click_loss(like, seen, there, target, label))
+        return self.logits(aggregated, interests), self.auxiliary * torch.stack(losses).sum()
+
+    def _evolved(self, pair: int, states: Tensor, there: Tensor, target: Tensor) -> Tensor:
+        """Interest f32[B, state] of the extractor's states f32[B, T, state]."""
         scores = (states @ self.attention[pair] @ target.unsqueeze(2)).squeeze(2)
         scores = scores.masked_fill(~there, torch.finfo(scores.dtype).min)
         last: Tensor = self.evolution[pair](states, there, torch.softmax(scores, dim=1))[1]
         return last
+
+
+def next_click_loss(states: Tensor, seen: Tensor, there: Tensor, target: Tensor, label: Tensor) -> Tensor:
+    """Sum over examples and steps of −log σ(h_t · e_{t+1}) − log(1 − σ(h_t · ê)) (§4.2, eq. 6).
+
+    Args:
+        states: h, f32[B, T, K].
+        seen: e, f32[B, T, K], the vectors of the clicked items.
+        there: bool[B, T], False behind a list's end.
+        target: ê, f32[B, K], the vector of the shown item.
+        label: f32[B] in {0, 1, LATE}.
+
+    Returns:
+        f32[]; 0 for lists of fewer than two clicks.
+    """
+    before, following = states[:, :-1], seen[:, 1:]
+    positive = there[:, 1:] & (label != LATE).unsqueeze(1)
+    shown = target.unsqueeze(1)
+    negative = positive & (label == 0).unsqueeze(1) & (following != shown).any(dim=2)
+    losses = softplus(-(before * following).sum(dim=2)).masked_fill(~positive, 0.0)
+    losses = losses + softplus((before * shown).sum(dim=2)).masked_fill(~negative, 0.0)
+    return losses.sum()
 
 
 class Gru(nn.Module):

@@ -135,11 +135,19 @@ class InterestModel(CTRModel):
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, H₁] → logits f32[B]."""
+        pairs = self.pairs(gathered)
+        return self.logits(aggregated, [self.interest(i, *pair) for i, pair in enumerate(pairs)])
+
+    def pairs(self, gathered: Gathered | None) -> list[tuple[Ragged, Tensor]]:
+        """Behaviors, lists of f32[nnz, K], and target f32[B, K] of each pair."""
         seen = require_gathered(gathered)
-        interests = [
-            self.interest(i, seen.sequences[behaviors], seen.pooled[:, self._pooled.index(target)])
-            for i, (behaviors, target) in enumerate(self._pairs)
+        return [
+            (seen.sequences[behaviors], seen.pooled[:, self._pooled.index(target)])
+            for behaviors, target in self._pairs
         ]
+
+    def logits(self, aggregated: Tensor, interests: list[Tensor]) -> Tensor:
+        """Aggregated f32[B, H₁] and the pairs' interests f32[B, width] → logits f32[B]."""
         first = affine(aggregated, torch.cat(interests, dim=1), self.interests)
         deep: Tensor = self.mlp(first).squeeze(1)
         return deep + self.bias

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 NUMBERS = ("dim", "out", "layers", "heads", "state", "width", "image_dim", "concat_length")
 WIDTHS = ("hidden", "cin", "attention", "deep")
-RATES = ("dense_lr", "init_scale", "lr")
+RATES = ("dense_lr", "init_scale", "lr", "auxiliary")
 OPTIONAL = ("deep",)
 """Widths that may be empty."""
 

@@ -150,13 +150,16 @@ class GatheredInputs:
     dense: Tensor | None
     device: torch.device
 
-    def of_role(self, gathers: Gathers, columns: slice, number: Mapping[str, int]) -> Gathered | None:
-        """Share of a role.
+    def of_role(
+        self, gathers: Gathers, columns: slice, number: Mapping[str, int], content: Mapping[str, Ragged]
+    ) -> Gathered | None:
+        """Share of a role; None of one that gathers nothing.
 
         Args:
             gathers: fields that the role gathers.
             columns: of a row that are the role's.
             number: field name → number.
+            content: field name → lists of the sub-model's vectors.
         """
         if not gathers:
             return None
@@ -167,4 +170,5 @@ class GatheredInputs:
             sequences[name] = Ragged(lists.values[:, columns], lists.offsets)
         nothing = torch.zeros(0, 0, columns.stop - columns.start, device=self.device)
         stack = torch.stack(pooled, dim=1) if pooled else nothing
-        return Gathered(stack, sequences, self.dense if gathers.dense else None)
+        vectors = {name: content[name] for name in gathers.content}
+        return Gathered(stack, sequences, self.dense if gathers.dense else None, vectors)

@@ -88,13 +88,19 @@ class OneRank:
             return out
 
     def step(self, features: Features, label: F32) -> F32:
-        """Scores and then learns a batch: tables by the sum of the loss, the network by its mean."""
+        """Scores and then learns a batch: tables by the sum of the loss, the network by its mean.
+
+        The model's auxiliary loss, if it has one, is added to that of the labels.
+        """
         read = self.read(features, store=True)
         leaves = [read.values, *(ragged.values for ragged in read.lists)]
         for leaf in leaves:
             leaf.requires_grad_()
-        logits = self.run(read)
-        binary_cross_entropy_with_logits(logits, torch.from_numpy(label), reduction="sum").backward()  # type: ignore[no-untyped-call]
+        target = torch.from_numpy(label)
+        partial = self.model.partial(read.values, read.dense)
+        logits, auxiliary = self.model.finish_with_loss(partial, self.gathered(read), target)
+        loss = binary_cross_entropy_with_logits(logits, target, reduction="sum")
+        (loss if auxiliary is None else loss + auxiliary).backward()  # type: ignore[no-untyped-call]
         grads = [torch.zeros_like(x) if x.grad is None else x.grad for x in leaves]
         self.front.backward(grads[0].numpy(), *(grad.unsqueeze(1).numpy() for grad in grads[1:]))
         scored: F32 = logits.detach().numpy()
@@ -103,16 +109,19 @@ class OneRank:
 
     def run(self, read: Read) -> Tensor:
         """The model's logits f32[B], gathered vectors and all."""
-        gathered = None
-        if self.wanted:
-            gathered = Gathered(
-                read.values[:, [self.fields.index(f) for f in self.wanted.pooled]],
-                dict(zip(self.wanted.sequences, read.lists, strict=True)),
-                read.dense if self.wanted.dense else None,
-                read.content,
-            )
-        out: Tensor = self.model(read.values, read.dense, gathered)
+        out: Tensor = self.model(read.values, read.dense, self.gathered(read))
         return out
+
+    def gathered(self, read: Read) -> Gathered | None:
+        """Tensors that the model gathers."""
+        if not self.wanted:
+            return None
+        return Gathered(
+            read.values[:, [self.fields.index(f) for f in self.wanted.pooled]],
+            dict(zip(self.wanted.sequences, read.lists, strict=True)),
+            read.dense if self.wanted.dense else None,
+            read.content,
+        )
 
     def read(self, features: Features, *, store: bool) -> Read:
         """The rows of a batch's keys."""

@@ -285,6 +285,22 @@ def dien(c: DIEN, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Ten
     return layers(p, "mlp", with_interests(c, p, row, x, interests)).squeeze()
 
 
+def dien_auxiliary(c: DIEN, p: P, row: Tensor, lists: dict[str, Tensor], label: float, late: float) -> Tensor:
+    """Eq. 6 of an example, times α: next click by next click. ê is the shown item, where it was not clicked;
+    a late positive was learned before."""
+    total = zero()
+    for i, (behaviors, target) in enumerate(zip(c.behaviors, c.target, strict=True)):
+        shown, state = row[FIELDS.index(target)], torch.zeros(c.state, dtype=torch.float64)
+        clicked = list(lists[behaviors]) if label != late else []
+        for e, following in itertools.pairwise(clicked):
+            state = gru(p, f"extractors.{i}", e, state)
+            h = state if c.state == c.dim else state @ p[f"attention.{i}"]
+            total = total - torch.log(torch.sigmoid(h @ following))
+            if label == 0 and not torch.equal(shown, following):
+                total = total - torch.log(1 - torch.sigmoid(h @ shown))
+    return c.auxiliary * total
+
+
 Reference = Callable[..., Tensor]
 
 REFERENCES: dict[type[ModelConfig], Reference] = {

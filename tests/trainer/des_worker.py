@@ -49,8 +49,9 @@ ADDITIVE = ("both", "LR", "FM", "DeepFM", "TwoTower")
 EVERY_WAY = ("both", "xDeepFM")
 CASES = [(name, "auto") for name in ROLES]
 CASES += [(name, way) for name in EVERY_WAY for way in WAYS if way != "auto"]
-CASES += [("DICM on DIN", "rows"), ("TwoTower with images", "mixed")]
-"""Every model with the default strategy; a model of sums and a model that gathers with every exchange."""
+CASES += [("DICM on DIN", "rows"), ("TwoTower with images", "mixed"), ("DIEN", "allreduce")]
+"""Every model with the default strategy; a model of sums and a model that gathers with every exchange. DIEN
+has an auxiliary loss, which both strategies sum."""
 FULL = [(name, "allreduce") for name in ROLES if name not in EVERY_WAY]
 FULL += [(name, way) for name in (*ADDITIVE, "AutoInt+") for way in WAYS]
 FULL = [case for case in dict.fromkeys(FULL) if case not in CASES]

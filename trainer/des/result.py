@@ -18,8 +18,8 @@ class StepResult:
     Attributes:
         logits: role → f32[B], of the weights before the update
         label: f32[B]
-        loss: mean cross entropy of the batch, summed over roles; in the first step that of the logits after
-            the bias was moved (`trainer.des.step`)
+        loss: mean cross entropy of the batch, summed over roles, without auxiliary losses; in the first step
+            that of the logits after the bias was moved (`trainer.des.step`)
         rows: examples of each rank
     """
 

@@ -15,9 +15,10 @@ the model of one process:
     reducescatter   sample-parallel: every rank finishes its own b examples. Gradients of partial results go
                     back to the owners of the fields; those of replicated parameters are all-reduced
 
-The loss of a role is binary cross entropy, or what `label_join(delayed=…)` asks for (models.losses). Rows
-learn from its *sum* over the batch: a key's gradient is that of its examples, whatever B is, as the
-per-coordinate rates of FTRL and AdaGrad expect. Networks learn from its *mean*, as is usual with Adam.
+The loss of a role is binary cross entropy, or what `label_join(delayed=…)` asks for (models.losses), plus
+the model's auxiliary loss (`CTRModel.finish_with_loss`). Rows learn from its *sum* over the batch: a key's
+gradient is that of its examples, whatever B is, as the per-coordinate rates of FTRL and AdaGrad expect.
+Networks learn from its *mean*, as is usual with Adam.
 
 The first batch, once scored, moves the biases to its own CTR before it is learned (`trainer.des.biases`).
 
@@ -30,7 +31,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.rows import row_layout
-from livectr.models.base import CTRModel, Gathered, role_slices, row_segments
+from livectr.models.base import CTRModel, role_slices, row_segments
 from livectr.models.losses import LATE, LOSSES, fake_negative_weighted
 from livectr.models.precision import arithmetic_name, precision
 from livectr.trainer import telemetry
@@ -280,7 +280,8 @@ class DesStep:
         # 1 keys → rows
         leaves = self.reading.forward(batch)
         # 2 rows → partials → logits, of all examples or of own examples
-        logits = self._forward(leaves, batch, content)
+        target = torch.from_numpy(batch.label).to(self.device)
+        logits, losses = self._forward(leaves, batch, content, target)
         own_scores = {role: z.detach().cpu().numpy() for role, z in logits.items()}
         scores = self._strategy.scores(own_scores, batch)
         # 3 logits → gradients
@@ -290,8 +291,7 @@ class DesStep:
         if online is not None:
             passed = self._online.learn(online, self.reading.host, scores()[0], self.dense.steps, shift)
             logits = passed.moved(logits, sum(batch.rows[: self.rank]))
-        target = torch.from_numpy(batch.label).to(self.device)
-        losses = [self._loss(z + shift, target) for z in logits.values()]
+        losses += [self._loss(z + shift, target) for z in logits.values()]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
         vote = 0.0 if leaves.finite and self.dense.finite else 1.0
@@ -319,23 +319,20 @@ class DesStep:
             self.dense.set_rate(f"content.{name}", content.config.schedule.factor(self.dense.steps))
 
     def _forward(
-        self, leaves: Leaves, batch: GlobalBatch, content: Mapping[str, ContentRequest]
-    ) -> dict[str, Tensor]:
-        """Role → logits of all examples f32[B], or of own examples f32[b]. Collective."""
+        self, leaves: Leaves, batch: GlobalBatch, content: Mapping[str, ContentRequest], label: Tensor
+    ) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Role → logits of all examples f32[B], or of own examples f32[b]; the auxiliary losses f32[],
+        sums over the same examples. Collective."""
         vectors = {} if self.ams is None else self.ams.forward(content)
         aggregated, inputs = self._strategy.aggregate(leaves, batch)
         number = {name: f for f, name in enumerate(self.fields)}
 
-        def gathered(role: str) -> Gathered | None:
-            gathers = self._gathers[role]
-            share = inputs.of_role(gathers, self.slices[role], number)
-            names = gathers.content
-            return replace(share, content={n: vectors[n] for n in names}) if share and names else share
-
-        return {
-            role: model.finish(part, gathered(role))
-            for (role, model), part in zip(self.models.items(), aggregated, strict=True)
-        }
+        logits, losses = {}, []
+        for (role, model), part in zip(self.models.items(), aggregated, strict=True):
+            gathered = inputs.of_role(self._gathers[role], self.slices[role], number, vectors)
+            logits[role], loss = model.finish_with_loss(part, gathered, label)
+            losses += [] if loss is None else [loss]
+        return logits, losses
 
     def _skip(self, shift: float) -> None:
         move_biases(self.models, -shift)

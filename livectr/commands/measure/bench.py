@@ -25,6 +25,7 @@ NAMES = (
     "quality",
     "delayed",
     "learning",
+    "zoo",
     "scaling",
     "publish",
     "serving",

@@ -41,8 +41,9 @@ from livectr.trainer.process import local_rank
 from livectr.trainer.progress import Progress
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.snapshot import Boundary, served_segments
+from livectr.trainer.publish.snapshot import Boundary
 from livectr.trainer.publish.version import PublishedModel
+from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog, wrong_predictions
@@ -55,7 +56,7 @@ from livectr.trainer.tables.gpu_tables import gpu_tables
 from livectr.trainer.tables.policies import Policies
 from livectr.trainer.tables.rank_tables import only_tier
 from livectr.trainer.tables.tiers import Tiers
-from livectr.trainer.telemetry import leave_to_rank_0
+from livectr.trainer.telemetry import CHAMPION, leave_to_rank_0
 
 LOG = logging.getLogger(__name__)
 
@@ -93,11 +94,14 @@ def build(
         Feed(source, extraction.features, control, statistics=statistics, dead_letters=letters)
     )
     log, items, labels = make.log(step), make.items(), make.labels(step)
+    contest = make.contest()
     progress = Progress(pipeline, rank, restored.manifest if restored is not None else None)
     if restored is not None:
         load(restored, step, policies, items)
         if labels is not None:
             labels.load(restored.scores())
+        if contest is not None:
+            contest.load(restored.contest())
         LOG.info("resumed after step %d, %d examples", progress.steps, progress.examples)
     if log is not None:
         log.truncate(restored.manifest.predictions if restored is not None else 0)
@@ -116,7 +120,7 @@ def build(
         exchange=ExchangeStage(step),
         fetch=FetchStage(depth=int(tiers is not None)),
         learn=LearnStage(step, policies),
-        report=ReportStage(rank, progress, monitor, log, items, publisher, labels),
+        report=ReportStage(rank, progress, monitor, log, items, publisher, labels, contest),
         commits=make.commits(step, source, checkpoint, publisher),
         push=publisher.push if publisher is not None else None,
     )
@@ -135,6 +139,7 @@ def build(
         log=log,
         items=items,
         labels=labels,
+        contest=contest,
         monitor=monitor,
         checkpoint=checkpoint,
         publisher=publisher,
@@ -352,6 +357,14 @@ class Builder:
             return None
         return FinalLabels(view.window_ms, step.models)
 
+    def contest(self) -> Contest | None:
+        if self.control.rank != 0:
+            return None
+        if not self.pipeline.challengers:
+            CHAMPION.labels("rank").set(1)
+            return None
+        return Contest(self.pipeline)
+
     def publisher(self, store: RedisStore, step: DesStep, progress: Progress, *, warmed: int) -> Publisher:
         """Publisher that has taken over its namespace. Collective.
 
@@ -362,7 +375,9 @@ class Builder:
             store,
             self.control,
             PublishedModel(
-                self.pipeline.fingerprint, served_segments(step.layout.segments), self.options.seed
+                self.pipeline.fingerprint,
+                [(s.name, s.dim) for s in step.layout.segments],
+                self.options.seed,
             ),
             min_examples=max(0, self.options.min_examples - warmed),
         )

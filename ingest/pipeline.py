@@ -359,7 +359,7 @@ class Pipeline:
                 if name in roles or name in RESERVED or not name.isidentifier():
                     raise ConfigError(f"Pipeline: a {kind} cannot be named {name!r}; take another word")
             roles |= models
-        self._check_promotion()
+        self._check_contest()
         content = {name for content in self.content.values() for name in content.fields}
         for role, model in roles.items():
             check = getattr(model, "check", None)
@@ -377,7 +377,14 @@ class Pipeline:
                         "of the pipeline names among its fields"
                     )
 
-    def _check_promotion(self) -> None:
+    def _check_contest(self) -> None:
+        """Check the challengers' kind and the rule of promotion."""
+        for name, model in self.challengers.items():
+            if hasattr(model, "user") and hasattr(model, "item"):
+                raise ConfigError(
+                    f"Pipeline: challengers: {name!r} is a {type(model).__name__}, a pre-rank model; "
+                    "challengers compete for rank, so take a ranking model, or make it a shadow"
+                )
         if not isinstance(self.promotion, Promotion):
             raise ConfigError(
                 f"Pipeline: promotion is {self.promotion!r}; write promotion=Promotion(margin=…, window=…)"

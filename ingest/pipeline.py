@@ -22,11 +22,9 @@ from livectr.ingest.language.policies import TablePolicy, by_table
 from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.language.streams import Lookup, Stream, Table, View, roots_of
 from livectr.ingest.plan.dag import FeaturePlan
+from livectr.ingest.plan.model_checks import check_contest, check_models, check_names
 from livectr.kernels.errors import ConfigError, UserError
 from livectr.kernels.table.layout import Values
-
-RESERVED = ("adam", "content", "des", "features")
-"""Prefixes of other weights than those of models."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,46 +349,10 @@ class Pipeline:
                     )
 
     def _check_models(self) -> None:
-        """Check that the features named by models exist (`models.ModelConfig.check`, which is not imported
-        here)."""
-        roles = {"rank": self.rank, "prerank": self.prerank}
-        for kind, models in (("challenger", self.challengers), ("shadow", self.shadows)):
-            for name in models:
-                if name in roles or name in RESERVED or not name.isidentifier():
-                    raise ConfigError(f"Pipeline: a {kind} cannot be named {name!r}; take another word")
-            roles |= models
-        self._check_contest()
-        content = {name for content in self.content.values() for name in content.fields}
-        for role, model in roles.items():
-            check = getattr(model, "check", None)
-            if not callable(check):
-                continue
-            try:
-                check(self.plan.fields, self.plan.dense_names)
-                wanted = getattr(model, "gathers")(self.plan.fields).content  # noqa: B009
-            except ValueError as error:
-                raise ConfigError(f"{role}: {error}") from None
-            for name in wanted:
-                if name not in content:
-                    raise ConfigError(
-                        f"{role}: {type(model).__name__} wants content of field {name!r}, which no content= "
-                        "of the pipeline names among its fields"
-                    )
-
-    def _check_contest(self) -> None:
-        """Check the challengers' kind and the rule of promotion."""
-        for name, model in self.challengers.items():
-            if hasattr(model, "user") and hasattr(model, "item"):
-                raise ConfigError(
-                    f"Pipeline: challengers: {name!r} is a {type(model).__name__}, a pre-rank model; "
-                    "challengers compete for rank, so take a ranking model, or make it a shadow"
-                )
-        if not isinstance(self.promotion, Promotion):
-            raise ConfigError(
-                f"Pipeline: promotion is {self.promotion!r}; write promotion=Promotion(margin=…, window=…)"
-            )
-        if self.promotion != Promotion() and not self.challengers:
-            raise ConfigError("Pipeline: there is a rule of promotion, but challengers= names no model")
+        check_names(self.challengers, self.shadows)
+        check_contest(self.challengers, self.promotion)
+        models = {"rank": self.rank, "prerank": self.prerank, **self.challengers, **self.shadows}
+        check_models(models, self.plan, self.content)
 
 
 def _columns_of(roots: Iterable[Expr]) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ from livectr.trainer.tables.gpu_tables import gpu_tables
 from livectr.trainer.tables.policies import Policies
 from livectr.trainer.tables.rank_tables import only_tier
 from livectr.trainer.tables.tiers import Tiers
-from livectr.trainer.telemetry import CHAMPION, leave_to_rank_0
+from livectr.trainer.telemetry import leave_to_rank_0
 
 LOG = logging.getLogger(__name__)
 
@@ -94,14 +94,12 @@ def build(
         Feed(source, extraction.features, control, statistics=statistics, dead_letters=letters)
     )
     log, items, labels = make.log(step), make.items(), make.labels(step)
-    contest = make.contest()
+    contest = Contest.of(pipeline, restored.contest() if restored is not None else {}, rank)
     progress = Progress(pipeline, rank, restored.manifest if restored is not None else None)
     if restored is not None:
         load(restored, step, policies, items)
         if labels is not None:
             labels.load(restored.scores())
-        if contest is not None:
-            contest.load(restored.contest())
         LOG.info("resumed after step %d, %d examples", progress.steps, progress.examples)
     if log is not None:
         log.truncate(restored.manifest.predictions if restored is not None else 0)
@@ -357,30 +355,16 @@ class Builder:
             return None
         return FinalLabels(view.window_ms, step.models)
 
-    def contest(self) -> Contest | None:
-        if self.control.rank != 0:
-            return None
-        if not self.pipeline.challengers:
-            CHAMPION.labels("rank").set(1)
-            return None
-        return Contest(self.pipeline)
-
     def publisher(self, store: RedisStore, step: DesStep, progress: Progress, *, warmed: int) -> Publisher:
         """Publisher that has taken over its namespace. Collective.
 
         Args:
             warmed: examples of the run whose parts this run began with.
         """
-        publisher = Publisher(
-            store,
-            self.control,
-            PublishedModel(
-                self.pipeline.fingerprint,
-                [(s.name, s.dim) for s in step.layout.segments],
-                self.options.seed,
-            ),
-            min_examples=max(0, self.options.min_examples - warmed),
-        )
+        segments = [(s.name, s.dim) for s in step.layout.segments]
+        model = PublishedModel(self.pipeline.fingerprint, segments, self.options.seed)
+        least = max(0, self.options.min_examples - warmed)
+        publisher = Publisher(store, self.control, model, min_examples=least)
         self.closed(publisher)
         publisher.start(progress.cursor, learned=progress.examples, take_over=self.options.take_over)
         if progress.earlier and publisher.last is not None:  # flipped after that checkpoint

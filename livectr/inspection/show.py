@@ -128,6 +128,7 @@ def show_checkpoint(folder: Path) -> None:
         Manifest,
     )
     from livectr.trainer.checkpoint.restored import Restored
+    from livectr.trainer.quality.champion import champion_of
 
     manifests = sorted(folder.glob(f"gen-*/{MANIFEST}"))
     if not manifests:
@@ -163,7 +164,7 @@ def show_checkpoint(folder: Path) -> None:
     console.print(table)
     if newest is not None:
         console.print(_facts("pipeline", newest.identity))
-        champion = {"champion": Restored(folder, newest).champion} if whole else {}
+        champion = {"champion": champion_of(Restored(folder, newest).contest())} if whole else {}
         console.print(_facts("published", champion | (newest.cursor or {"version": "none"})))
 
 

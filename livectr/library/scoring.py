@@ -31,6 +31,7 @@ from livectr.serving.version.content import RawFeatures
 from livectr.serving.version.near_cache import Batch, NearCache, RaggedVectors
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
+from livectr.trainer.quality.champion import champion_of
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -83,7 +84,7 @@ class CheckpointScorer:
     def __init__(self, pipeline: Pipeline, restored: Restored, folders: Mapping[str, Path]) -> None:
         self._plan = pipeline.plan
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
-        champion = restored.champion
+        champion = champion_of(restored.contest())
         layout = value_layout(model_configs(pipeline), pipeline.row_values, champion)
         tables = sorted({table for _, table in self._fields})
         self._rows = NearCache(tables, layout, seed=restored.manifest.identity["seed"], max_rows=1 << 62)

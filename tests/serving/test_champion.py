@@ -1,4 +1,4 @@
-"""A challenger is promoted while servers answer: every reply is the champion's of its version, and none fails."""
+"""A challenger is promoted while servers answer: each reply is the champion's of its version, none fails."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ import torch
 from livectr.trainer.checkpoint.content import Table
 from livectr.trainer.checkpoint.manifest import FileEntry, Manifest
 from livectr.trainer.placement.placement import owners_by_key
-from livectr.trainer.quality.champion import champion_of
 
 
 @dataclass(frozen=True)
@@ -85,11 +84,6 @@ class Restored:
     def contest(self) -> dict[str, npt.NDArray[Any]]:
         """State of trainer.quality.contest.Contest; {} without challengers."""
         return self._arrays("contest")
-
-    @property
-    def champion(self) -> str:
-        """Role of the ranking model that is published."""
-        return champion_of(self.contest())
 
     def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
         tensors: dict[str, npt.NDArray[Any]] = {}

@@ -35,6 +35,23 @@ class Contest:
         self._rule = pipeline.promotion
         self._show()
 
+    @staticmethod
+    def of(pipeline: Pipeline, state: Mapping[str, npt.NDArray[Any]], rank: int) -> Contest | None:
+        """Contest of a run on rank 0; None without challengers, and on other ranks.
+
+        Args:
+            state: of the checkpoint; empty in a new run.
+        """
+        if rank != 0:
+            return None
+        if not pipeline.challengers:
+            telemetry.CHAMPION.labels("rank").set(1)
+            return None
+        contest = Contest(pipeline)
+        if state:
+            contest.load(state)
+        return contest
+
     @property
     def champion(self) -> str:
         """Role of the model that is published."""

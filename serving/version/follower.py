@@ -189,8 +189,11 @@ class VersionFollower:
             if self.reader.manifest() == manifest_json:
                 raise LookupError(f"blobs of version {manifest.version} are gone from Redis")
             return False  # superseded while it was loaded: the next notice brings a newer version
-        first = self._version is None
+        before = self._version
+        first = before is None
         self._swap(version)
+        if self._contenders and before is not None and before.manifest.champion != manifest.champion:
+            log.info("version %d: %s ranks from here on", manifest.version, manifest.champion)
         self._manifest_json = manifest_json
         for content in version.content.values():
             content.set_gauges()

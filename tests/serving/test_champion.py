@@ -191,7 +191,7 @@ def test_a_promoted_challenger_is_served_without_an_outage(
                 np.testing.assert_allclose(chosen.score, want[list(chosen.index)], atol=1e-5)
             assert report.contest["champion"] == "fm" and report.contest["changes"] == 1
             switched = champions.index("fm")
-            assert 0 < switched and set(champions[switched:]) == {"fm"}
+            assert switched > 0 and set(champions[switched:]) == {"fm"}
             assert ranks.describe().champion == "fm" and ranks.describe().model.startswith("fm:FM/")
             assert [metrics.SERVED_CHAMPION.labels(name)._value.get() for name in ("rank", "fm")] == [0, 1]
             published_rows_are_those_of(trained, client)

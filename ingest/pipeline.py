@@ -19,8 +19,10 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.language.content import Content, check_contents
 from livectr.ingest.language.expr import ColumnRef, Expr, RecentRef
 from livectr.ingest.language.policies import TablePolicy, by_table
+from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.language.streams import Lookup, Stream, Table, View, roots_of
 from livectr.ingest.plan.dag import FeaturePlan
+from livectr.ingest.plan.model_checks import check_contest, check_models, check_names
 from livectr.kernels.errors import ConfigError, UserError
 from livectr.kernels.table.layout import Values
 
@@ -50,8 +52,12 @@ class Pipeline:
         log: labelled impressions with their look-ups.
         sparse: field name → expression, or Field to share another field's embedding table; in field order.
         dense: name → expression of a number, or of a vector of fixed width.
-        rank: configuration of the ranking model (a dataclass of `models`).
+        rank: configuration of the ranking model (a dataclass of `models`); with challengers, the first
+            champion.
         prerank: configuration of the two-tower pre-rank model, or None.
+        challengers: name → ranking model that is trained and scored beside the champion, with its own rows.
+            Once it is promoted, it is published and served in the champion's place.
+        promotion: rule by which a challenger becomes the champion.
         shadows: name → model that is trained and scored for comparison, with its own rows, and never served.
         content: name → images or texts whose features a sub-model embeds.
         items: look-up table of the ranked items (the ads); pre-rank needs it.
@@ -75,6 +81,8 @@ class Pipeline:
     dense: Mapping[str, Expr] = field(default_factory=dict)
     rank: object
     prerank: object | None = None
+    challengers: Mapping[str, object] = field(default_factory=dict)
+    promotion: Promotion = Promotion()
     shadows: Mapping[str, object] = field(default_factory=dict)
     content: Mapping[str, Content] = field(default_factory=dict)
     items: Table | None = None
@@ -140,9 +148,15 @@ class Pipeline:
             name: entry.table if isinstance(entry, Field) else name for name, entry in self.sparse.items()
         }
 
+    @property
+    def contenders(self) -> dict[str, object]:
+        """Role → ranking model that may be published, the first champion first."""
+        return {"rank": self.rank, **self.challengers}
+
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all that checkpoints and published models depend on."""
+        """SHA-256 of all that checkpoints and published models depend on. The rule of promotion is no part of
+        it: it may change while a run goes on."""
         parts = (
             self.plan.fingerprint,
             self.fields,
@@ -155,6 +169,7 @@ class Pipeline:
             self.row_values,
             sorted(self.content.items()),
             list(self.shadows.items()),
+            *([list(self.challengers.items())] if self.challengers else []),
         )
         return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()
 
@@ -334,28 +349,10 @@ class Pipeline:
                     )
 
     def _check_models(self) -> None:
-        """Check that the features named by models exist (`models.ModelConfig.check`, which is not imported
-        here)."""
-        roles = {"rank": self.rank, "prerank": self.prerank}
-        for name in self.shadows:
-            if name in roles or not name.isidentifier():
-                raise ConfigError(f"Pipeline: a shadow cannot be named {name!r}; take another word")
-        content = {name for content in self.content.values() for name in content.fields}
-        for role, model in (roles | dict(self.shadows)).items():
-            check = getattr(model, "check", None)
-            if not callable(check):
-                continue
-            try:
-                check(self.plan.fields, self.plan.dense_names)
-                wanted = getattr(model, "gathers")(self.plan.fields).content  # noqa: B009
-            except ValueError as error:
-                raise ConfigError(f"{role}: {error}") from None
-            for name in wanted:
-                if name not in content:
-                    raise ConfigError(
-                        f"{role}: {type(model).__name__} wants content of field {name!r}, which no content= "
-                        "of the pipeline names among its fields"
-                    )
+        check_names(self.challengers, self.shadows)
+        check_contest(self.challengers, self.promotion)
+        models = {"rank": self.rank, "prerank": self.prerank, **self.challengers, **self.shadows}
+        check_models(models, self.plan, self.content)
 
 
 def _columns_of(roots: Iterable[Expr]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from livectr.ingest.language.content import Content
     from livectr.ingest.language.event_times import EventTime
     from livectr.ingest.language.policies import TablePolicy
+    from livectr.ingest.language.promotion import Promotion
     from livectr.ingest.language.streams import Stream, Table, label_join, labelled, recent
     from livectr.ingest.operators.user import operator
     from livectr.ingest.pipeline import Field, Pipeline, load_pipeline
@@ -39,6 +40,7 @@ _HOMES = {
     "LiveCTRError": "livectr.kernels.errors",
     "Pipeline": "livectr.ingest.pipeline",
     "PreRankClient": "livectr.serving.client",
+    "Promotion": "livectr.ingest.language.promotion",
     "RankClient": "livectr.serving.client",
     "Stream": "livectr.ingest.language.streams",
     "Table": "livectr.ingest.language.streams",
@@ -71,6 +73,7 @@ __all__ = [
     "LiveCTRError",
     "Pipeline",
     "PreRankClient",
+    "Promotion",
     "RankClient",
     "Stream",
     "Table",

@@ -257,6 +257,11 @@ def row_segments(configs: Mapping[str, ModelConfig], fields: int = 1) -> tuple[S
     )
 
 
+def served_roles(champion: str = "rank") -> tuple[str, str]:
+    """Roles of models that servers answer with: the champion, which ranks, and the pre-rank model."""
+    return champion, "prerank"
+
+
 def role_slices(configs: Mapping[str, ModelConfig]) -> dict[str, slice]:
     """Slice of each role's values on a row's axis of D float32."""
     slices: dict[str, slice] = {}

@@ -91,6 +91,8 @@ class VersionManifest:
         examples: examples that the model has learned.
         committed: of these, examples in the oldest checkpoint that the trainer kept when it began the
             version; 0: none.
+        champion: role of the ranking model that the version holds; the JSON names it unless it is "rank", so
+            that other programs of this format refuse what they cannot serve.
     """
 
     version: int
@@ -115,6 +117,7 @@ class VersionManifest:
     run_id: str = ""
     examples: int = 0
     committed: int = 0
+    champion: str = "rank"
 
     def changed_since(self, version: int, row_set: str) -> tuple[str, ...] | None:
         """Blobs of keys that changed after `version` of a row set; None: unknown, drop all cached rows."""
@@ -129,7 +132,10 @@ class VersionManifest:
 
     def to_json(self) -> bytes:
         """Encode the manifest as JSON."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
+        values = asdict(self)
+        if self.champion == "rank":
+            del values["champion"]
+        return json.dumps({"format": FORMAT, **values}, separators=(",", ":")).encode()
 
     @staticmethod
     def from_json(text: bytes | str) -> "VersionManifest":
@@ -149,7 +155,7 @@ class VersionManifest:
                 "trainer and servers of one release, or use another namespace"
             )
         known = {f.name for f in fields(VersionManifest)}
-        if set(values) != known:
+        if set(values) | {"champion"} != known:
             raise ValueError(f"version manifest with unexpected fields: {sorted(set(values) ^ known)}")
         bins, evictions = values.pop("freshness"), values.pop("evictions")
         return VersionManifest(

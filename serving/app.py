@@ -76,16 +76,17 @@ class App:
         self._draining = False
         self._readiness = threading.Lock()
         method: Method[Any]
+        self._model_of: Callable[[ModelVersion | None], str]
         if role == "rank":
             self.follower: VersionFollower = rank_follower(pipeline, options)
             ranker = Ranker(pipeline, self.follower, options)
             method = Method(_SERVICES[role], "Rank", pb.RankRequest, ranker.rank)
-            self._schema, self._model = ranker.schema, ranker.model
+            self._schema, self._model_of = ranker.schema, ranker.model_of
         else:
             self.follower = prerank_follower(pipeline, options)
             preranker = PreRanker(pipeline, self.follower, options)
             method = Method(_SERVICES[role], "PreRank", pb.PreRankRequest, preranker.prerank)
-            self._schema, self._model = preranker.schema, preranker.model
+            self._schema, self._model_of = preranker.schema, lambda version: preranker.model
         describe = Method(MODEL_SERVICE, "Describe", pb.DescribeRequest, self._describe, admitted=False)
         self.admission = Admission(
             options.max_active, options.max_waiting, options.max_wait_s, options.max_active_bytes
@@ -175,7 +176,8 @@ class App:
         version = self.follower.current
         return pb.DescribeResponse(
             role=self.role,
-            model=self._model,
+            model=self._model_of(version),
+            champion=version.manifest.champion if version and self.role == "rank" else "",
             fingerprint=self._pipeline.fingerprint,
             version=version.number if version else 0,
             created_ms=version.manifest.created_ms if version else 0,

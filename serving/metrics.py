@@ -26,6 +26,11 @@ REQUEST_BOUNDS_S = (
 )
 
 SERVED_VERSION = Gauge("livectr_served_version", "Version that answers requests", ["role"])
+SERVED_CHAMPION = Gauge(
+    "livectr_served_champion",
+    "1 for the ranking model that answers rank requests, 0 for the others",
+    ["model"],
+)
 SERVED_AGE = Gauge("livectr_served_version_age_seconds", "Time since that version was published", ["role"])
 STALE = Gauge("livectr_version_stale", "1 while Redis cannot be read or holds another pipeline", ["role"])
 HEALTH_ISSUE = Gauge(

@@ -41,8 +41,9 @@ from livectr.trainer.process import local_rank
 from livectr.trainer.progress import Progress
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.snapshot import Boundary, served_segments
+from livectr.trainer.publish.snapshot import Boundary
 from livectr.trainer.publish.version import PublishedModel
+from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog, wrong_predictions
@@ -93,6 +94,7 @@ def build(
         Feed(source, extraction.features, control, statistics=statistics, dead_letters=letters)
     )
     log, items, labels = make.log(step), make.items(), make.labels(step)
+    contest = Contest.of(pipeline, restored.contest() if restored is not None else {}, rank)
     progress = Progress(pipeline, rank, restored.manifest if restored is not None else None)
     if restored is not None:
         load(restored, step, policies, items)
@@ -116,7 +118,7 @@ def build(
         exchange=ExchangeStage(step),
         fetch=FetchStage(depth=int(tiers is not None)),
         learn=LearnStage(step, policies),
-        report=ReportStage(rank, progress, monitor, log, items, publisher, labels),
+        report=ReportStage(rank, progress, monitor, log, items, publisher, labels, contest),
         commits=make.commits(step, source, checkpoint, publisher),
         push=publisher.push if publisher is not None else None,
     )
@@ -135,6 +137,7 @@ def build(
         log=log,
         items=items,
         labels=labels,
+        contest=contest,
         monitor=monitor,
         checkpoint=checkpoint,
         publisher=publisher,
@@ -358,14 +361,10 @@ class Builder:
         Args:
             warmed: examples of the run whose parts this run began with.
         """
-        publisher = Publisher(
-            store,
-            self.control,
-            PublishedModel(
-                self.pipeline.fingerprint, served_segments(step.layout.segments), self.options.seed
-            ),
-            min_examples=max(0, self.options.min_examples - warmed),
-        )
+        segments = [(s.name, s.dim) for s in step.layout.segments]
+        model = PublishedModel(self.pipeline.fingerprint, segments, self.options.seed)
+        least = max(0, self.options.min_examples - warmed)
+        publisher = Publisher(store, self.control, model, min_examples=least)
         self.closed(publisher)
         publisher.start(progress.cursor, learned=progress.examples, take_over=self.options.take_over)
         if progress.earlier and publisher.last is not None:  # flipped after that checkpoint

@@ -61,6 +61,7 @@ class CommitState:
         began_s: time.monotonic() when `checkpoint` began to be assembled.
         checkpoint: content of a generation; None if none is due. The committer adds the cursor and the counts
             of publishing.
+        champion: role of the ranking model that a version holds.
         snapshots: copies the changes of a version; None if nothing is published.
     """
 
@@ -71,10 +72,11 @@ class CommitState:
     began_s: float
     checkpoint: CheckpointState | None
     snapshots: Snapshotter | None
+    champion: str = "rank"
 
     @staticmethod
     def of(parts: Parts, *, checkpoint: bool) -> CommitState:
-        """Close the generation of changes, and assemble this rank's state.
+        """Close the generation of changes, and assemble this rank's state. Collective.
 
         Args:
             checkpoint: with the content of a checkpoint, if the run keeps one.
@@ -82,6 +84,9 @@ class CommitState:
         boundary = Boundary.mark(parts.step, parts.source)
         began_s = time.monotonic()
         wanted = checkpoint and parts.checkpoint is not None
+        champion = "rank"
+        if parts.pipeline.challengers:
+            champion = parts.control.broadcast_json(parts.contest.champion if parts.contest else "")
         return CommitState(
             steps=parts.progress.steps,
             examples=parts.progress.examples,
@@ -89,7 +94,8 @@ class CommitState:
             tables=parts.step.tables,
             began_s=began_s,
             checkpoint=_checkpoint_state(parts, boundary) if wanted else None,
-            snapshots=_snapshotter(parts),
+            snapshots=_snapshotter(parts, champion),
+            champion=champion,
         )
 
 
@@ -111,6 +117,7 @@ def _checkpoint_state(parts: Parts, boundary: Boundary) -> CheckpointState:
         statistics=parts.feed.statistics.state(),
         items=parts.items.state() if parts.items is not None else {},
         scores=parts.labels.state() if parts.labels is not None else {},
+        contest=parts.contest.state() if parts.contest is not None else {},
         source=source.snapshot().parts(),
         policies=parts.policies.state(),
         tracked=parts.policies.tracked,
@@ -123,7 +130,7 @@ def _checkpoint_state(parts: Parts, boundary: Boundary) -> CheckpointState:
     )
 
 
-def _snapshotter(parts: Parts) -> Snapshotter | None:
+def _snapshotter(parts: Parts, champion: str) -> Snapshotter | None:
     """Copies the changes of a version; None if nothing is published."""
     if parts.publisher is None:
         return None
@@ -135,6 +142,7 @@ def _snapshotter(parts: Parts) -> Snapshotter | None:
         parts.feed.statistics,
         parts.control,
         parts.publisher.store.space,
+        champion,
     )
 
 
@@ -208,6 +216,8 @@ class Committer:
         # 1 settle the publish before; a model that has learned too little stays here
         busy = self._publisher is not None and self._publisher.busy
         publish = self._publisher is not None and not busy and not self._held_back(state.examples)
+        if self._publisher is not None and publish:
+            self._publisher.serve(state.champion)
         if self._checkpoint is not None and state.checkpoint is not None:
             # 2, 3, 4 the checkpoint
             self._checkpoint.commit(self._completed(state.checkpoint, begins=publish))

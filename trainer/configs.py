@@ -10,9 +10,18 @@ from livectr.models.base import ModelConfig
 
 
 def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
-    """Role → configuration, of the models that a pipeline has: those that are served, then the shadows.
-    Raises ConfigError for what is none."""
-    by_role = {"rank": pipeline.rank, "prerank": pipeline.prerank, **pipeline.shadows}
+    """Role → configuration, of the models that a pipeline has: rank, prerank, challengers, shadows. A table
+    row has their values in this order.
+
+    Raises:
+        ConfigError: one is no model.
+    """
+    by_role = {
+        "rank": pipeline.rank,
+        "prerank": pipeline.prerank,
+        **pipeline.challengers,
+        **pipeline.shadows,
+    }
     configs: dict[str, ModelConfig] = {}
     for role, config in by_role.items():
         if isinstance(config, ModelConfig):

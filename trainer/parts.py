@@ -22,6 +22,7 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.progress import Progress
 from livectr.trainer.publish.publisher import Publisher
+from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog
@@ -54,6 +55,7 @@ class Parts:
         log: predictions; of rank 0, if they are kept.
         items: examples of each item; of rank 0, if the pipeline has items.
         labels: scores that wait for final labels; of rank 0, if the pipeline has provisional negatives.
+        contest: champion and challengers; of rank 0, if the pipeline has challengers.
         checkpoint, publisher: None if the run has no place for them.
     """
 
@@ -71,6 +73,7 @@ class Parts:
     log: PredictionLog | None
     items: ItemCounts | None
     labels: FinalLabels | None
+    contest: Contest | None
     monitor: Monitor
     checkpoint: Checkpointer | None
     publisher: Publisher | None

@@ -33,6 +33,9 @@ class Report:
         precision: arithmetic of the networks' products on all ranks, as measured
             (models.precision.arithmetic_name).
         prerank: measures of the pre-rank model.
+        contest: the champion, the step since which it is the champion, and the number of changes; {} without
+            challengers.
+        challengers: name of a challenger → its measures.
         shadows: name of a shadow model → its measures.
         stream: counters of the source, summed over ranks.
         rows: topic → rows that came, unusable rows, and the commonest complaint.
@@ -62,6 +65,8 @@ class Report:
     cold_users_left_out: int | None = None
     last_20_percent: dict[str, float | None] = field(default_factory=dict)
     prerank: dict[str, Any] = field(default_factory=dict)
+    contest: dict[str, Any] = field(default_factory=dict)
+    challengers: dict[str, dict[str, Any]] = field(default_factory=dict)
     shadows: dict[str, dict[str, Any]] = field(default_factory=dict)
     stream: dict[str, Any] = field(default_factory=dict)
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -127,6 +132,10 @@ def report_of(
         **{name: rank[name] for name in QUALITY if name in rank},
         last_20_percent=rank.get("last_20_percent", {}),
         prerank=roles.get("prerank", {}),
+        contest=parts.contest.report() if parts.contest is not None else {},
+        challengers={
+            role: measures for role, measures in roles.items() if role in parts.pipeline.challengers
+        },
         shadows={role: measures for role, measures in roles.items() if role in parts.pipeline.shadows},
         stream=stream,
         rows={topic: counted.as_json() for topic, counted in rows.items()},

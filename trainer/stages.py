@@ -39,6 +39,7 @@ from livectr.trainer.des.step import DesStep
 from livectr.trainer.progress import Progress
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.push import PushStage
+from livectr.trainer.quality.contest import Contest
 from livectr.trainer.quality.final_labels import FinalLabels
 from livectr.trainer.quality.monitor import Monitor
 from livectr.trainer.quality.predictions import PredictionLog, Records, records, roles_of
@@ -146,6 +147,7 @@ class ReportStage:
         items: examples of each item, if the pipeline has items.
         publisher: learns the event times of the next version.
         labels: scores whose label windows have not passed; None where every label is final.
+        contest: champion and challengers; None without challengers.
     """
 
     rank: int
@@ -155,6 +157,7 @@ class ReportStage:
     items: ItemCounts | None
     publisher: Publisher | None
     labels: FinalLabels | None = None
+    contest: Contest | None = None
     depth = in_flight = 0
 
     def __call__(self, learned: Learned | None) -> None:
@@ -190,6 +193,8 @@ class ReportStage:
             self.log.append(scored)
         logits = {role: scored[role] for role in roles_of(scored)}
         self.monitor.add(scored["time_ms"], scored["user"], logits, scored["label"], is_cold(scored["seen"]))
+        if self.contest is not None:
+            self.contest.add(logits, scored["label"], self.progress.steps)
 
 
 @dataclass(frozen=True)

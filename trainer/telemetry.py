@@ -37,6 +37,16 @@ LOGLOSS = Gauge("livectr_logloss", "Test-then-train log loss over the sliding wi
 CALIBRATION = Gauge(
     "livectr_calibration_ratio", "Predicted over observed clicks in the sliding window.", ["model"]
 )
+CHAMPION = Gauge(
+    "livectr_champion", "1 for the ranking model that is published, 0 for its challengers.", ["model"]
+)
+CHAMPION_CHANGES = Counter("livectr_champion_changes", "Challengers that this process has promoted.")
+CONTEST_LOGLOSS = Gauge(
+    "livectr_contest_logloss",
+    "Test-then-train log loss over the window of the promotion rule, of champion and challengers.",
+    ["model"],
+)
+CONTEST_EXAMPLES = Gauge("livectr_contest_examples", "Examples in the window of the promotion rule.")
 OBSERVED_CTR = Gauge("livectr_observed_ctr", "Clicked share of the examples in the sliding window.")
 PREDICTED_CTR = Gauge(
     "livectr_predicted_ctr", "Mean predicted click probability in the sliding window.", ["model"]
@@ -157,6 +167,8 @@ OF_RANK_0 = (
     EXAMPLES,
     COLD_EXAMPLES,
     SKIPPED_USERS,
+    CHAMPION_CHANGES,
+    CONTEST_EXAMPLES,
     OBSERVED_CTR,
     WINDOW_EXAMPLES,
     WINDOW_CLICKS,

@@ -145,7 +145,7 @@ ALERTS = (
         "30m",
         "({0} > 1.1 or {0} < 0.9) and {1} >= 1000",
         (
-            f'{_OF} (livectr_calibration_ratio{{model="rank"}})',
+            f"{_OF} (livectr_calibration_ratio and livectr_champion == 1)",
             f"{_OF} (livectr_window_clicks)",
         ),
         "The model in {{ $labels.namespace }} predicts over 10 % more or fewer clicks than come",
@@ -156,8 +156,8 @@ ALERTS = (
         "1h",
         "{0} - {1} > 0.005 and {2} >= 10000",
         (
-            f'{_OF} (livectr_auc{{model!~"rank|prerank"}})',
-            f'{_OF} (livectr_auc{{model="rank"}})',
+            f'{_OF} (livectr_auc{{model!="prerank"}} unless livectr_champion == 1)',
+            f"{_OF} (livectr_auc and livectr_champion == 1)",
             f"{_OF} (livectr_window_examples)",
         ),
         "A shadow in {{ $labels.namespace }} orders ads better than the model that answers",

@@ -8,8 +8,10 @@ static __device__ __forceinline__ uint64_t initial_stream(uint64_t table_seed, i
     return mix64(mix64(static_cast<uint64_t>(key)) ^ table_seed);
 }
 
-// Values [first, first + N) of a row: uniform in [-h[0], h[0]].
+// Values [first, first + N) of a row: uniform in [-h[0], h[0]]. `place` is that of the first in a whole row; in a
+// row that lacks segments before these it is above `first`.
 template <int N>
-static __device__ __forceinline__ void initial_values(float* row, int first, uint64_t stream, const float* h) {
-    for (int i = first; i < first + N; ++i) row[i] = h[0] == 0.0f ? 0.0f : h[0] * uniform_at(stream, i);
+static __device__ __forceinline__ void initial_values(float* row, int first, int place, uint64_t stream,
+                                                      const float* h) {
+    for (int i = 0; i < N; ++i) row[first + i] = h[0] == 0.0f ? 0.0f : h[0] * uniform_at(stream, place + i);
 }

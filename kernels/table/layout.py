@@ -154,12 +154,14 @@ class Segment:
         dim: number of values.
         optimiser: their optimiser.
         init_scale: bound of the initial values.
+        place: place of the first value in the whole row, in a row that lacks some segments; None: here.
     """
 
     name: str
     dim: int
     optimiser: Optimiser
     init_scale: float = 0.0
+    place: int | None = None
 
     def __post_init__(self) -> None:
         if self.dim < 1:
@@ -255,7 +257,8 @@ class RowLayout:
         at, state = 0, self.dim
         for number, segment in enumerate(self.segments):
             kind, h = segment.optimiser.source(segment.dim), f"h + {number * self.HYPERS}"
-            values.append(f"initial_values<{segment.dim}>(row, {at}, stream, {h});")
+            place = at if segment.place is None else segment.place
+            values.append(f"initial_values<{segment.dim}>(row, {at}, {place}, stream, {h});")
             states.append(f"{kind}::init(row + {at}, row + {state}, {h} + 1);")
             updates.append(f"{kind}::update(row + {at}, row + {state}, gradient + {at}, {h} + 1);")
             at += segment.dim

@@ -107,8 +107,8 @@ def _report(file: Path) -> dict[str, Any]:
 
 
 def _of_reports(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Row]:
-    shadows = [name for name in a.get("shadows", {}) if name in b.get("shadows", {})]
-    for model in ("rank", "prerank", *shadows):
+    mine, theirs = _beside_rank(a), _beside_rank(b)
+    for model in ("rank", "prerank", *(name for name in mine if name in theirs)):
         x, y = (_model(run, model) for run in (a, b))
         for of in ("all", "last"):
             left, right = (run if of == "all" else run.get("last_20_percent", {}) for run in (x, y))
@@ -120,10 +120,14 @@ def _of_reports(a: dict[str, Any], b: dict[str, Any]) -> Iterator[Row]:
 
 
 def _model(report: dict[str, Any], role: str) -> dict[str, Any]:
-    measures = (
-        report if role == "rank" else report["prerank"] if role == "prerank" else report["shadows"][role]
-    )
-    return dict(measures)
+    if role == "rank":
+        return report
+    return dict(report["prerank"] if role == "prerank" else _beside_rank(report)[role])
+
+
+def _beside_rank(report: dict[str, Any]) -> dict[str, Any]:
+    """Measures of challengers and shadows, by name."""
+    return {**report.get("challengers", {}), **report.get("shadows", {})}
 
 
 def _matched(files: Sequence[Path]) -> tuple[NDArray[np.void], NDArray[np.void], list[str]]:

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from livectr.analysis.compare import Z95, differences
+from livectr.ingest.language.promotion import Promotion
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError
 from livectr.library.tables import to_pipeline
@@ -66,7 +67,7 @@ def tune(pipeline: str | Path | Pipeline, source: str, grid: Sequence[str], *, a
     named = {f"variant_{i}": config for i, config in enumerate(variants.values())}
     with tempfile.TemporaryDirectory(prefix="livectr-tune-") as folder:
         path = Path(folder) / "predictions"
-        tuned = replace(found, prerank=None, shadows=named)
+        tuned = replace(found, prerank=None, challengers={}, promotion=Promotion(), shadows=named)
         train(tuned, source=source, checkpoint=Path(folder) / "checkpoint", predictions=str(path))
         rows = measure(read_predictions(path), dict(zip(named, variants, strict=True)))
     if as_json:

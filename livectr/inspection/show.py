@@ -54,8 +54,8 @@ def show_pipeline(
 
     Extractor(pipeline.plan)
     placement = place(pipeline.plan, budget_bytes=budget_bytes, rows=rows)
-    for role, model in (("rank", pipeline.rank), ("prerank", pipeline.prerank)):
-        if not isinstance(model, ModelConfig) and (role == "rank" or model is not None):
+    for role, model in (("prerank", pipeline.prerank), *pipeline.contenders.items()):
+        if not isinstance(model, ModelConfig) and (role != "prerank" or model is not None):
             raise ConfigError(
                 f"Pipeline: {role}= must be a model such as livectr.models.DeepFM(), not {model!r}"
             )
@@ -93,7 +93,15 @@ def show_pipeline(
     models = Table(title="models", title_justify="left", show_header=False)
     for role, model in (("rank", pipeline.rank), ("prerank", pipeline.prerank)):
         _model_rows(models, role, model)
+    for name, model in pipeline.challengers.items():
+        _model_rows(models, f"challenger {name}", model)
     console.print(models)
+    if pipeline.challengers:
+        rule = pipeline.promotion
+        console.print(
+            f"a challenger is promoted by {rule.margin:.2%} less log loss over {rule.window:,} examples",
+            highlight=False,
+        )
 
 
 def _model_rows(table: Table, role: str, model: object) -> None:
@@ -119,6 +127,8 @@ def show_checkpoint(folder: Path) -> None:
         MANIFEST,
         Manifest,
     )
+    from livectr.trainer.checkpoint.restored import Restored
+    from livectr.trainer.quality.champion import champion_of
 
     manifests = sorted(folder.glob(f"gen-*/{MANIFEST}"))
     if not manifests:
@@ -129,6 +139,7 @@ def show_checkpoint(folder: Path) -> None:
         table.add_column(column, justify="right", no_wrap=column != "written")
     table.add_column("state", overflow="fold")
     newest: Manifest | None = None
+    whole = False
     for path in manifests:
         written = datetime.fromtimestamp(path.stat().st_mtime).strftime("%Y-%m-%d %H:%M:%S")
         try:
@@ -138,6 +149,7 @@ def show_checkpoint(folder: Path) -> None:
             continue
         newest = m
         missing = [f.path for f in m.files if not _whole(folder / f.path, f.bytes)]
+        whole = not missing
         table.add_row(
             str(m.generation),
             str(m.world),
@@ -152,7 +164,8 @@ def show_checkpoint(folder: Path) -> None:
     console.print(table)
     if newest is not None:
         console.print(_facts("pipeline", newest.identity))
-        console.print(_facts("published", newest.cursor or {"version": "none"}))
+        champion = {"champion": champion_of(Restored(folder, newest).contest())} if whole else {}
+        console.print(_facts("published", champion | (newest.cursor or {"version": "none"})))
 
 
 def _facts(title: str, values: Mapping[str, Any]) -> Table:
@@ -195,7 +208,7 @@ def show_published(url: str, namespace: str) -> None:
     if text is None:
         raise ConfigError(f"nothing is published under the namespace {namespace!r}.")
     manifest = VersionManifest.from_json(text)
-    values = json.loads(text)
+    values = {"champion": manifest.champion} | json.loads(text)
     rows = values.pop("tables", {})
     values["created"] = datetime.fromtimestamp(values.pop("created_ms") / 1000).strftime("%Y-%m-%d %H:%M:%S")
     values["freshness"] = f"{sum((values.get('freshness') or {}).get('counts', [])):,} examples"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,15 +24,14 @@ from livectr.models.embedding import SubModel, SubNetwork
 from livectr.protos.store import CONTENT, FEATURES
 from livectr.serving.score.scorer import (
     RankScorer,
-    content_fields,
     model_configs,
-    sequence_fields,
     value_layout,
 )
 from livectr.serving.version.content import RawFeatures
 from livectr.serving.version.near_cache import Batch, NearCache, RaggedVectors
 from livectr.trainer.checkpoint.restored import Restored
 from livectr.trainer.content.contents import FOLDER
+from livectr.trainer.quality.champion import champion_of
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
@@ -48,7 +47,7 @@ def score(
     tables: Mapping[str, Any] | None = None,
     content: Mapping[str, str | Path] | None = None,
 ) -> F64:
-    """Predict the click probability of rows with the ranking model of a checkpoint.
+    """Predict the click probability of rows with the ranking model (the champion) of a checkpoint.
 
     It computes what a rank server of the same version computes. The servers take look-up rows and histories
     from Redis; here they are in `tables` and `rows`.
@@ -85,16 +84,18 @@ class CheckpointScorer:
     def __init__(self, pipeline: Pipeline, restored: Restored, folders: Mapping[str, Path]) -> None:
         self._plan = pipeline.plan
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
-        sequences = sequence_fields(pipeline)
-        self._sequences = tuple(i for i, (name, _) in enumerate(self._fields) if name in sequences)
-        layout = value_layout(model_configs(pipeline), pipeline.row_values)
+        champion = champion_of(restored.contest())
+        layout = value_layout(model_configs(pipeline), pipeline.row_values, champion)
         tables = sorted({table for _, table in self._fields})
         self._rows = NearCache(tables, layout, seed=restored.manifest.identity["seed"], max_rows=1 << 62)
         restored.load_tables(cast(Any, {name: _Values(table) for name, table in self._rows.tables.items()}))
         dense = restored.dense()
         statistics = {FEATURES + name: torch.from_numpy(a) for name, a in restored.statistics().items()}
-        self._model = RankScorer(pipeline, dense | statistics)
-        self._contents = _contents(pipeline, restored.root, folders)
+        self._model = RankScorer(pipeline, dense | statistics, champion)
+        self._sequences = tuple(
+            i for i, (name, _) in enumerate(self._fields) if name in self._model.sequences
+        )
+        self._contents = _contents(pipeline, self._model.content, restored.root, folders)
         self._networks = {
             name: _network(name, source.model, dense) for name, source in self._contents.items()
         }
@@ -144,7 +145,9 @@ class _Values:
 
     def assign(self, keys: I64, rows: F32) -> None:
         layout = self._table.layout
-        values = np.ascontiguousarray(rows[:, : layout.dim])
+        # The champion's segments, at their places in the trainer's row.
+        columns = [s.place + i for s in layout.segments if s.place is not None for i in range(s.dim)]
+        values = np.ascontiguousarray(rows[:, columns])
         # Rows of 16-bit values count their updates in the last column; here there are none.
         self._table.assign(keys, np.pad(values, ((0, 0), (0, layout.stride - layout.dim))))
 
@@ -152,14 +155,15 @@ class _Values:
         self._table.erase(keys)
 
 
-def _contents(pipeline: Pipeline, root: Path, folders: Mapping[str, Path]) -> dict[str, RawFeatures]:
+def _contents(
+    pipeline: Pipeline, wanted: Sequence[str], root: Path, folders: Mapping[str, Path]
+) -> dict[str, RawFeatures]:
     """The content that the ranking model looks at, with the folder of its features."""
     if unknown := sorted(folders.keys() - pipeline.content.keys()):
         raise ConfigError(
             f"content names {unknown[0]!r}, but the content of the pipeline is "
             f"{', '.join(pipeline.content) or 'none'}"
         )
-    wanted = content_fields(pipeline, ROLE)
     raw = {}
     for name in content_of(pipeline.content, wanted):
         content = pipeline.content[name]

@@ -48,6 +48,7 @@ from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.scorer import (
     TowerFeatures,
     TowerScorer,
+    compile_rows,
     content_fields,
     near_cache,
     tower_features,
@@ -332,8 +333,9 @@ def prerank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollow
         contents=Contents(pipeline, content_fields(pipeline, ROLE), options.content),
         with_items=True,
         near_cache=lambda manifest: near_cache(pipeline, fields, manifest, options.near_cache_rows),
-        scorer=lambda dense: TowerScorer(pipeline, dense),
+        scorer=lambda manifest, dense: TowerScorer(pipeline, dense, manifest.champion),
         label_window_ms=pipeline.log.window_ms,
     )
+    compile_rows(pipeline)
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
     return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)

@@ -37,10 +37,10 @@ from livectr.serving.request.parse import (
     parse_content,
 )
 from livectr.serving.score.look_up import VersionLookup, at_one_version
-from livectr.serving.score.scorer import RankScorer, content_fields, near_cache, sequence_fields
+from livectr.serving.score.scorer import RankScorer, compile_rows, content_fields, near_cache
 from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
-from livectr.serving.version.loader import RoleSpec
+from livectr.serving.version.loader import ModelVersion, RoleSpec
 from livectr.serving.version.near_cache import I32, Batch, RaggedVectors
 from livectr.serving.version.reader import Reader
 
@@ -81,9 +81,10 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class _Scores:
-    """Logits f32[n] at a version; complete: False if a row may be missing."""
+    """Logits f32[n] at a version, by the named model; complete: False if a row may be missing."""
 
     version: int
+    model: str
     logits: F32
     complete: bool
 
@@ -99,10 +100,9 @@ class Ranker:
         lookup_rows = LookupRows(follower.reader, ttl_s=options.lookup_ttl_s)
         self._enricher = Enricher(pipeline, pipeline.plan, follower.reader, lookup_rows)
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
-        self._sequences = sequence_fields(pipeline)
-        with_content = content_fields(pipeline, ROLE)
-        self._content_fields = {s.name: s.index for s in pipeline.fields if s.name in with_content}
-        self.model = f"{type(pipeline.rank).__name__}/{pipeline.fingerprint[:12]}"
+        self._index = {spec.name: spec.index for spec in pipeline.fields}
+        self._fingerprint = pipeline.fingerprint[:12]
+        self._first = type(pipeline.rank).__name__
 
     def rank(self, request: Any, deadline: float | None) -> Any:
         """Answer a RankRequest: parse → enrich → extract → look up → score.
@@ -136,6 +136,16 @@ class Ranker:
         clock.ended("respond")
         return response
 
+    def model_of(self, version: ModelVersion | None) -> str:
+        """Name of a version's ranking model: its class and the pipeline's fingerprint, after the role of a
+        challenger that was promoted. Before the first version: of the first champion."""
+        if version is None:
+            return f"{self._first}/{self._fingerprint}"
+        scorer, champion = version.scorer, version.manifest.champion
+        assert isinstance(scorer, RankScorer)
+        role = "" if champion == "rank" else f"{champion}:"
+        return f"{role}{scorer.model}/{self._fingerprint}"
+
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
     def _parse(self, request: Any) -> _Query:
@@ -159,7 +169,7 @@ class Ranker:
 
     def _score(self, lookup: VersionLookup, inputs: _Inputs) -> _Scores:
         logits = _scorer(lookup).logits(inputs.vectors, inputs.dense, inputs.lists, inputs.content)
-        return _Scores(lookup.version.number, logits, lookup.complete)
+        return _Scores(lookup.version.number, self.model_of(lookup.version), logits, lookup.complete)
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
 
@@ -173,7 +183,7 @@ class Ranker:
         return pb.RankResponse(
             request_id=query.request_id,
             version=scores.version,
-            model=self.model,
+            model=scores.model,
             index=order.tolist(),
             pctr=pctr[order].tolist(),
             ecpm=ecpm[order].tolist(),
@@ -203,7 +213,8 @@ class Ranker:
     ) -> tuple[F32, dict[str, RaggedVectors]]:
         """Pooled vectors and lists of the chosen fields, which are all fields of `features`."""
         fields = tuple(self._fields[i] for i in chosen)
-        sequences = tuple(i for i, (name, _) in enumerate(fields) if name in self._sequences)
+        read = _scorer(lookup).sequences
+        sequences = tuple(i for i, (name, _) in enumerate(fields) if name in read)
         batch = Batch(fields, features.offsets, features.keys, features.rows, sequences)
         vectors = lookup.vectors(batch)
         lists = {fields[i][0]: part for i, part in zip(sequences, vectors.lists, strict=True)}
@@ -215,7 +226,8 @@ class Ranker:
         """Content vectors of the fields whose content the model reads."""
         lists: dict[str, tuple[I32, I64]] = {}
         shared = set()
-        for field, index in self._content_fields.items():
+        for field in _scorer(lookup).content:
+            index = self._index[field]
             if index in features.shared_fields:
                 shared.add(field)
                 lists[field] = features.shared.field(features.shared_fields.index(index))
@@ -265,8 +277,10 @@ def rank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
         contents=Contents(pipeline, content_fields(pipeline, ROLE), options.content),
         with_items=False,
         near_cache=lambda m: near_cache(pipeline, pipeline.plan.fields, m, options.near_cache_rows),
-        scorer=lambda dense: RankScorer(pipeline, dense),
+        scorer=lambda manifest, dense: RankScorer(pipeline, dense, manifest.champion),
         label_window_ms=pipeline.log.window_ms,
+        contenders=tuple(pipeline.contenders),
     )
+    compile_rows(pipeline)
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
     return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)

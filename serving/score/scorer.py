@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -17,7 +18,16 @@ from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.kernels.table.layout import SGD, RowLayout, Segment, Values
-from livectr.models.base import CTRModel, Gathered, ModelConfig, Ragged, role_slices, row_segments
+from livectr.kernels.table.native import table_library
+from livectr.models.base import (
+    CTRModel,
+    Gathered,
+    ModelConfig,
+    Ragged,
+    role_slices,
+    row_segments,
+    served_roles,
+)
 from livectr.models.two_tower import TwoTower, TwoTowerModel, is_named
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import F32, FEATURES
@@ -31,13 +41,14 @@ _SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
 
 
 def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
-    """Configurations of the pipeline's models, by role.
+    """Configurations of the models that may be served, by role, in the order of their values in a table row.
 
     Raises:
-        ConfigError: `rank` or `prerank` is not a model.
+        ConfigError: one is not a model.
     """
     configs = {}
-    for role, config in (("rank", pipeline.rank), ("prerank", pipeline.prerank)):
+    by_role = {"rank": pipeline.rank, "prerank": pipeline.prerank, **pipeline.challengers}
+    for role, config in by_role.items():
         if isinstance(config, ModelConfig):
             configs[role] = config
         elif config is not None:
@@ -47,24 +58,32 @@ def model_configs(pipeline: Pipeline) -> dict[str, ModelConfig]:
     return configs
 
 
-def sequence_fields(pipeline: Pipeline) -> tuple[str, ...]:
-    """Fields of which the ranking model reads the vector of each key."""
-    return model_configs(pipeline)["rank"].gathers(pipeline.plan.fields).sequences
-
-
 def content_fields(pipeline: Pipeline, role: str) -> tuple[str, ...]:
-    """Fields of which a role's model reads the content; () without a model for the role."""
-    config = model_configs(pipeline).get(role)
-    return () if config is None else config.gathers(pipeline.plan.fields).content
+    """Fields of which a role's model reads the content, or for "rank" any contender; () without a model."""
+    configs = model_configs(pipeline)
+    roles = pipeline.contenders if role == "rank" else [role]
+    read = [configs[name].gathers(pipeline.plan.fields).content for name in roles if name in configs]
+    return tuple(dict.fromkeys(chain.from_iterable(read)))
 
 
-def value_layout(configs: Mapping[str, ModelConfig], values: Values = "fp32") -> RowLayout:
-    """Layout of a published row: the trainer's segments without optimiser state.
+def value_layout(
+    configs: Mapping[str, ModelConfig], values: Values = "fp32", champion: str = "rank"
+) -> RowLayout:
+    """Layout of a published row: the trainer's segments of served models, without optimiser state.
 
-    Values have the trainer's type, so that new rows get the same initial values.
+    Values have the trainer's type and places, so that new rows get the same initial values.
     """
-    segments = tuple(Segment(s.name, s.dim, SGD(), s.init_scale) for s in row_segments(configs))
-    return RowLayout(segments, values)
+    segments, place, served = [], 0, served_roles(champion)
+    for s in row_segments(configs):
+        if s.name.partition(".")[0] in served:
+            segments.append(Segment(s.name, s.dim, SGD(), s.init_scale, place))
+        place += s.dim
+    return RowLayout(tuple(segments), values)
+
+
+def served_slices(configs: Mapping[str, ModelConfig], champion: str) -> dict[str, slice]:
+    """Slice of each served role's values on the axis of a published row."""
+    return role_slices({role: config for role, config in configs.items() if role in served_roles(champion)})
 
 
 def near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionManifest, rows: int) -> NearCache:
@@ -76,12 +95,20 @@ def near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionManif
     Raises:
         MismatchError: the published rows have another layout.
     """
-    layout = value_layout(model_configs(pipeline), pipeline.row_values)
+    layout = value_layout(model_configs(pipeline), pipeline.row_values, manifest.champion)
     published = tuple(manifest.segments)
     if published != tuple((s.name, s.dim) for s in layout.segments):
         raise MismatchError(f"version {manifest.version} has rows of {published}: another pipeline's")
     tables = {spec.table for spec in pipeline.fields if spec.name in fields}
     return NearCache(sorted(tables), layout, seed=manifest.seed, max_rows=rows)
+
+
+def compile_rows(pipeline: Pipeline) -> None:
+    """Compile the near-cache for rows of every contender, so that no swap waits for the compiler."""
+    if pipeline.challengers:
+        configs = model_configs(pipeline)
+        for champion in pipeline.contenders:
+            table_library(value_layout(configs, pipeline.row_values, champion))
 
 
 def published_statistics(pipeline: Pipeline, dense: Mapping[str, Tensor]) -> Statistics:
@@ -95,16 +122,34 @@ def published_statistics(pipeline: Pipeline, dense: Mapping[str, Tensor]) -> Sta
 
 
 class RankScorer:
-    """Ranking model of a version, and the running statistics of its features."""
+    """Ranking model of a version, and the running statistics of its features.
 
-    def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor]) -> None:
+    Args:
+        champion: role of the version's ranking model.
+
+    Attributes:
+        model: name of the model's class.
+        sequences: fields of which the model reads the vector of each key.
+        content: fields of which the model reads the content.
+
+    Raises:
+        MismatchError: the pipeline has no such contender, or the weights are of another model.
+    """
+
+    def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor], champion: str = "rank") -> None:
+        if champion not in pipeline.contenders:
+            raise MismatchError(
+                f"the published version is of {champion!r}, which is no model of the pipeline"
+            )
         configs = model_configs(pipeline)
         plan = pipeline.plan
-        self._slice = role_slices(configs)["rank"]
-        self._gathers = configs["rank"].gathers(plan.fields)
+        self.model = type(configs[champion]).__name__
+        self._slice = served_slices(configs, champion)[champion]
+        self._gathers = configs[champion].gathers(plan.fields)
+        self.sequences, self.content = self._gathers.sequences, self._gathers.content
         self._pooled = [plan.fields.index(name) for name in self._gathers.pooled]
-        model = configs["rank"].build(plan.fields, plan.fields, plan.dense_names, True, 0)
-        self._model = _loaded(model, dense, "rank")
+        model = configs[champion].build(plan.fields, plan.fields, plan.dense_names, True, 0)
+        self._model = _loaded(model, dense, champion)
         self.statistics = published_statistics(pipeline, dense)
 
     @torch.inference_mode()
@@ -116,8 +161,8 @@ class RankScorer:
         Args:
             vectors: f32[B, F, D], pooled.
             dense: f32[B, Dd].
-            lists: vectors of each key, for `sequence_fields`.
-            content: content vectors, for `content_fields`.
+            lists: vectors of each key, for `sequences`.
+            content: content vectors, for the attribute `content`.
         """
         rows = len(vectors)
         shared = [part for part in (*lists.values(), *content.values()) if part.shared_by]
@@ -193,11 +238,15 @@ def tower_features(pipeline: Pipeline, side: Literal["user", "item"]) -> TowerFe
 
 
 class TowerScorer:
-    """Two towers of a version, each over its own features, and the running statistics of the features."""
+    """Two towers of a version, each over its own features, and the running statistics of the features.
 
-    def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor]) -> None:
+    Args:
+        champion: role of the version's ranking model, whose values are in its rows too.
+    """
+
+    def __init__(self, pipeline: Pipeline, dense: Mapping[str, Tensor], champion: str = "rank") -> None:
         configs = model_configs(pipeline)
-        self._slice = role_slices(configs)["prerank"]
+        self._slice = served_slices(configs, champion)["prerank"]
         plan = pipeline.plan
         self._models: dict[str, TwoTowerModel] = {}
         self._columns: dict[str, list[int]] = {}

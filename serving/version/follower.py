@@ -71,6 +71,7 @@ class VersionFollower:
         self.health = ServingHealth(spec.role, lost_grace_s, Staleness(max_stale_s))
         self._role = spec.role
         self._make_cache = spec.near_cache
+        self._contenders = spec.contenders
         self._label_window_s = spec.label_window_ms / 1000
         self._loader = VersionLoader(reader, spec)
         self._lock = SwapLock()
@@ -188,8 +189,11 @@ class VersionFollower:
             if self.reader.manifest() == manifest_json:
                 raise LookupError(f"blobs of version {manifest.version} are gone from Redis")
             return False  # superseded while it was loaded: the next notice brings a newer version
-        first = self._version is None
+        before = self._version
+        first = before is None
         self._swap(version)
+        if self._contenders and before is not None and before.manifest.champion != manifest.champion:
+            log.info("version %d: %s ranks from here on", manifest.version, manifest.champion)
         self._manifest_json = manifest_json
         for content in version.content.values():
             content.set_gauges()
@@ -216,6 +220,8 @@ class VersionFollower:
         """Step 5. The first version is no measure of freshness: it waited for this server to start."""
         metrics.SERVED_VERSION.labels(self._role).set(manifest.version)
         metrics.SWAP_SECONDS.labels(self._role).observe(seconds)
+        for contender in self._contenders:
+            metrics.SERVED_CHAMPION.labels(contender).set(int(contender == manifest.champion))
         bins = np.array(manifest.freshness.bin_ms, np.int64)
         if len(bins) and not first:
             counts = np.array(manifest.freshness.counts, np.int64)

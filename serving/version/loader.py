@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -52,8 +52,9 @@ class RoleSpec:
         contents: content that the role's model reads.
         with_items: whether item vectors are loaded.
         near_cache: makes an empty near-cache for a version.
-        scorer: makes the scorer from a version's dense tensors.
+        scorer: makes the scorer of a version from its dense tensors.
         label_window_ms: time for which an impression waits for its label.
+        contenders: roles of the ranking models that a version may hold; () if the role does not rank.
     """
 
     role: str
@@ -61,8 +62,9 @@ class RoleSpec:
     contents: Contents
     with_items: bool
     near_cache: Callable[[VersionManifest], NearCache]
-    scorer: Callable[[Mapping[str, torch.Tensor]], object]
+    scorer: Callable[[VersionManifest, Mapping[str, torch.Tensor]], object]
     label_window_ms: int = 0
+    contenders: Sequence[str] = ()
 
 
 class VersionLoader:
@@ -121,7 +123,7 @@ class VersionLoader:
             dense,
             before.content if before else {},
         )
-        return ModelVersion(manifest, dense, items, self._spec.scorer(dense), content)
+        return ModelVersion(manifest, dense, items, self._spec.scorer(manifest, dense), content)
 
     def changed_keys(self, manifest: VersionManifest, before: ModelVersion | None) -> dict[str, I64] | None:
         """Keys of each table that changed after the served version; None: unknown.

@@ -23,7 +23,6 @@ from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.publisher import Publisher
 from livectr.trainer.publish.redis_store import RedisStore
-from livectr.trainer.publish.snapshot import served_segments
 from livectr.trainer.publish.version import PublishedModel, Push, VersionSnapshot
 
 ROWS = {"user": 500_000, "ad": 500_000}
@@ -45,15 +44,14 @@ def main() -> None:
     if step.ams is not None:
         networks, stores = step.ams.networks, step.ams.stores
         content = {name: ContentPrecompute(name, networks[name], stores[name]) for name in networks}
-    segments = served_segments(step.layout.segments)
-    dim = sum(size for _, size in segments)
+    segments = [(s.name, s.dim) for s in step.layout.segments]
+    model = PublishedModel(pipeline.fingerprint, segments, seed=1)
+    dim = sum(size for _, size in model.served("rank"))
     rows = {}
     for name, table in step.tables.items():
         keys, values = table.export(state=False)
         rows[name] = keys, values[:, :dim]
-    publisher = Publisher(
-        RedisStore(url, "livectr"), Control(), PublishedModel(pipeline.fingerprint, segments, seed=1)
-    )
+    publisher = Publisher(RedisStore(url, "livectr"), Control(), model)
     publisher.start(None)
     publisher.begin(
         VersionSnapshot(

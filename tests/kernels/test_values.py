@@ -40,6 +40,19 @@ def test_every_number_of_the_type_comes_back(values: Values) -> None:
         assert one.tobytes() == other.tobytes()
 
 
+@pytest.mark.parametrize("values", ["fp32", *KINDS])
+def test_a_row_that_lacks_segments_has_the_initial_values_of_the_whole_row(values: Values) -> None:
+    whole = RowLayout(tuple(Segment(name, 3, SGD(), 0.1) for name in "abc"), values)
+    part = RowLayout((Segment("a", 3, SGD(), 0.1), Segment("c", 3, SGD(), 0.1, place=6)), values)
+    wide, narrow = (DynamicTable(layout, name="t", seed=5) for layout in (whole, part))
+    keys = np.arange(100) - 50
+    want = wide.lookup(keys)[:, [0, 1, 2, 6, 7, 8]]
+    assert len(np.unique(want)) > 100
+    assert narrow.lookup(keys).tobytes() == want.tobytes()
+    narrow.find_or_insert(keys)
+    assert narrow.lookup(keys).tobytes() == want.tobytes()
+
+
 @pytest.mark.parametrize("values", KINDS)
 def test_assigned_values_are_rounded_to_nearest(values: Values) -> None:
     rng = np.random.default_rng(0)

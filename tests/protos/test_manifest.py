@@ -32,6 +32,14 @@ def test_manifest_round_trips_and_refuses_other_fields() -> None:
         VersionManifest.from_json(b"[]")
 
 
+def test_the_champion_is_named_unless_it_is_the_pipelines_rank_model() -> None:
+    """Programs that know no champion refuse a version that they could not serve, and read every other."""
+    assert b"champion" not in manifest().to_json()
+    fm = manifest(champion="fm")
+    assert VersionManifest.from_json(fm.to_json()) == fm != manifest()
+    assert json.loads(fm.to_json())["champion"] == "fm"
+
+
 @pytest.mark.parametrize("written", [None, FORMAT - 1, FORMAT + 1, "2"])
 def test_another_format_is_refused_with_advice(written: object) -> None:
     """The first format had no number."""

@@ -42,6 +42,12 @@ class Publication:
         self.version = 0
         self.last: VersionManifest | None = None
         self.sentinel = ""
+        self.champion = "rank"
+
+    def promote(self, champion: str, segments: tuple[tuple[str, int], ...]) -> None:
+        """Begin a fresh row set of another champion; the next version holds all rows."""
+        self.champion, self.segments = champion, segments
+        self.row_set = f"{self.store.epoch}-{int(self.row_set.split('-')[1]) + 1}"
 
     def write_rows(self, rows: Mapping[str, tuple[I64, F32]]) -> None:
         """Write rows of the next version, before its flip."""
@@ -91,6 +97,7 @@ class Publication:
             if self.last is not None and self.last.row_set == self.row_set
             else secrets.token_hex(8),
             evictions=self.store.evictions(),
+            champion=self.champion,
         )
         if manifest.sentinel != self.sentinel:  # the first version of a row set is complete
             self.store.open(0, manifest)

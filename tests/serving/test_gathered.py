@@ -8,15 +8,18 @@ import numpy as np
 import pytest
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.models import DCN, DIEN, DIN, AutoInt, ModelConfig, XDeepFM
+from livectr.models import DCN, DIEN, DIN, LR, AutoInt, ModelConfig, XDeepFM
 from livectr.models.base import row_segments
 from livectr.serving.app import App
 from livectr.serving.client import RankClient
 from livectr.trainer.des.step import DesStep
+from livectr.trainer.publish.snapshot import served_columns
+from livectr.trainer.publish.version import PublishedModel
 from tests.models.one_rank import OneRank
 from tests.serving.display_pipeline import pipeline
 from tests.serving.display_world import HISTORY, NOW_MS, SEED, World
 from tests.serving.publication import Publication
+from tests.serving.swaps import served, wait_for
 
 Serve = Callable[..., App]
 ADS = [*range(100, 140), 987654321]
@@ -118,3 +121,50 @@ def test_a_history_changes_what_din_answers(redis_url: str, serve: Serve) -> Non
         after = in_request_order(client.rank(context, {"ad_id": ADS, "position": POSITIONS}))
     np.testing.assert_allclose(after, trained.pctr(3, [120, 121], ["x", "y"]), atol=1e-6)
     assert np.abs(after - before).max() > 1e-5
+
+
+def test_a_challenger_may_gather_what_the_champion_does_not(redis_url: str, serve: Serve) -> None:
+    """LR reads no list: the server begins to read lists with the version that promotes DIN, then stops."""
+    world = World(object())  # type: ignore[arg-type]
+    contested = Pipeline(
+        pipeline.log,
+        sparse=pipeline.sparse,
+        dense=pipeline.dense,
+        rank=LR(),
+        challengers={"din": CONFIGS["DIN"]},
+    )
+    step = DesStep(contested, seed=SEED)
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        ads, position = rng.choice(list(world.ads), 64).tolist(), rng.integers(0, 5, 64).tolist()
+        batch = world.columns(
+            int(rng.integers(1, 20)), ads, position, history=SEEN[: int(rng.integers(0, 5))]
+        )
+        step.step(world.extract(batch), (rng.random(64) < 0.3).astype(np.float32))
+    layout = step.layout.segments
+    model = PublishedModel(contested.fingerprint, [(s.name, s.dim) for s in layout], SEED)
+    out = Publication(redis_url, contested.fingerprint, model.served("rank"), seed=SEED)
+    out.lookup_rows("users", world.users)
+    out.lookup_rows("ads", world.ads)
+    out.history(HISTORY, 3, SEEN, [NOW_MS - 5000 + i for i in range(len(SEEN))])
+    rows = {name: table.export(state=False) for name, table in step.tables.items()}
+    weights, answers = step.weights(), []
+    for champion in ("rank", "din", "rank"):
+        if out.version:
+            out.promote(champion, model.served(champion))
+        columns = served_columns(layout, champion)
+        kept = {name: (keys, values[:, columns]) for name, (keys, values) in rows.items()}
+        dense = {n: t for n, t in weights.items() if n.startswith((f"{champion}.", "features."))}
+        version = out.publish(kept, dense)
+        if version == 1:
+            app = serve("rank", contested)
+        wait_for(lambda app=app, version=version: served(app) == version)
+        with RankClient(app.server.address) as client:
+            context = CONTEXT | {"tags": ["x", "y"]}
+            answers.append(client.rank(context, {"ad_id": ADS, "position": POSITIONS}))
+    probe = world.extract(world.columns(3, ADS, POSITIONS, history=SEEN, tags=["x", "y"]))
+    scored = step.step(probe, np.zeros(len(ADS), np.float32)).logits  # of before it learns them
+    for champion, answer in zip(("rank", "din", "rank"), answers, strict=True):
+        want = 1 / (1 + np.exp(-scored[champion].astype(np.float64)))
+        np.testing.assert_allclose(in_request_order(answer), want, atol=1e-6)
+    assert [answer.model.split("/")[0] for answer in answers] == ["LR", "din:DIN", "LR"]

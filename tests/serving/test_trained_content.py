@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import redis
 import torch
 from safetensors.torch import load as load_tensors
 
+from livectr.models import DNN
 from livectr.models.embedding import EmbeddingModel
 from livectr.protos.store import decode_vectors
 from livectr.serving.app import App
@@ -98,3 +101,41 @@ def test_what_was_trained_is_served(tmp_path: Path, redis_url: str, serve: Calla
                 chosen = towers.prerank({"user_id": user, "ts": now_ms}, shown, len(shown))
                 logits = trained.logits("prerank", columns)
                 np.testing.assert_allclose(chosen.score, logits[list(chosen.index)], atol=1e-5)
+
+
+@pytest.mark.parametrize("champion", ["rank", "pictured"])
+def test_a_challenger_may_look_at_pictures(
+    tmp_path: Path, redis_url: str, serve: Callable[..., App], champion: str
+) -> None:
+    """Vectors are published for all contenders, and looked at only by the champion that reads them."""
+    clicks = write_logs(tmp_path / "logs", 300)
+    make_store(tmp_path / "images")
+    contested = replace(
+        pipeline, rank=DNN(dim=3, hidden=(8,)), challengers={"pictured": pipeline.rank}, shadows={}
+    )
+    options = TrainOptions(
+        f"file:{tmp_path / 'logs'}",
+        until_end=True,
+        batch_size=64,
+        batch_ramp=0,
+        seed=SEED,
+        publish=redis_url,
+        min_examples=0,
+        content=f"images={tmp_path / 'images'}",
+    )
+    with connect() as collectives, ExitStack() as resources:
+        parts, stages = build(contested, options, collectives, resources)
+        assert parts.contest is not None
+        parts.contest.policy.champion = champion  # as a checkpoint would have it; the window is not full
+        assert Training(parts, stages).run().contest["champion"] == champion
+        trained = World(make_store(tmp_path / "same"), parts.step)
+        rank = serve("rank", contested)
+        manifest = rank.follower.current.manifest  # type: ignore[union-attr]
+        assert manifest.champion == champion and manifest.content["images"]
+        assert {name.partition(".")[0] for name, _ in manifest.segments} == {champion, "prerank"}
+        shown, user = [*ADS, 777], 7
+        with RankClient(rank.server.address) as ranks:
+            columns = trained.columns(user, shown, clicks.get(user, [])[-6:])
+            response = ranks.rank({"user_id": user, "ts": NOW_MS + 700_000}, {"ad_id": shown})
+            pctr = 1 / (1 + np.exp(-trained.logits(champion, columns).astype(np.float64)))
+            np.testing.assert_allclose(response.pctr, pctr[list(response.index)], atol=1e-6)

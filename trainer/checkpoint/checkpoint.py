@@ -11,6 +11,7 @@
         statistics.safetensors        running statistics of features; rank 0 only
         items.safetensors             examples of each item (trainer.quality.seen); rank 0 only
         scores.safetensors            scores without final labels (trainer.quality.final_labels); rank 0 only
+        contest.safetensors           champion and its window (trainer.quality.contest); rank 0 only
 
 A generation exists once its manifest does. It may name table files of earlier generations: a base and the
 deltas after it. Two generations are kept. If the newest is torn, restore reads the generation before.
@@ -234,7 +235,8 @@ class Checkpointer:
         if self.control.rank == 0:
             kept = safetensors.numpy.save(dict(content.statistics))
             written.append(self._entry(folder / "statistics.safetensors", "statistics", kept))
-            for kind, state in (("items", content.items), ("scores", content.scores)):
+            held = {"items": content.items, "scores": content.scores, "contest": content.contest}
+            for kind, state in held.items():
                 if state:
                     data = safetensors.numpy.save(dict(state))
                     written.append(self._entry(folder / f"{kind}.safetensors", kind, data))

@@ -51,6 +51,8 @@ class CheckpointState:
         items: state of trainer.quality.seen.ItemCounts, which rank 0 writes; empty: nothing is counted.
         scores: state of trainer.quality.final_labels.FinalLabels, which rank 0 writes; empty: labels are
             final at once.
+        contest: state of trainer.quality.contest.Contest, which rank 0 writes; empty: there are no
+            challengers.
         policies: state of this rank's table policies (trainer.tables.policies).
         row: layout of a table row (kernels.table.layout.RowLayout.describe).
         tracked: tables whose policies need the use of their rows, which is kept with them.
@@ -72,6 +74,7 @@ class CheckpointState:
     statistics: Mapping[str, npt.NDArray[Any]]
     items: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     scores: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    contest: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     policies: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     row: tuple[str, ...] = ()
     tracked: Collection[str] = ()

@@ -27,7 +27,7 @@ class FileEntry:
 
     Attributes:
         path: relative to the checkpoint.
-        kind: tables, policies, dense, source, statistics, items or scores.
+        kind: tables, policies, dense, source, statistics, items, scores or contest.
         rows: rows, and keys that were erased.
     """
 
@@ -113,11 +113,13 @@ class Manifest:
 
 def identity_of(pipeline: Pipeline, seed: int) -> dict[str, Any]:
     """Describe a checkpoint's pipeline part by part, so that an error can name the part that differs."""
+    challengers = repr(list(pipeline.challengers.items()))
     return {
         "fields": [[spec.name, spec.table] for spec in pipeline.fields],
         "dense": list(pipeline.plan.dense_names),
         "rank model": repr(pipeline.rank),
         "prerank model": repr(pipeline.prerank),
+        **({"challenger models": challengers} if pipeline.challengers else {}),
         "shadow models": repr(list(pipeline.shadows.items())),
         "table policies": repr(sorted(pipeline.table_policies.items())),
         "seed": seed,

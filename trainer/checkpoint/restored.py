@@ -81,6 +81,10 @@ class Restored:
         """State of trainer.quality.final_labels.FinalLabels; {} where labels are final at once."""
         return self._arrays("scores")
 
+    def contest(self) -> dict[str, npt.NDArray[Any]]:
+        """State of trainer.quality.contest.Contest; {} without challengers."""
+        return self._arrays("contest")
+
     def _arrays(self, kind: str) -> dict[str, npt.NDArray[Any]]:
         tensors: dict[str, npt.NDArray[Any]] = {}
         for entry in self._files(kind):

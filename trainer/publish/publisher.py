@@ -11,7 +11,8 @@ most one version is under way, in the stage of trainer.publish.push. Meanwhile c
 changes add up.
 
 A complete version is written under a fresh row set: at the start, unless Redis holds exactly the
-checkpoint's cursor, and whenever Redis is found emptied.
+checkpoint's cursor, whenever Redis is found emptied, and when the champion has changed. A row set has the
+values of one champion, so that requests under the version before go on with its rows.
 
 The outcome of a push or a flip that fails is UNKNOWN: Redis may have carried out a command that it did not
 confirm, or carry it out later. Rank 0 finds out, however long Redis is away. It takes a new epoch, which
@@ -161,6 +162,14 @@ class Publisher:
         """Rank 0 notes event times of examples that the next version will have learned."""
         self._since_begin = self._since_begin.plus(times_ms)
 
+    def serve(self, champion: str) -> None:
+        """Let the next version be complete if it holds another champion than the last. Alike on every rank;
+        not while busy.
+        """
+        if self.last is not None and self.last.champion != champion and not self.full:
+            LOG.info("champion %s: the next version is complete", champion)
+            self.begin_anew()
+
     def cursor(self, step: int, *, begins: bool = True) -> Cursor:
         """Cursor of a checkpoint at `step`: the version that is about to begin, or the numbers that are used.
 
@@ -205,6 +214,7 @@ class Publisher:
         }
         self._unpublished = self._unpublished.merged(self._since_begin)
         self._since_begin = Freshness()
+        segments = self._model.served(snapshot.champion)
         earlier = self.last if self.last is not None and not self.full else None
         manifest = VersionManifest(
             version=version,
@@ -225,10 +235,11 @@ class Publisher:
             sentinel=sentinel,
             evictions=evictions,
             fingerprint=self._model.fingerprint,
-            dim=self._model.dim,
-            segments=tuple(self._model.segments),
+            dim=sum(dim for _, dim in segments),
+            segments=segments,
             seed=self._model.seed,
             run_id=self._run_id,
+            champion=snapshot.champion,
         )
         rows = sum(share["written"] for share in shares)
         blobs = {name: names[self.control.rank] for name, names in content.items()}

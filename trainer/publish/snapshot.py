@@ -1,6 +1,8 @@
 """Snapshot of a version: copies of this rank's rows, values and weights at a step boundary.
 
-A version holds nothing of models that are not served (`Pipeline.shadows`); their values come last in a row.
+A version holds the champion and the pre-rank model: their values of a row, and their weights. Of the other
+contenders it holds the content vectors, which a server loads for whichever is the champion, and of shadows
+nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +22,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.plan.features import Features
 from livectr.kernels.table.layout import Segment
 from livectr.kernels.table.table import DynamicTable
+from livectr.models.base import served_roles
 from livectr.protos.store import CONTENT, FEATURES, Keyspace, buckets_of, encode_history, encode_lookup_row
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.precompute import ContentPrecompute
@@ -27,20 +30,21 @@ from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.publish.spool import Spool
 from livectr.trainer.publish.store_types import Values
-from livectr.trainer.publish.version import VersionSnapshot
+from livectr.trainer.publish.version import VersionSnapshot, is_served
 
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
 LISTED_ROWS = 1_000_000
 """Changes of a table that may be listed, however few rows it has."""
-SERVED = ("rank", "prerank")
-"""The roles of models that are served; a row begins with their values."""
 
 
-def served_segments(segments: Sequence[Segment]) -> list[tuple[str, int]]:
-    """(name, dim) of the segments of a row that are published."""
-    return [(s.name, s.dim) for s in segments if s.name.partition(".")[0] in SERVED]
+def served_columns(segments: Sequence[Segment], champion: str) -> slice | I64:
+    """Columns of a table row that are published: a slice where they lie together."""
+    places = np.repeat([is_served(s.name, champion) for s in segments], [s.dim for s in segments])
+    columns: I64 = np.flatnonzero(places)
+    first, last = int(columns[0]), int(columns[-1])
+    return slice(first, last + 1) if last - first + 1 == len(columns) else columns
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Snapshotter:
         extract: the pipeline's plan, for the vectors of items.
         statistics: running statistics at this step boundary.
         space: names of keys in Redis.
+        champion: role of the ranking model that is published.
     """
 
     pipeline: Pipeline
@@ -88,6 +93,7 @@ class Snapshotter:
     statistics: Statistics
     control: Control
     space: Keyspace
+    champion: str = "rank"
 
     def take(self, steps: int, since: Boundary | None) -> VersionSnapshot:
         """Copy changes after `since`, or everything (None). Collective.
@@ -113,19 +119,20 @@ class Snapshotter:
             erased={name: keys for name, keys in erased.items() if len(keys)},
             content=self._content(),
             spool=spool,
+            champion=self.champion,
         )
 
     def _rows(self, since: Boundary | None) -> tuple[dict[str, tuple[I64, F32]], Spool | None]:
         """Rows that changed after `since`: in memory, or in a file where memory is short."""
-        dim = sum(dim for _, dim in served_segments(self.step.layout.segments))
+        columns = served_columns(self.step.layout.segments, self.champion)
         marks = since.tables if since is not None else dict.fromkeys(self.step.tables, 0)
         if self.step.tiers is None:
             exported = ((name, *table.export(marks[name], state=False)) for name, table in self._tables)
-            return {name: (keys, values[:, :dim]) for name, keys, values in exported}, None
+            return {name: (keys, values[:, columns]) for name, keys, values in exported}, None
         spool = Spool(self.step.tiers.folder)
         for name, table in self._tables:
             for keys, values in table.chunks(marks[name], state=False):
-                spool.add(name, keys, values[:, :dim])
+                spool.add(name, keys, values[:, columns])
         return {}, spool
 
     @property
@@ -134,16 +141,18 @@ class Snapshotter:
 
     def _weights(self) -> dict[str, torch.Tensor]:
         """This rank's weights of the served models and their sub-models."""
-        kept = (*(f"{role}." for role in SERVED), *(f"{CONTENT}{name}." for name in self._contents))
+        kept = (
+            *(f"{role}." for role in served_roles(self.champion)),
+            *(f"{CONTENT}{name}." for name in self._contents),
+        )
         return {name: tensor for name, tensor in self.step.weights().items() if name.startswith(kept)}
 
     @property
     def _contents(self) -> tuple[str, ...]:
-        """Content that served models look at."""
-        fields = self.step.fields
-        wanted = [
-            f for r in SERVED if r in self.step.configs for f in self.step.configs[r].gathers(fields).content
-        ]
+        """Content that the contenders and the pre-rank model look at."""
+        fields, configs = self.step.fields, self.step.configs
+        roles = [*self.pipeline.contenders, "prerank"]
+        wanted = [f for r in roles if r in configs for f in configs[r].gathers(fields).content]
         return content_of(self.pipeline.content, wanted)
 
     def _content(self) -> dict[str, ContentPrecompute]:

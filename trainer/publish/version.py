@@ -8,6 +8,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from livectr.models.base import served_roles
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import KEPT_VERSIONS
 from livectr.trainer.content.precompute import ContentPrecompute
@@ -42,7 +43,7 @@ class PublishedModel:
 
     Attributes:
         fingerprint: of the pipeline.
-        segments: (name, dim) of the parts of a published row.
+        segments: (name, dim) of the segments of a table row.
         seed: of the run.
     """
 
@@ -50,10 +51,14 @@ class PublishedModel:
     segments: Sequence[tuple[str, int]]
     seed: int
 
-    @property
-    def dim(self) -> int:
-        """Values of a published row."""
-        return sum(dim for _, dim in self.segments)
+    def served(self, champion: str) -> tuple[tuple[str, int], ...]:
+        """(name, dim) of the segments of a published row, in the order of a table row."""
+        return tuple(segment for segment in self.segments if is_served(segment[0], champion))
+
+
+def is_served(segment: str, champion: str) -> bool:
+    """Tell if a segment ("role.name") belongs to a model that servers answer with."""
+    return segment.partition(".")[0] in served_roles(champion)
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class VersionSnapshot:
         erased: table → keys int64[m] that left it since the last version; a complete version ignores them.
         content: name → precompute of the vectors of this rank's ids; the same names on every rank.
         spool: rows in a file, if they may be more than memory holds.
+        champion: role of the ranking model whose values the rows hold.
     """
 
     step: int
@@ -81,6 +87,7 @@ class VersionSnapshot:
     erased: Mapping[str, I64] = field(default_factory=dict)
     content: Mapping[str, ContentPrecompute] = field(default_factory=dict)
     spool: Spool | None = None
+    champion: str = "rank"
 
     @property
     def written(self) -> int:

@@ -128,8 +128,14 @@ def _user_areas(user: Ints, logit: Floats, label: Floats) -> tuple[NDArray[np.fl
 
 def logloss(logit: Floats, label: Floats) -> float:
     """Mean cross entropy in nats."""
+    return float(np.mean(example_losses(logit, label))) if len(logit) else float("nan")
+
+
+def example_losses(logit: Floats, label: Labels) -> NDArray[np.float64]:
+    """Cross entropy f64[n] of each example in nats."""
     z = logit.astype(np.float64)
-    return float(np.mean(np.logaddexp(0.0, z) - label * z)) if len(z) else float("nan")
+    losses: NDArray[np.float64] = np.logaddexp(0.0, z) - label * z
+    return losses
 
 
 def calibration(logit: Floats, label: Floats) -> float:

@@ -1,8 +1,10 @@
-"""Learning: is the model good, is it calibrated, and is it better than its shadows?"""
+"""Learning: is the model good, is it calibrated, and is it better than its challengers and shadows?"""
 
 from k8s.dashboards.panels import Board, Panel, lines, number
 
-_BEST_SHADOW = 'max(livectr_gauc{@, model!~"rank|prerank"})'
+_CHAMPION = "livectr_champion{@} == 1"
+"""The ranking model that is published; of a pipeline without challengers always "rank"."""
+_OTHERS = f'livectr_gauc{{@, model!="prerank"}} unless {_CHAMPION}'
 
 
 def _measure(title: str, about: str, metric: str) -> Panel:
@@ -17,13 +19,15 @@ BOARD = Board(
         (
             "Now",
             [
-                number("AUC now", "Order over all examples.", "none", 'max(livectr_auc{@, model="rank"})'),
-                number("GAUC now", "Order within a user.", "none", 'max(livectr_gauc{@, model="rank"})'),
+                number(
+                    "AUC now", "Order over all examples.", "none", f"max(livectr_auc{{@}} and {_CHAMPION})"
+                ),
+                number("GAUC now", "Order within a user.", "none", f"max(livectr_gauc{{@}} and {_CHAMPION})"),
                 number(
                     "GAUC over shadow",
                     "GAUC of the model less that of its best shadow. Red: the shadow is better.",
                     "none",
-                    f'max(livectr_gauc{{@, model="rank"}}) - {_BEST_SHADOW}',
+                    f"max(livectr_gauc{{@}} and {_CHAMPION}) - max({_OTHERS})",
                     worst=0,
                     falls=True,
                 ),
@@ -31,7 +35,7 @@ BOARD = Board(
                     "Calibration now",
                     "Predicted over observed clicks; 1 is right. An alert fires outside .9 to 1.1.",
                     "none",
-                    'max(livectr_calibration_ratio{@, model="rank"})',
+                    f"max(livectr_calibration_ratio{{@}} and {_CHAMPION})",
                 ),
                 number(
                     "Examples in the window",
@@ -61,8 +65,7 @@ BOARD = Board(
                     "GAUC of the model less that of each shadow. Below 0 the shadow is better.",
                     "none",
                     (
-                        'scalar(max(livectr_gauc{@, model="rank"})) '
-                        '- max by (model) (livectr_gauc{@, model!~"rank|prerank"})',
+                        f"scalar(max(livectr_gauc{{@}} and {_CHAMPION})) - max by (model) ({_OTHERS})",
                         "less {{model}}",
                     ),
                 ),
@@ -96,6 +99,26 @@ BOARD = Board(
                     "livectr_calibration_ratio",
                 ),
                 _measure("Log loss", "Mean cross entropy in nats; less is better.", "livectr_logloss"),
+            ],
+        ),
+        (
+            "Champion and challengers",
+            [
+                _measure("Champion", "1: the ranking model that is published.", "livectr_champion"),
+                lines(
+                    "Changes of the champion",
+                    "Challengers that were promoted. Many: the margin is small, or the window short.",
+                    "short",
+                    (
+                        "sum by (namespace) (increase(livectr_champion_changes_total{@}[$__rate_interval]))",
+                        "changes",
+                    ),
+                ),
+                _measure(
+                    "Log loss of the contest",
+                    "Over the window of the promotion rule. Empty: the pipeline has no challengers.",
+                    "livectr_contest_logloss",
+                ),
             ],
         ),
     ],

@@ -126,7 +126,9 @@ def _describe(given: argparse.Namespace) -> int:
         for c in described.columns
     ]
     if given.json:
-        facts = {n: getattr(described, n) for n in ("role", "model", "fingerprint", "version", "items")}
+        facts = {
+            n: getattr(described, n) for n in ("role", "model", "champion", "fingerprint", "version", "items")
+        }
         print(json.dumps(facts | {"max_candidates": described.max_candidates, "columns": rows}))
     else:
         _print(rows, f"{described.role} server, version {described.version} of {described.model}")

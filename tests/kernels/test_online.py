@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import FTRL, AdaGrad, RowLayout, Segment, Values
-from livectr.kernels.table.online import ftrl_online
+from livectr.kernels.table.online import Labels, ftrl_online
 from livectr.kernels.table.table import DynamicTable
 
 F32 = NDArray[np.float32]
@@ -63,7 +63,7 @@ def test_examples_are_learned_one_after_the_other(weighted: bool) -> None:
     ours[5, 0] = np.nan
     theirs = ours.astype(np.float64)
     expected = loop(logits, label, order, lists, theirs, weighted)
-    got = ftrl_online(logits, label, order, offsets, slots, ours, HYPER.hyper(), weighted=weighted)
+    got = ftrl_online(logits, Labels(label, weighted), order, offsets, slots, ours, HYPER.hyper())
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     assert np.abs(got - logits).max() > 0.1
@@ -81,7 +81,7 @@ def test_wrong_numbers_are_refused(sequence: list[int], slots: list[int], senten
     zeros, offsets = np.zeros(2, np.float32), np.arange(3, dtype=np.int32)
     given = np.array(sequence), offsets, np.array(slots, np.uint32), np.zeros((2, 4), np.float32)
     with pytest.raises(ValueError, match=sentence):
-        ftrl_online(zeros, zeros, *given, HYPER.hyper(), weighted=False)
+        ftrl_online(zeros, Labels(zeros), *given, HYPER.hyper())
 
 
 @pytest.mark.parametrize("values", ["fp32", "bf16"])

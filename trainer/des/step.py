@@ -15,8 +15,8 @@ the model of one process:
     reducescatter   sample-parallel: every rank finishes its own b examples. Gradients of partial results go
                     back to the owners of the fields; those of replicated parameters are all-reduced
 
-The loss of a role is binary cross entropy, or what `label_join(delayed=…)` asks for (models.losses). Rows
-learn from its *sum* over the batch: a key's gradient is that of its examples, whatever B is, as the
+The loss of a role is binary cross entropy, or what `label_join(delayed=…)` asks for (models.losses); a caller
+may give targets and weights (`Lesson`). Rows learn from its *sum* over the batch: a key's gradient is that of its examples, whatever B is, as the
 per-coordinate rates of FTRL and AdaGrad expect. Networks learn from its *mean*, as is usual with Adam.
 
 The first batch, once scored, moves the biases to its own CTR before it is learned (`trainer.des.biases`).
@@ -43,8 +43,8 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.rows import row_layout
-from livectr.models.base import CTRModel, Gathered, role_slices, row_segments
-from livectr.models.losses import LATE, LOSSES, fake_negative_weighted
+from livectr.models.base import CTRModel, Gathered, ModelConfig, role_slices, row_segments
+from livectr.models.losses import LATE, LOSSES, Lesson, fake_negative_weighted
 from livectr.models.precision import arithmetic_name, precision
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives
@@ -58,10 +58,10 @@ from livectr.trainer.des.exchange_choice import exchange_state, forced_exchange,
 from livectr.trainer.des.field_parallel import FieldParallel
 from livectr.trainer.des.measure import measure_batch
 from livectr.trainer.des.networks import build_networks
-from livectr.trainer.des.online import OnlineBatch, OnlineFirstOrder
+from livectr.trainer.des.online import OnlineFirstOrder
 from livectr.trainer.des.partials import OwnerPartials
 from livectr.trainer.des.reading import Leaves, Reading
-from livectr.trainer.des.result import StepResult, curvature, loss_of
+from livectr.trainer.des.result import StepResult, curvatures, loss_of, own_lessons
 from livectr.trainer.des.route import gathers_of, route
 from livectr.trainer.des.sample_parallel import SampleParallel
 from livectr.trainer.des.strategy import Strategy
@@ -91,6 +91,7 @@ class DesStep:
         tier: SSD below DRAM, or GPU above it; None: all rows in DRAM.
         placement: rank of each field; None: tables round-robin.
         content: name → raw features of the pipeline's content.
+        configs: role → model; None: those of the pipeline.
 
     Raises:
         ConfigError: the pipeline, its models or these settings do not fit each other.
@@ -119,8 +120,9 @@ class DesStep:
         tier: Tiers | GpuTables | None = None,
         placement: FieldPlacement | None = None,
         content: Mapping[str, Features16] = {},
+        configs: Mapping[str, ModelConfig] | None = None,
     ) -> None:
-        self.configs = model_configs(pipeline)
+        self.configs = model_configs(pipeline) if configs is None else dict(configs)
         self.settings, self.seed = settings, seed
         self._loss = LOSSES[pipeline.log.delayed]
         self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
@@ -264,34 +266,41 @@ class DesStep:
         content = {} if self.ams is None else self.ams.prepare(features)
         return PreparedBatch(batch, prefetched, content, online)
 
-    def learn(self, prepared: PreparedBatch) -> StepResult:
-        """Score and learn a prepared batch; second half of `step`, in the order of `prepare`. Collective."""
+    def learn(self, prepared: PreparedBatch, lessons: Mapping[str, Lesson] | None = None) -> StepResult:
+        """Score and learn a prepared batch; second half of `step`, in the order of `prepare`. Collective.
+
+        Args:
+            lessons: role → targets and weights f32[B] of all ranks' examples, rank-major, in place of the
+                labels; None: the pipeline's loss of the labels.
+        """
         if not len(prepared.batch):
             none = np.empty(0, np.float32)
             return StepResult(dict.fromkeys(self.models, none), none, 0.0, prepared.batch.rows)
         self.storage.promote(prepared.prefetched)
         with precision(self.settings.precision):
-            return self._learn(prepared.batch, prepared.content, prepared.online)
+            return self._learn(prepared, prepared.batch, lessons)
 
     def _learn(
-        self, batch: GlobalBatch, content: Mapping[str, ContentRequest], online: OnlineBatch | None
+        self, prepared: PreparedBatch, batch: GlobalBatch, lessons: Mapping[str, Lesson] | None
     ) -> StepResult:
         self._set_rates()
         # 1 keys → rows
         leaves = self.reading.forward(batch)
         # 2 rows → partials → logits, of all examples or of own examples
-        logits = self._forward(leaves, batch, content)
+        logits = self._forward(leaves, batch, prepared.content)
         own_scores = {role: z.detach().cpu().numpy() for role, z in logits.items()}
         scores = self._strategy.scores(own_scores, batch)
         # 3 logits → gradients
         warm = self.dense.steps or self._biases_trained
         shift = 0.0 if warm else first_shift(self.models, scores()[1])
         passed = None
-        if online is not None:
-            passed = self._online.learn(online, self.reading.host, scores()[0], self.dense.steps, shift)
+        if (online := prepared.online) is not None:
+            now = scores()[0], self.dense.steps, shift, lessons
+            passed = self._online.learn(online, self.reading.host, *now)
             logits = passed.moved(logits, sum(batch.rows[: self.rank]))
-        target = torch.from_numpy(batch.label).to(self.device)
-        losses = [self._loss(z + shift, target) for z in logits.values()]
+        label = torch.from_numpy(batch.label).to(self.device)
+        own = own_lessons(lessons or {}, batch.rows, self.rank, len(label), self.device)
+        losses = [self._loss(z + shift, own.get(role, label)) for role, z in logits.items()]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
         vote = 0.0 if leaves.finite and self.dense.finite else 1.0
@@ -303,7 +312,7 @@ class DesStep:
                 self._online.store(passed, self.reading.host)
                 leaves.clear(self._online.columns(self.slices))
             self.reading.backward(leaves)
-            self.dense.step(len(batch), {role: curvature(z + shift) for role, z in all_logits.items()})
+            self.dense.step(len(batch), curvatures(all_logits, shift, lessons))
         else:
             self._skip(shift)
         self.storage.evict()

@@ -3,8 +3,9 @@
 A version holds nothing of models that are not served (`Pipeline.shadows`); their values come last in a row.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -58,10 +59,16 @@ class Boundary:
     lookup_rows: int
 
     @staticmethod
-    def mark(step: DesStep, source: ExampleSource) -> "Boundary":
-        """Mark the present, after rows on the GPU were copied to the host's tables."""
+    def mark(
+        step: DesStep, source: ExampleSource, others: Mapping[str, DynamicTable] = MappingProxyType({})
+    ) -> "Boundary":
+        """Mark the present, after rows on the GPU were copied to the host's tables.
+
+        Args:
+            others: tables that are not published, by their names in a checkpoint.
+        """
         step.flush()
-        tables = {name: table.mark() for name, table in step.tables.items()}
+        tables = {name: table.mark() for name, table in {**step.tables, **others}.items()}
         mark = source.mark()
         return Boundary(tables, mark, mark)
 

@@ -97,9 +97,11 @@ def build(
     log, items, labels = make.log(step), make.items(), make.labels(step)
     progress = Progress(pipeline, rank, restored.manifest if restored is not None else None)
     if restored is not None:
-        load(restored, step, policies, items)
+        restored.load(step, policies)
         if heads is not None:
             heads.load(restored)
+        if items is not None:
+            items.load(restored.items())
         if labels is not None:
             labels.load(restored.scores())
         LOG.info("resumed after step %d, %d examples", progress.steps, progress.examples)
@@ -146,16 +148,6 @@ def build(
         progress=progress,
     )
     return parts, stages
-
-
-def load(restored: Restored, step: DesStep, policies: Policies, items: ItemCounts | None) -> None:
-    """Fill tables, networks, policies and counts of items from a checkpoint. Collective."""
-    restored.load_tables(step.tables, step.placement.split, rank=step.rank, world=step.placement.world)
-    step.drop()
-    policies.load(restored.policies())
-    step.load_dense(restored.dense())
-    if items is not None:
-        items.load(restored.items())
 
 
 class Closable(Protocol):

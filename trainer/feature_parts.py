@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -150,13 +151,20 @@ class GatheredInputs:
     dense: Tensor | None
     device: torch.device
 
-    def of_role(self, gathers: Gathers, columns: slice, number: Mapping[str, int]) -> Gathered | None:
+    def of_role(
+        self,
+        gathers: Gathers,
+        columns: slice,
+        number: Mapping[str, int],
+        content: Mapping[str, Ragged] = MappingProxyType({}),
+    ) -> Gathered | None:
         """Share of a role.
 
         Args:
             gathers: fields that the role gathers.
             columns: of a row that are the role's.
             number: field name → number.
+            content: field name → vectors of its sub-model.
         """
         if not gathers:
             return None
@@ -167,4 +175,5 @@ class GatheredInputs:
             sequences[name] = Ragged(lists.values[:, columns], lists.offsets)
         nothing = torch.zeros(0, 0, columns.stop - columns.start, device=self.device)
         stack = torch.stack(pooled, dim=1) if pooled else nothing
-        return Gathered(stack, sequences, self.dense if gathers.dense else None)
+        vectors = {name: content[name] for name in gathers.content}
+        return Gathered(stack, sequences, self.dense if gathers.dense else None, vectors)

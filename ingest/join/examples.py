@@ -273,8 +273,9 @@ class ExampleSource:
         place = np.empty(k, np.int64)
         place[np.argsort(partition, kind="stable")] = np.arange(k)
         rows = concat_rows([part.rows for part in parts])
-        names = "label", "late", "final"
-        label, late, final = (np.concatenate([getattr(part, name) for part in parts]) for name in names)
+        label, late, final = (
+            np.concatenate([getattr(p, n) for p in parts]) for n in ("label", "late", "final")
+        )
         self._examples += int(np.count_nonzero(~late & ~final))
         self._clicked += int(np.count_nonzero(label[~final]))
         if len(self._partitions) > 1:

@@ -178,7 +178,8 @@ class LabelJoin:
 
     Duplicates count once. A click that comes after the window is counted. With a wait, an impression without
     a click leaves as a provisional negative. Its columns are kept until the window ends, so that a late
-    positive and a final have its roots and histories. An event for which there is no room becomes a dead letter.
+    positive and a final have its roots and histories. An event for which there is no room becomes a dead
+    letter.
     """
 
     def __init__(self, pipeline: Pipeline, partition: int, letters: DeadLetters) -> None:

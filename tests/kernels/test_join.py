@@ -150,7 +150,7 @@ def test_a_late_positive_follows_its_provisional_negative(events: list[Event], w
 def test_a_label_knows_nothing_that_comes_later(
     events: list[Event], seen: int, way: tuple[int | None, bool]
 ) -> None:
-    """Later events change nothing of the rows that left before them; a final leaves when its window is over."""
+    """Later events change nothing of the rows that left before them; a final leaves when its window ends."""
     wait, finals = way
     marks = np.maximum.accumulate([0, *(event[2] for event in events[:seen])])[1:]
     join = JoinIndex(WINDOW, DEDUP, wait_ms=wait, finals=finals)

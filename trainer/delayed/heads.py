@@ -5,8 +5,8 @@
 
 The heads' rows are in tables of their own, so finals move no row of the main model, and a version, which is
 made of the main model's tables and networks, holds nothing of the heads. Checkpoints hold them under names
-that begin with `PREFIX`. The heads' rows are in host memory, with the policies of the main tables: a budget of
-rows or bytes counts for each of the two.
+that begin with `PREFIX`. The heads' rows are in host memory, with the policies of the main tables: a budget
+of rows or bytes counts for each of the two.
 """
 
 from __future__ import annotations

@@ -15,9 +15,10 @@ the model of one process:
     reducescatter   sample-parallel: every rank finishes its own b examples. Gradients of partial results go
                     back to the owners of the fields; those of replicated parameters are all-reduced
 
-The loss of a role is binary cross entropy, or what `label_join(delayed=…)` asks for (models.losses); a caller
-may give targets and weights (`Lesson`). Rows learn from its *sum* over the batch: a key's gradient is that of its examples, whatever B is, as the
-per-coordinate rates of FTRL and AdaGrad expect. Networks learn from its *mean*, as is usual with Adam.
+The loss of a role is binary cross entropy, or what `label_join(delayed=…)` asks for (models.losses). A caller
+may give targets and weights (`Lesson`). Rows learn from the loss' *sum* over the batch: a key's gradient is
+that of its examples, whatever B is, as the per-coordinate rates of FTRL and AdaGrad expect. Networks learn
+from its *mean*, as is usual with Adam.
 
 The first batch, once scored, moves the biases to its own CTR before it is learned (`trainer.des.biases`).
 
@@ -30,7 +31,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.rows import row_layout
-from livectr.models.base import CTRModel, Gathered, ModelConfig, role_slices, row_segments
+from livectr.models.base import CTRModel, ModelConfig, role_slices, row_segments
 from livectr.models.losses import LATE, LOSSES, Lesson, fake_negative_weighted
 from livectr.models.precision import arithmetic_name, precision
 from livectr.trainer import telemetry
@@ -51,7 +51,7 @@ from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.configs import model_configs
 from livectr.trainer.content.ams import ContentRequest, Features16, ams_of
 from livectr.trainer.des.batch import GlobalBatch, PreparedBatch
-from livectr.trainer.des.biases import first_shift, move_biases
+from livectr.trainer.des.biases import BIASES_TRAINED_KEY, first_shift, move_biases
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.exchange import Exchange
 from livectr.trainer.des.exchange_choice import exchange_state, forced_exchange, gather_state, saved_exchange
@@ -75,9 +75,6 @@ from livectr.trainer.tables.tiers import Tiers
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 LOG = logging.getLogger(__name__)
-
-BIASES_TRAINED_KEY = "des.trained"
-"""Checkpoint key: biases were warm-started and no step has run yet (trainer.checkpoint.warm_start)."""
 
 
 class DesStep:
@@ -334,15 +331,8 @@ class DesStep:
         vectors = {} if self.ams is None else self.ams.forward(content)
         aggregated, inputs = self._strategy.aggregate(leaves, batch)
         number = {name: f for f, name in enumerate(self.fields)}
-
-        def gathered(role: str) -> Gathered | None:
-            gathers = self._gathers[role]
-            share = inputs.of_role(gathers, self.slices[role], number)
-            names = gathers.content
-            return replace(share, content={n: vectors[n] for n in names}) if share and names else share
-
         return {
-            role: model.finish(part, gathered(role))
+            role: model.finish(part, inputs.of_role(self._gathers[role], self.slices[role], number, vectors))
             for (role, model), part in zip(self.models.items(), aggregated, strict=True)
         }
 

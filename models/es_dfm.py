@@ -3,7 +3,8 @@
 Yang et al., "Capturing Delayed Feedback in Conversion Rate Prediction via Elapsed-Time Sampling", AAAI 2021.
 An impression is observed after an elapsed time: as a positive if its click has come, else as a negative, and
 once more as a positive when its click comes (§ "Elapsed-Time Sampling Delayed Feedback Model"). Importance
-weights lead from these observations back to final labels. Two heads give them, and no gradient goes through.
+weights lead from these observations back to final labels. Two heads give
+them, p_dp and p_rn in the paper, and no gradient goes through.
 
 **Weights.** Here the elapsed time is the `wait` of `label_join`. Of an impression with features x let
 
@@ -14,8 +15,7 @@ once more as a late positive with d. Of its 1 + d observations in the mean
 
     q(positive) = c / (1 + d)           q(negative) = (1 − c + d) / (1 + d)
 
-and the ratios of the true probabilities to these are the weights of the paper (its equations of the
-importance-weighted loss):
+and the ratios of the true probabilities to these are the weights of the paper:
 
     c / q(positive) = 1 + d             (1 − c) / q(negative) = (1 + d) r,    r = (1 − c) / (1 − c + d)
 
@@ -25,14 +25,15 @@ r is the probability that an observed negative is real. The expected gradient of
 
     c (1 + d) (p − 1) + (1 − c + d) (1 + d) r p  =  (1 + d) (p − c)
 
-so it vanishes at p = c, whatever the delays are, and no p but the true one enters the weights: where d
-differs between ads, the order of ads is right. A click within the wait leaves once, so it needs no second
-term as in models.fnw.
+so it vanishes at p = c, whatever the delays are: where d differs between ads, the order of ads is right. A
+click within the wait leaves once and is learned once, without the second term of models.fnw. The factor
+1 + d moves no zero. It weighs an impression by its observations, and is kept as in the paper.
 
 **Heads.** `delayed` predicts d over all impressions. `fake` predicts 1 − r over observed negatives. They
 learn from finals: each impression leaves once more when its window has passed, and only then it is known
-which of the three it was. Nothing of an open window reaches a head, and a head's score of an impression is
-that of before it learned the impression's final.
+which of the three it was. Nothing of an open window reaches a head, and a head scores an impression before it
+learns the impression's final. (The paper's public code labels the heads' data with clicks that come after its
+end.)
 
 Deviations:
 

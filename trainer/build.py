@@ -115,7 +115,7 @@ def build(
         publisher = make.publisher(store, step, progress, warmed=warm.examples if warm is not None else 0)
     cuts: dict[str, Any] = dict(ramp=options.ramp, interval_ms=options.batch_interval_ms)
     batcher = Batcher(source, control, seen=progress.seen, finals=heads is not None, **cuts)
-    monitor = make.monitor(step)
+    monitor = make.monitor(step, heads)
     stages = Stages(
         cut=batcher,
         extract=feed,
@@ -369,13 +369,14 @@ class Builder:
             progress.earlier["published"]["versions"] += 1
         return publisher
 
-    def monitor(self, step: DesStep) -> Monitor:
+    def monitor(self, step: DesStep, heads: Heads | None) -> Monitor:
         """Gauges, and on rank 0 the quality of all models."""
         options = self.options
         roles = step.models if self.control.rank == 0 else ()
         named = {"checkpoint": options.checkpoint, "spill": options.spill}
         folders = {name: Path(folder) for name, folder in named.items() if folder is not None}
-        return Monitor(step.tables, roles, int(options.metrics_window_s * 1000), folders)
+        tables = {**step.tables, **(heads.tables if heads is not None else {})}
+        return Monitor(tables, roles, int(options.metrics_window_s * 1000), folders)
 
     def commits(
         self,

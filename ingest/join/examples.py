@@ -240,8 +240,7 @@ class ExampleSource:
             partition = np.repeat(numbers, [len(part) for part in parts])
             first = np.argsort(order, kind="stable")[:limit]
             self._selected = order[first], partition[first]
-        order, partition = self._selected
-        return order[:limit], partition[:limit]
+        return self._selected[0][:limit], self._selected[1][:limit]
 
     def finals(self, limit: int) -> npt.NDArray[np.bool_]:
         """bool[k], finals among the first k examples in the global sequence (see `orders`)."""
@@ -273,9 +272,8 @@ class ExampleSource:
         place = np.empty(k, np.int64)
         place[np.argsort(partition, kind="stable")] = np.arange(k)
         rows = concat_rows([part.rows for part in parts])
-        label, late, final = (
-            np.concatenate([getattr(p, n) for p in parts]) for n in ("label", "late", "final")
-        )
+        names = "label", "late", "final"
+        label, late, final = (np.concatenate([getattr(p, name) for p in parts]) for name in names)
         self._examples += int(np.count_nonzero(~late & ~final))
         self._clicked += int(np.count_nonzero(label[~final]))
         if len(self._partitions) > 1:

@@ -22,7 +22,13 @@ from livectr.trainer.stages import Learned, LearnStage
 from livectr.trainer.stream.feed import Batch
 from tests.trainer.ad_logs import write_files
 from tests.trainer.processes import finish, start
-from tests.trainer.test_delayed import IMPRESSIONS, Run, by_instance, run
+from tests.trainer.test_delayed import (
+    IMPRESSIONS,
+    Run,
+    by_instance,
+    run,
+    scores_of_what_was_not_learned_have_final_labels,
+)
 from tests.trainer.test_resume import Result, assert_close, assert_same
 
 WINDOW_MS, WAIT_MS = 5_000, 1_000
@@ -178,9 +184,12 @@ def test_a_resumed_run_ends_with_the_same_bits(
     recorded: tuple[Run, Recorded], source: str, tmp_path: Path
 ) -> None:
     es_dfm, seen = recorded
+    waits = run(source, tmp_path / "wait", "wait")
     for steps in (15, 40):
         stopped = run(source, tmp_path, "es_dfm", max_steps=steps)
         assert stopped.report.steps == steps < len(seen.batches)
+        if steps == 15:  # the checkpoint scores a log, and its finals are no examples
+            scores_of_what_was_not_learned_have_final_labels(source, stopped, waits, "es_dfm")
     run(source, tmp_path, "es_dfm")
     assert_same(Result(tmp_path), Result(es_dfm.root))
 

@@ -20,6 +20,7 @@ import torch
 from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.kernels.table.table import DynamicTable
+from livectr.models.base import ModelConfig
 from livectr.models.es_dfm import HEADS, importance_weighted, lessons_of_heads
 from livectr.models.losses import Lesson
 from livectr.trainer.checkpoint.restored import Restored
@@ -31,6 +32,13 @@ from livectr.trainer.tables.policies import Policies, State
 T = TypeVar("T")
 PREFIX = "es_dfm."
 """Begin of the heads' names in a checkpoint."""
+
+
+class HeadsStep(DesStep):
+    """Step whose models are the heads, over the fields of a pipeline."""
+
+    def models_of(self, pipeline: Pipeline) -> dict[str, ModelConfig]:
+        return dict(HEADS)
 
 
 class Heads:
@@ -46,13 +54,12 @@ class Heads:
     """
 
     def __init__(self, pipeline: Pipeline, main: DesStep) -> None:
-        self.step = DesStep(
+        self.step = HeadsStep(
             pipeline,
             seed=main.seed,
             collectives=main.collectives,
             settings=main.settings,
             placement=main.placement,
-            configs=HEADS,
         )
         self.step.start_from({}, trained=True)  # the first batch has no finals to take a bias from
         self.tables: dict[str, DynamicTable] = _prefixed(self.step.tables)

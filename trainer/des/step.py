@@ -21,7 +21,6 @@ that of its examples, whatever B is, as the per-coordinate rates of FTRL and Ada
 from its *mean*, as is usual with Adam.
 
 The first batch, once scored, moves the biases to its own CTR before it is learned (`trainer.des.biases`).
-
 The first order of a small batch is learned example by example (`trainer.des.online`).
 
 A batch whose gradients are not finite is scored, counted and not learned: no table and no network changes.
@@ -88,7 +87,6 @@ class DesStep:
         tier: SSD below DRAM, or GPU above it; None: all rows in DRAM.
         placement: rank of each field; None: tables round-robin.
         content: name → raw features of the pipeline's content.
-        configs: role → model; None: those of the pipeline.
 
     Raises:
         ConfigError: the pipeline, its models or these settings do not fit each other.
@@ -117,9 +115,8 @@ class DesStep:
         tier: Tiers | GpuTables | None = None,
         placement: FieldPlacement | None = None,
         content: Mapping[str, Features16] = {},
-        configs: Mapping[str, ModelConfig] | None = None,
     ) -> None:
-        self.configs = model_configs(pipeline) if configs is None else dict(configs)
+        self.configs = self.models_of(pipeline)
         self.settings, self.seed = settings, seed
         self._loss = LOSSES[pipeline.log.delayed]
         self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
@@ -149,6 +146,9 @@ class DesStep:
             self._build_first(pipeline, content)
         except ValueError as error:
             raise ConfigError(f"Pipeline: {error}") from None
+
+    def models_of(self, pipeline: Pipeline) -> dict[str, ModelConfig]:
+        return model_configs(pipeline)
 
     def _open_tables(self, pipeline: Pipeline, tier: Tiers | GpuTables | None) -> None:
         names = tuple(dict.fromkeys(self.table_of[f] for f in self.held))

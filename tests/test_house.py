@@ -27,12 +27,12 @@ MAY_IMPORT = {
 }
 
 ORDER = {
-    "kernels": "errors process runtime keys operators extract table gpu_table stream network",
+    "kernels": "errors process runtime keys operators extract table online gpu_table stream network",
     "ingest": "limits metrics language operators plan pipeline chunks addresses hints extract dead_letters "
     "decode sources join materialized common_features content",
     "trainer": "telemetry step_settings warm_parts ramp options configs process groups feature_parts comm "
-    "counts placement content tables des checkpoint publish stream quality progress parts commits stages "
-    "build report run",
+    "counts placement content tables des checkpoint publish stream delayed quality progress parts commits "
+    "stages build report run",
     "serving": "client errors deadlines limits options metrics pauses probes tls connections version "
     "request score server workers app",
 }

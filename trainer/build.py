@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from livectr.ingest.common_features import sharing
 from livectr.ingest.dead_letters.letters import SPOOL, DeadLetters
@@ -33,6 +33,7 @@ from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.comm.control import Control
 from livectr.trainer.commits import Committer
 from livectr.trainer.content.contents import Contents
+from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.parts import Extraction, Parts
@@ -84,6 +85,7 @@ def build(
     placement = make.placement(restored)
     contents = make.contents()
     step = make.step(tiers, placement, contents)
+    heads = Heads(pipeline, step) if pipeline.log.finals else None
     policies = make.policies(step)
     state, statistics = make.stream_state(restored, warm)
     letters = make.dead_letters()
@@ -97,7 +99,11 @@ def build(
     contest = Contest.of(pipeline, restored.contest() if restored is not None else {}, rank)
     progress = Progress(pipeline, rank, restored.manifest if restored is not None else None)
     if restored is not None:
-        load(restored, step, policies, items)
+        restored.load(step, policies)
+        if heads is not None:
+            heads.load(restored)
+        if items is not None:
+            items.load(restored.items())
         if labels is not None:
             labels.load(restored.scores())
         LOG.info("resumed after step %d, %d examples", progress.steps, progress.examples)
@@ -109,17 +115,17 @@ def build(
     publisher = None
     if store is not None:
         publisher = make.publisher(store, step, progress, warmed=warm.examples if warm is not None else 0)
-    interval_ms = options.batch_interval_ms
-    batcher = Batcher(source, control, ramp=options.ramp, seen=progress.seen, interval_ms=interval_ms)
-    monitor = make.monitor(step)
+    cuts: dict[str, Any] = dict(ramp=options.ramp, interval_ms=options.batch_interval_ms)
+    batcher = Batcher(source, control, seen=progress.seen, finals=heads is not None, **cuts)
+    monitor = make.monitor(step, heads)
     stages = Stages(
         cut=batcher,
         extract=feed,
-        exchange=ExchangeStage(step),
+        exchange=ExchangeStage(step, heads),
         fetch=FetchStage(depth=int(tiers is not None)),
-        learn=LearnStage(step, policies),
+        learn=LearnStage(step, policies, heads),
         report=ReportStage(rank, progress, monitor, log, items, publisher, labels, contest),
-        commits=make.commits(step, source, checkpoint, publisher),
+        commits=make.commits(step, source, heads, checkpoint, publisher),
         push=publisher.push if publisher is not None else None,
     )
     parts = Parts(
@@ -133,6 +139,7 @@ def build(
         extraction=extraction,
         feed=feed,
         step=step,
+        heads=heads,
         policies=policies,
         log=log,
         items=items,
@@ -144,16 +151,6 @@ def build(
         progress=progress,
     )
     return parts, stages
-
-
-def load(restored: Restored, step: DesStep, policies: Policies, items: ItemCounts | None) -> None:
-    """Fill tables, networks, policies and counts of items from a checkpoint. Collective."""
-    restored.load_tables(step.tables, step.placement.split, rank=step.rank, world=step.placement.world)
-    step.drop()
-    policies.load(restored.policies())
-    step.load_dense(restored.dense())
-    if items is not None:
-        items.load(restored.items())
 
 
 class Closable(Protocol):
@@ -371,27 +368,30 @@ class Builder:
             progress.earlier["published"]["versions"] += 1
         return publisher
 
-    def monitor(self, step: DesStep) -> Monitor:
+    def monitor(self, step: DesStep, heads: Heads | None) -> Monitor:
         """Gauges, and on rank 0 the quality of all models."""
         options = self.options
         roles = step.models if self.control.rank == 0 else ()
         named = {"checkpoint": options.checkpoint, "spill": options.spill}
         folders = {name: Path(folder) for name, folder in named.items() if folder is not None}
-        return Monitor(step.tables, roles, int(options.metrics_window_s * 1000), folders)
+        tables = {**step.tables, **(heads.tables if heads is not None else {})}
+        return Monitor(tables, roles, int(options.metrics_window_s * 1000), folders)
 
     def commits(
         self,
         step: DesStep,
         source: ExampleSource,
+        heads: Heads | None,
         checkpoint: Checkpointer | None,
         publisher: Publisher | None,
     ) -> Committer:
         wanted = checkpoint is not None or publisher is not None
+        others = heads.tables if heads is not None else {}
         return Committer(
             self.control,
             checkpoint,
             publisher,
-            Boundary.mark(step, source) if wanted else Boundary({}, 0, 0),
+            Boundary.mark(step, source, others) if wanted else Boundary({}, 0, 0),
             publish_interval_s=self.options.publish_interval_s,
             checkpoint_interval_s=self.options.checkpoint_interval_s,
         )

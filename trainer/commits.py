@@ -81,7 +81,8 @@ class CommitState:
         Args:
             checkpoint: with the content of a checkpoint, if the run keeps one.
         """
-        boundary = Boundary.mark(parts.step, parts.source)
+        others = parts.heads.tables if parts.heads is not None else {}
+        boundary = Boundary.mark(parts.step, parts.source, others)
         began_s = time.monotonic()
         wanted = checkpoint and parts.checkpoint is not None
         champion = "rank"
@@ -91,7 +92,7 @@ class CommitState:
             steps=parts.progress.steps,
             examples=parts.progress.examples,
             boundary=boundary,
-            tables=parts.step.tables,
+            tables={**parts.step.tables, **others},
             began_s=began_s,
             checkpoint=_checkpoint_state(parts, boundary) if wanted else None,
             snapshots=_snapshotter(parts, champion),
@@ -106,21 +107,22 @@ def _checkpoint_state(parts: Parts, boundary: Boundary) -> CheckpointState:
     letters = parts.dead_letters.counts_before(source.positions())
     own = {**source.counted(), "dead_letters": letters}
     cursor = replace(progress.cursor, row_set="") if progress.cursor is not None else None
+    heads = parts.heads
     return CheckpointState(
         step=progress.steps,
         examples=progress.examples,
         predictions=log.sync() if log is not None else 0,
         cursor=asdict(cursor) if cursor is not None else None,
-        tables=parts.step.tables,
+        tables={**parts.step.tables, **(heads.tables if heads is not None else {})},
         marks=boundary.tables,
-        dense=parts.step.state_dense(),
+        dense=parts.step.state_dense() | (heads.state_dense() if heads is not None else {}),
         statistics=parts.feed.statistics.state(),
         items=parts.items.state() if parts.items is not None else {},
         scores=parts.labels.state() if parts.labels is not None else {},
         contest=parts.contest.state() if parts.contest is not None else {},
         source=source.snapshot().parts(),
-        policies=parts.policies.state(),
-        tracked=parts.policies.tracked,
+        policies=parts.policies.state() | (heads.policies() if heads is not None else {}),
+        tracked=parts.policies.tracked | (heads.tracked if heads is not None else set()),
         row=parts.step.layout.describe(),
         field_keys=progress.keys_by_field(),
         counts=summed([progress.earlier, own]),

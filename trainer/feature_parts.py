@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -151,7 +152,11 @@ class GatheredInputs:
     device: torch.device
 
     def of_role(
-        self, gathers: Gathers, columns: slice, number: Mapping[str, int], content: Mapping[str, Ragged]
+        self,
+        gathers: Gathers,
+        columns: slice,
+        number: Mapping[str, int],
+        content: Mapping[str, Ragged] = MappingProxyType({}),
     ) -> Gathered | None:
         """Share of a role; None of one that gathers nothing.
 

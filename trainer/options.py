@@ -175,7 +175,9 @@ class TrainOptions:
     def step_settings(self) -> StepSettings:
         """Execution of steps. Raises ConfigError for an unknown field exchange."""
         exchange = parse_field_exchange(self.field_exchange)
-        return StepSettings(self.aggregate, exchange, self.precision, self.ramp.choose_from, self.online_batch)
+        return StepSettings(
+            self.aggregate, exchange, self.precision, self.ramp.choose_from, self.online_batch
+        )
 
     @property
     def limits(self) -> RecordLimits:

@@ -18,6 +18,7 @@ from livectr.ingest.plan.features import Features
 from livectr.trainer.checkpoint.checkpoint import Checkpointer
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.contents import Contents
+from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.options import TrainOptions
 from livectr.trainer.progress import Progress
@@ -52,6 +53,7 @@ class Parts:
     """Parts of one rank's run, in the order in which an example meets them.
 
     Attributes:
+        heads: of ES-DFM; None if the pipeline's loss has none.
         log: predictions; of rank 0, if they are kept.
         items: examples of each item; of rank 0, if the pipeline has items.
         labels: scores that wait for final labels; of rank 0, if the pipeline has provisional negatives.
@@ -69,6 +71,7 @@ class Parts:
     extraction: Extraction
     feed: Feed
     step: DesStep
+    heads: Heads | None
     policies: Policies
     log: PredictionLog | None
     items: ItemCounts | None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 SLOPE, LEAST = 2048, 4
 """Defaults. In a simulation of one pass over MovieLens-100K, AUC was .7647, .7656 and .7668 with slopes of
-1024, 2048 and 4096, and .7690 with batches of one example. Each slope takes twice the steps of the one before.
+1024, 2048 and 4096, and .7690 with batches of one example. Each slope has twice the steps of the one before.
 """
 
 

@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from livectr.trainer import telemetry
 from livectr.trainer.commits import Committer
+from livectr.trainer.delayed.heads import Heads
 from livectr.trainer.des.batch import PreparedBatch
 from livectr.trainer.des.result import StepResult
 from livectr.trainer.des.step import DesStep
@@ -68,10 +69,16 @@ class Stage(Protocol):
 
 @dataclass(frozen=True)
 class Exchanged:
-    """Batch whose keys are at the ranks of their tables, and what this rank does with it."""
+    """Batch whose keys are at the ranks of their tables, and what this rank does with it.
+
+    Attributes:
+        batch: without its finals.
+        finals: the same batch with its finals, and what the heads do with it; None without heads.
+    """
 
     batch: Batch
     prepared: PreparedBatch
+    finals: tuple[Batch, PreparedBatch] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,13 +94,16 @@ class ExchangeStage:
 
     depth = in_flight = 0
 
-    def __init__(self, step: DesStep) -> None:
-        self._step = step
+    def __init__(self, step: DesStep, heads: Heads | None = None) -> None:
+        self._step, self._heads = step, heads
 
     def __call__(self, batch: Batch | None) -> Exchanged | None:
         if batch is None:
             return None
-        return Exchanged(batch, self._step.prepare(batch.features, batch.label, batch.sequence))
+        finals = None if self._heads is None else (batch, self._heads.prepare(batch))
+        batch = batch.without_finals()
+        prepared = self._step.prepare(batch.features, batch.label, batch.sequence)
+        return Exchanged(batch, prepared, finals)
 
 
 class FetchStage:
@@ -123,14 +133,18 @@ class LearnStage:
 
     depth = in_flight = 0
 
-    def __init__(self, step: DesStep, policies: Policies) -> None:
-        self._step, self._policies = step, policies
+    def __init__(self, step: DesStep, policies: Policies, heads: Heads | None = None) -> None:
+        self._step, self._policies, self._heads = step, policies, heads
 
     def __call__(self, ready: Exchanged | None) -> Learned | None:
         if ready is None:
             return None
+        lessons = None
+        if self._heads is not None and ready.finals is not None:
+            batch, prepared = ready.finals
+            lessons = dict.fromkeys(self._step.models, self._heads.learn(prepared, batch))
         self._policies.before(ready.batch.time_ms)
-        result = self._step.learn(ready.prepared)
+        result = self._step.learn(ready.prepared, lessons)
         self._policies.after()
         return Learned(ready.batch, result)
 
@@ -165,7 +179,7 @@ class ReportStage:
             return
         batch, result = learned.batch, learned.result
         self.progress.add(batch)
-        if self.rank != 0:
+        if self.rank != 0 or not len(batch):
             return
         logits: Mapping[str, F32] = {role: z[batch.sequence] for role, z in result.logits.items()}
         label = result.label[batch.sequence]

@@ -14,6 +14,7 @@ from livectr.ingest.join.lookup import LookupTable
 from livectr.ingest.join.payload import lookup_column
 from livectr.ingest.language import dtypes
 from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.stream.join import FINAL_NEGATIVE
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
@@ -27,7 +28,7 @@ class Examples:
     Args:
         columns: roots of the pipeline's plan by name, b rows. Columns of a look-up are null where its key is
             unknown, and may be dictionary-encoded.
-        label: float32[b], 0 or 1.
+        label: float32[b], 0 or 1; of finals see `ingest.join.label_join.Ready`.
         user: int64[b], key of the user.
         instance: int64[b], key of the label join.
         time_ms: int64[b], event time of the impression.
@@ -46,6 +47,11 @@ class Examples:
     order: I64
     partition: I32
     late: npt.NDArray[np.bool_]
+
+    @property
+    def final(self) -> npt.NDArray[np.bool_]:
+        """bool[b], finals: no examples, but outcomes of impressions whose window has passed."""
+        return self.label >= FINAL_NEGATIVE
 
     def __len__(self) -> int:
         return len(self.label)

@@ -10,7 +10,7 @@ to the caller's thread, so a snapshot between two calls is exact.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from livectr.ingest.join.arrivals import Arrivals
 from livectr.ingest.join.example_columns import ExampleColumns, Examples
 from livectr.ingest.join.label_join import label_columns, required_columns, used_columns
 from livectr.ingest.join.lookup import Lookups, LookupTable
-from livectr.ingest.join.partition import Partition
+from livectr.ingest.join.partition import Partition, check_copartitioned
 from livectr.ingest.join.payload import INSTANCE, ITEM, TIME, USER
 from livectr.ingest.join.stalls import StallWatch
 from livectr.ingest.join.state import SourceState
@@ -34,7 +34,6 @@ from livectr.ingest.join.stats import OF_PROCESS, Reporter, SourceStats
 from livectr.ingest.limits import LIMITS, RecordLimits
 from livectr.ingest.pipeline import Pipeline
 from livectr.ingest.sources.source import Source, open_source
-from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.clock import LAST
 from livectr.kernels.stream.history import Histories
 
@@ -148,7 +147,7 @@ class ExampleSource:
         )
         try:
             available = source.topics()
-            _check_copartitioned(url, available)
+            check_copartitioned(url, available)
             own = sorted({p for numbers in available.values() for p in numbers if p % world == rank})
             partitions = {p: Partition(pipeline, p, saved.partitions.get(p), dead_letters) for p in own}
             starts = {p: partition.positions() for p, partition in partitions.items()}
@@ -241,8 +240,16 @@ class ExampleSource:
             partition = np.repeat(numbers, [len(part) for part in parts])
             first = np.argsort(order, kind="stable")[:limit]
             self._selected = order[first], partition[first]
-        order, partition = self._selected
-        return order[:limit], partition[:limit]
+        return self._selected[0][:limit], self._selected[1][:limit]
+
+    def finals(self, limit: int) -> npt.NDArray[np.bool_]:
+        """bool[k], finals among the first k examples in the global sequence (see `orders`)."""
+        _, numbers = self.orders(limit)
+        found = np.zeros(len(numbers), np.bool_)
+        for number, partition in self._partitions.items():
+            own = numbers == number
+            found[own] = partition.ready.finals(int(np.count_nonzero(own)))
+        return found
 
     def pop(self, k: int) -> Examples:
         """Remove the first k examples of the global sequence and join their look-up rows.
@@ -265,11 +272,12 @@ class ExampleSource:
         place = np.empty(k, np.int64)
         place[np.argsort(partition, kind="stable")] = np.arange(k)
         rows = concat_rows([part.rows for part in parts])
-        label, late = (np.concatenate([getattr(part, name) for part in parts]) for name in ("label", "late"))
+        names = "label", "late", "final"
+        label, late, final = (np.concatenate([getattr(p, name) for p in parts]) for name in names)
+        self._examples += int(np.count_nonzero(~late & ~final))
+        self._clicked += int(np.count_nonzero(label[~final]))
         if len(self._partitions) > 1:
             rows, label, late = rows.take(pa.array(place)), label[place], late[place]
-        self._examples += k - int(np.count_nonzero(late))
-        self._clicked += int(np.count_nonzero(label))
         user, instance, time_ms, item = (
             rows.column(name).to_numpy() for name in (USER, INSTANCE, TIME, ITEM)
         )
@@ -390,11 +398,3 @@ class ExampleSource:
         if paused != self._paused:
             self._paused = frozenset(paused)
             self._source.pause(self._paused)
-
-
-def _check_copartitioned(url: str, available: Mapping[str, Collection[int]]) -> None:
-    """Kafka topics must agree in their number of partitions; a folder may lack files of some."""
-    counts = {topic: len(numbers) for topic, numbers in available.items()}
-    if url.startswith("kafka:") and len(set(counts.values())) > 1:
-        each = " and ".join(f"{topic} has {count}" for topic, count in counts.items())
-        raise ConfigError(f"topics that are joined must have equally many partitions, but {each}")

@@ -4,7 +4,8 @@
 column. Both depend on the sequence alone and emit examples with non-decreasing `order`:
 
     LabelJoin   an impression leaves at its deadline, max(ts + window, mark); with a wait at
-                max(ts + wait, mark), and a late positive at its click's mark
+                max(ts + wait, mark), a late positive at its click's mark, and a final, where there are
+                finals, at the end of the window
     Labelled    each impression leaves at once, at its mark (event time, or record number without time)
 """
 
@@ -32,13 +33,15 @@ from livectr.kernels.errors import MismatchError
 from livectr.kernels.keys.keys import combine_keys
 from livectr.kernels.runtime.offsets import offsets_of
 from livectr.kernels.stream.join import (
+    AFTER_WAIT,
     DUPLICATE,
+    FINAL_NEGATIVE,
     FULL,
     IN_WINDOW,
     LATE,
     LATE_POSITIVE,
-    NEGATIVE,
     PENDING,
+    POSITIVE,
     PROVISIONAL,
     JoinIndex,
 )
@@ -57,7 +60,8 @@ class Ready:
 
     Args:
         rows: b rows of a `Payload`: roots of the impression stream, histories, keys and time.
-        label: float32[b], 0 or 1.
+        label: float32[b], 0 or 1; of a final FINAL_NEGATIVE, FINAL_POSITIVE or FINAL_LATE
+            (`kernels.stream.join`).
         order: int64[b], place in the global sequence.
         late: bool[b], the impression has left before, with label 0: a late positive.
     """
@@ -66,6 +70,11 @@ class Ready:
     label: F32
     order: I64
     late: npt.NDArray[np.bool_]
+
+    @property
+    def final(self) -> npt.NDArray[np.bool_]:
+        """bool[b], finals: impressions that have left before, and whose window has passed."""
+        return self.label >= FINAL_NEGATIVE
 
     def __len__(self) -> int:
         return len(self.order)
@@ -169,7 +178,8 @@ class LabelJoin:
 
     Duplicates count once. A click that comes after the window is counted. With a wait, an impression without
     a click leaves as a provisional negative. Its columns are kept until the window ends, so that a late
-    positive has its roots and histories. An event for which there is no room becomes a dead letter.
+    positive and a final have its roots and histories. An event for which there is no room becomes a dead
+    letter.
     """
 
     def __init__(self, pipeline: Pipeline, partition: int, letters: DeadLetters) -> None:
@@ -181,7 +191,14 @@ class LabelJoin:
         self._on = view.on
         self._window = view.window_ms
         self._dedup = max(view.window_ms, LEAST_DEDUP_MS)
-        self._join = JoinIndex(self._window, self._dedup, wait_ms=view.leaves_ms, max_bytes=view.join_bytes)
+        self._finals = view.finals
+        self._join = JoinIndex(
+            self._window,
+            self._dedup,
+            wait_ms=view.leaves_ms,
+            finals=view.finals,
+            max_bytes=view.join_bytes,
+        )
         self._payload = Payload(pipeline)
         self._columns = RowLog(self._payload.schema, part_rows=PART_ROWS)
         self.behaviors = BehaviorHistories(pipeline.history_roots, self._payload.histories)
@@ -227,8 +244,9 @@ class LabelJoin:
 
         slot, label, _, order = self._join.release(bound)
         self.stats.late_positives += int(np.count_nonzero(label == LATE_POSITIVE))
-        clicked = (label != NEGATIVE).astype(np.float32)
-        ready = Ready(self._columns.take(slot), clicked, order, late=label == LATE_POSITIVE)
+        late = label == LATE_POSITIVE
+        told = np.where(late, POSITIVE, label).astype(np.float32)
+        ready = Ready(self._columns.take(slot), told, order, late)
         self._columns.drop(bound)
         self.stats.unmatched_clicks = self._join.unmatched
         self.stats.forgotten = self._join.forgotten
@@ -309,9 +327,11 @@ class LabelJoin:
         self.stats = JoinStats(**state["stats"])
 
     def _may_leave(self, join: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
-        """Mask of the keys whose impression waits, or may leave once more by a late click: bool[n]."""
+        """Mask of the keys whose impression waits, or may leave once more, by a late click or as a final:
+        bool[n]."""
         leaves: npt.NDArray[np.bool_] = join["state"] == PENDING
-        leaves |= (join["state"] == PROVISIONAL) & (join["clicked"] != IN_WINDOW)
+        open_ = self._finals | ~np.isin(join["clicked"], (IN_WINDOW, AFTER_WAIT))
+        leaves |= (join["state"] == PROVISIONAL) & open_
         return leaves
 
 

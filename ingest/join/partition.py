@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from livectr.ingest.join.reorder import Piece
 from livectr.ingest.join.state import PartitionState
 from livectr.ingest.language.streams import Stream
 from livectr.ingest.pipeline import Pipeline
+from livectr.kernels.errors import ConfigError
 from livectr.kernels.stream.clock import LAST
 
 I64 = npt.NDArray[np.int64]
@@ -54,6 +55,10 @@ class ReadyQueue:
             rows += len(parts_order[-1])
             start = 0
         return np.concatenate(parts_order) if parts_order else np.empty(0, np.int64)
+
+    def finals(self, limit: int) -> npt.NDArray[np.bool_]:
+        """bool[min(limit, ready)], finals among the first examples; they stay in the queue."""
+        return np.concatenate([*(part.final for part in self.slices(limit)), np.empty(0, np.bool_)])
 
     def slices(self, count: int) -> list[Ready]:
         """The first `count` examples; they stay in the queue."""
@@ -208,3 +213,11 @@ class Partition:
         ]
         ready = pa.Table.from_batches(batches, None if batches else pa.schema(list(META.items())))
         return PartitionState({"merge": self._merge.state(), "join": values}, {**tables, "ready": ready})
+
+
+def check_copartitioned(url: str, available: Mapping[str, Collection[int]]) -> None:
+    """Kafka topics must agree in their number of partitions; a folder may lack files of some."""
+    counts = {topic: len(numbers) for topic, numbers in available.items()}
+    if url.startswith("kafka:") and len(set(counts.values())) > 1:
+        each = " and ".join(f"{topic} has {count}" for topic, count in counts.items())
+        raise ConfigError(f"topics that are joined must have equally many partitions, but {each}")

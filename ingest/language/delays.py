@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from livectr.ingest.language.durations import duration_ms
 from livectr.kernels.errors import ConfigError
 
-Delayed = Literal["wait", "vanilla", "fnw"]
+Delayed = Literal["wait", "vanilla", "fnw", "es_dfm"]
 """See `ingest.language.streams.label_join`."""
 WAIT = "10s"
 
@@ -28,6 +28,11 @@ def wait_ms(delayed: Delayed, wait: str | int | None, window_ms: int) -> int:
                 f'wait={wait!r} out, or say delayed="fnw"'
             )
         return 0
+    if delayed == "es_dfm" and wait is None:
+        raise ConfigError(
+            'label_join: delayed="es_dfm" needs a wait, for it learns which clicks come after it; '
+            'say wait="10s", or less than the freshness that you need'
+        )
     length_ms = duration_ms(WAIT if wait is None else wait, "label_join wait")
     if length_ms >= window_ms:
         raise ConfigError(

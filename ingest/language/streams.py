@@ -190,6 +190,11 @@ class View:
         return self.delayed != "wait"
 
     @property
+    def finals(self) -> bool:
+        """True when impressions leave once more when their window has passed, as finals (models.es_dfm)."""
+        return self.delayed == "es_dfm"
+
+    @property
     def leaves_ms(self) -> int:
         """Time after which an impression leaves: the wait, or the window."""
         return self.wait_ms if self.provisional else self.window_ms
@@ -258,13 +263,15 @@ def label_join(
         clicks: stream with a time column.
         on: column or columns that identify an impression in both streams.
         window: duration after the impression, such as "30m".
-        delayed: "wait": an impression leaves once, when its window has passed. "fnw" and "vanilla": after
-            `wait` an impression without a click leaves as a provisional negative; a click that comes later,
-            but inside the window, emits it once more as a late positive. "fnw" learns both without bias
-            (models.fnw). "vanilla" learns them as they are: it predicts p / (1 + p s), with s the share
-            of clicks that come after the wait.
+        delayed: "wait": an impression leaves once, when its window has passed. "fnw", "es_dfm" and
+            "vanilla": after `wait` an impression without a click leaves as a provisional negative; a click
+            that comes later, but inside the window, emits it once more as a late positive. "fnw" and
+            "es_dfm" learn both without bias (models.fnw, models.es_dfm). "es_dfm" learns from final labels
+            which clicks come late; for this an impression leaves a last time when its window has passed.
+            "vanilla" learns them as they are: it predicts p / (1 + p s), with s the share of clicks that
+            come after the wait.
         wait: duration after the impression, shorter than the window; "10s" if not given. With
-            `delayed="wait"` it cannot be given.
+            `delayed="wait"` it cannot be given, and with "es_dfm" it must be.
         max_bytes: memory of each partition's join, such as "1GiB". An impression or an unmatched click for
             which it has no room becomes a dead letter. The limit is for a partition, so that results do not
             depend on the number of ranks.

@@ -13,6 +13,8 @@
 //
 //   PENDING ─first deadline < m─► PROVISIONAL ─deadline < m─► RELEASED
 //
+// With finals, it is released once more when its window ends, with its final label.
+//
 // Each state has its share of `max_bytes`; PENDING and PROVISIONAL share one. A click or impression for which there is no room is refused; so clicks
 // without impressions never take the room of impressions. The oldest released keys are forgotten before their time.
 #pragma once
@@ -28,8 +30,10 @@ namespace {
 enum Kind : uint8_t { kImpression = 0, kClick = 1 };
 enum Status : uint8_t { kAccepted = 0, kDuplicate = 1, kLate = 2, kUnmatched = 3, kOutside = 4, kFull = 5, kDelayed = 6 };
 enum State : uint8_t { kWaiting = 0, kPending = 1, kReleased = 2, kProvisional = 3 };
-enum Clicked : uint8_t { kNo = 0, kInWindow = 1, kTooLate = 2 };
-enum Label : uint8_t { kNegative = 0, kPositive = 1, kLatePositive = 2 };
+enum Clicked : uint8_t { kNo = 0, kInWindow = 1, kTooLate = 2, kAfterWait = 3 };
+enum Label : uint8_t {
+    kNegative = 0, kPositive = 1, kLatePositive = 2, kFinalNegative = 3, kFinalPositive = 4, kFinalLate = 5
+};
 
 constexpr int64_t ENTRY_BYTES = 192;  // an entry, its place in the index at the least load, and its agendas
 constexpr int64_t CLICK_BYTES = 32;
@@ -48,8 +52,12 @@ class JoinIndex {
         uint8_t label;
     };
 
-    JoinIndex(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t max_bytes)
-        : window_(window_ms), wait_(wait_ms), dedup_(dedup_ms), room_{max_bytes / 4, max_bytes / 2, max_bytes / 4} {}
+    JoinIndex(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t max_bytes, bool finals)
+        : window_(window_ms),
+          wait_(wait_ms),
+          dedup_(dedup_ms),
+          room_{max_bytes / 4, max_bytes / 2, max_bytes / 4},
+          finals_(finals) {}
 
     void push(int64_t n, const uint8_t* kind, const int64_t* key, const int64_t* ts, const int64_t* wm,
               const int64_t* size, uint8_t* status, int64_t* slot) {
@@ -65,6 +73,8 @@ class JoinIndex {
     void advance(int64_t wm) {
         while (pending_.due(wm)) {
             const Agenda::Item item = pending_.pop();
+            // Finals keep their place by deadline; at equal deadlines impressions leave first.
+            if (finals_) end_windows(item.time);
             Entry& e = entries_[item.entry];
             const bool label = e.clicked == kInWindow;
             out.push_back({e.slot, label ? e.click_ts : -1, e.deadline, label ? kPositive : kNegative});
@@ -76,7 +86,7 @@ class JoinIndex {
                 close(item);
             }
         }
-        while (provisional_.due(wm)) close(provisional_.pop());
+        end_windows(wm);
         while (!released_.empty() && (released_.front().time < wm || bytes[kReleased] > room_[kReleased])) {
             forgotten += released_.front().time >= wm;
             forget(released_.front().entry);
@@ -139,6 +149,19 @@ class JoinIndex {
  private:
     // State whose share of the room an entry takes.
     static State share(State state) { return state == kProvisional ? kPending : state; }
+
+    // Ends the windows, before `wm`, of impressions that have left.
+    void end_windows(int64_t wm) {
+        while (provisional_.due(wm)) {
+            const Agenda::Item item = provisional_.pop();
+            const Entry& e = entries_[item.entry];
+            if (finals_) {
+                const Label label = e.clicked == kInWindow ? kFinalPositive : e.clicked == kAfterWait ? kFinalLate : kFinalNegative;
+                out.push_back({e.slot, label == kFinalNegative ? -1 : e.click_ts, e.deadline, label});
+            }
+            close(item);
+        }
+    }
 
     // Ends the window of an impression that has left.
     void close(const Agenda::Item& item) {
@@ -214,7 +237,7 @@ class JoinIndex {
         }
         Entry& e = entries_[id];
         const bool in_window = share(e.state) == kPending && ts >= e.ts && ts <= later(e.ts, window_);
-        if (e.clicked == kInWindow || (e.clicked == kTooLate && !in_window)) return kDuplicate;
+        if (e.clicked == kInWindow || e.clicked == kAfterWait || (e.clicked == kTooLate && !in_window)) return kDuplicate;
         if (ts < e.ts) {
             ++unmatched;
             return kOutside;
@@ -223,6 +246,7 @@ class JoinIndex {
         e.clicked = in_window ? kInWindow : kTooLate;
         if (!in_window) return kLate;  // another click may still label it while its window is open
         if (e.state == kPending) return kAccepted;
+        e.clicked = kAfterWait;
         out.push_back({e.slot, ts, wm, kLatePositive});
         return kDelayed;
     }
@@ -272,6 +296,7 @@ class JoinIndex {
 
     const int64_t window_, wait_, dedup_;
     const int64_t room_[3];  // bytes, by share
+    const bool finals_;
     Index index_{0};
     std::vector<Entry> entries_;
     std::vector<Click> clicks_;
@@ -286,8 +311,8 @@ class JoinIndex {
 
 extern "C" {
 
-void* join_new(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t max_bytes) {
-    return new JoinIndex(window_ms, wait_ms, dedup_ms, max_bytes);
+void* join_new(int64_t window_ms, int64_t wait_ms, int64_t dedup_ms, int64_t max_bytes, int64_t finals) {
+    return new JoinIndex(window_ms, wait_ms, dedup_ms, max_bytes, finals != 0);
 }
 void join_free(void* join) { delete static_cast<JoinIndex*>(join); }
 

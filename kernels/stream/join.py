@@ -18,10 +18,11 @@ U8 = npt.NDArray[np.uint8]
 IMPRESSION, CLICK = 0, 1
 ACCEPTED, DUPLICATE, LATE, UNMATCHED, OUTSIDE, FULL, DELAYED = 0, 1, 2, 3, 4, 5, 6
 WAITING, PENDING, RELEASED, PROVISIONAL = 0, 1, 2, 3
-IN_WINDOW = 1
-"""Value of `clicked` of a key that has a click inside its window."""
+IN_WINDOW, AFTER_WAIT = 1, 3
+"""Values of `clicked` of a key that has a click inside its window: before it left, or after it."""
 
 NEGATIVE, POSITIVE, LATE_POSITIVE = 0, 1, 2
+FINAL_NEGATIVE, FINAL_POSITIVE, FINAL_LATE = 3, 4, 5
 ENTRY_BYTES, CLICK_BYTES = 192, 32
 """Bytes of a known key, without its impression's columns, and of a click that waits for an impression."""
 MAX_BYTES = 1 << 30
@@ -57,6 +58,9 @@ class Released(NamedTuple):
     released once more as a LATE_POSITIVE by a click inside its window. Its place is the click's watermark,
     before other rows of an equal deadline.
 
+    With `finals`, each impression is released a last time when its window ends: FINAL_NEGATIVE without a
+    click, FINAL_POSITIVE if its first label was POSITIVE, FINAL_LATE if it was a LATE_POSITIVE.
+
     Args:
         slot: int64[m].
         label: uint8[m].
@@ -89,6 +93,7 @@ class JoinIndex:
         label_window_ms: window of a label.
         dedup_window_ms: time for which a key stays known.
         wait_ms: time after which an impression leaves; None: the window.
+        finals: release impressions once more when their windows end; only with a shorter wait.
         max_bytes: maximum of all state: a half for waiting impressions, a quarter for waiting clicks, a
             quarter for keys that are still known.
     """
@@ -99,13 +104,16 @@ class JoinIndex:
         dedup_window_ms: int,
         *,
         wait_ms: int | None = None,
+        finals: bool = False,
         max_bytes: int = MAX_BYTES,
     ) -> None:
         wait_ms = label_window_ms if wait_ms is None else wait_ms
         if dedup_window_ms < 0 or not 0 <= wait_ms <= label_window_ms:
             raise ValueError("windows must not be negative, and the wait not longer than the label's")
+        if finals and wait_ms == label_window_ms:
+            raise ValueError("without a shorter wait every label is final")
         self._calls = _library()
-        self._handle = self._calls.join_new(label_window_ms, wait_ms, dedup_window_ms, max_bytes)
+        self._handle = self._calls.join_new(label_window_ms, wait_ms, dedup_window_ms, max_bytes, finals)
 
     def __del__(self) -> None:
         if handle := getattr(self, "_handle", None):
@@ -200,7 +208,7 @@ def _library() -> ctypes.CDLL:
     i32 = np.ctypeslib.ndpointer(np.int32, flags="C")
     u8 = np.ctypeslib.ndpointer(np.uint8, flags="C")
     handle, number = ctypes.c_void_p, ctypes.c_int64
-    library.join_new.restype, library.join_new.argtypes = handle, [number] * 4
+    library.join_new.restype, library.join_new.argtypes = handle, [number] * 5
     library.join_free.argtypes = [handle]
     library.join_push.argtypes = [handle, number, u8, i64, i64, i64, i64, u8, i64]
     library.join_advance.restype, library.join_advance.argtypes = number, [handle, number]

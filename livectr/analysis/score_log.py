@@ -236,8 +236,8 @@ class _Scores:
     def add(self, batch: Examples) -> None:
         """Score the examples of a batch that can be extracted."""
         features = self._extract(batch.columns, self._scorer.statistics)
-        good = np.flatnonzero(~features.failed)
-        self.failed += len(batch) - len(good)
+        good = np.flatnonzero(~features.failed & ~batch.final)
+        self.failed += int(np.count_nonzero(features.failed & ~batch.final))
         if not len(good):
             return
         seen = np.full(len(batch), NOT_COUNTED, np.uint32)

@@ -48,7 +48,6 @@ TASTE = LOOK = 4  # dimensions of style and look
 POSITIONS = 4
 OWN_TASTE = 0.15  # how far a user's taste is from the segment's, and drifts around its mean
 
-BASE = -2.1
 DEVICE_EFFECT = np.array([0.15, 0.05, -0.25])
 POSITION_EFFECT = np.array([0.35, 0.1, -0.15, -0.3])
 RELEVANCE = 0.8  # of a query whose words are all in the ad's title
@@ -68,6 +67,7 @@ class World:
             share, of segments around it, of users around their segment; the last drifts around its mean.
             Looks have a spread of 0.45 in 4 dimensions, so images add to the logit with a spread of
             0.9 √(common² + segment² + own²).
+        base: log odds of a click, without any effect.
         seed: of everything that is random.
     """
 
@@ -77,6 +77,7 @@ class World:
     ad_life: int = 24
     drift_s: float = 7 * 86_400.0
     image_effect: tuple[float, float, float] = (0.0, 0.35, 0.1)
+    base: float = -2.1
     seed: int = 1
 
     @property
@@ -194,7 +195,7 @@ class Truth:
         """P(click) of n impressions: user, ad are row numbers (of users, `ads`), query [n, 2] holds indices
         in WORDS or -1 (no word), the rest is as in the event."""
         logit = (
-            BASE
+            self.world.base
             + self._appeal[user]
             + ads.quality[ad]
             + np.einsum("nk,nk->n", self._taste[user], ads.style[ad])

@@ -134,7 +134,8 @@ def expected_partition(logs: Logs, partition: int, *, delayed: Delayed = "wait")
     kinds = [IMPRESSION if place[1] == 0 else CLICK for place, _ in events]
     keys = key_of(pa.array([row["request_id"] for _, row in events], pa.string())).tolist()
     sequence = [(kind, key, row["ts"]) for kind, key, (_, row) in zip(kinds, keys, events, strict=True)]
-    joined = brute_force(sequence, WINDOW_MS, LEAST_DEDUP_MS, None if delayed == "wait" else WAIT_MS)
+    wait = None if delayed == "wait" else WAIT_MS
+    joined = brute_force(sequence, WINDOW_MS, LEAST_DEDUP_MS, wait, finals=delayed == "es_dfm")
 
     latest = {row["user_id"]: row for row in logs.users}
     history: dict[int, list[tuple[int, int]]] = {}
@@ -164,9 +165,14 @@ def expected_partition(logs: Logs, partition: int, *, delayed: Delayed = "wait")
             impression.append((user, key, ts, tuple(columns[name] for name in names)))
 
     return [
-        Expected(order, partition, float(label > 0), label == LATE_POSITIVE, *impression[slot])
+        Expected(order, partition, told(label), label == LATE_POSITIVE, *impression[slot])
         for slot, label, _, order in joined.released
     ]
+
+
+def told(label: int) -> float:
+    """Label of an example or a final."""
+    return 1.0 if label == LATE_POSITIVE else float(label)
 
 
 def expected(logs: Logs, *, delayed: Delayed = "wait") -> list[Expected]:

@@ -18,7 +18,7 @@ STEPS = st.lists(
 """topic, records to read, examples to take, whether to restart then"""
 
 
-@pytest.mark.parametrize("delayed", ["wait", "fnw"])
+@pytest.mark.parametrize("delayed", ["wait", "fnw", "es_dfm"])
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), STEPS)
 def test_examples_depend_on_the_log_alone(
@@ -41,7 +41,7 @@ def test_columns_of_the_released_are_forgotten() -> None:
         {"request_id": f"r{i}", "user_id": 1, "ad_id": 2, "ts": i * 1000, "query": "", "price": 0.0}
         for i in range(50_000)
     ]
-    ways: tuple[Delayed, ...] = ("wait", "fnw")
+    ways: tuple[Delayed, ...] = ("wait", "fnw", "es_dfm")
     for delayed in ways:
         reader = Reader(pipeline(delayed=delayed), [rows, []])
         for _ in range(50):
@@ -50,7 +50,7 @@ def test_columns_of_the_released_are_forgotten() -> None:
         log = reader.partition.joiner._columns
         kept = sum(part.batch.num_rows for part in log._parts)
         assert kept <= WINDOW_MS / 1000 + 2 * 16_384
-        assert len(reader.rest()) == 50_000
+        assert len(reader.rest()) == 50_000 * (2 if delayed == "es_dfm" else 1)
 
 
 CLICK_LOG = dict(columns={"user": "string", "ad": "int32", "ts": "int64", "hit": "bool"}, key="user")

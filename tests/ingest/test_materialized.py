@@ -42,7 +42,8 @@ def pipeline(*, delayed: Delayed = "wait", window: str = "1m", fold: bool = True
     )
     clicks = Stream("clicks", key="user_id", time="ts", columns=TYPES)
     users = Table("users", key="user_id", columns={"user_id": "int64", "age": "int32", "name": "string"})
-    log = label_join(impressions, clicks, on="request_id", window=window, delayed=delayed)
+    wait = None if delayed == "wait" else "10s"
+    log = label_join(impressions, clicks, on="request_id", window=window, wait=wait, delayed=delayed)
     log = log.lookup(users)
     long = recent(clicks.ad_id, n=3, within="1h")
     return Pipeline(
@@ -140,7 +141,7 @@ def assert_same(got: list[Features], want: list[Features]) -> None:
         assert one.dense.flags.c_contiguous
 
 
-@pytest.mark.parametrize("delayed", ["wait", "fnw"])
+@pytest.mark.parametrize("delayed", ["wait", "fnw", "es_dfm"])
 @pytest.mark.parametrize("names", [BASIC, ("age",), ("words",), None], ids=["some", "dense", "list", "all"])
 @pytest.mark.parametrize("world", [1, 2])
 def test_read_features_equal_computed_ones(

@@ -64,12 +64,13 @@ def test_representation_holds_every_setting() -> None:
         label_join(impressions(), CLICKS, on="request_id", window="10m", delayed="vanilla"),
         label_join(impressions(), CLICKS, on="request_id", window="10m", delayed="fnw"),
         label_join(impressions(), CLICKS, on="request_id", window="10m", delayed="fnw", wait="11s"),
+        label_join(impressions(), CLICKS, on="request_id", window="10m", delayed="es_dfm", wait="11s"),
         label_join(impressions(), CLICKS, on=("request_id", "ad_id"), window="10m"),
         label_join(impressions(where=lambda s: s.ts > 0), CLICKS, on="request_id", window="10m"),
         label_join(impressions(fill={"ad_id": 1}), CLICKS, on="request_id", window="10m"),
         label_join(impressions(), CLICKS, on="request_id", window="10m").lookup(ADS),
     ]
-    assert len({base, *map(repr, others)}) == 9
+    assert len({base, *map(repr, others)}) == 10
     assert " at 0x" not in base + repr(others)
 
 
@@ -119,6 +120,16 @@ def test_durations(text: str | int, ms: int) -> None:
             "the wait of 60 s must be shorter than the window of 60 s",
         ),
         (
+            lambda: label_join(impressions(), CLICKS, on="request_id", window="1m", delayed="es_dfm"),
+            'delayed="es_dfm" needs a wait, for it learns which clicks come after it',
+        ),
+        (
+            lambda: label_join(
+                impressions(), CLICKS, on="request_id", window="1m", wait="2m", delayed="es_dfm"
+            ),
+            "the wait of 120 s must be shorter than the window of 60 s",
+        ),
+        (
             lambda: label_join(
                 impressions(),
                 CLICKS,
@@ -126,7 +137,7 @@ def test_durations(text: str | int, ms: int) -> None:
                 window="1m",
                 delayed="fwn",  # type: ignore[arg-type]
             ),
-            "delayed is 'fwn'; it must be 'wait' or 'vanilla' or 'fnw'",
+            "delayed is 'fwn'; it must be 'wait' or 'vanilla' or 'fnw' or 'es_dfm'",
         ),
         (lambda: label_join(CLICKS, CLICKS, on="ts", window="1m"), "cannot be joined with itself"),
         (

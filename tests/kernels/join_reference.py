@@ -8,6 +8,9 @@ from livectr.kernels.stream.join import (
     CLICK,
     DELAYED,
     DUPLICATE,
+    FINAL_LATE,
+    FINAL_NEGATIVE,
+    FINAL_POSITIVE,
     IMPRESSION,
     LATE,
     LATE_POSITIVE,
@@ -38,7 +41,9 @@ class Impression:
     """First deadline; the deadline if there is no wait."""
 
 
-def brute_force(events: Sequence[Event], window: int, dedup: int, wait: int | None = None) -> Outcome:
+def brute_force(
+    events: Sequence[Event], window: int, dedup: int, wait: int | None = None, finals: bool = False
+) -> Outcome:
     """The rules of JoinIndex's docstring."""
     wait = window if wait is None else wait
     late_positives: list[tuple[int, int, int, int]] = []
@@ -91,7 +96,13 @@ def brute_force(events: Sequence[Event], window: int, dedup: int, wait: int | No
         known = bool(i.clicks) and i.slot not in delayed
         rows.append((i.slot, int(known), min(i.clicks) if known else -1, i.leaves))
     rows.sort(key=lambda row: (row[3], row[0]))
-    # A click comes before all that leaves at its watermark; clicks keep their order.
-    out.released = sorted([*late_positives, *rows], key=lambda row: (row[3], row[1] != LATE_POSITIVE))
+    ends = []
+    for i in everyone if finals else ():
+        label = FINAL_NEGATIVE if not i.clicks else FINAL_LATE if i.slot in delayed else FINAL_POSITIVE
+        ends.append((i.slot, label, min(i.clicks, default=-1), i.deadline))
+    ends.sort(key=lambda row: (row[3], row[0]))
+    # A click comes before all that leaves at its watermark, and finals come last; clicks keep their order.
+    stage = {LATE_POSITIVE: 0, FINAL_NEGATIVE: 2, FINAL_POSITIVE: 2, FINAL_LATE: 2}
+    out.released = sorted([*late_positives, *rows, *ends], key=lambda row: (row[3], stage.get(row[1], 1)))
     out.unmatched += len(waiting)
     return out

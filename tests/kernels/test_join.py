@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,9 @@ from livectr.kernels.stream.join import (
     CLICK_BYTES,
     DUPLICATE,
     ENTRY_BYTES,
+    FINAL_LATE,
+    FINAL_NEGATIVE,
+    FINAL_POSITIVE,
     FULL,
     IMPRESSION,
     LATE,
@@ -35,10 +39,15 @@ def chunks(events: Sequence[Event], cuts: Iterable[int]) -> list[Sequence[Event]
 
 
 def run(
-    events: Sequence[Event], cuts: Iterable[int] = (), *, wait: int | None = None, resume: bool = False
+    events: Sequence[Event],
+    cuts: Iterable[int] = (),
+    *,
+    wait: int | None = None,
+    finals: bool = False,
+    resume: bool = False,
 ) -> Outcome:
     out = Outcome()
-    join = JoinIndex(WINDOW, DEDUP, wait_ms=wait)
+    join = JoinIndex(WINDOW, DEDUP, wait_ms=wait, finals=finals)
     wm = 0
     for chunk in chunks(events, cuts):
         kind, key, ts = (np.array([event[i] for event in chunk], np.int64) for i in range(3))
@@ -50,7 +59,7 @@ def run(
         out.released += zip(*(column.tolist() for column in join.release(wm)), strict=True)
         if resume:
             state = join.export()
-            join = JoinIndex(WINDOW, DEDUP, wait_ms=wait)
+            join = JoinIndex(WINDOW, DEDUP, wait_ms=wait, finals=finals)
             join.restore(state)
             again = join.export()
             assert all(np.array_equal(state[name], again[name]) for name in state)
@@ -66,17 +75,42 @@ EVENTS = st.lists(
 NEARLY_ORDERED = EVENTS.map(lambda events: sorted(events, key=lambda e: e[2] + e[1] * 3))
 CUTS = st.lists(st.integers(0, 1000), max_size=12)
 WAITS = st.sampled_from([None, 0, 5, 15])
+SOME_WAIT = st.sampled_from([0, 5, 15])
+WAYS = st.one_of(st.tuples(WAITS, st.just(False)), st.tuples(SOME_WAIT, st.just(True)))
+"""Wait, and whether there are finals."""
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.one_of(EVENTS, NEARLY_ORDERED), CUTS, WAITS)
+@given(st.one_of(EVENTS, NEARLY_ORDERED), CUTS, WAYS)
 def test_equals_a_brute_force_join_in_any_chunking(
-    events: list[Event], cuts: list[int], wait: int | None
+    events: list[Event], cuts: list[int], way: tuple[int | None, bool]
 ) -> None:
-    expected = brute_force(events, WINDOW, DEDUP, wait)
-    assert run(events, wait=wait) == expected
-    assert run(events, cuts, wait=wait) == expected
-    assert run(events, cuts, wait=wait, resume=True) == expected
+    wait, finals = way
+    expected = brute_force(events, WINDOW, DEDUP, wait, finals)
+    assert run(events, wait=wait, finals=finals) == expected
+    assert run(events, cuts, wait=wait, finals=finals) == expected
+    assert run(events, cuts, wait=wait, finals=finals, resume=True) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.one_of(EVENTS, NEARLY_ORDERED), SOME_WAIT)
+def test_finals_change_nothing_else_and_come_last(events: list[Event], wait: int) -> None:
+    """Every impression has one final, after its other stages. It says which stage had the click."""
+    plain, told = run(events, wait=wait), run(events, wait=wait, finals=True)
+    assert [row for row in told.released if row[1] < FINAL_NEGATIVE] == plain.released
+    assert (told.status, told.slot, told.unmatched) == (plain.status, plain.slot, plain.unmatched)
+    stages: dict[int, list[int]] = {}
+    for slot, label, *_ in told.released:
+        stages.setdefault(slot, []).append(label)
+    allowed = [[NEGATIVE, FINAL_NEGATIVE], [POSITIVE, FINAL_POSITIVE], [NEGATIVE, LATE_POSITIVE, FINAL_LATE]]
+    assert all(labels in allowed for labels in stages.values())
+    orders = [row[3] for row in told.released]
+    assert orders == sorted(orders)
+
+
+def test_finals_need_a_wait() -> None:
+    with pytest.raises(ValueError, match="without a shorter wait every label is final"):
+        JoinIndex(WINDOW, DEDUP, finals=True)
 
 
 @settings(max_examples=100, deadline=None)
@@ -112,17 +146,24 @@ def test_a_late_positive_follows_its_provisional_negative(events: list[Event], w
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.one_of(EVENTS, NEARLY_ORDERED), st.integers(0, 80), WAITS)
-def test_a_label_knows_nothing_that_comes_later(events: list[Event], seen: int, wait: int | None) -> None:
-    """Later events change nothing of the rows that left before them."""
+@given(st.one_of(EVENTS, NEARLY_ORDERED), st.integers(0, 80), WAYS)
+def test_a_label_knows_nothing_that_comes_later(
+    events: list[Event], seen: int, way: tuple[int | None, bool]
+) -> None:
+    """Later events change nothing of the rows that left before them; a final leaves when its window ends."""
+    wait, finals = way
     marks = np.maximum.accumulate([0, *(event[2] for event in events[:seen])])[1:]
-    join = JoinIndex(WINDOW, DEDUP, wait_ms=wait)
+    join = JoinIndex(WINDOW, DEDUP, wait_ms=wait, finals=finals)
     feed(join, events[:seen], marks.tolist())
     released = join.release(int(marks.max(initial=0)))
     rows = list(zip(*(column.tolist() for column in released), strict=True))
-    assert run(events, wait=wait).released[: len(rows)] == rows
+    assert run(events, wait=wait, finals=finals).released[: len(rows)] == rows
     clicked = [ts for kind, _, ts in events[:seen] if kind == CLICK]
-    assert all(ts in clicked for _, label, ts, _ in rows if label != NEGATIVE)
+    assert all(ts in clicked for _, label, ts, _ in rows if label not in (NEGATIVE, FINAL_NEGATIVE))
+    shown = [ts for kind, _, ts in events[:seen] if kind == IMPRESSION]
+    last = marks.max(initial=0)
+    ended = sum(ts + WINDOW < last for ts in shown)
+    assert sum(label >= FINAL_NEGATIVE for _, label, *_ in rows) <= ended
 
 
 def test_a_wait_takes_the_room_of_the_window() -> None:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from livectr.kernels.online.ftrl import Labels, ftrl_online
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import FTRL, AdaGrad, RowLayout, Segment, Values
-from livectr.kernels.table.online import ftrl_online
 from livectr.kernels.table.table import DynamicTable
 
 F32 = NDArray[np.float32]
@@ -29,13 +29,14 @@ def loop(
     lists: list[list[list[int]]],
     state: F32,
     weighted: bool,
+    weight: NDArray[np.float64],
 ) -> F32:
     """Algorithm 1 of McMahan et al. 2013, in float64; lists[f][i] are the rows of example i in field f."""
     start, out = state[:, 0].copy(), logits.astype(np.float64)
     for i in order:
         slots = [u for field in lists for u in field[i] if not np.isnan(start[u])]
         out[i] += sum(state[u, 0] - start[u] for u in slots)
-        g = slope(out[i], label[i], weighted)
+        g = slope(out[i], label[i], weighted) * weight[i]
         for u in dict.fromkeys(slots):
             w, z, n, _ = state[u]
             gradient = g * slots.count(u)
@@ -47,8 +48,8 @@ def loop(
     return np.asarray(out, np.float32)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_examples_are_learned_one_after_the_other(weighted: bool) -> None:
+@pytest.mark.parametrize(("weighted", "weights"), [(False, False), (True, False), (False, True)])
+def test_examples_are_learned_one_after_the_other(weighted: bool, weights: bool) -> None:
     """Lists with repeated keys, an order that is not the rows', rows that do not exist, late positives."""
     rng, examples, fields, rows = np.random.default_rng(0), 200, 3, 12
     lists = [
@@ -62,8 +63,11 @@ def test_examples_are_learned_one_after_the_other(weighted: bool) -> None:
     ours[:, 3] = HYPER.alpha
     ours[5, 0] = np.nan
     theirs = ours.astype(np.float64)
-    expected = loop(logits, label, order, lists, theirs, weighted)
-    got = ftrl_online(logits, label, order, offsets, slots, ours, HYPER.hyper(), weighted=weighted)
+    # Weight 0 leaves the rows of an example as they are.
+    weight = rng.choice([0.0, 0.3, 1.7], examples) if weights else np.ones(examples)
+    expected = loop(logits, label, order, lists, theirs, weighted, weight)
+    labels = Labels(label, weighted, weight.astype(np.float32) if weights else None)
+    got = ftrl_online(logits, labels, order, offsets, slots, ours, HYPER.hyper())
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     assert np.abs(got - logits).max() > 0.1
@@ -81,7 +85,7 @@ def test_wrong_numbers_are_refused(sequence: list[int], slots: list[int], senten
     zeros, offsets = np.zeros(2, np.float32), np.arange(3, dtype=np.int32)
     given = np.array(sequence), offsets, np.array(slots, np.uint32), np.zeros((2, 4), np.float32)
     with pytest.raises(ValueError, match=sentence):
-        ftrl_online(zeros, zeros, *given, HYPER.hyper(), weighted=False)
+        ftrl_online(zeros, Labels(zeros), *given, HYPER.hyper())
 
 
 @pytest.mark.parametrize("values", ["fp32", "bf16"])

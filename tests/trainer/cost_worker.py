@@ -10,7 +10,7 @@ import torch
 from bench.planted import Planted, pipeline
 from livectr.models import DeepFM
 from livectr.trainer.comm.collectives import Collectives, connect
-from livectr.trainer.des.measure import measure_batch
+from livectr.trainer.des.exchange_choice import measure_batch
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.step_settings import FIELD_EXCHANGES, StepSettings, Wire
 

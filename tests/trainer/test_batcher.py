@@ -22,6 +22,11 @@ def logs() -> st.SearchStrategy[Log]:
     return st.dictionaries(st.integers(0, 5), orders, min_size=1, max_size=6)
 
 
+def is_final(order: int, partition: int, number: int) -> bool:
+    """Two thirds of an uneven partition are finals, and a third of an even one."""
+    return (order + number) % 3 <= partition % 2
+
+
 class ScriptedSource:
     """A rank's share of a log that arrives a few examples at a time, as a random generator says."""
 
@@ -50,6 +55,9 @@ class ScriptedSource:
         self.ready.sort()
         return moved
 
+    def finals(self, limit: int) -> np.ndarray:
+        return np.array([is_final(*e) for e in self.ready[:limit]], np.bool_)
+
     def orders(self, limit: int) -> tuple[np.ndarray, np.ndarray]:
         first = self.ready[:limit]
         return np.array([e[0] for e in first], np.int64), np.array([e[1] for e in first], np.int32)
@@ -59,18 +67,22 @@ class ScriptedSource:
         return taken
 
 
-def batches_of(log: Log, *, world: int, seed: int, batch_size: int, interval_ms: int | None) -> list[Batch]:
+def batches_of(
+    log: Log, *, world: int, seed: int, batch_size: int, interval_ms: int | None, finals: bool = False
+) -> list[Batch]:
     """Run N ranks in one thread, rank by rank, through the pure policy."""
     ranks = [ScriptedSource({p: o for p, o in log.items() if p % world == r}, seed + r) for r in range(world)]
     found = []
     for _ in range(10_000):
         for rank in ranks:
             rank.poll(0)
-        offers = [rank.orders(batch_size) for rank in ranks]
+        limit = 2 * batch_size if finals else batch_size
+        offers = [rank.orders(limit) for rank in ranks]
         ended = all(rank.ended for rank in ranks)
         result = cut(
             [o for o, _ in offers],
             [p.astype(np.int64) for _, p in offers],
+            [rank.finals(limit).astype(np.int64) for rank in ranks] if finals else None,
             frontier=min(rank.frontier for rank in ranks),
             ended=ended,
             batch_size=batch_size,
@@ -81,6 +93,7 @@ def batches_of(log: Log, *, world: int, seed: int, batch_size: int, interval_ms:
                 return found
             continue
         rows = [row for rank, k in zip(ranks, result.counts, strict=True) for row in rank.pop(int(k))]
+        assert result.examples == sum(not (finals and is_final(*row)) for row in rows)
         found.append([rows[i] for i in result.sequence])
     raise AssertionError("the batches never end")
 
@@ -108,6 +121,40 @@ def test_batches_are_the_global_sequence_cut_in_order(
             assert len({order // interval_ms for order, _, _ in batch}) == 1
     if interval_ms is None:
         assert all(len(batch) == batch_size for batch in batches[:-1])
+
+
+@settings(max_examples=200, deadline=None)
+@given(logs(), st.integers(1, 9), st.sampled_from([None, 7]), st.integers(1, 4), st.integers(0, 99))
+def test_finals_take_no_examples_place(
+    log: Log, batch_size: int, interval_ms: int | None, world: int, seed: int
+) -> None:
+    """A batch is the shortest piece of the sequence with enough examples, or as many finals."""
+    options = dict(batch_size=batch_size, interval_ms=interval_ms, finals=True)
+    batches = batches_of(log, world=world, seed=seed, **options)  # type: ignore[arg-type]
+    want: list[Batch] = [[]]
+    for example in sorted((o, p, i) for p, orders in log.items() for i, o in enumerate(orders)):
+        held = want[-1]
+        rides = sum(is_final(*row) for row in held)
+        full = batch_size in (rides, len(held) - rides)
+        if held and interval_ms is not None:
+            full |= held[0][0] // interval_ms != example[0] // interval_ms
+        want += [[]] if full else []
+        want[-1].append(example)
+    assert batches == [batch for batch in want if batch]
+
+
+def test_the_batcher_counts_examples_without_finals() -> None:
+    log = {p: sorted(random.Random(p).choices(range(50), k=30)) for p in range(4)}
+    source = ScriptedSource(log, 1)
+    batcher = Batcher(source, Control(), ramp=BatchRamp(8), finals=True, wait_s=0)
+    batches = []
+    while not (round_ := batcher.round(Flags())).ended:
+        if round_.cut is not None:
+            rows = source.pop(int(round_.cut.counts[0]))
+            batches.append([rows[i] for i in round_.cut.sequence])
+    options = dict(world=1, seed=0, batch_size=8, interval_ms=None, finals=True)
+    assert batches == batches_of(log, **options)  # type: ignore[arg-type]
+    assert batcher.seen == sum(not is_final(*row) for batch in batches for row in batch)
 
 
 def test_an_example_at_the_frontier_is_not_settled() -> None:

@@ -87,17 +87,19 @@ def test_windows_that_are_open_at_the_end_of_a_run_are_not_measured(
     stopped = run(source, tmp_path, "fnw", max_steps=15)
     assert 0 < len(stopped.predictions) < stopped.report.examples_trained
     end = stopped.predictions["time_ms"].max()
-    _scores_of_what_was_not_learned_have_final_labels(source, stopped, waits)
+    scores_of_what_was_not_learned_have_final_labels(source, stopped, waits, "fnw")
     again = run(source, tmp_path, "fnw")
     assert again.predictions["time_ms"].max() > end
     assert_same(Result(tmp_path), Result(fnw.root))
     assert again.report.examples_trained == IMPRESSIONS
 
 
-def _scores_of_what_was_not_learned_have_final_labels(source: str, stopped: Run, waits: Run) -> None:
+def scores_of_what_was_not_learned_have_final_labels(
+    source: str, stopped: Run, waits: Run, delayed: Delayed
+) -> None:
     file = stopped.root / "pipeline.py"
     file.write_text(
-        "from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline(delayed='fnw')\n"
+        f"from tests.trainer.ad_logs import ad_pipeline\n\npipeline = ad_pipeline(delayed={delayed!r})\n"
     )
     path = score_log(Scoring(str(file), stopped.root, source, stopped.root / "scored"))
     assert path is not None

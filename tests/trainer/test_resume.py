@@ -21,6 +21,7 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_rows
 from livectr.trainer.checkpoint.manifest import newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.delayed.heads import PREFIX, Heads
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.placement.measured import row_bytes
 from livectr.trainer.quality.predictions import read_predictions
@@ -68,8 +69,13 @@ class Result:
         restored = Restored(root, manifest)
         step = DesStep(ad_pipeline(), seed=1)
         restored.load_tables(step.tables)
+        tables = dict(step.tables)
+        if any(name.startswith(PREFIX) for name in manifest.table_rows):
+            heads = Heads(ad_pipeline(delayed="es_dfm"), step)
+            restored.load_tables(heads.tables)
+            tables |= heads.tables
         self.step = manifest.step
-        self.tables = {name: by_key(table) for name, table in step.tables.items()}
+        self.tables = {name: by_key(table) for name, table in tables.items()}
         self.dense = {name: tensor.numpy() for name, tensor in restored.dense().items()}
         # By operator: the digest behind it knows the topics' names.
         statistics = restored.statistics().items()
@@ -166,25 +172,29 @@ def test_ranks_killed_and_resumed_by_another_number_of_ranks(
 
 
 @pytest.mark.full
-def test_late_labels_on_any_number_of_ranks_killed_anywhere(tmp_path: Path, source: str) -> None:
-    """Provisional negatives, late positives and scores that wait for their labels are in the commit."""
+@pytest.mark.parametrize("delayed", ["fnw", "es_dfm"])
+def test_late_labels_on_any_number_of_ranks_killed_anywhere(
+    tmp_path: Path, source: str, delayed: str
+) -> None:
+    """Provisional negatives, late positives, finals, heads, and scores that wait for their labels are in the
+    commit."""
     options = {**OPTIONS, "source": source}
-    finish(start(1, {**options, "checkpoint": str(tmp_path / "unbroken")}, delayed="fnw"))
+    finish(start(1, {**options, "checkpoint": str(tmp_path / "unbroken")}, delayed=delayed))
     unbroken = Result(tmp_path / "unbroken")
     assert len(unbroken.predictions) == IMPRESSIONS
     rng = random.Random()
     one = {**options, "checkpoint": str(tmp_path / "one")}
     for _ in range(2):
-        kill_somewhere(start(1, one, delayed="fnw"), tmp_path / "one", rng, kill_group)
-    finish(start(1, one, delayed="fnw"))
+        kill_somewhere(start(1, one, delayed=delayed), tmp_path / "one", rng, kill_group)
+    finish(start(1, one, delayed=delayed))
     assert_same(Result(tmp_path / "one"), unbroken)
     others = {**options, "checkpoint": str(tmp_path / "others")}
     for world in (2, 4):
-        kill_somewhere(start(world, others, delayed="fnw"), tmp_path / "others", rng, kill_one_rank)
-    finish(start(2, others, delayed="fnw"))
+        kill_somewhere(start(world, others, delayed=delayed), tmp_path / "others", rng, kill_one_rank)
+    finish(start(2, others, delayed=delayed))
     assert_close(Result(tmp_path / "others"), unbroken)
     every = {**options, "checkpoint": str(tmp_path / "every"), "aggregate": "allreduce"}
-    finish(start(2, every, delayed="fnw"))
+    finish(start(2, every, delayed=delayed))
     assert_close(Result(tmp_path / "every"), unbroken)
 
 

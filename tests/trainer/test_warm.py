@@ -16,8 +16,8 @@ from livectr.kernels.errors import CheckpointError, ConfigError, MismatchError
 from livectr.models import LR, DeepFM, adagrad
 from livectr.trainer.checkpoint.manifest import MANIFEST, newest_manifest
 from livectr.trainer.checkpoint.restored import Restored
+from livectr.trainer.des.biases import BIASES_TRAINED_KEY
 from livectr.trainer.des.dense import DenseAdam
-from livectr.trainer.des.step import BIASES_TRAINED_KEY
 from livectr.trainer.quality.predictions import read_predictions
 from livectr.trainer.run import TrainOptions, train
 from livectr.trainer.warm_parts import PARTS, parse_warm_parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 import safetensors.numpy
@@ -16,6 +16,10 @@ from livectr.trainer.checkpoint.content import Table
 from livectr.trainer.checkpoint.manifest import FileEntry, Manifest
 from livectr.trainer.placement.placement import owners_by_key
 
+if TYPE_CHECKING:
+    from livectr.trainer.des.step import DesStep
+    from livectr.trainer.tables.policies import Policies
+
 
 @dataclass(frozen=True)
 class Restored:
@@ -23,6 +27,13 @@ class Restored:
 
     root: Path
     manifest: Manifest
+
+    def load(self, step: DesStep, policies: Policies) -> None:
+        """Fill the tables, networks and policies of a step. Collective."""
+        self.load_tables(step.tables, step.placement.split, rank=step.rank, world=step.placement.world)
+        step.drop()
+        policies.load(self.policies())
+        step.load_dense(self.dense())
 
     def load_tables(
         self, tables: Mapping[str, Table], split: Collection[str] = (), *, rank: int = 0, world: int = 1

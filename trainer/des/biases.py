@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 from livectr.models.base import CTRModel, prior_log_odds
 
+BIASES_TRAINED_KEY = "des.trained"
+"""Checkpoint key: biases were warm-started and no step has run yet (trainer.checkpoint.warm_start)."""
+
 
 def first_shift(models: Mapping[str, CTRModel], label: NDArray[np.float32]) -> float:
     """Move every bias to the CTR of the first batch's labels f32[B]; returns the shift in log odds."""

@@ -9,8 +9,14 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from livectr.ingest.common_features import CommonFeatures
+from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.keys.unique import unique_segments
 from livectr.trainer.comm.collectives import Collectives
+from livectr.trainer.comm.key_codec import encode
+from livectr.trainer.des.exchange import Exchange
+from livectr.trainer.placement.exchange_cost import Measured
 from livectr.trainer.step_settings import FIELD_EXCHANGES, FieldExchange
 
 FIELD_EXCHANGE_KEY = "des.field_exchange"
@@ -57,3 +63,15 @@ def gather_state(collectives: Collectives, state: Mapping[str, Tensor]) -> dict[
     for share, size in zip(shares, sizes, strict=True):
         merged |= safetensors.torch.load(share.tobytes()[:size])
     return merged
+
+
+def measure_batch(exchange: Exchange, features: Features | CommonFeatures) -> Measured:
+    """Measure the batch that all ranks' examples make. Collective."""
+    own = exchange.read(features)
+    sizes = np.array([len(keys) for keys in own.keys], np.int64)
+    keys = np.concatenate([*own.keys, np.empty(0, np.int64)])
+    unique = np.diff(unique_segments(keys, np.r_[0, np.cumsum(sizes)]).bounds)
+    encoded = np.diff(encode(own.segments).bounds)
+    every_rank = exchange.collectives.all_gather(np.concatenate([[features.rows], encoded, unique]), "sizes")
+    total = every_rank.sum(axis=0).astype(np.float64)
+    return Measured(int(total[0]), total[1 : 1 + len(sizes)], total[1 + len(sizes) :])

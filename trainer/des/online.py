@@ -32,10 +32,11 @@ from torch import Tensor
 from livectr.ingest.common_features import Common, CommonFeatures
 from livectr.ingest.plan.features import Features
 from livectr.kernels.keys.unique import Unique, unique_segments
+from livectr.kernels.online.ftrl import Labels, ftrl_online
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import FTRL
-from livectr.kernels.table.online import ftrl_online
 from livectr.models.base import ModelConfig, row_segments
+from livectr.models.losses import Lesson
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.placement.placement import FieldPlacement, owners_by_key
 
@@ -193,6 +194,7 @@ class OnlineFirstOrder:
         logits: Mapping[str, F32],
         step: int,
         shift: float,
+        lessons: Mapping[str, Lesson] | None = None,
     ) -> Passed:
         """Score and learn a batch; its rows are in the tables and do not change yet. Collective.
 
@@ -202,6 +204,7 @@ class OnlineFirstOrder:
             logits: role → f32[B], with the weights that the rows have, rank-major.
             step: number of steps before.
             shift: of the biases, after these logits.
+            lessons: role → targets and weights of all B examples, rank-major; None: the batch's labels.
         """
         mine, bounds = self._own(batch.unique, tables)
         keys = batch.unique.keys if mine is None else batch.unique.keys[mine]
@@ -212,16 +215,20 @@ class OnlineFirstOrder:
             state = values if mine is None else self._states(values, mine, batch.unique)
             logit = ftrl_online(
                 logits[role] + moved,
-                batch.label,
+                self._labels(batch, None if lessons is None else lessons[role]),
                 batch.sequence,
                 batch.offsets,
                 batch.slots,
                 state,
                 self._hyper[role].hyper(self._configs[role].schedule.factor(step)),
-                weighted=self._weighted,
             )
             found[role], own[role] = logit - moved, (rows, state if mine is None else state[mine])
         return Passed(logits, found, own, bounds)
+
+    def _labels(self, batch: OnlineBatch, lesson: Lesson | None) -> Labels:
+        if lesson is None:
+            return Labels(batch.label, self._weighted)
+        return Labels(lesson.target.numpy(), weight=lesson.weight.numpy())
 
     def store(self, passed: Passed, tables: FieldTables) -> None:
         """Write what a pass learned into the own rows; a `backward` without their gradients follows."""

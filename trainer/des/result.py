@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from livectr.models.losses import Lesson
 
 F32 = NDArray[np.float32]
 
@@ -34,13 +37,39 @@ class StepResult:
         return slice(start, start + self.rows[rank])
 
 
-def curvature(logits: F32) -> float:
-    """Σ p (1 − p) of logits f32[B]: second derivative of their cross entropies by a bias."""
+def curvature(logits: F32, weight: F32 | float = 1.0) -> float:
+    """Σ w p (1 − p) of logits f32[B]: second derivative of their weighted cross entropies by a bias."""
     away = np.exp(-np.abs(logits.astype(np.float64)))  # of p / (1 − p) or its inverse, the one below 1
-    return float((away / np.square(1 + away)).sum())
+    return float((weight * away / np.square(1 + away)).sum())
+
+
+def curvatures(
+    logits: Mapping[str, F32], shift: float, lessons: Mapping[str, Lesson] | None
+) -> dict[str, float]:
+    """Role → `curvature` of its logits f32[B], moved by `shift`."""
+    weights = {} if lessons is None else {role: lesson.weight.numpy() for role, lesson in lessons.items()}
+    return {role: curvature(z + shift, weights.get(role, 1.0)) for role, z in logits.items()}
 
 
 def loss_of(scores: Mapping[str, F32], label: F32, shift: float) -> float:
     """Mean cross entropy of logits f32[B] moved by `shift`, summed over roles."""
     moved = (z.astype(np.float64) + shift for z in scores.values())
     return float(sum((np.logaddexp(0, z) - label * z).mean() for z in moved))
+
+
+def own_lessons(
+    lessons: Mapping[str, Lesson], rows: Sequence[int], rank: int, count: int, device: torch.device
+) -> dict[str, Lesson]:
+    """Lessons of the examples that a rank finishes.
+
+    Args:
+        lessons: role → lesson of all B examples, rank-major.
+        rows: examples of each rank.
+        count: examples that the rank finishes: B, or its own b.
+    """
+    start = sum(rows[:rank]) if count < sum(rows) else 0
+    part = slice(start, start + count)
+    return {
+        role: Lesson(lesson.target[part].to(device), lesson.weight[part].to(device))
+        for role, lesson in lessons.items()
+    }

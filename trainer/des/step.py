@@ -16,12 +16,11 @@ the model of one process:
                     back to the owners of the fields; those of replicated parameters are all-reduced
 
 The loss of a role is binary cross entropy, or what `label_join(delayed=…)` asks for (models.losses), plus
-the model's auxiliary loss (`CTRModel.finish_with_loss`). Rows learn from its *sum* over the batch: a key's
-gradient is that of its examples, whatever B is, as the per-coordinate rates of FTRL and AdaGrad expect.
-Networks learn from its *mean*, as is usual with Adam.
+the model's auxiliary loss (`CTRModel.finish_with_loss`). A caller may give targets and weights (`Lesson`).
+Rows learn from the loss' *sum* over the batch: a key's gradient is that of its examples, whatever B is, as
+the per-coordinate rates of FTRL and AdaGrad expect. Networks learn from its *mean*, as is usual with Adam.
 
 The first batch, once scored, moves the biases to its own CTR before it is learned (`trainer.des.biases`).
-
 The first order of a small batch is learned example by example (`trainer.des.online`).
 
 A batch whose gradients are not finite is scored, counted and not learned: no table and no network changes.
@@ -43,25 +42,24 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.errors import ConfigError
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.rows import row_layout
-from livectr.models.base import CTRModel, role_slices, row_segments
-from livectr.models.losses import LATE, LOSSES, fake_negative_weighted
+from livectr.models.base import CTRModel, ModelConfig, role_slices, row_segments
+from livectr.models.losses import LATE, LOSSES, Lesson, fake_negative_weighted
 from livectr.models.precision import arithmetic_name, precision
 from livectr.trainer import telemetry
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.configs import model_configs
 from livectr.trainer.content.ams import ContentRequest, Features16, ams_of
+from livectr.trainer.des import exchange_choice
 from livectr.trainer.des.batch import GlobalBatch, PreparedBatch
-from livectr.trainer.des.biases import first_shift, move_biases
+from livectr.trainer.des.biases import BIASES_TRAINED_KEY, first_shift, move_biases
 from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.exchange import Exchange
-from livectr.trainer.des.exchange_choice import exchange_state, forced_exchange, gather_state, saved_exchange
 from livectr.trainer.des.field_parallel import FieldParallel
-from livectr.trainer.des.measure import measure_batch
 from livectr.trainer.des.networks import build_networks
-from livectr.trainer.des.online import OnlineBatch, OnlineFirstOrder
+from livectr.trainer.des.online import OnlineFirstOrder
 from livectr.trainer.des.partials import OwnerPartials
 from livectr.trainer.des.reading import Leaves, Reading
-from livectr.trainer.des.result import StepResult, curvature, loss_of
+from livectr.trainer.des.result import StepResult, curvatures, loss_of, own_lessons
 from livectr.trainer.des.route import gathers_of, route
 from livectr.trainer.des.sample_parallel import SampleParallel
 from livectr.trainer.des.strategy import Strategy
@@ -75,9 +73,6 @@ from livectr.trainer.tables.tiers import Tiers
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 LOG = logging.getLogger(__name__)
-
-BIASES_TRAINED_KEY = "des.trained"
-"""Checkpoint key: biases were warm-started and no step has run yet (trainer.checkpoint.warm_start)."""
 
 
 class DesStep:
@@ -120,7 +115,7 @@ class DesStep:
         placement: FieldPlacement | None = None,
         content: Mapping[str, Features16] = {},
     ) -> None:
-        self.configs = model_configs(pipeline)
+        self.configs = self.models_of(pipeline)
         self.settings, self.seed = settings, seed
         self._loss = LOSSES[pipeline.log.delayed]
         self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
@@ -151,6 +146,9 @@ class DesStep:
         except ValueError as error:
             raise ConfigError(f"Pipeline: {error}") from None
 
+    def models_of(self, pipeline: Pipeline) -> dict[str, ModelConfig]:
+        return model_configs(pipeline)
+
     def _open_tables(self, pipeline: Pipeline, tier: Tiers | GpuTables | None) -> None:
         names = tuple(dict.fromkeys(self.table_of[f] for f in self.held))
         self.storage = RankTables(names, self.layout, self.seed, tier, pipeline.table_policies, self.device)
@@ -173,17 +171,17 @@ class DesStep:
         setting, world = self.settings.field_exchange, self.collectives.world
         self._undecided = setting == "auto" and self.settings.aggregate == "reducescatter" and world > 1
         self._biases_trained = False
-        self._build(None if setting == "auto" else forced_exchange(setting, self.fields))
+        self._build(None if setting == "auto" else exchange_choice.forced_exchange(setting, self.fields))
 
     # ── the field exchange ──
 
     def _choose(self, features: Features | CommonFeatures) -> None:
         """Measure a batch; if it is large enough, build with the cheapest exchange of every field and go on
         with what the networks have learned. Collective."""
-        measured = measure_batch(self.exchange, features)
+        measured = exchange_choice.measure_batch(self.exchange, features)
         if measured.samples < self.settings.choose_from:
             return
-        learned = gather_state(self.collectives, self.state_dense())
+        learned = exchange_choice.gather_state(self.collectives, self.state_dense())
         split = self.placement.split_fields(self.table_of)
         self._build(self.cost.cheapest(measured, {*self.route.pooled, *self.route.sequences, *split}))
         self._undecided = False
@@ -264,34 +262,40 @@ class DesStep:
         content = {} if self.ams is None else self.ams.prepare(features)
         return PreparedBatch(batch, prefetched, content, online)
 
-    def learn(self, prepared: PreparedBatch) -> StepResult:
-        """Score and learn a prepared batch; second half of `step`, in the order of `prepare`. Collective."""
+    def learn(self, prepared: PreparedBatch, lessons: Mapping[str, Lesson] | None = None) -> StepResult:
+        """Score and learn a prepared batch; second half of `step`, in the order of `prepare`. Collective.
+
+        Args:
+            lessons: role → targets and weights f32[B] of all ranks' examples, rank-major, in place of the
+                labels; None: the pipeline's loss of the labels.
+        """
         if not len(prepared.batch):
             none = np.empty(0, np.float32)
             return StepResult(dict.fromkeys(self.models, none), none, 0.0, prepared.batch.rows)
         self.storage.promote(prepared.prefetched)
         with precision(self.settings.precision):
-            return self._learn(prepared.batch, prepared.content, prepared.online)
+            return self._learn(prepared, prepared.batch, lessons)
 
     def _learn(
-        self, batch: GlobalBatch, content: Mapping[str, ContentRequest], online: OnlineBatch | None
+        self, prepared: PreparedBatch, batch: GlobalBatch, lessons: Mapping[str, Lesson] | None
     ) -> StepResult:
         self._set_rates()
         # 1 keys → rows
         leaves = self.reading.forward(batch)
         # 2 rows → partials → logits, of all examples or of own examples
-        target = torch.from_numpy(batch.label).to(self.device)
-        logits, losses = self._forward(leaves, batch, content, target)
+        label = torch.from_numpy(batch.label).to(self.device)
+        logits, losses = self._forward(leaves, batch, prepared.content, label)
         own_scores = {role: z.detach().cpu().numpy() for role, z in logits.items()}
         scores = self._strategy.scores(own_scores, batch)
         # 3 logits → gradients
-        warm = self.dense.steps or self._biases_trained
-        shift = 0.0 if warm else first_shift(self.models, scores()[1])
+        shift = 0.0 if self.dense.steps or self._biases_trained else first_shift(self.models, scores()[1])
         passed = None
-        if online is not None:
-            passed = self._online.learn(online, self.reading.host, scores()[0], self.dense.steps, shift)
+        if (online := prepared.online) is not None:
+            now = scores()[0], self.dense.steps, shift, lessons
+            passed = self._online.learn(online, self.reading.host, *now)
             logits = passed.moved(logits, sum(batch.rows[: self.rank]))
-        losses += [self._loss(z + shift, target) for z in logits.values()]
+        own = own_lessons(lessons or {}, batch.rows, self.rank, len(label), self.device)
+        losses += [self._loss(z + shift, own.get(role, label)) for role, z in logits.items()]
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
         # 4 gradients → rows by the sum, networks by the mean, if they are finite on all ranks
         vote = 0.0 if leaves.finite and self.dense.finite else 1.0
@@ -303,7 +307,7 @@ class DesStep:
                 self._online.store(passed, self.reading.host)
                 leaves.clear(self._online.columns(self.slices))
             self.reading.backward(leaves)
-            self.dense.step(len(batch), {role: curvature(z + shift) for role, z in all_logits.items()})
+            self.dense.step(len(batch), curvatures(all_logits, shift, lessons))
         else:
             self._skip(shift)
         self.storage.evict()
@@ -321,12 +325,10 @@ class DesStep:
     def _forward(
         self, leaves: Leaves, batch: GlobalBatch, content: Mapping[str, ContentRequest], label: Tensor
     ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Role → logits of all examples f32[B], or of own examples f32[b]; the auxiliary losses f32[],
-        sums over the same examples. Collective."""
+        """Role → logits f32 of all B or of own b examples; auxiliary losses f32[] of these. Collective."""
         vectors = {} if self.ams is None else self.ams.forward(content)
         aggregated, inputs = self._strategy.aggregate(leaves, batch)
         number = {name: f for f, name in enumerate(self.fields)}
-
         logits, losses = {}, []
         for (role, model), part in zip(self.models.items(), aggregated, strict=True):
             gathered = inputs.of_role(self._gathers[role], self.slices[role], number, vectors)
@@ -367,7 +369,7 @@ class DesStep:
         """
         state = {n: t.cpu().clone() for n, t in self.dense.state(shared=self.rank == 0).items()}
         if self.rank == 0 and self.route.scatter and not self._undecided:
-            state |= exchange_state(self.route.field_exchange, self.placement.world)
+            state |= exchange_choice.exchange_state(self.route.field_exchange, self.placement.world)
         if self.rank == 0 and self._biases_trained and not self.dense.steps:
             state[BIASES_TRAINED_KEY] = torch.tensor(1)
         return state
@@ -380,7 +382,7 @@ class DesStep:
         Raises:
             MismatchError: the state belongs to another model.
         """
-        saved = saved_exchange(state, self.placement.world)
+        saved = exchange_choice.saved_exchange(state, self.placement.world)
         if self._undecided and saved is not None:
             self._build(saved)
             self._undecided = False

@@ -5,8 +5,9 @@ contenders it holds the content vectors, which a server loads for whichever is t
 nothing.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -62,10 +63,16 @@ class Boundary:
     lookup_rows: int
 
     @staticmethod
-    def mark(step: DesStep, source: ExampleSource) -> "Boundary":
-        """Mark the present, after rows on the GPU were copied to the host's tables."""
+    def mark(
+        step: DesStep, source: ExampleSource, others: Mapping[str, DynamicTable] = MappingProxyType({})
+    ) -> "Boundary":
+        """Mark the present, after rows on the GPU were copied to the host's tables.
+
+        Args:
+            others: tables that are not published, by their names in a checkpoint.
+        """
         step.flush()
-        tables = {name: table.mark() for name, table in step.tables.items()}
+        tables = {name: table.mark() for name, table in {**step.tables, **others}.items()}
         mark = source.mark()
         return Boundary(tables, mark, mark)
 

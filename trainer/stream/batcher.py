@@ -5,6 +5,9 @@ partition, number inside the partition). A watermark, the frontier, is the least
 any partition can have. A batch is the next examples of the sequence below the frontier, as many as the ramp
 says (trainer.ramp), so it is a function of the logs alone.
 
+Finals (ingest.join.label_join) ride along: they take no example's place, and a batch has at most as many
+finals as it may have examples.
+
 `cut` is the policy, a pure function. `Batcher` runs it on every rank over two small all-gathers: a header,
 and the orders of the examples that are ready.
 """
@@ -33,16 +36,19 @@ class Cut:
         sequence: int64[B]; sequence[i] is the row, in rank-major order, of the batch's i-th example in the
             global sequence.
         order: int64[B], orders of the batch's examples in the global sequence.
+        examples: how many of the B are no finals.
     """
 
     counts: I64
     sequence: I64
     order: I64
+    examples: int
 
 
 def cut(
     orders: Sequence[I64],
     partitions: Sequence[I64],
+    finals: Sequence[I64] | None = None,
     *,
     frontier: int,
     ended: bool,
@@ -51,9 +57,13 @@ def cut(
 ) -> Cut | None:
     """Choose the examples of the next batch; None if there are too few below the frontier.
 
+    The batch is the shortest prefix of the global sequence with B examples, or with B finals.
+
     Args:
-        orders: int64[≤ B] per rank, non-decreasing: orders of its first ready examples.
+        orders: int64[≤ B] per rank, non-decreasing: orders of its first ready examples; with finals
+            int64[< 2 B].
         partitions: int64[≤ B] per rank: their partitions.
+        finals: int64[≤ B] per rank: 1 is a final; None: there are none.
         frontier: every example that is not ready yet has order ≥ frontier, on every rank.
         ended: no more examples will come, so that the last batch may be smaller.
         batch_size: B, over all ranks.
@@ -67,17 +77,23 @@ def cut(
     rank = np.repeat(np.arange(len(orders)), [len(o) for o in orders])
     row = np.flatnonzero(settled)
     row = row[np.lexsort((np.concatenate(partitions)[row], order[row]))]
-    batch = row[:batch_size]
+    final = np.zeros(len(order), bool) if finals is None else np.concatenate(finals) != 0
+    rides = np.cumsum(final[row])
+    most = np.maximum(rides, np.arange(1, len(row) + 1) - rides)  # examples or finals so far
+    batch = row[: np.searchsorted(most, batch_size) + 1]
+    full = most[len(batch) - 1] == batch_size
     if interval_ms is not None:
         tick = order[batch] // interval_ms
+        full &= tick[-1] == tick[0]
         batch = batch[tick == tick[0]]
-    if len(batch) < batch_size and not ended:
+    if not full and not ended:
         complete = interval_ms is not None and frontier // interval_ms > order[batch[0]] // interval_ms
         if not complete:
             return None
     counts = np.bincount(rank[batch], minlength=len(orders)).astype(np.int64)
     # Each rank takes a prefix of its offers, so the batch's rank-major rows are its offers in rising order.
-    return Cut(counts, np.argsort(np.argsort(batch)), order[batch])
+    examples = int(np.count_nonzero(~final[batch]))
+    return Cut(counts, np.argsort(np.argsort(batch)), order[batch], examples)
 
 
 class Ready(Protocol):
@@ -92,6 +108,8 @@ class Ready(Protocol):
     def poll(self, max_wait_s: float) -> bool: ...
 
     def orders(self, limit: int) -> tuple[I64, npt.NDArray[np.int32]]: ...
+
+    def finals(self, limit: int) -> npt.NDArray[np.bool_]: ...
 
 
 @dataclass(frozen=True)
@@ -140,6 +158,7 @@ class Batcher:
     Args:
         ramp: sizes of batches.
         seen: examples that were cut before, by earlier processes of the run.
+        finals: the source has finals.
         interval_ms: see `cut`.
         wait_s: time that a rank with nothing to offer waits for events before it exchanges again.
     """
@@ -151,6 +170,7 @@ class Batcher:
         *,
         ramp: BatchRamp,
         seen: int = 0,
+        finals: bool = False,
         interval_ms: int | None = None,
         wait_s: float = 0.05,
     ) -> None:
@@ -158,6 +178,7 @@ class Batcher:
         self.control = control
         self.ramp = ramp
         self.seen = seen
+        self.finals = finals
         self.interval_ms = interval_ms
         self.wait_s = wait_s
         self._wait = False
@@ -169,8 +190,9 @@ class Batcher:
             flags: this rank's.
         """
         size = self.ramp.size(self.seen)
-        moved = self._fetch(size)
-        order, partition = self.source.orders(size)
+        limit = 2 * size if self.finals else size
+        moved = self._fetch(limit)
+        order, partition = self.source.orders(limit)
         frontier, ended = self.source.frontier, self.source.ended
         head = np.array([len(order), frontier, ended, moved, *astuple(flags)], np.int64)
         heads = self.control.gather(head)
@@ -178,18 +200,21 @@ class Batcher:
         all_ended = bool(heads[:, 2].all())
         next_cut = None
         if counts.sum() >= size or (counts.any() and (all_ended or self.interval_ms is not None)):
-            mine = np.stack([order, partition.astype(np.int64)], axis=1)
-            offers = self.control.gather_ragged(mine, counts)
+            columns = [order, partition.astype(np.int64)]
+            if self.finals:
+                columns.append(self.source.finals(limit).astype(np.int64))
+            offers = self.control.gather_ragged(np.stack(columns, axis=1), counts)
             next_cut = cut(
                 [o[:, 0] for o in offers],
                 [o[:, 1] for o in offers],
+                [o[:, 2] for o in offers] if self.finals else None,
                 frontier=common,
                 ended=all_ended,
                 batch_size=size,
                 interval_ms=self.interval_ms,
             )
         if next_cut is not None:
-            self.seen += len(next_cut.order)
+            self.seen += next_cut.examples
         self._wait = next_cut is None
         return Round(
             flags=tuple(_flags(row) for row in heads[:, 4:]),
@@ -198,7 +223,7 @@ class Batcher:
             moved=bool(heads[:, 3].any()),
         )
 
-    def _fetch(self, size: int) -> bool:
+    def _fetch(self, limit: int) -> bool:
         """Poll unless this rank has a whole batch below its frontier: more events would only fill memory.
 
         The rank that holds the common frontier back always polls, so no two ranks wait for each other.
@@ -206,9 +231,9 @@ class Batcher:
         Returns:
             True if the source moved.
         """
-        order, _ = self.source.orders(size)
+        order, _ = self.source.orders(limit)
         settled = int(np.searchsorted(order, self.source.frontier))
-        if settled >= size:
+        if settled >= limit:
             return False
         return self.source.poll(self.wait_s if self._wait and not self.source.ended else 0.0)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.join.example_columns import Examples
 from livectr.ingest.join.examples import ExampleSource
 from livectr.ingest.plan.features import Features
+from livectr.kernels.stream.join import FINAL_NEGATIVE
 from livectr.models.losses import LATE
 from livectr.trainer import telemetry
 from livectr.trainer.comm.control import Control
@@ -37,8 +38,12 @@ from livectr.trainer.stream.batcher import Cut
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 
-FAILED, LATE_POSITIVE = 1, 2
-"""Marks of an example that all ranks get: it could not be extracted; it is a late positive."""
+FAILED, LATE_POSITIVE, OUTCOME = 1, 2, 4
+"""Marks of an example that all ranks get: it could not be extracted; it is a late positive; OUTCOME times its
+label."""
+
+
+IDS = ("instance", "user", "time_ms", "item", "order", "late")
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,14 @@ class Batch:
 
     Attributes:
         features: of the own b rows.
-        label: f32[b], of the own rows: 0, 1, or 2 for a late positive (models.losses).
+        label: f32[b], of the own rows: 0, 1, or 2 for a late positive (models.losses); of finals see
+            models.es_dfm.
         sequence: int64[B]; sequence[i] is the row, in rank-major order, of the i-th example in the global
             sequence.
         instance, user, time_ms, item: int64[B], in the global sequence.
         order: int64[B], places of the examples in the global sequence.
         late: bool[B], late positives, in the global sequence: no examples of their own.
+        outcome: u8[B], labels of all rows, rank-major.
         cut: number of examples of the cut, those that could not be extracted included.
     """
 
@@ -65,6 +72,7 @@ class Batch:
     item: I64
     order: I64
     late: npt.NDArray[np.bool_]
+    outcome: npt.NDArray[np.uint8]
     cut: int
 
     def __len__(self) -> int:
@@ -72,8 +80,24 @@ class Batch:
 
     @property
     def examples(self) -> int:
-        """Number of the B that are not late positives."""
+        """Number of the B that are not late positives; not for a batch with finals."""
         return len(self) - int(np.count_nonzero(self.late))
+
+    def without_finals(self) -> Batch:
+        """The same batch without its finals."""
+        stays = self.outcome < FINAL_NEGATIVE
+        if stays.all():
+            return self
+        own = np.flatnonzero(self.label < FINAL_NEGATIVE)
+        left = stays[self.sequence]
+        return replace(
+            self,
+            features=self.features.take(own),
+            label=self.label[own],
+            sequence=(np.cumsum(stays) - 1)[self.sequence[left]],
+            outcome=self.outcome[stays],
+            **{name: getattr(self, name)[left] for name in IDS},
+        )
 
 
 @dataclass(frozen=True)
@@ -150,12 +174,15 @@ class Feed:
             features, label = features.take(np.flatnonzero(~features.failed)), label[~features.failed]
         instance, user, time_ms, item, marks, *observed = np.ascontiguousarray(known[rows].T)
         late = marks & LATE_POSITIVE != 0
-        if observed:  # a late positive was observed when it first came
+        outcome = (known[ok, 4] // OUTCOME).astype(np.uint8)
+        again = late | (marks >= OUTCOME * FINAL_NEGATIVE)
+        if observed:  # a late positive, or a final, was observed when it first came
             seen = np.stack(observed)
-            self.statistics = self.statistics.update(seen[:, ~late] if late.any() else seen)
+            self.statistics = self.statistics.update(seen[:, ~again] if again.any() else seen)
         sequence = np.cumsum(ok)[rows] - 1
         order = cut.order[left]
-        return Batch(features, label, sequence, instance, user, time_ms, item, order, late, len(cut.order))
+        ids = instance, user, time_ms, item, order, late
+        return Batch(features, label, sequence, *ids, outcome, cut.examples)
 
     def close(self) -> None:
         """Wait for the worker; what is in flight is dropped."""
@@ -186,5 +213,6 @@ def _words(own: Examples, features: Features | CommonFeatures) -> I64:
     """Columns of own examples that all ranks get, int64[b, 5 + S]: instance, user, event time, item, marks,
     and the observations of S statistics."""
     marks = FAILED * features.failed.astype(np.int64) + LATE_POSITIVE * own.late
+    marks += OUTCOME * np.where(own.late, int(LATE), own.label).astype(np.int64)
     columns = [own.instance, own.user, own.time_ms, own.item, marks]
     return np.stack([*columns, *features.observed], axis=1)

@@ -74,6 +74,13 @@ def _add_traffic(parser: Any) -> None:
 
 
 def _add_market(parser: Any) -> None:
+    parser.add_argument(
+        "--base",
+        type=float,
+        default=-2.1,
+        metavar="LOG_ODDS",
+        help="log odds of a click without any effect; -0.9 makes a log of conversions [-2.1]",
+    )
     parser.add_argument("--users", type=count, default=2000, help="number of users [2000]")
     parser.add_argument("--ads", type=count, default=200, help="ads that are alive at a time [200]")
     parser.add_argument(
@@ -150,6 +157,7 @@ def run(given: argparse.Namespace) -> int:
             ad_life=given.ad_life,
             drift_s=given.drift,
             image_effect=given.image_effect,
+            base=given.base,
             seed=given.seed,
         ),
         traffic=TrafficOptions(

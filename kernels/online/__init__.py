@@ -1,0 +1,1 @@
+"""Models that learn example by example."""

@@ -1,0 +1,95 @@
+"""ES-DFM: learn impressions after a short wait, and weigh them by the clicks that are still to come.
+
+Yang et al., "Capturing Delayed Feedback in Conversion Rate Prediction via Elapsed-Time Sampling", AAAI 2021.
+An impression is observed after an elapsed time: as a positive if its click has come, else as a negative, and
+once more as a positive when its click comes (§ "Elapsed-Time Sampling Delayed Feedback Model"). Importance
+weights lead from these observations back to final labels. Two heads give
+them, p_dp and p_rn in the paper, and no gradient goes through.
+
+**Weights.** Here the elapsed time is the `wait` of `label_join`. Of an impression with features x let
+
+    c = P(click in the window | x)      d = P(click in the window, but after the wait | x)
+
+It leaves as a positive within the wait with probability c − d, as a provisional negative with 1 − c + d, and
+once more as a late positive with d. Of its 1 + d observations in the mean
+
+    q(positive) = c / (1 + d)           q(negative) = (1 − c + d) / (1 + d)
+
+and the ratios of the true probabilities to these are the weights of the paper:
+
+    c / q(positive) = 1 + d             (1 − c) / q(negative) = (1 + d) r,    r = (1 − c) / (1 − c + d)
+
+    L = − Σ y (1 + d) log p + (1 − y) (1 + d) r log(1 − p)
+
+r is the probability that an observed negative is real. The expected gradient of an impression by its logit is
+
+    c (1 + d) (p − 1) + (1 − c + d) (1 + d) r p  =  (1 + d) (p − c)
+
+so it vanishes at p = c, whatever the delays are: where d differs between ads, the order of ads is right. A
+click within the wait leaves once and is learned once, without the second term of models.fnw. The factor
+1 + d moves no zero. It weighs an impression by its observations, and is kept as in the paper.
+
+**Heads.** `delayed` predicts d over all impressions. `fake` predicts 1 − r over observed negatives. They
+learn from finals: each impression leaves once more when its window has passed, and only then it is known
+which of the three it was. Nothing of an open window reaches a head, and a head scores an impression before it
+learns the impression's final. (The paper's public code labels the heads' data with clicks that come after its
+end.)
+
+Deviations:
+
+- Heads learn online, where the paper trains them once on past data and keeps them. So they follow delays
+  that drift, one window behind. Until the first window has passed the heads say what they start with,
+  d = 1 − r = 0.05, and the loss is nearly cross entropy.
+- A head is a logistic regression over the same keys, with rows of its own (`LR`), where the paper has
+  a network as large as the model. d and r are rates of ads, categories and users, which are sums of first
+  orders in log odds; 2 floats cross the ranks for each example, and nothing of the main model is shared, so
+  that finals cannot move it.
+- `fake` predicts 1 − r in place of r: both heads are rare events, as the prior of a model's bias expects.
+- r is at least `LEAST`: a head that is wrong cannot silence all negatives of an ad. 1 + d is at most 2.
+- The elapsed time is the same for all impressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from livectr.kernels.stream.join import FINAL_LATE, FINAL_NEGATIVE, FINAL_POSITIVE
+from livectr.models.base import ModelConfig
+from livectr.models.losses import Lesson
+from livectr.models.lr import LR
+
+HEADS: Mapping[str, ModelConfig] = {"delayed": LR(), "fake": LR()}
+LEAST = 0.05
+"""Least r."""
+
+
+def lessons_of_heads(outcome: Tensor) -> dict[str, Lesson]:
+    """Targets of the heads.
+
+    Args:
+        outcome: f32[n], labels; of finals FINAL_NEGATIVE, FINAL_POSITIVE or FINAL_LATE
+            (`kernels.stream.join`). Only finals teach.
+
+    Returns:
+        Head → lesson.
+    """
+    late = (outcome == FINAL_LATE).float()
+    return {
+        "delayed": Lesson(late, (outcome >= FINAL_NEGATIVE).float()),
+        "fake": Lesson(late, ((outcome >= FINAL_NEGATIVE) & (outcome != FINAL_POSITIVE)).float()),
+    }
+
+
+def importance_weighted(label: Tensor, delayed: Tensor, fake: Tensor) -> Lesson:
+    """Lesson of the main model; its loss is `models.losses.weighted_cross_entropy`.
+
+    Args:
+        label: f32[n]: 0 is a provisional negative, 1 a click within the wait, `LATE` a late positive.
+        delayed: f32[n], logits of d.
+        fake: f32[n], logits of 1 − r.
+    """
+    clicked = label.clamp(max=1.0)
+    d, r = delayed.detach().sigmoid(), (-fake.detach()).sigmoid().clamp(min=LEAST)
+    return Lesson(clicked, (1 + d) * (clicked + (1 - clicked) * r))

@@ -1,0 +1,1 @@
+"""Embedding tables of a rank: tiers over GPU, DRAM and SSD, admission and eviction."""

@@ -2,7 +2,7 @@
 
 logs      three logs: ratings and fashion ads, which are real, and planted examples
 ours      our models of all defaults
-peers     Vowpal Wabbit and river, in their own environment (peers.txt)
+peers     Vowpal Wabbit, river and LightGBM, in their own environment (peers.txt)
 compare   the rows of `livectr bench learning`
 """
 

@@ -9,6 +9,7 @@ from bench.learning.logs import Log
 CURVES = {
     "DeepFM": [[0.60, 0.72], [0.62, 0.74]],
     "LR": [[0.9, 0.9], [0.9, 0.9]],
+    "LightGBM, refit": [[0.9, 0.9], [0.9, 0.9]],
     "Vowpal Wabbit": [[0.61, 0.70], [0.612, 0.70]],
     "river, FTRL": [[0.5, 0.73], [0.5, 0.728]],
     "Bayes": [[1.0, 1.0], [1.0, 1.0]],
@@ -45,7 +46,7 @@ def test_all_learners_are_in_the_table() -> None:
     shown = table("made", [100, 200], CURVES)
     assert shown["lines"][0] == ["learner", "100", "200"]  # type: ignore[index]
     assert shown["lines"][1] == ["DeepFM", "0.6100", "0.7300"]  # type: ignore[index]
-    assert len(shown["lines"]) == 6  # type: ignore[arg-type]
+    assert len(shown["lines"]) == 7  # type: ignore[arg-type]
 
 
 def test_a_log_of_few_clicks_has_no_calibration() -> None:

@@ -54,7 +54,7 @@ def river_ftrl(ids: np.ndarray, dense: np.ndarray, label: np.ndarray) -> np.ndar
 
 
 def lightgbm_refit(ids: np.ndarray, dense: np.ndarray, label: np.ndarray) -> np.ndarray:
-    """Logits of boosted trees over categories and numbers; those of the first twentieth are all its own CTR."""
+    """Logits of boosted trees over categories and numbers; the first twentieth has its own CTR."""
     codes = np.stack([np.unique(column, return_inverse=True)[1] for column in ids.T], axis=1)
     rows = np.concatenate([codes, dense], axis=1).astype(np.float64)
     settings = {

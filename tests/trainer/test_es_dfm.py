@@ -41,7 +41,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @dataclass
 class Recorded:
-    """What the main model and the heads did, batch by batch."""
+    """Scores and weights of the main model and the heads, batch by batch."""
 
     batches: list[Batch] = field(default_factory=list)
     weights: list[bytes] = field(default_factory=list)

@@ -27,7 +27,7 @@ FIXED = (
     "kernels.keys.keys",
     "kernels.keys.unique",
     "kernels.network.bf16",
-    "kernels.online.ftrl",
+    "kernels.online.examples",
     "kernels.operators.dictionary",
     "kernels.runtime.gather",
     "kernels.stream.clock",

@@ -54,14 +54,15 @@ class SegmentSpec:
         dim: number of float32 values.
         optimiser: optimiser that learns them.
         init_scale: a new row starts uniform in (-init_scale, init_scale).
-        additive: the logit has the plain sum of these values over an example's keys.
+        order: 1: the logit has the plain sum of these values over an example's keys. 2: it has FM's second
+            order of them, ½ (‖Σ_f v_f‖² − Σ_f ‖v_f‖²), v_f their sum over the keys of field f. 0: neither.
     """
 
     name: str
     dim: int
     optimiser: OptimiserSpec
     init_scale: float = 0.0
-    additive: bool = False
+    order: int = 0
 
 
 @dataclass(frozen=True)
@@ -279,11 +280,14 @@ class CTRModel(nn.Module):
         partial_size: S, number of float32 that cross ranks for each example.
         local_axes: local parameter → the fields or dense features along its axis 0.
         bias: b of the logit, f32[]; every model adds it last. It starts at the log odds of a small CTR.
+        online: first and second order of the next batch are learned example by example
+            (`trainer.des.online`): backward leaves the second order's share out of the vectors' gradient.
     """
 
     partial_size: int
     local_axes: dict[str, tuple[str, ...]]
     bias: nn.Parameter
+    online: bool = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -59,8 +59,8 @@ class DeepFM(ModelConfig):
     def segments(self) -> tuple[SegmentSpec, ...]:
         """Row: w f32[1], v f32[K]."""
         return (
-            SegmentSpec("w", 1, self.first_order, additive=True),
-            SegmentSpec("v", self.dim, self.optimiser, self.init_scale),
+            SegmentSpec("w", 1, self.first_order, order=1),
+            SegmentSpec("v", self.dim, self.optimiser, self.init_scale, order=2),
         )
 
     def network(self, part: Part) -> CTRModel:
@@ -82,7 +82,7 @@ class DeepFMModel(CTRModel):
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ v W, Σ s w − ½ Σ ‖v‖², Σ v] f32[B, H₁ + 1 + K]."""
-        return fm_partial(values, dense, self.wide, columns, self.first)
+        return fm_partial(values, dense, self.wide, columns, self.first, online=self.online)
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, H₁ + 1 + K] → logits f32[B]."""

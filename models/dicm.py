@@ -171,7 +171,7 @@ class DICM(ModelConfig):
         v = SegmentSpec("v", self.dim, self.optimiser, self.init_scale)
         if self.basic != "lr":
             return (v,)
-        w = SegmentSpec("w", 1, self.first_order, additive=True)
+        w = SegmentSpec("w", 1, self.first_order, order=1)
         return (w, v) if self.by_id else (w,)
 
     def check(self, fields: Sequence[str], dense_names: Sequence[str]) -> None:

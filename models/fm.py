@@ -57,8 +57,8 @@ class FM(ModelConfig):
     def segments(self) -> tuple[SegmentSpec, ...]:
         """Row: w f32[1], v f32[K]."""
         return (
-            SegmentSpec("w", 1, self.first_order, additive=True),
-            SegmentSpec("v", self.dim, self.optimiser, self.init_scale),
+            SegmentSpec("w", 1, self.first_order, order=1),
+            SegmentSpec("v", self.dim, self.optimiser, self.init_scale, order=2),
         )
 
     def network(self, part: Part) -> CTRModel:
@@ -77,7 +77,7 @@ class FMModel(CTRModel):
 
     def partial(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Values f32[B, F_local, 1 + K] → [Σ s w − ½ Σ ‖v‖², Σ v] f32[B, 1 + K]."""
-        return fm_partial(values, dense, self.wide, columns)
+        return fm_partial(values, dense, self.wide, columns, online=self.online)
 
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, 1 + K] → logits f32[B]."""
@@ -90,6 +90,8 @@ def fm_partial(
     wide: FirstOrder,
     columns: Columns | None = None,
     layer: FieldLinear | None = None,
+    *,
+    online: bool = False,
 ) -> Tensor:
     """Sub-operators of FM.
 
@@ -99,6 +101,7 @@ def fm_partial(
         wide: first order.
         columns: the features that `values` and `dense` hold; None: all.
         layer: first layer on the same vectors and dense features; its product f32[B, H] precedes FM's result.
+        online: as `CTRModel.online`.
 
     Returns:
         f32[B, 1 + K], with `layer` f32[B, H + 1 + K].
@@ -111,7 +114,7 @@ def fm_partial(
         of_dense = None if linear is None else linear.new_empty(len(linear), 0)
     else:
         weight, of_dense = layer.blocks(columns)
-    return field_sums(values, weight, dense, of_dense, linear)
+    return field_sums(values, weight, dense, of_dense, linear, pairs=not online)
 
 
 def fm_finish(aggregated: Tensor) -> Tensor:

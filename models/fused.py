@@ -17,7 +17,13 @@ from livectr.models.products import addmm, addmm_into, mm, mm_into
 
 
 def field_sums(
-    values: Tensor, weight: Tensor, x: Tensor | None, x_weight: Tensor | None, u: Tensor | None
+    values: Tensor,
+    weight: Tensor,
+    x: Tensor | None,
+    x_weight: Tensor | None,
+    u: Tensor | None,
+    *,
+    pairs: bool = True,
 ) -> Tensor:
     """Partial results of FM and a first layer, from rows [w | v] and dense features x (DES eq. 5 and 8).
 
@@ -31,11 +37,12 @@ def field_sums(
         x: f32[B, Dd]; x, x_weight and u are all given or all None.
         x_weight: U, f32[Dd, H].
         u: f32[Dd].
+        pairs: backward has the rows' gradient of all segments; False: that of the products alone.
 
     Returns:
         f32[B, H + 1 + K].
     """
-    out: Tensor = _FieldSums.apply(values, weight, x, x_weight, u)  # type: ignore[no-untyped-call]
+    out: Tensor = _FieldSums.apply(values, weight, x, x_weight, u, pairs)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -54,6 +61,7 @@ class _FieldSums(torch.autograd.Function):
         x: Tensor | None,
         x_weight: Tensor | None,
         u: Tensor | None,
+        pairs: bool,
     ) -> Tensor:
         values = values.contiguous()  # models of several roles share a row
         fields, width = values.shape[1:]
@@ -67,6 +75,7 @@ class _FieldSums(torch.autograd.Function):
             addmm_into(out[:, :hidden], x, x_weight)
             out[:, hidden].add_((x * u).sum(1))
         ctx.save_for_backward(values, padded, x, x_weight, u)
+        ctx.pairs = pairs
         return out
 
     @staticmethod
@@ -78,10 +87,13 @@ class _FieldSums(torch.autograd.Function):
         grad_products, grad_sums, grad_first = grad[:, :hidden], grad[:, hidden:], grad[:, hidden, None]
         grad_values = grad_weight = grad_x = grad_x_weight = grad_u = None
         if ctx.needs_input_grad[0]:
-            slope = -grad_first.repeat(1, width)
-            slope[:, 0] = 0.0
-            grad_values = torch.addcmul(grad_sums.unsqueeze(1), slope.unsqueeze(1), values)
-            addmm_into(grad_values.view(len(values), fields * width), grad_products, padded.t())
+            if ctx.pairs:
+                slope = -grad_first.repeat(1, width)
+                slope[:, 0] = 0.0
+                grad_values = torch.addcmul(grad_sums.unsqueeze(1), slope.unsqueeze(1), values)
+                addmm_into(grad_values.view(len(values), fields * width), grad_products, padded.t())
+            else:
+                grad_values = mm(grad_products, padded.t()).view(len(values), fields, width)
         if ctx.needs_input_grad[1]:
             grad_weight = mm(values.flatten(1).t(), grad_products).view(fields, width, hidden)[:, 1:]
         if x is not None:
@@ -89,7 +101,7 @@ class _FieldSums(torch.autograd.Function):
                 grad_x = addmm(grad_first * u, grad_products, x_weight.t())
             grad_x_weight = mm(x.t(), grad_products)
             grad_u = (grad_first * x).sum(0)
-        return grad_values, grad_weight, grad_x, grad_x_weight, grad_u
+        return grad_values, grad_weight, grad_x, grad_x_weight, grad_u, None
 
 
 def perceptron(x: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:

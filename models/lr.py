@@ -44,7 +44,7 @@ class LR(ModelConfig):
 
     def segments(self) -> tuple[SegmentSpec, ...]:
         """Row: w f32[1]."""
-        return (SegmentSpec("w", 1, self.optimiser, additive=True),)
+        return (SegmentSpec("w", 1, self.optimiser, order=1),)
 
     def network(self, part: Part) -> CTRModel:
         """See `ModelConfig.network`."""

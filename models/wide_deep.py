@@ -59,7 +59,7 @@ class WideDeep(ModelConfig):
     def segments(self) -> tuple[SegmentSpec, ...]:
         """Row: w f32[1], v f32[K]."""
         return (
-            SegmentSpec("w", 1, self.first_order, additive=True),
+            SegmentSpec("w", 1, self.first_order, order=1),
             SegmentSpec("v", self.dim, self.optimiser, self.init_scale),
         )
 

@@ -28,7 +28,7 @@ class TrainOptions:
         batch_size: B, most examples of a step over all ranks.
         batch_ramp, batch_min: batches grow from `batch_min` with the examples seen
             (trainer.ramp.BatchRamp); a ramp of 0 keeps them at `batch_size`.
-        online_batch: largest batch whose first order is learned example by example (trainer.des.online).
+        online_batch: largest batch with orders learned example by example (trainer.des.online).
         batch_interval_ms: event time that a batch may not cross. A slow stream is then trained without
             waiting for full batches.
         checkpoint: folder; None: nothing is kept.

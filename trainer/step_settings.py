@@ -27,7 +27,8 @@ class StepSettings:
         precision: of the networks' matrix products; see `models.precision`.
         choose_from: least examples of the batch that chooses an automatic field exchange; keys of smaller
             batches repeat less.
-        online: largest batch whose first order is learned example by example (`trainer.des.online`); 0: none.
+        online: largest batch whose first and second order are learned example by example
+            (`trainer.des.online`); 0: none.
     """
 
     aggregate: Mode = "reducescatter"

@@ -42,7 +42,7 @@ class FieldTables:
         self.fields = tuple(fields)
         layout = next(iter(tables.values())).layout if tables else None
         self.dim = layout.dim if layout else 0
-        self._single = layout.single if layout else {}
+        self._places = layout.places if layout else {}
         self._blocks = np.array([0] * len(fields) if blocks is None else blocks, np.int32)
         if len(self._blocks) != len(fields) or (self._blocks < 0).any():
             raise ValueError(f"blocks must name a block for each of {len(fields)} fields, not {blocks}")
@@ -145,12 +145,12 @@ class FieldTables:
             Row numbers uint32[n], and float32[n, 1 + S]: the value and its S state floats, NaN for a missing
             key.
         """
-        at, first, floats = self._single[name]
+        at, dim, first, floats = self._places[name]
         keys = contiguous(keys, np.int64, (None,))
         bounds = contiguous(bounds, np.int64, (len(self.used) + 1,))
-        rows, out = np.empty(len(keys), np.uint32), np.empty((len(keys), 1 + floats), np.float32)
+        rows, out = np.empty(len(keys), np.uint32), np.empty((len(keys), dim + floats), np.float32)
         self._library.fields_read_segment(
-            self._handle, address(bounds), address(keys), at, first, floats, address(rows), address(out)
+            self._handle, address(bounds), address(keys), at, dim, first, floats, address(rows), address(out)
         )
         return rows, out
 
@@ -163,12 +163,12 @@ class FieldTables:
             rows: row numbers that it returned.
             given: float32[n, 1 + S]; the values are not written, since their optimiser computes them anew.
         """
-        _, first, floats = self._single[name]
+        at, dim, first, floats = self._places[name]
         rows = contiguous(rows, np.uint32, (None,))
         bounds = contiguous(bounds, np.int64, (len(self.used) + 1,))
-        given = contiguous(given, np.float32, (len(rows), 1 + floats))
+        given = contiguous(given, np.float32, (len(rows), dim + floats))
         self._library.fields_write_segment(
-            self._handle, address(bounds), address(rows), first, floats, address(given)
+            self._handle, address(bounds), address(rows), at, dim, first, floats, address(given)
         )
 
     def infer(

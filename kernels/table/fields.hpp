@@ -95,30 +95,33 @@ class Fields {
 
     // One value and a part of the state of keys, keys[bounds[t] : bounds[t + 1]] of table t: out[n, 1 + floats] has
     // value `at`, and the state's floats from `state` on. rows[n]: their rows; the value is NaN where there is none.
-    void read_segment(const int64_t* bounds, const int64_t* keys, int64_t at, int64_t state, int64_t floats,
-                      uint32_t* rows, float* out) const {
+    void read_segment(const int64_t* bounds, const int64_t* keys, int64_t at, int64_t dim, int64_t state,
+                      int64_t floats, uint32_t* rows, float* out) const {
         for (size_t t = 0; t < tables_.size(); ++t) {
             const int64_t n = bounds[t + 1] - bounds[t];
             find_rows(tables_[t]->index(), keys + bounds[t], n, rows + bounds[t]);
             const RowsView view = tables_[t]->rows();
-            for (int64_t u = bounds[t]; u < bounds[t + 1]; ++u, out += 1 + floats) {
+            for (int64_t u = bounds[t]; u < bounds[t + 1]; ++u, out += dim + floats) {
                 if (rows[u] == NO_ROW) {
-                    std::fill_n(out, 1 + floats, NAN);
+                    std::fill_n(out, dim + floats, NAN);
                     continue;
                 }
                 float buffer[Layout::D];
-                out[0] = read_values(row_values(view, rows[u]), buffer)[at];
-                memcpy(out + 1, row_state(view, rows[u]) + 4 * state, 4 * floats);
+                memcpy(out, read_values(row_values(view, rows[u]), buffer) + at, 4 * dim);
+                memcpy(out + dim, row_state(view, rows[u]) + 4 * state, 4 * floats);
             }
         }
     }
 
     // Writes that part of the state. It is no change of a row: `backward` follows.
-    void write_segment(const int64_t* bounds, const uint32_t* rows, int64_t state, int64_t floats, const float* given) {
+    void write_segment(const int64_t* bounds, const uint32_t* rows, int64_t at, int64_t dim, int64_t state, int64_t floats,
+                       const float* given) {
         for (size_t t = 0; t < tables_.size(); ++t) {
             const RowsView view = tables_[t]->rows();
-            for (int64_t u = bounds[t]; u < bounds[t + 1]; ++u, given += 1 + floats) {
-                if (rows[u] != NO_ROW) memcpy(row_state(view, rows[u]) + 4 * state, given + 1, 4 * floats);
+            for (int64_t u = bounds[t]; u < bounds[t + 1]; ++u, given += dim + floats) {
+                if (rows[u] == NO_ROW) continue;
+                write_some(row_values(view, rows[u]), at, dim, given);
+                memcpy(row_state(view, rows[u]) + 4 * state, given + dim, 4 * floats);
             }
         }
     }

@@ -214,13 +214,12 @@ class RowLayout:
         return -(-size * self.dim // 4) * 4 + 4 * (self.stride - self.dim)
 
     @functools.cached_property
-    def single(self) -> dict[str, tuple[int, int, int]]:
-        """Segments of one value: name → place of the value, first of its state floats, and their number."""
+    def places(self) -> dict[str, tuple[int, int, int, int]]:
+        """Segment → place of its first value, number of values, place of its state, its floats."""
         found, at, state = {}, 0, 0
         for segment in self.segments:
             floats = segment.optimiser.state_floats(segment.dim)
-            if segment.dim == 1:
-                found[segment.name] = at, state, floats
+            found[segment.name] = at, segment.dim, state, floats
             at, state = at + segment.dim, state + floats
         return found
 

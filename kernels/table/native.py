@@ -47,8 +47,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {  # result, then arguments
     "fields_delete": (None, _POINTER),
     "fields_forward": (_INT, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER, _POINTER),
     "fields_backward": (_INT, _POINTER, _POINTER),
-    "fields_read_segment": (None, _POINTER, _POINTER, _POINTER, _INT, _INT, _INT, _POINTER, _POINTER),
-    "fields_write_segment": (None, _POINTER, _POINTER, _POINTER, _INT, _INT, _POINTER),
+    "fields_read_segment": (None, _POINTER, _POINTER, _POINTER, _INT, _INT, _INT, _INT, _POINTER, _POINTER),
+    "fields_write_segment": (None, _POINTER, _POINTER, _POINTER, _INT, _INT, _INT, _INT, _POINTER),
     "fields_infer": (_INT, _POINTER, _POINTER, _POINTER, _INT, _POINTER, _INT, _POINTER, _FLAG, _POINTER),
 }
 

@@ -24,6 +24,15 @@ static __device__ __forceinline__ void write_values(Value* values, const float* 
     for (int i = 0; i < Layout::D; ++i) values[i] = Value::nearest(row[i]);
 }
 
+// Writes some of a row's values, float[dim] from `at` on.
+static __device__ __forceinline__ void write_some(float* values, int64_t at, int64_t dim, const float* some) {
+    memcpy(values + at, some, 4 * dim);
+}
+template <typename Value>
+static __device__ __forceinline__ void write_some(Value* values, int64_t at, int64_t dim, const float* some) {
+    for (int64_t i = 0; i < dim; ++i) values[at + i] = Value::nearest(some[i]);
+}
+
 // Optimiser step of a row with the summed gradient float[D].
 static __device__ __forceinline__ void update_values(float* row, char*, const float* gradient, uint64_t, const float* h) {
     Layout::update(row, gradient, h);

@@ -168,13 +168,13 @@ int64_t fields_backward(Fields* fields, const float* grad) {
 }
 
 // See Fields::read_segment and write_segment.
-void fields_read_segment(const Fields* fields, const int64_t* bounds, const int64_t* keys, int64_t at, int64_t state,
-                         int64_t floats, uint32_t* rows, float* out) {
-    fields->read_segment(bounds, keys, at, state, floats, rows, out);
+void fields_read_segment(const Fields* fields, const int64_t* bounds, const int64_t* keys, int64_t at, int64_t dim,
+                         int64_t state, int64_t floats, uint32_t* rows, float* out) {
+    fields->read_segment(bounds, keys, at, dim, state, floats, rows, out);
 }
-void fields_write_segment(Fields* fields, const int64_t* bounds, const uint32_t* rows, int64_t state, int64_t floats,
-                          const float* given) {
-    fields->write_segment(bounds, rows, state, floats, given);
+void fields_write_segment(Fields* fields, const int64_t* bounds, const uint32_t* rows, int64_t at, int64_t dim,
+                          int64_t state, int64_t floats, const float* given) {
+    fields->write_segment(bounds, rows, at, dim, state, floats, given);
 }
 
 int64_t fields_infer(const Fields* fields, const int32_t* offsets, const int64_t* keys, int64_t nnz,

@@ -78,7 +78,7 @@ class TrainSettings:
     batch_min: int = setting(T.batch_min, "size of the first batches of a ramp", commands=TRAIN, least=1)
     online_batch: int = setting(
         T.online_batch,
-        "largest batch whose first order is learned example by example (0: none)",
+        "largest batch whose first and second order are learned example by example (0: none)",
         commands=TRAIN,
         least=0,
     )

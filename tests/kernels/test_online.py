@@ -1,10 +1,10 @@
-"""FTRL example by example, against a loop of the paper's formula; a segment's state in the tables' rows."""
+"""First and second order example by example, against a loop of the formulas; segments in the tables' rows."""
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from livectr.kernels.online.ftrl import Labels, ftrl_online
+from livectr.kernels.online.examples import Labels, Learned, Occurrences, learn_examples
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import FTRL, AdaGrad, RowLayout, Segment, Values
 from livectr.kernels.table.table import DynamicTable
@@ -12,6 +12,8 @@ from livectr.kernels.table.table import DynamicTable
 F32 = NDArray[np.float32]
 Lists = list[list[list[int]]]
 HYPER = FTRL(alpha=0.3, beta=0.7, l1=0.01, l2=0.2)
+VECTORS = AdaGrad(lr=0.2, initial=0.3)
+DIM = 3
 
 
 def slope(z: float, y: float, weighted: bool) -> float:
@@ -27,15 +29,30 @@ def loop(
     label: F32,
     order: NDArray[np.int64],
     lists: list[list[list[int]]],
-    state: F32,
+    state: NDArray[np.float64],
+    vectors: NDArray[np.float64],
     weighted: bool,
     weight: NDArray[np.float64],
 ) -> F32:
-    """Algorithm 1 of McMahan et al. 2013, in float64; lists[f][i] are the rows of example i in field f."""
+    """Algorithm 1 of McMahan et al. 2013, and AdaGrad, in float64; lists[f][i]: rows of example i in f."""
     start, out = state[:, 0].copy(), logits.astype(np.float64)
+    v = vectors[:, : vectors.shape[1] // 2]
+    first_v = v.copy()
+
+    def pooled(of: NDArray[np.float64], i: int) -> NDArray[np.float64]:
+        rows = [[u for u in field[i] if not np.isnan(start[u])] for field in lists]
+        return np.stack([of[found].sum(0) for found in rows])
+
+    def pairs(p: NDArray[np.float64]) -> float:
+        return float(sum(p[f] @ p[g] for f in range(len(p)) for g in range(f)))
+
     for i in order:
         slots = [u for field in lists for u in field[i] if not np.isnan(start[u])]
-        out[i] += sum(state[u, 0] - start[u] for u in slots)
+        now = pooled(v, i)
+        out[i] += sum(state[u, 0] - start[u] for u in slots) + pairs(now) - pairs(pooled(first_v, i))
+        slopes = {
+            u: sum(field[i].count(u) * (now.sum(0) - now[f]) for f, field in enumerate(lists)) for u in slots
+        }
         g = slope(out[i], label[i], weighted) * weight[i]
         for u in dict.fromkeys(slots):
             w, z, n, _ = state[u]
@@ -45,11 +62,15 @@ def loop(
             shrunk = np.sign(z) * max(abs(z) - HYPER.l1, 0)
             w = -shrunk / ((HYPER.beta + np.sqrt(n)) / HYPER.alpha + HYPER.l2)
             state[u] = w, z, n, HYPER.alpha
+            of_v, sums = g * slopes[u], vectors[u, v.shape[1] :]
+            sums += of_v**2
+            v[u] -= VECTORS.lr * of_v / (np.sqrt(sums) + VECTORS.eps)
     return np.asarray(out, np.float32)
 
 
+@pytest.mark.parametrize("dim", [0, DIM])
 @pytest.mark.parametrize(("weighted", "weights"), [(False, False), (True, False), (False, True)])
-def test_examples_are_learned_one_after_the_other(weighted: bool, weights: bool) -> None:
+def test_examples_are_learned_one_after_the_other(weighted: bool, weights: bool, dim: int) -> None:
     """Lists with repeated keys, an order that is not the rows', rows that do not exist, late positives."""
     rng, examples, fields, rows = np.random.default_rng(0), 200, 3, 12
     lists = [
@@ -62,14 +83,20 @@ def test_examples_are_learned_one_after_the_other(weighted: bool, weights: bool)
     ours = np.zeros((rows, 4), np.float32)
     ours[:, 3] = HYPER.alpha
     ours[5, 0] = np.nan
-    theirs = ours.astype(np.float64)
+    vectors = rng.uniform(-0.5, 0.5, (rows, 2 * dim)).astype(np.float32)
+    vectors[:, dim:] = VECTORS.initial
+    vectors[5] = np.nan
+    theirs, their_vectors = ours.astype(np.float64), vectors.astype(np.float64)
     # Weight 0 leaves the rows of an example as they are.
     weight = rng.choice([0.0, 0.3, 1.7], examples) if weights else np.ones(examples)
-    expected = loop(logits, label, order, lists, theirs, weighted, weight)
+    expected = loop(logits, label, order, lists, theirs, their_vectors, weighted, weight)
     labels = Labels(label, weighted, weight.astype(np.float32) if weights else None)
-    got = ftrl_online(logits, labels, order, offsets, slots, ours, HYPER.hyper())
+    second = Learned(vectors, VECTORS.hyper()) if dim else None
+    occurrences = Occurrences(order, offsets, slots)
+    got = learn_examples(logits, labels, occurrences, Learned(ours, HYPER.hyper()), second)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(vectors, their_vectors, rtol=1e-3, atol=1e-4)
     assert np.abs(got - logits).max() > 0.1
 
 
@@ -83,9 +110,18 @@ def test_examples_are_learned_one_after_the_other(weighted: bool, weights: bool)
 )
 def test_wrong_numbers_are_refused(sequence: list[int], slots: list[int], sentence: str) -> None:
     zeros, offsets = np.zeros(2, np.float32), np.arange(3, dtype=np.int32)
-    given = np.array(sequence), offsets, np.array(slots, np.uint32), np.zeros((2, 4), np.float32)
+    given = Occurrences(np.array(sequence), offsets, np.array(slots, np.uint32))
     with pytest.raises(ValueError, match=sentence):
-        ftrl_online(zeros, Labels(zeros), *given, HYPER.hyper())
+        learn_examples(zeros, Labels(zeros), given, Learned(np.zeros((2, 4), np.float32), HYPER.hyper()))
+
+
+@pytest.mark.parametrize(("first", "second"), [((2, 3), None), ((2, 4), (3, 2)), ((2, 4), (2, 3))])
+def test_wrong_states_are_refused(first: tuple[int, int], second: tuple[int, int] | None) -> None:
+    zeros = np.zeros(2, np.float32)
+    given = Occurrences(np.arange(2), np.arange(3, dtype=np.int32), np.zeros(2, np.uint32))
+    states = [Learned(np.zeros(shape, np.float32), (1.0,) * 4) for shape in (first, second) if shape]
+    with pytest.raises(ValueError, match="must be C-contiguous float32"):
+        learn_examples(zeros, Labels(zeros), given, *states)
 
 
 @pytest.mark.parametrize("values", ["fp32", "bf16"])
@@ -101,10 +137,13 @@ def test_a_segments_state_is_read_and_written(values: Values) -> None:
     front.backward(gradient)
     asked, bounds = np.array([7, 1, 99, 3]), np.array([0, 3, 4])
     rows, found = front.read_segment("w", bounds, asked)
+    vector_rows, vectors = front.read_segment("v", bounds, asked)
+    np.testing.assert_array_equal(vector_rows, rows)
     assert np.isnan(found[2, 0]) and not np.isnan(found[[0, 1, 3]]).any()
     for place, (table, key) in {0: ("b", 7), 1: ("b", 1), 3: ("a", 3)}.items():
         row = tables[table].read(tables[table].find([key]))[1][0]
         np.testing.assert_array_equal(found[place], row[[3, 7, 8, 9]])
+        np.testing.assert_array_equal(vectors[place], row[[0, 1, 2, 4, 5, 6]])
     changed = found.copy()
     changed[0, 1:3] = 2.5, 4.0
     front.write_segment("w", bounds, rows, changed)
@@ -117,3 +156,19 @@ def test_a_segments_state_is_read_and_written(values: Values) -> None:
     if values == "fp32":
         np.testing.assert_array_equal(after[:, :3], before[:, :3])
         np.testing.assert_array_equal(after[1:, 3], before[1:, 3])
+
+
+def test_values_of_a_segment_are_written() -> None:
+    """The next forward reads them, and the next step learns from the state beside them."""
+    layout = RowLayout((Segment("w", 1, HYPER), Segment("v", DIM, VECTORS, 0.1)))
+    table = DynamicTable(layout, name="a", seed=1)
+    front = FieldTables({"a": table}, [("one", "a")])
+    front.forward(np.arange(4, dtype=np.int32), np.array([1, 2, 3]), 3)
+    rows, found = front.read_segment("v", np.array([0, 2]), np.array([3, 99]))
+    found[0] = 1.0, 2.0, 3.0, 4.0, 5.0, 6.0
+    front.write_segment("v", np.array([0, 2]), rows, found)
+    gradient = np.zeros((3, 1, 1 + DIM), np.float32)
+    gradient[2, 0, 1:] = 1.0
+    front.backward(gradient)
+    expected = np.array([1, 2, 3]) - VECTORS.lr / np.sqrt([5, 6, 7])
+    np.testing.assert_allclose(table.lookup([3])[0, 1:], expected, rtol=1e-6)

@@ -54,6 +54,24 @@ def test_sums_of_rows_that_want_no_gradient() -> None:
     torch.testing.assert_close(weight.grad, values[..., 1:].sum(0)[..., None].expand(F, K, 5))
 
 
+@pytest.mark.parametrize("dense", [False, True])
+def test_sums_without_the_gradient_of_pairs(dense: bool) -> None:
+    """Rows get the products' gradient; the other operands all of theirs."""
+    values, weight = random(B, F, 1 + K), random(F, K, 5)
+    numbers = (random(B, DENSE), random(DENSE, 5), random(DENSE)) if dense else (None, None, None)
+    given = [t for t in (values, weight, *numbers) if t is not None]
+    upstream = random(B, 5 + 1 + K).detach()
+    full = torch.autograd.grad(plain_sums(values, weight, *numbers), given, upstream)
+    out = field_sums(values, weight, *numbers, pairs=False)
+    torch.testing.assert_close(out, plain_sums(values, weight, *numbers))
+    ours = torch.autograd.grad(out, given, upstream)
+    products = upstream.clone()
+    products[:, 5:] = 0.0
+    (expected,) = torch.autograd.grad(plain_sums(values, weight, *numbers), [values], products)
+    torch.testing.assert_close(ours[0], expected)
+    torch.testing.assert_close(ours[1:], full[1:])
+
+
 @pytest.mark.parametrize("widths", [(5, 1), (5, 4, 1), (5, 4, 3, 2)])
 def test_perceptron(widths: tuple[int, ...]) -> None:
     layers = [tensor for a, b in itertools.pairwise(widths) for tensor in (random(a, b), random(b))]

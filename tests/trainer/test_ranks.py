@@ -86,7 +86,7 @@ def test_only_partial_results_cross(runs: dict[int, Path], name: str, world: int
     rows = sum(len(t) for k, t in merged(runs[1], f"{name}.auto").items() if k.startswith("logits.rank."))
     for rank in facts(runs[world], f"{name}.allreduce"):
         assert rank["bytes"].pop("items", 1) > 0
-        assert bool(rank["bytes"].pop("first order", 0)) is (name != "TwoTower")  # of small batches
+        assert bool(rank["bytes"].pop("online", 0)) is (name != "TwoTower")  # of small batches
         assert rank["bytes"].keys() == {"sizes", "keys", "labels", "dense", "sum", "check"}
         expected = 2 * (world - 1) / world * rows * rank["partial_size"] * 4
         assert rank["bytes"]["sum"] == pytest.approx(expected, abs=STEPS)
@@ -102,7 +102,7 @@ def test_gradients_of_partial_results_go_back(runs: dict[int, Path], name: str, 
     ranks = facts(runs[world], f"{name}.partial")
     for rank in ranks:
         assert rank["bytes"].pop("items", 1) > 0
-        assert bool(rank["bytes"].pop("first order", 0)) is (name != "TwoTower")  # of small batches
+        assert bool(rank["bytes"].pop("online", 0)) is (name != "TwoTower")  # of small batches
         assert rank["bytes"].keys() <= {
             "sizes",
             "keys",

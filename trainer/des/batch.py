@@ -77,7 +77,7 @@ class PreparedBatch:
         batch: keys that this rank reads, and its labels and dense features
         prefetched: rows that are being read from SSD; None without tiers
         content: name → ids that this rank requests and features that it embeds
-        online: all examples' keys, if their first order is learned example by example
+        online: all examples' keys, if first and second order are learned example by example
     """
 
     batch: GlobalBatch

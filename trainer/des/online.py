@@ -1,22 +1,24 @@
-"""First order of a small batch, learned example by example (McMahan et al. 2013, Algorithm 1).
+"""First and second order of a small batch, learned example by example.
 
 Examples of a user come in bursts, and what one teaches is needed by the next. A step learns a batch at once:
-weights from before it score all its examples. The first order, a plain sum of weights in the logit, is cheap
-enough to do better:
+weights from before it score all its examples. The first order, a plain sum of weights in the logit, and FM's
+second order are cheap enough to do better:
 
-    z_i = z_i(W) + Σ_k (w_k after the examples before i − w_k before the batch)     k over the keys of i
-    g_i = ∂loss(z_i) / ∂z_i,  and FTRL learns w_k from g_i before the next example
+    z_i = z_i(W, V) + Σ_k (w_k now − w_k before the batch) + FM(v now) − FM(v before the batch)
+    g_i = ∂loss(z_i) / ∂z_i; FTRL learns w_k (McMahan et al. 2013, Algorithm 1), AdaGrad v_k
+          (Duchi et al. 2011) from the gradient of example i, before the next example; k over the keys of i
 
-z_i(W) are the logits of the step's forward pass. z_i is the score of example i, and its gradient is what the
-rest of the model learns from. So the deep part of a model still takes one step a batch.
+z_i(W, V) are the logits of the step's forward pass. z_i is the score of example i, and its gradient is what
+the rest of the model learns from. So the deep part of a model still takes one step a batch. The vectors that
+it shares with FM learn from both: their gradient in the batch is the deep part's alone (`CTRModel.online`).
 
 Examples come in the global sequence, and every rank computes the same:
 
     prepare   all-gather of the examples' keys and labels; unique keys of each table
-    learn     all-gather of w and FTRL's state, of the unique keys that a rank owns; then one pass
+    learn     all-gather of w, v and their optimisers' states, of a rank's own unique keys; then one pass
 
-The rows get z and n of FTRL. Their gradient is then zero, so that the optimiser step of the batch computes w
-from z and n, and leaves both as they are.
+The rows get FTRL's z and n, v and AdaGrad's sums. The gradient of w is then zero, so that the optimiser step
+of the batch computes w from z and n, and leaves both as they are.
 """
 
 from __future__ import annotations
@@ -32,18 +34,17 @@ from torch import Tensor
 from livectr.ingest.common_features import Common, CommonFeatures
 from livectr.ingest.plan.features import Features
 from livectr.kernels.keys.unique import Unique, unique_segments
-from livectr.kernels.online.ftrl import Labels, ftrl_online
+from livectr.kernels.online.examples import Labels, Learned, Occurrences, learn_examples
 from livectr.kernels.table.field_tables import FieldTables
-from livectr.kernels.table.layout import FTRL
-from livectr.models.base import ModelConfig, row_segments
+from livectr.kernels.table.layout import FTRL, AdaGrad
+from livectr.kernels.table.rows import optimiser
+from livectr.models.base import CTRModel, ModelConfig, SegmentSpec, row_segments
 from livectr.models.losses import Lesson
 from livectr.trainer.comm.collectives import Collectives
 from livectr.trainer.placement.placement import FieldPlacement, owners_by_key
 
 F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
-WIDTH = 4
-"""Floats of a row's state: w, z, n, and alpha of the last update."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,12 @@ class OnlineBatch:
     """Keys of all B examples, the same on every rank.
 
     Attributes:
-        sequence: i64[B]; sequence[i] is the row, in rank-major order, of the i-th example
-        offsets: i32[F·B + 1], field-major, fields by table
-        slots: u32[nnz], number of each key among the unique keys
+        occurrences: of rows in rank-major order, fields by table; its sequence is that of the examples
         unique: unique keys of each table
         label: f32[B], rank-major, as the loss takes them
     """
 
-    sequence: I64
-    offsets: NDArray[np.int32]
-    slots: NDArray[np.uint32]
+    occurrences: Occurrences
     unique: Unique
     label: F32
 
@@ -72,7 +69,7 @@ class Passed:
     Attributes:
         before: role → logits f32[B] of the forward pass
         logits: role → logits f32[B], each with what the examples before it have taught
-        own: role → own rows u32[n], and their state f32[n, 4]
+        own: segment → own rows u32[n], their values and state f32[n, dim + S]
         bounds: i64[T + 1], of the own rows by table
     """
 
@@ -91,8 +88,33 @@ class Passed:
         return moved
 
 
-class OnlineFirstOrder:
-    """First orders of the roles that have one, learned by FTRL.
+@dataclass(frozen=True)
+class Orders:
+    """Segments of a role that are learned example by example.
+
+    Args:
+        first: weights w.
+        second: vectors v of FM's second order; None: there is none that AdaGrad learns.
+    """
+
+    first: SegmentSpec
+    second: SegmentSpec | None
+
+    @staticmethod
+    def of(segments: Sequence[SegmentSpec], *, exact: bool) -> Orders | None:
+        """Orders among a model's segments; None: no first order that FTRL learns.
+
+        Args:
+            segments: of the model.
+            exact: rows hold float32. Others would round every vector once more.
+        """
+        first = [s for s in segments if s.order == 1 and type(optimiser(s.optimiser)) is FTRL]
+        second = [s for s in segments if s.order == 2 and type(optimiser(s.optimiser)) is AdaGrad and exact]
+        return Orders(first[0], second[0] if second else None) if first else None
+
+
+class OnlineOrders:
+    """First and second orders of the roles that have them.
 
     Args:
         configs: role → model.
@@ -100,6 +122,7 @@ class OnlineFirstOrder:
         placement: rank of each field.
         common: features that a group shares.
         collectives: of this rank.
+        exact: rows hold float32.
         weighted: the loss is fake-negative weighted.
     """
 
@@ -111,16 +134,15 @@ class OnlineFirstOrder:
         common: Common,
         collectives: Collectives,
         *,
+        exact: bool,
         weighted: bool,
     ) -> None:
         self._configs = configs
-        self._segments = {
-            role: segment
+        found = {
+            role: Orders.of(row_segments({role: config}, len(table_of)), exact=exact)
             for role, config in configs.items()
-            for segment in row_segments({role: config}, len(table_of))
-            if segment.additive and segment.optimiser.name == FTRL.__name__
         }
-        self._hyper = {role: FTRL(**dict(s.optimiser.params)) for role, s in self._segments.items()}
+        self._orders = {role: orders for role, orders in found.items() if orders is not None}
         self._common, self._collectives, self._weighted = common, collectives, weighted
         self._tables = tuple(dict.fromkeys(table_of))
         number = [self._tables.index(table) for table in table_of]
@@ -131,16 +153,28 @@ class OnlineFirstOrder:
 
     def __bool__(self) -> bool:
         """True if a role has a first order that can be learned so."""
-        return bool(self._segments)
+        return bool(self._orders)
+
+    def announce(self, batch: OnlineBatch | None, *networks: Mapping[str, CTRModel]) -> None:
+        """Tell a rank's networks whether the next batch is learned so.
+
+        Args:
+            batch: the next batch; None: it is learned as a whole.
+            networks: role → network.
+        """
+        for models in networks:
+            for role, model in models.items():
+                orders = self._orders.get(role)
+                model.online = batch is not None and orders is not None and orders.second is not None
 
     def columns(self, slices: Mapping[str, slice]) -> list[int]:
-        """Columns of a row that this learns; `slices`: role → its columns."""
-        return [slices[role].start + self._column(role) for role in self._segments]
+        """Columns of a row with first orders; `slices`: role → its columns."""
+        return [slices[role].start + self._column(role) for role in self._orders]
 
     def _column(self, role: str) -> int:
         first = 0
         for segment in self._configs[role].segments():
-            if segment.additive:
+            if segment.order == 1:
                 return first
             first += segment.dim
         raise KeyError(role)
@@ -154,7 +188,8 @@ class OnlineFirstOrder:
             features: own b examples.
             label: f32[b].
             rows: examples of each rank.
-            sequence: i64[B], see `OnlineBatch`; None: the order of the ranks' examples.
+            sequence: i64[B]; sequence[i] is the row, in rank-major order, of the i-th example. None: the
+                order of the rows.
         """
         plain = features.plain(self._common) if isinstance(features, CommonFeatures) else features
         every, labels = self._gather(plain, label, rows)
@@ -165,7 +200,7 @@ class OnlineFirstOrder:
         unique = unique_segments(every.keys, bounds)
         slots = unique.index + np.repeat(unique.bounds[:-1], np.diff(bounds)).astype(np.uint32)
         order = np.arange(every.rows) if sequence is None else sequence
-        return OnlineBatch(order, every.offsets, slots, unique, labels)
+        return OnlineBatch(Occurrences(order, every.offsets, slots), unique, labels)
 
     def _gather(self, own: Features, label: F32, rows: Sequence[int]) -> tuple[Features, F32]:
         """Features and labels of all ranks."""
@@ -185,7 +220,7 @@ class OnlineFirstOrder:
         return Features.concat(each), np.concatenate(labels)
 
     def _all_gather(self, own: NDArray[np.int32], sizes: Sequence[int]) -> list[NDArray[np.int32]]:
-        return self._collectives.all_gather_ragged(np.ascontiguousarray(own), sizes, "first order")
+        return self._collectives.all_gather_ragged(np.ascontiguousarray(own), sizes, "online")
 
     def learn(
         self,
@@ -210,19 +245,20 @@ class OnlineFirstOrder:
         keys = batch.unique.keys if mine is None else batch.unique.keys[mine]
         found, own = dict(logits), {}
         moved = np.float32(shift)
-        for role, segment in self._segments.items():
-            rows, values = tables.read_segment(segment.name, bounds, keys)
-            state = values if mine is None else self._states(values, mine, batch.unique)
-            logit = ftrl_online(
-                logits[role] + moved,
-                self._labels(batch, None if lessons is None else lessons[role]),
-                batch.sequence,
-                batch.offsets,
-                batch.slots,
-                state,
-                self._hyper[role].hyper(self._configs[role].schedule.factor(step)),
-            )
-            found[role], own[role] = logit - moved, (rows, state if mine is None else state[mine])
+        for role, orders in self._orders.items():
+            factor = self._configs[role].schedule.factor(step)
+            learned, rows = [], []
+            for segment in (orders.first, orders.second):
+                if segment is None:
+                    continue
+                at, values = tables.read_segment(segment.name, bounds, keys)
+                state = values if mine is None else self._states(values, mine, batch.unique)
+                learned.append(Learned(state, optimiser(segment.optimiser).hyper(factor)))
+                rows.append((segment.name, at))
+            labels = self._labels(batch, None if lessons is None else lessons[role])
+            found[role] = learn_examples(logits[role] + moved, labels, batch.occurrences, *learned) - moved
+            for (name, at), part in zip(rows, learned, strict=True):
+                own[name] = at, part.state if mine is None else part.state[mine]
         return Passed(logits, found, own, bounds)
 
     def _labels(self, batch: OnlineBatch, lesson: Lesson | None) -> Labels:
@@ -232,8 +268,8 @@ class OnlineFirstOrder:
 
     def store(self, passed: Passed, tables: FieldTables) -> None:
         """Write what a pass learned into the own rows; a `backward` without their gradients follows."""
-        for role, (rows, state) in passed.own.items():
-            tables.write_segment(self._segments[role].name, passed.bounds, rows, state)
+        for name, (rows, state) in passed.own.items():
+            tables.write_segment(name, passed.bounds, rows, state)
 
     def _own(self, unique: Unique, tables: FieldTables) -> tuple[I64 | None, I64]:
         """Numbers of the own unique keys, by table of the front, and the bounds of its tables; None: all."""
@@ -255,12 +291,12 @@ class OnlineFirstOrder:
         return owners
 
     def _states(self, own: F32, mine: I64, unique: Unique) -> F32:
-        """States f32[U, 4] of all ranks' unique keys. Collective."""
+        """Values and states f32[U, width] of all ranks' unique keys, from those of the own. Collective."""
         owners = self._owners(unique)
         sizes = np.bincount(owners, minlength=self._collectives.world)
-        sent = own[np.argsort(mine)].view(np.int32).reshape(-1)
-        parts = self._all_gather(sent, [WIDTH * int(n) for n in sizes])
-        state = np.empty((len(owners), WIDTH), np.float32)
+        sent, width = own[np.argsort(mine)].view(np.int32).reshape(-1), own.shape[1]
+        parts = self._all_gather(sent, [width * int(n) for n in sizes])
+        state = np.empty((len(owners), width), np.float32)
         for rank, part in enumerate(parts):
-            state[owners == rank] = part.view(np.float32).reshape(-1, WIDTH)
+            state[owners == rank] = part.view(np.float32).reshape(-1, width)
         return state

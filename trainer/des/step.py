@@ -21,7 +21,7 @@ Rows learn from the loss' *sum* over the batch: a key's gradient is that of its 
 the per-coordinate rates of FTRL and AdaGrad expect. Networks learn from its *mean*, as is usual with Adam.
 
 The first batch, once scored, moves the biases to its own CTR before it is learned (`trainer.des.biases`).
-The first order of a small batch is learned example by example (`trainer.des.online`).
+First and second order of a small batch are learned example by example (`trainer.des.online`).
 
 A batch whose gradients are not finite is scored, counted and not learned: no table and no network changes.
 """
@@ -56,7 +56,7 @@ from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.exchange import Exchange
 from livectr.trainer.des.field_parallel import FieldParallel
 from livectr.trainer.des.networks import build_networks
-from livectr.trainer.des.online import OnlineFirstOrder
+from livectr.trainer.des.online import OnlineOrders
 from livectr.trainer.des.partials import OwnerPartials
 from livectr.trainer.des.reading import Leaves, Reading
 from livectr.trainer.des.result import StepResult, curvatures, loss_of, own_lessons
@@ -120,8 +120,7 @@ class DesStep:
         self._loss = LOSSES[pipeline.log.delayed]
         self._labels = (0.0, 1.0, LATE) if pipeline.log.provisional else (0.0, 1.0)
         self.collectives = collectives or Collectives()
-        self.rank = self.collectives.rank
-        self.device = self.collectives.device
+        self.rank, self.device = self.collectives.rank, self.collectives.device
         self.precision = arithmetic_name(settings.precision, self.device)
         self.fields = tuple(spec.name for spec in pipeline.fields)
         self.table_of = tuple(spec.table for spec in pipeline.fields)
@@ -133,12 +132,13 @@ class DesStep:
         self.layout: RowLayout = row_layout(segments, pipeline.row_values)
         self.slices = role_slices(self.configs)
         self._open_tables(pipeline, tier)
-        self._online = OnlineFirstOrder(
+        self._online = OnlineOrders(
             self.configs,
             self.table_of,
             self.placement,
             self._common,
             self.collectives,
+            exact=self.layout.values == "fp32",
             weighted=self._loss is fake_negative_weighted,
         )
         try:
@@ -284,15 +284,15 @@ class DesStep:
         leaves = self.reading.forward(batch)
         # 2 rows → partials → logits, of all examples or of own examples
         label = torch.from_numpy(batch.label).to(self.device)
+        self._online.announce(prepared.online, self.models, self.sample_parallel_models)
         logits, losses = self._forward(leaves, batch, prepared.content, label)
-        own_scores = {role: z.detach().cpu().numpy() for role, z in logits.items()}
-        scores = self._strategy.scores(own_scores, batch)
+        scores = self._strategy.scores({role: z.detach().cpu().numpy() for role, z in logits.items()}, batch)
         # 3 logits → gradients
         shift = 0.0 if self.dense.steps or self._biases_trained else first_shift(self.models, scores()[1])
         passed = None
         if (online := prepared.online) is not None:
-            now = scores()[0], self.dense.steps, shift, lessons
-            passed = self._online.learn(online, self.reading.host, *now)
+            now = self.reading.host, scores()[0], self.dense.steps, shift
+            passed = self._online.learn(online, *now, lessons)
             logits = passed.moved(logits, sum(batch.rows[: self.rank]))
         own = own_lessons(lessons or {}, batch.rows, self.rank, len(label), self.device)
         losses += [self._loss(z + shift, own.get(role, label)) for role, z in logits.items()]

@@ -1,0 +1,123 @@
+"""First and second order of a logit, learned example by example (`online/examples.hpp`)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.kernels.runtime.arrays import address, contiguous
+from livectr.kernels.runtime.compiler import compile_host
+
+F32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels of B examples, and their loss: cross entropy, if nothing else is said.
+
+    Args:
+        label: f32[B], as the loss takes them.
+        fake_negative: the loss is fake-negative weighted (`models.fnw`).
+        weight: f32[B], of the examples' losses; None: 1.
+    """
+
+    label: F32
+    fake_negative: bool = False
+    weight: F32 | None = None
+
+
+@dataclass(frozen=True)
+class Occurrences:
+    """Key occurrences of B examples, as numbers of unique rows.
+
+    Args:
+        sequence: i64[B], order of the examples, each once.
+        offsets: i32[F·B + 1], field-major: example i has the occurrences slots[offsets[f·B + i] :
+            offsets[f·B + i + 1]] in field f.
+        slots: u32[nnz], row of each key occurrence.
+    """
+
+    sequence: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A segment of U unique rows.
+
+    Args:
+        state: f32[U, dim + S], its values and its optimiser's state.
+        hyper: hyper-parameters of the optimiser, as `Optimiser.hyper` orders them.
+    """
+
+    state: F32
+    hyper: Sequence[float]
+
+
+def learn_examples(
+    logits: F32, labels: Labels, occurrences: Occurrences, first: Learned, second: Learned | None = None
+) -> F32:
+    """Scores and learns examples one after the other. O(key occurrences).
+
+    Args:
+        logits: f32[B], with the weights and vectors of the rows.
+        labels: of the examples.
+        occurrences: of the examples' keys.
+        first: weights w f32[U, 1 + 3], learned in place by FTRL (McMahan et al. 2013, Algorithm 1). w = NaN:
+            there is no row.
+        second: vectors v f32[U, K + K] of FM's second order, learned in place by AdaGrad (Duchi et al. 2011);
+            None: there is none.
+
+    Returns:
+        Logits f32[B], each with the weights and vectors that the examples before it have left.
+
+    Raises:
+        ValueError: shapes or slots do not fit.
+    """
+    n, unique = len(logits), len(first.state)
+    second = second or Learned(np.empty((unique, 0), np.float32), ())
+    dim = second.state.shape[1] // 2
+    _check_state("w", first.state, unique, 4)
+    _check_state("v", second.state, unique, 2 * dim)
+    fields = max(0, len(occurrences.offsets) - 1) // max(n, 1)
+    offsets = contiguous(occurrences.offsets, np.int32, (None,))
+    slots = contiguous(occurrences.slots, np.uint32, (None,))
+    if len(offsets) != fields * n + 1 or offsets[-1] != len(slots) or slots.max(initial=0) >= max(unique, 1):
+        raise ValueError(f"{len(offsets)} offsets do not fit {n} examples and {len(slots)} slots of {unique}")
+    sequence = contiguous(occurrences.sequence, np.int64, (n,))
+    if n and (sequence.min() < 0 or sequence.max() >= n):
+        raise ValueError(f"sequence must name {n} examples")
+    label, logits = contiguous(labels.label, np.float32, (n,)), contiguous(logits, np.float32, (n,))
+    weight = None if labels.weight is None else contiguous(labels.weight, np.float32, (n,))
+    ftrl, adagrad = np.array(first.hyper, np.float32), np.array(second.hyper, np.float32)
+    out = np.empty(n, np.float32)
+    rows = unique, address(first.state), address(ftrl), dim, address(second.state), address(adagrad)
+    given = address(label), labels.fake_negative, None if weight is None else address(weight), address(logits)
+    _library().learn_examples(
+        n, address(sequence), fields, address(offsets), address(slots), *rows, *given, address(out)
+    )
+    return out
+
+
+def _check_state(name: str, state: F32, unique: int, width: int) -> None:
+    if state.dtype != np.float32 or not state.flags.c_contiguous or state.shape != (unique, width):
+        found = f"{state.dtype}{list(state.shape)}"
+        raise ValueError(f"state of {name} must be C-contiguous float32[{unique}, {width}], not {found}")
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = compile_host('#include "online/examples.hpp"\n', name="online")
+    array, size = ctypes.c_void_p, ctypes.c_int64
+    library.learn_examples.restype = None
+    library.learn_examples.argtypes = [
+        size, array, size, array, array, size, array, array, size, array, array,
+        array, ctypes.c_int32, array, array, array,
+    ]  # fmt: skip
+    return library

@@ -106,7 +106,7 @@ def fm_partial(
     Returns:
         f32[B, 1 + K], with `layer` f32[B, H + 1 + K].
     """
-    linear = wide.weights(columns)
+    scale, linear = wide.weights(columns)
     if linear is None or dense is None:
         dense = linear = None
     if layer is None:
@@ -114,7 +114,7 @@ def fm_partial(
         of_dense = None if linear is None else linear.new_empty(len(linear), 0)
     else:
         weight, of_dense = layer.blocks(columns)
-    return field_sums(values, weight, dense, of_dense, linear, pairs=not online)
+    return field_sums(values, scale, weight, dense, of_dense, linear, pairs=not online)
 
 
 def fm_finish(aggregated: Tensor) -> Tensor:

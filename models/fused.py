@@ -18,6 +18,7 @@ from livectr.models.products import addmm, addmm_into, mm, mm_into
 
 def field_sums(
     values: Tensor,
+    scale: Tensor,
     weight: Tensor,
     x: Tensor | None,
     x_weight: Tensor | None,
@@ -27,12 +28,13 @@ def field_sums(
 ) -> Tensor:
     """Partial results of FM and a first layer, from rows [w | v] and dense features x (DES eq. 5 and 8).
 
-        [Σ_f v_f W_f + Σ_d x_d U_d | Σ_f w_f + Σ_d x_d u_d − ½ Σ_f ‖v_f‖² | Σ_f v_f]
+        [Σ_f v_f W_f + Σ_d x_d U_d | Σ_f s_f w_f + Σ_d x_d u_d − ½ Σ_f ‖v_f‖² | Σ_f v_f]
 
     FM's segments are fp32 in any precision.
 
     Args:
         values: f32[B, F, 1 + K].
+        scale: s, f32[F].
         weight: W, f32[F, K, H]; H may be 0.
         x: f32[B, Dd]; x, x_weight and u are all given or all None.
         x_weight: U, f32[Dd, H].
@@ -42,26 +44,48 @@ def field_sums(
     Returns:
         f32[B, H + 1 + K].
     """
-    out: Tensor = _FieldSums.apply(values, weight, x, x_weight, u, pairs)  # type: ignore[no-untyped-call]
+    rows = values if pairs else values.detach()
+    out: Tensor = _FieldSums.apply(rows, scale, weight, x, x_weight, u)  # type: ignore[no-untyped-call]
+    if not pairs:
+        out = _ProductsOfRows.apply(out, values, weight)  # type: ignore[no-untyped-call]
     return out
+
+
+class _ProductsOfRows(torch.autograd.Function):
+    """Results of `_FieldSums`, as they are; backward has the products' gradient by the rows beside it."""
+
+    @staticmethod
+    def forward(ctx: Any, sums: Tensor, values: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(weight)
+        ctx.mark_dirty(sums)  # not a view: callers add to it
+        return sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        (weight,) = ctx.saved_tensors
+        fields, dim, hidden = weight.shape
+        padded = torch.nn.functional.pad(weight, (0, 0, 1, 0)).view(fields * (1 + dim), hidden)
+        return grad, mm(grad[:, :hidden], padded.t()).view(len(grad), fields, 1 + dim), None
 
 
 class _FieldSums(torch.autograd.Function):
     """Products of rows as they are, with w times zeros: cheaper than a copy of the vectors alone.
 
-    With gradients g of the three segments, the gradients of w_f, v_f and W_f are  g₂,  g₁ W_fᵀ + g₃ − g₂ v_f
-    and  v_fᵀ g₁.
+    With gradients g of the three segments, the gradients of w_f, v_f, s_f and W_f are
+    s_f g₂,  g₁ W_fᵀ + g₃ − g₂ v_f,  w_fᵀ g₂  and  v_fᵀ g₁. The sum over fields has w_f already: s_f − 1 of it
+    is added.
     """
 
     @staticmethod
     def forward(
         ctx: Any,
         values: Tensor,
+        scale: Tensor,
         weight: Tensor,
         x: Tensor | None,
         x_weight: Tensor | None,
         u: Tensor | None,
-        pairs: bool,
     ) -> Tensor:
         values = values.contiguous()  # models of several roles share a row
         fields, width = values.shape[1:]
@@ -70,38 +94,38 @@ class _FieldSums(torch.autograd.Function):
         out = values.new_empty(len(values), hidden + width)
         torch.sum(values, 1, out=out[:, hidden:])
         out[:, hidden].sub_(values[..., 1:].square().sum((1, 2)), alpha=0.5)
+        out[:, hidden].add_((values[..., 0] * (scale - 1)).sum(1))  # equal rows, equal bits: no product
         mm_into(out[:, :hidden], values.flatten(1), padded)
         if x is not None and x_weight is not None and u is not None:
             addmm_into(out[:, :hidden], x, x_weight)
             out[:, hidden].add_((x * u).sum(1))
-        ctx.save_for_backward(values, padded, x, x_weight, u)
-        ctx.pairs = pairs
+        ctx.save_for_backward(values, scale, padded, x, x_weight, u)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        values, padded, x, x_weight, u = ctx.saved_tensors
+        values, scale, padded, x, x_weight, u = ctx.saved_tensors
         fields, width = values.shape[1:]
         hidden = padded.shape[1]
         grad_products, grad_sums, grad_first = grad[:, :hidden], grad[:, hidden:], grad[:, hidden, None]
-        grad_values = grad_weight = grad_x = grad_x_weight = grad_u = None
+        grad_values = grad_scale = grad_weight = grad_x = grad_x_weight = grad_u = None
         if ctx.needs_input_grad[0]:
-            if ctx.pairs:
-                slope = -grad_first.repeat(1, width)
-                slope[:, 0] = 0.0
-                grad_values = torch.addcmul(grad_sums.unsqueeze(1), slope.unsqueeze(1), values)
-                addmm_into(grad_values.view(len(values), fields * width), grad_products, padded.t())
-            else:
-                grad_values = mm(grad_products, padded.t()).view(len(values), fields, width)
+            slope = -grad_first.repeat(1, width)
+            slope[:, 0] = 0.0
+            grad_values = torch.addcmul(grad_sums.unsqueeze(1), slope.unsqueeze(1), values)
+            grad_values[..., 0].addcmul_(grad_first, scale - 1)
+            addmm_into(grad_values.view(len(values), fields * width), grad_products, padded.t())
         if ctx.needs_input_grad[1]:
+            grad_scale = values[..., 0].t() @ grad[:, hidden]
+        if ctx.needs_input_grad[2]:
             grad_weight = mm(values.flatten(1).t(), grad_products).view(fields, width, hidden)[:, 1:]
         if x is not None:
-            if ctx.needs_input_grad[2]:
+            if ctx.needs_input_grad[3]:
                 grad_x = addmm(grad_first * u, grad_products, x_weight.t())
             grad_x_weight = mm(x.t(), grad_products)
             grad_u = (grad_first * x).sum(0)
-        return grad_values, grad_weight, grad_x, grad_x_weight, grad_u, None
+        return grad_values, grad_scale, grad_weight, grad_x, grad_x_weight, grad_u
 
 
 def perceptron(x: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:

@@ -184,10 +184,19 @@ def select(tensor: Tensor, index: Sequence[int]) -> Tensor:
     return tensor.index_select(0, torch.tensor(index, device=tensor.device))
 
 
+SCALE = "wide.scale"
+"""Name of a model's scales of fields in its first order."""
+
+
 class FirstOrder(nn.Module):
-    """First order of a model, Σ_f w_f + Σ_d x_d u_d (DES eq. 3).
+    """First order of a model, Σ_f s_f w_f + Σ_d x_d u_d (DES eq. 3).
+
+    A field's scale s_f is learned from examples before their weights w have seen them. FTRL's weights grow
+    with its α, so a learned scale is a learned α: near 1 or above for a field that tells much, small for one
+    whose weights are noise. With it, one default α fits logs whose best α are ten times apart.
 
     Attributes:
+        scale: s, f32[F_local], one at the start.
         dense: u, f32[Dd] on the rank of the dense features, zero at the start; else None.
         local_axes: as `CTRModel.local_axes`, of a layer that is the model's attribute `wide`.
     """
@@ -196,8 +205,9 @@ class FirstOrder(nn.Module):
 
     def __init__(self, part: Part) -> None:
         super().__init__()
+        self.scale = nn.Parameter(torch.ones(len(part.local)))
         self.dense = nn.Parameter(torch.zeros(len(part.local_dense))) if part.local_dense else None
-        self.local_axes = {"wide.dense": part.local_dense}
+        self.local_axes = {SCALE: part.local, "wide.dense": part.local_dense}
 
     def forward(self, values: Tensor, dense: Tensor | None, columns: Columns | None = None) -> Tensor:
         """Computes the partial sum f32[B, 1].
@@ -207,12 +217,13 @@ class FirstOrder(nn.Module):
             dense: f32[B, Dd] or None.
             columns: the features that `values` and `dense` hold; None: all.
         """
-        of_dense = self.weights(columns)
-        first = values[..., 0].sum(1, keepdim=True)
+        scale, of_dense = self.weights(columns)
+        first = (values[..., 0] * scale).sum(1, keepdim=True)  # equal rows, equal bits: no product
         return first if of_dense is None or dense is None else first + (dense @ of_dense).unsqueeze(1)
 
-    def weights(self, columns: Columns | None = None) -> Tensor | None:
-        """Parameter `dense`, or its `columns`."""
-        if columns is None or self.dense is None:
-            return self.dense
-        return select(self.dense, columns.dense)
+    def weights(self, columns: Columns | None = None) -> tuple[Tensor, Tensor | None]:
+        """Parameters `scale` and `dense`, or their `columns`."""
+        if columns is None:
+            return self.scale, self.dense
+        of_dense = None if self.dense is None else select(self.dense, columns.dense)
+        return select(self.scale, columns.fields), of_dense

@@ -3,6 +3,9 @@
     logit = Σ_i w_i + Σ_d x_d u_d + b        i over the example's sparse keys, d over its dense features
 
 Sub-operator (DES eq. 2): M₁ = Σ over the rank's fields.  ⊕: 1 float32 per example.
+
+Deviation, of every model with a first order: the weights w of a field are multiplied by a learned scale
+(`models.layers.FirstOrder`).
 """
 
 from __future__ import annotations

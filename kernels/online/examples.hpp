@@ -1,5 +1,6 @@
 // First and second order of a logit, learned example by example (host only): weights w by FTRL-proximal (McMahan et al.
-// 2013, Algorithm 1), vectors v of a factorization machine (models/fm.py) by AdaGrad.
+// 2013, Algorithm 1), the scale of a field's weights (models/layers.py) and vectors v of a factorization machine
+// (models/fm.py) by AdaGrad.
 #pragma once
 #include <math.h>
 
@@ -78,17 +79,19 @@ extern "C" {
 
 // Examples in the order of sequence[B]. The key occurrences of example i in field f are slots[offsets[f * B + i] :
 // offsets[f * B + i + 1]], numbers among the U rows. logits[B]: with the w and v that the rows have; out[B]: with those
-// that the examples before have left. weight[B]: of the examples' losses, or null.
+// that the examples before have left. scale[fields, 2]: s and its sum of squares, learned in place with `rate`.
+// weight[B]: of the examples' losses, or null.
 void learn_examples(int64_t examples, const int64_t* sequence, int64_t fields, const int32_t* offsets,
-                    const uint32_t* slots, int64_t unique, float* state, const float* ftrl, int64_t dim, float* vectors,
+                    const uint32_t* slots, float* scale, float rate, int64_t unique, float* state, const float* ftrl, int64_t dim, float* vectors,
                     const float* adagrad, const float* label, int32_t fake_negative, const float* weight,
                     const float* logits, float* out) {
     const Rows rows{unique, state, ftrl, dim, vectors, adagrad};
-    std::vector<float> first_w(unique), first_v(unique * dim), times(unique), by_vector(unique * dim);
+    std::vector<float> first_scale(fields), sums(fields), first_w(unique), first_v(unique * dim), times(unique), by_vector(unique * dim);
     for (int64_t u = 0; u < unique; ++u) {
         first_w[u] = state[4 * u];
         std::copy_n(rows.vector(u), dim, &first_v[dim * u]);
     }
+    for (int64_t f = 0; f < fields; ++f) first_scale[f] = scale[2 * f];
     std::vector<int64_t> seen(unique, -1);
     std::vector<uint32_t> touched;
     Pooled now(fields, dim), before(fields, dim);
@@ -103,10 +106,12 @@ void learn_examples(int64_t examples, const int64_t* sequence, int64_t fields, c
         };
         float moved = 0.0f;
         touched.clear();
+        std::fill(sums.begin(), sums.end(), 0.0f);
         now.clear();
         before.clear();
         each([&](int64_t f, uint32_t u) {
-            moved += state[4 * u] - first_w[u];
+            sums[f] += state[4 * u];
+            moved += scale[2 * f] * state[4 * u] - first_scale[f] * first_w[u];
             now.add(f, rows.vector(u));
             before.add(f, &first_v[dim * u]);
             if (seen[u] != e) {
@@ -115,7 +120,7 @@ void learn_examples(int64_t examples, const int64_t* sequence, int64_t fields, c
                 std::fill_n(&by_vector[dim * u], dim, 0.0f);
                 touched.push_back(u);
             }
-            times[u] += 1.0f;
+            times[u] += scale[2 * f];
         });
         out[i] = logits[i] + moved + (now.pairs() - before.pairs());
         const float g = slope(out[i], label[i], fake_negative) * (weight ? weight[i] : 1.0f);
@@ -123,6 +128,12 @@ void learn_examples(int64_t examples, const int64_t* sequence, int64_t fields, c
             for (int64_t k = 0; k < dim; ++k) by_vector[dim * u + k] += now.total[k] - now.p[f * dim + k];
         });
         for (const uint32_t u : touched) rows.learn(u, g, times[u], &by_vector[dim * u]);
+        for (int64_t f = 0; f < fields; ++f) {
+            const float of_scale = g * sums[f];
+            float& squares = scale[2 * f + 1];
+            squares += of_scale * of_scale;
+            scale[2 * f] = fmaxf(scale[2 * f] - rate * of_scale / sqrtf(1.0f + squares), 0.0f);
+        }
     }
 }
 

@@ -60,8 +60,26 @@ class Learned:
     hyper: Sequence[float]
 
 
+@dataclass(frozen=True)
+class Scale:
+    """Scales s ≥ 0 of the weights of F fields: a logit has Σ_f s_f Σ_k w_k.
+
+    Args:
+        state: f32[F, 2], s and its sum of squared gradients N.
+        rate: s ← max(s − rate · g / √(1 + N), 0), with the gradient g of an example.
+    """
+
+    state: F32
+    rate: float
+
+
 def learn_examples(
-    logits: F32, labels: Labels, occurrences: Occurrences, first: Learned, second: Learned | None = None
+    logits: F32,
+    labels: Labels,
+    occurrences: Occurrences,
+    scale: Scale,
+    first: Learned,
+    second: Learned | None = None,
 ) -> F32:
     """Scores and learns examples one after the other. O(key occurrences).
 
@@ -69,6 +87,7 @@ def learn_examples(
         logits: f32[B], with the weights and vectors of the rows.
         labels: of the examples.
         occurrences: of the examples' keys.
+        scale: of the fields' weights, learned in place by AdaGrad.
         first: weights w f32[U, 1 + 3], learned in place by FTRL (McMahan et al. 2013, Algorithm 1). w = NaN:
             there is no row.
         second: vectors v f32[U, K + K] of FM's second order, learned in place by AdaGrad (Duchi et al. 2011);
@@ -90,6 +109,7 @@ def learn_examples(
     slots = contiguous(occurrences.slots, np.uint32, (None,))
     if len(offsets) != fields * n + 1 or offsets[-1] != len(slots) or slots.max(initial=0) >= max(unique, 1):
         raise ValueError(f"{len(offsets)} offsets do not fit {n} examples and {len(slots)} slots of {unique}")
+    _check_state("s", scale.state, fields, 2)
     sequence = contiguous(occurrences.sequence, np.int64, (n,))
     if n and (sequence.min() < 0 or sequence.max() >= n):
         raise ValueError(f"sequence must name {n} examples")
@@ -97,10 +117,19 @@ def learn_examples(
     weight = None if labels.weight is None else contiguous(labels.weight, np.float32, (n,))
     ftrl, adagrad = np.array(first.hyper, np.float32), np.array(second.hyper, np.float32)
     out = np.empty(n, np.float32)
+    scales = address(scale.state), scale.rate
     rows = unique, address(first.state), address(ftrl), dim, address(second.state), address(adagrad)
     given = address(label), labels.fake_negative, None if weight is None else address(weight), address(logits)
     _library().learn_examples(
-        n, address(sequence), fields, address(offsets), address(slots), *rows, *given, address(out)
+        n,
+        address(sequence),
+        fields,
+        address(offsets),
+        address(slots),
+        *scales,
+        *rows,
+        *given,
+        address(out),
     )
     return out
 
@@ -117,7 +146,7 @@ def _library() -> ctypes.CDLL:
     array, size = ctypes.c_void_p, ctypes.c_int64
     library.learn_examples.restype = None
     library.learn_examples.argtypes = [
-        size, array, size, array, array, size, array, array, size, array, array,
+        size, array, size, array, array, array, ctypes.c_float, size, array, array, size, array, array,
         array, ctypes.c_int32, array, array, array,
     ]  # fmt: skip
     return library

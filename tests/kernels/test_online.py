@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from livectr.kernels.online.examples import Labels, Learned, Occurrences, learn_examples
+from livectr.kernels.online.examples import Labels, Learned, Occurrences, Scale, learn_examples
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import FTRL, AdaGrad, RowLayout, Segment, Values
 from livectr.kernels.table.table import DynamicTable
@@ -14,6 +14,7 @@ Lists = list[list[list[int]]]
 HYPER = FTRL(alpha=0.3, beta=0.7, l1=0.01, l2=0.2)
 VECTORS = AdaGrad(lr=0.2, initial=0.3)
 DIM = 3
+RATE = 0.4
 
 
 def slope(z: float, y: float, weighted: bool) -> float:
@@ -31,11 +32,13 @@ def loop(
     lists: list[list[list[int]]],
     state: NDArray[np.float64],
     vectors: NDArray[np.float64],
+    scale: NDArray[np.float64],
     weighted: bool,
     weight: NDArray[np.float64],
 ) -> F32:
     """Algorithm 1 of McMahan et al. 2013, and AdaGrad, in float64; lists[f][i]: rows of example i in f."""
     start, out = state[:, 0].copy(), logits.astype(np.float64)
+    start_scale = scale[:, 0].copy()
     v = vectors[:, : vectors.shape[1] // 2]
     first_v = v.copy()
 
@@ -49,22 +52,27 @@ def loop(
     for i in order:
         slots = [u for field in lists for u in field[i] if not np.isnan(start[u])]
         now = pooled(v, i)
-        out[i] += sum(state[u, 0] - start[u] for u in slots) + pairs(now) - pairs(pooled(first_v, i))
+        rows = [[u for u in field[i] if not np.isnan(start[u])] for field in lists]
+        sums = np.array([state[found, 0].sum() for found in rows])
+        out[i] += scale[:, 0] @ sums - start_scale @ [start[found].sum() for found in rows]
+        out[i] += pairs(now) - pairs(pooled(first_v, i))
         slopes = {
             u: sum(field[i].count(u) * (now.sum(0) - now[f]) for f, field in enumerate(lists)) for u in slots
         }
         g = slope(out[i], label[i], weighted) * weight[i]
         for u in dict.fromkeys(slots):
             w, z, n, _ = state[u]
-            gradient = g * slots.count(u)
+            gradient = g * sum(s * found.count(u) for (s, _), found in zip(scale, rows, strict=True))
             sigma = (np.sqrt(n + gradient**2) - np.sqrt(n)) / HYPER.alpha
             z, n = z + gradient - sigma * w, n + gradient**2
             shrunk = np.sign(z) * max(abs(z) - HYPER.l1, 0)
             w = -shrunk / ((HYPER.beta + np.sqrt(n)) / HYPER.alpha + HYPER.l2)
             state[u] = w, z, n, HYPER.alpha
-            of_v, sums = g * slopes[u], vectors[u, v.shape[1] :]
-            sums += of_v**2
-            v[u] -= VECTORS.lr * of_v / (np.sqrt(sums) + VECTORS.eps)
+            of_v, squares = g * slopes[u], vectors[u, v.shape[1] :]
+            squares += of_v**2
+            v[u] -= VECTORS.lr * of_v / (np.sqrt(squares) + VECTORS.eps)
+        scale[:, 1] += (g * sums) ** 2
+        scale[:, 0] = np.maximum(scale[:, 0] - RATE * g * sums / np.sqrt(1 + scale[:, 1]), 0)
     return np.asarray(out, np.float32)
 
 
@@ -89,15 +97,21 @@ def test_examples_are_learned_one_after_the_other(weighted: bool, weights: bool,
     theirs, their_vectors = ours.astype(np.float64), vectors.astype(np.float64)
     # Weight 0 leaves the rows of an example as they are.
     weight = rng.choice([0.0, 0.3, 1.7], examples) if weights else np.ones(examples)
-    expected = loop(logits, label, order, lists, theirs, their_vectors, weighted, weight)
+    scale = np.stack([rng.uniform(0.0, 1.0, fields), rng.uniform(0.0, 2.0, fields)], 1).astype(np.float32)
+    their_scale = scale.astype(np.float64)
+    expected = loop(logits, label, order, lists, theirs, their_vectors, their_scale, weighted, weight)
     labels = Labels(label, weighted, weight.astype(np.float32) if weights else None)
     second = Learned(vectors, VECTORS.hyper()) if dim else None
-    occurrences = Occurrences(order, offsets, slots)
-    got = learn_examples(logits, labels, occurrences, Learned(ours, HYPER.hyper()), second)
+    occurrences, scales = Occurrences(order, offsets, slots), Scale(scale, RATE)
+    got = learn_examples(logits, labels, occurrences, scales, Learned(ours, HYPER.hyper()), second)
+    np.testing.assert_allclose(scale, their_scale, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(vectors, their_vectors, rtol=1e-3, atol=1e-4)
     assert np.abs(got - logits).max() > 0.1
+
+
+ONE = Scale(np.ones((1, 2), np.float32), RATE)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +126,7 @@ def test_wrong_numbers_are_refused(sequence: list[int], slots: list[int], senten
     zeros, offsets = np.zeros(2, np.float32), np.arange(3, dtype=np.int32)
     given = Occurrences(np.array(sequence), offsets, np.array(slots, np.uint32))
     with pytest.raises(ValueError, match=sentence):
-        learn_examples(zeros, Labels(zeros), given, Learned(np.zeros((2, 4), np.float32), HYPER.hyper()))
+        learn_examples(zeros, Labels(zeros), given, ONE, Learned(np.zeros((2, 4), np.float32), HYPER.hyper()))
 
 
 @pytest.mark.parametrize(("first", "second"), [((2, 3), None), ((2, 4), (3, 2)), ((2, 4), (2, 3))])
@@ -121,7 +135,7 @@ def test_wrong_states_are_refused(first: tuple[int, int], second: tuple[int, int
     given = Occurrences(np.arange(2), np.arange(3, dtype=np.int32), np.zeros(2, np.uint32))
     states = [Learned(np.zeros(shape, np.float32), (1.0,) * 4) for shape in (first, second) if shape]
     with pytest.raises(ValueError, match="must be C-contiguous float32"):
-        learn_examples(zeros, Labels(zeros), given, *states)
+        learn_examples(zeros, Labels(zeros), given, ONE, *states)
 
 
 @pytest.mark.parametrize("values", ["fp32", "bf16"])

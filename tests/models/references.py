@@ -38,8 +38,8 @@ def zero() -> Tensor:
 
 
 def first_order(p: P, row: Tensor, x: Tensor) -> Tensor:
-    """Σ w + Σ x u of a sample: row f64[F, D_model] with w first, x f64[Dd]."""
-    wide = sum((row[i, 0] for i in range(len(FIELDS))), zero())
+    """Σ s w + Σ x u of a sample: row f64[F, D_model] with w first, x f64[Dd]."""
+    wide = sum((row[i, 0] * p[f"wide.scale/{f}"] for i, f in enumerate(FIELDS)), zero())
     return wide + sum((x[i] * p[f"wide.dense/{d}"] for i, d in enumerate(DENSE)), zero())
 
 

@@ -18,9 +18,9 @@ def random(*shape: int) -> Tensor:
 
 
 def plain_sums(
-    values: Tensor, weight: Tensor, x: Tensor | None, x_weight: Tensor | None, u: Tensor | None
+    values: Tensor, scale: Tensor, weight: Tensor, x: Tensor | None, x_weight: Tensor | None, u: Tensor | None
 ) -> Tensor:
-    first, vectors = values[..., 0].sum(1), values[..., 1:]
+    first, vectors = values[..., 0] @ scale, values[..., 1:]
     products = torch.einsum("bfk,fkh->bh", vectors, weight)
     first = first - 0.5 * vectors.square().sum((1, 2))
     if x is not None and x_weight is not None and u is not None:
@@ -39,17 +39,17 @@ def plain_perceptron(x: Tensor, first_bias: Tensor, *layers: Tensor) -> Tensor:
 @pytest.mark.parametrize("fields", [0, F])
 @pytest.mark.parametrize("dense", [False, True])
 def test_sums_of_fields(fields: int, hidden: int, dense: bool) -> None:
-    values, weight = random(B, fields, 1 + K), random(fields, K, hidden)
+    values, scale, weight = random(B, fields, 1 + K), random(fields), random(fields, K, hidden)
     numbers = (random(B, DENSE), random(DENSE, hidden), random(DENSE)) if dense else (None, None, None)
-    given = (values, weight, *numbers)
+    given = (values, scale, weight, *numbers)
     torch.testing.assert_close(field_sums(*given), plain_sums(*given))
     assert torch.autograd.gradcheck(field_sums, given)
 
 
 def test_sums_of_rows_that_want_no_gradient() -> None:
     """The servers' call, and a table that is not learned."""
-    values, weight = random(B, F, 1 + K).detach(), random(F, K, 5)
-    field_sums(values, weight, None, None, None).sum().backward()  # type: ignore[no-untyped-call]
+    values, scale, weight = random(B, F, 1 + K).detach(), random(F), random(F, K, 5)
+    field_sums(values, scale, weight, None, None, None).sum().backward()  # type: ignore[no-untyped-call]
     assert values.grad is None and weight.grad is not None
     torch.testing.assert_close(weight.grad, values[..., 1:].sum(0)[..., None].expand(F, K, 5))
 
@@ -57,17 +57,17 @@ def test_sums_of_rows_that_want_no_gradient() -> None:
 @pytest.mark.parametrize("dense", [False, True])
 def test_sums_without_the_gradient_of_pairs(dense: bool) -> None:
     """Rows get the products' gradient; the other operands all of theirs."""
-    values, weight = random(B, F, 1 + K), random(F, K, 5)
+    values, scale, weight = random(B, F, 1 + K), random(F), random(F, K, 5)
     numbers = (random(B, DENSE), random(DENSE, 5), random(DENSE)) if dense else (None, None, None)
-    given = [t for t in (values, weight, *numbers) if t is not None]
+    given = [t for t in (values, scale, weight, *numbers) if t is not None]
     upstream = random(B, 5 + 1 + K).detach()
-    full = torch.autograd.grad(plain_sums(values, weight, *numbers), given, upstream)
-    out = field_sums(values, weight, *numbers, pairs=False)
-    torch.testing.assert_close(out, plain_sums(values, weight, *numbers))
+    full = torch.autograd.grad(plain_sums(values, scale, weight, *numbers), given, upstream)
+    out = field_sums(values, scale, weight, *numbers, pairs=False)
+    torch.testing.assert_close(out, plain_sums(values, scale, weight, *numbers))
     ours = torch.autograd.grad(out, given, upstream)
     products = upstream.clone()
     products[:, 5:] = 0.0
-    (expected,) = torch.autograd.grad(plain_sums(values, weight, *numbers), [values], products)
+    (expected,) = torch.autograd.grad(plain_sums(values, scale, weight, *numbers), [values], products)
     torch.testing.assert_close(ours[0], expected)
     torch.testing.assert_close(ours[1:], full[1:])
 

@@ -35,6 +35,7 @@ def build(config: ModelConfig, local: tuple[str, ...] = FIELDS, *, dense: bool =
             model.local_state()
             | model.shared_state()
             | {"wide.dense/price": torch.tensor(0.3), "wide.dense/age": torch.tensor(-0.2)}
+            | {f"wide.scale/{name}": torch.tensor(0.5 + i) for i, name in enumerate(local)}
         )
     return model
 

@@ -55,10 +55,12 @@ def test_order_is_by_expected_revenue(redis_url: str, world: World, serve: Serve
 
 
 def test_equal_revenue_keeps_the_requests_order(redis_url: str, world: World, serve: Serve) -> None:
+    """Bids of 0. Scores of equal ads may differ in the last bit: a product does not add all rows alike."""
     world.publish(publication(redis_url))
     with RankClient(serve("rank").server.address) as client:
-        response = client.rank(CONTEXT, {"ad_id": [120] * 5, "position": [1] * 5})
+        response = client.rank(CONTEXT, {"ad_id": [120] * 5, "position": [1] * 5}, [0.0] * 5)
     assert list(response.index) == [0, 1, 2, 3, 4]
+    np.testing.assert_allclose(response.pctr, response.pctr[0], rtol=1e-6)
 
 
 def test_unknown_user_and_ads_are_scored_from_initial_rows(

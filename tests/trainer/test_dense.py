@@ -1,4 +1,4 @@
-"""The networks' Adam is torch's, bit by bit, at the rates of the roles; a bias learns by AdaGrad."""
+"""The networks' Adam is torch's, bit by bit, at the rates of the roles; biases and scales by AdaGrad."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def test_steps_are_those_of_torchs_adam(dense: tuple[str, ...]) -> None:
     learned = DenseAdam(ours, CONFIGS)
     groups = [
         {
-            "params": [p for n, p in model.named_parameters() if n != "bias"],
+            "params": [p for n, p in model.named_parameters() if n not in ("bias", "wide.scale")],
             "lr": CONFIGS[role].dense_lr,
         }
         for role, model in theirs.items()
@@ -48,7 +48,7 @@ def test_steps_are_those_of_torchs_adam(dense: tuple[str, ...]) -> None:
     for role, model in ours.items():
         for (name, own), other in zip(model.named_parameters(), theirs[role].parameters(), strict=True):
             assert own.grad is None
-            if name != "bias":
+            if name not in ("bias", "wide.scale"):
                 assert own.detach().numpy().tobytes() == other.detach().numpy().tobytes()
     state = learned.state(shared=True)
     network = theirs["rank"].get_parameter("mlp.weights.0")
@@ -72,6 +72,29 @@ def test_a_bias_learns_by_adagrad_from_the_summed_gradient() -> None:
         torch.testing.assert_close(model.bias, bias)
 
 
+def test_scales_learn_by_adagrad_from_summed_gradients() -> None:
+    """They do not fall below 0, where a field would count the wrong way."""
+    ours, theirs = models(()), models(())
+    learned = DenseAdam(ours, CONFIGS)
+    scales = [model.wide.scale for model in theirs.values()]
+    rate = DenseAdam.SCALE_RATE
+    adagrad = torch.optim.Adagrad(scales, lr=rate, initial_accumulator_value=1.0, eps=0.0)
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        for model, scale in zip(ours.values(), scales, strict=True):
+            scale.grad = torch.randn(scale.shape, generator=rng)
+            model.wide.scale.grad = scale.grad.clone()
+        learned.step(SAMPLES, CURVATURE)
+        adagrad.step()
+    for model, scale in zip(ours.values(), scales, strict=True):
+        torch.testing.assert_close(model.wide.scale, scale)
+        assert float((scale.detach() - 1).abs().min()) > 0
+    for _ in range(200):
+        ours["shadow"].wide.scale.grad = torch.tensor([1.0, 0.5])
+        learned.step(SAMPLES, CURVATURE)
+    assert ours["shadow"].wide.scale.tolist() == [0.0, 0.0]
+
+
 def test_a_bias_moves_by_no_more_than_newtons_step() -> None:
     """AdaGrad's first step would be half a unit of log odds, though a large batch knows better."""
     ours = models(())
@@ -84,7 +107,7 @@ def test_a_bias_moves_by_no_more_than_newtons_step() -> None:
 
 
 def test_a_small_batch_moves_a_network_less() -> None:
-    """A quarter of the examples, half the step; a bias has a rate of its own."""
+    """A quarter of the examples, half the step; a bias and the scales of fields have rates of their own."""
     moved = []
     for samples in (DenseAdam.STEADY, DenseAdam.STEADY // 4):
         network = models(("hour",))["rank"]
@@ -96,5 +119,5 @@ def test_a_small_batch_moves_a_network_less() -> None:
         moved.append({name: p.detach() - before[name] for name, p in network.named_parameters()})
     many, few = moved
     for name, step in many.items():
-        share = 1.0 if name == "bias" else 0.5
+        share = 1.0 if name in ("bias", "wide.scale") else 0.5
         torch.testing.assert_close(few[name], share * step, rtol=1e-3, atol=1e-6)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from bench.planted import pipeline
@@ -57,6 +58,9 @@ def test_a_batch_equals_batches_of_one_example(model: ModelConfig) -> None:
     assert ours.keys() == theirs.keys()
     for name, rows in ours.items():
         np.testing.assert_allclose(rows, theirs[name], rtol=1e-3, atol=1e-4)
+    scales = [one.models["rank"].wide.scale.detach() for one in (des, singles)]
+    torch.testing.assert_close(*scales, rtol=1e-3, atol=1e-4)
+    assert float((scales[0] - 1).abs().min()) > 1e-3
 
 
 @pytest.mark.usefixtures("_still_bias")

@@ -18,6 +18,7 @@ from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.des.item_vectors import item_vectors
 from livectr.trainer.des.step import DesStep
 from livectr.trainer.quality.metrics import auc, calibration, logloss
+from livectr.trainer.step_settings import StepSettings
 from tests.trainer.des_worker import DENSE, FIELDS, ROLES, SHARED, batch
 
 BOTH = ROLES["both"]
@@ -32,10 +33,16 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def step_of(rank_model: ModelConfig, prerank: TwoTower | None = None, *, seed: int = 5) -> DesStep:
+def step_of(
+    rank_model: ModelConfig,
+    prerank: TwoTower | None = None,
+    *,
+    seed: int = 5,
+    settings: StepSettings = StepSettings(),  # noqa: B008, frozen
+) -> DesStep:
     """A single rank over the worker's fields."""
     built = pipeline(rank_model, prerank=prerank, fields=FIELDS, dense=DENSE, shared=SHARED)
-    return DesStep(built, seed=seed)
+    return DesStep(built, seed=seed, settings=settings)
 
 
 def scores(des: DesStep, features: Features, role: str) -> np.ndarray:
@@ -277,3 +284,17 @@ def test_rows_of_half_the_size_learn_as_well() -> None:
         exported = des.tables["C2"].export(state=False)[1]
         assert bool((exported.view(np.uint32) & 0xFFFF).any()) is (kept == "fp32")
     assert found["bf16"] == pytest.approx(found["fp32"], abs=0.005)
+
+
+@pytest.mark.parametrize("settings", [StepSettings(), StepSettings(online=100)], ids=["batch", "online"])
+def test_a_field_of_noise_counts_less(settings: StepSettings) -> None:
+    """Clicks follow the first field; the second has as many ids, which say nothing."""
+    des, rng = step_of(LR(), settings=settings), np.random.default_rng(0)
+    assert torch.equal(des.models["rank"].wide.scale, torch.ones(FIELDS))
+    for _ in range(150):
+        features, label = batch(rng, 100)
+        likely = features.keys[:100] % 2 == 0
+        label[:] = rng.random(100) < np.where(likely, 0.8, 0.2)
+        des.step(features, label)
+    signal, noise, *_ = des.models["rank"].wide.scale.tolist()
+    assert signal > 0.8 and abs(noise) < 0.5 * signal

@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +18,12 @@ from torch.optim.adam import adam
 from livectr.kernels.errors import MismatchError
 from livectr.models.base import CTRModel, ModelConfig, copy_named
 from livectr.models.embedding import SubModel, SubNetwork
+from livectr.models.layers import SCALE
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+Kind = Literal["network", "bias", "scale"]
 
 
 @dataclass
@@ -29,7 +34,7 @@ class _Group:
     parameters: list[nn.Parameter]
     base: float
     rate: float
-    bias: bool = False
+    kind: Kind = "network"
 
 
 class DenseAdam:
@@ -45,6 +50,8 @@ class DenseAdam:
 
         N ← N + G²,   b ← b − G / max(√(1 + N) / BIAS_RATE, H),   H = Σ p (1 − p)
 
+    Scales of fields (`models.layers.FirstOrder`) learn in the same way, without H, and stay at 0 or above.
+
     The step is torch's function. Its class `torch.optim.Adam` would import torch's compiler, which takes as
     long as importing the rest of torch.
 
@@ -58,6 +65,7 @@ class DenseAdam:
 
     STEADY = 64
     BIAS_RATE = 0.5
+    SCALE_RATE = 0.1
 
     def __init__(
         self,
@@ -72,8 +80,9 @@ class DenseAdam:
         for role, model in models.items():
             lr = configs[role].dense_lr
             named = [*model.named_parameters(), *self._sample_parallel(role).items()]
-            self._add(role, [p for n, p in named if n != "bias"], lr)
-            self._add(role, [model.bias], self.BIAS_RATE, bias=True)
+            self._add(role, [p for n, p in named if n not in ("bias", SCALE)], lr)
+            self._add(role, [model.bias], self.BIAS_RATE, "bias")
+            self._add(role, [p for n, p in named if n == SCALE], self.SCALE_RATE, "scale")
         for name, (config, module) in content.items():
             self._add(f"content.{name}", list(module.parameters()), config.lr)
         self._clock = next(iter(models.values())).bias  # a parameter that learns in every step
@@ -81,8 +90,8 @@ class DenseAdam:
         self._steps = {p: torch.zeros((), device=p.device) for p in self.parameters}
         self._moments = {moment: {p: torch.zeros_like(p) for p in self.parameters} for moment in MOMENTS}
 
-    def _add(self, role: str, parameters: list[nn.Parameter], rate: float, *, bias: bool = False) -> None:
-        self._groups.append(_Group(role, parameters, rate, rate, bias))
+    def _add(self, role: str, parameters: list[nn.Parameter], rate: float, kind: Kind = "network") -> None:
+        self._groups.append(_Group(role, parameters, rate, rate, kind))
 
     def _sample_parallel(self, role: str) -> dict[str, nn.Parameter]:
         """Parameters of the sample-parallel fields by name: on every rank, as shared parameters are."""
@@ -157,11 +166,18 @@ class DenseAdam:
                 continue
             grads = [p.grad for p in learned if p.grad is not None]
             means, squares = ([moment[p] for p in learned] for moment in self._moments.values())
-            if group.bias:
+            if group.kind == "bias":
                 (bias,), (grad,), (square,) = learned, grads, squares
                 size = square.addcmul_(grad, grad).add(1.0).sqrt_().div_(group.rate)
                 bias.sub_(grad / size.clamp_(min=curvature[group.role]))
                 self._steps[bias] += 1
+                continue
+            if group.kind == "scale":
+                torch._foreach_addcmul_(squares, grads, grads)
+                sizes = torch._foreach_add(squares, 1.0)
+                torch._foreach_sqrt_(sizes)
+                torch._foreach_addcdiv_(list[Tensor](learned), grads, sizes, value=-group.rate)
+                torch._foreach_clamp_min_(list[Tensor](learned), 0.0)
                 continue
             torch._foreach_mul_(grads, 1.0 / samples)
             adam(
@@ -181,6 +197,30 @@ class DenseAdam:
                 maximize=False,
             )
         self.clear()
+
+    def scales(self, role: str) -> list[tuple[str, bool, Tensor, Tensor]]:
+        """Scales of the fields of a role's first order (`models.layers.FirstOrder`).
+
+        Returns:
+            For each field its name, whether every rank has it, and views f32[] of the scale and its sum of
+            squares.
+        """
+        found = []
+        for everywhere, models in ((False, self.models), (True, self.sample_parallel)):
+            model = models.get(role)
+            parameter = None if model is None else dict(model.named_parameters()).get(SCALE)
+            if model is not None and parameter is not None:
+                squares = self._moments["exp_avg_sq"][parameter]
+                for f, field in enumerate(model.local_axes[SCALE]):
+                    found.append((field, everywhere, parameter.detach()[f], squares[f]))
+        return found
+
+    def leave_scales(self, role: str) -> None:
+        """Forget the gradients of a role's scales, which have been learned."""
+        for group in self._groups:
+            if group.role == role and group.kind == "scale":
+                for p in group.parameters:
+                    p.grad = None
 
     def weights(self, *, shared: bool) -> dict[str, Tensor]:
         """Live parameters by "<role>.<name>": of own fields, and replicated parameters if `shared`."""

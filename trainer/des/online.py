@@ -4,9 +4,10 @@ Examples of a user come in bursts, and what one teaches is needed by the next. A
 weights from before it score all its examples. The first order, a plain sum of weights in the logit, and FM's
 second order are cheap enough to do better:
 
-    z_i = z_i(W, V) + Σ_k (w_k now − w_k before the batch) + FM(v now) − FM(v before the batch)
+    z_i = z_i(W, V) + Σ_k s_f (w_k now − w_k before the batch) + FM(v now) − FM(v before the batch)
     g_i = ∂loss(z_i) / ∂z_i; FTRL learns w_k (McMahan et al. 2013, Algorithm 1), AdaGrad v_k
-          (Duchi et al. 2011) from the gradient of example i, before the next example; k over the keys of i
+          (Duchi et al. 2011) from the gradient of example i, before the next example; k over the keys of i,
+          s_f: scale of the key's field (`models.layers.FirstOrder`)
 
 z_i(W, V) are the logits of the step's forward pass. z_i is the score of example i, and its gradient is what
 the rest of the model learns from. So the deep part of a model still takes one step a batch. The vectors that
@@ -34,13 +35,14 @@ from torch import Tensor
 from livectr.ingest.common_features import Common, CommonFeatures
 from livectr.ingest.plan.features import Features
 from livectr.kernels.keys.unique import Unique, unique_segments
-from livectr.kernels.online.examples import Labels, Learned, Occurrences, learn_examples
+from livectr.kernels.online.examples import Labels, Learned, Occurrences, Scale, learn_examples
 from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import FTRL, AdaGrad
 from livectr.kernels.table.rows import optimiser
-from livectr.models.base import CTRModel, ModelConfig, SegmentSpec, row_segments
+from livectr.models.base import ModelConfig, SegmentSpec, row_segments
 from livectr.models.losses import Lesson
 from livectr.trainer.comm.collectives import Collectives
+from livectr.trainer.des.dense import DenseAdam
 from livectr.trainer.placement.placement import FieldPlacement, owners_by_key
 
 F32 = NDArray[np.float32]
@@ -71,12 +73,14 @@ class Passed:
         logits: role → logits f32[B], each with what the examples before it have taught
         own: segment → own rows u32[n], their values and state f32[n, dim + S]
         bounds: i64[T + 1], of the own rows by table
+        scales: role → scales f32[F, 2] of all fields, fields by table
     """
 
     before: Mapping[str, F32]
     logits: dict[str, F32]
     own: dict[str, tuple[NDArray[np.uint32], F32]]
     bounds: I64
+    scales: dict[str, F32]
 
     def moved(self, logits: Mapping[str, Tensor], start: int) -> dict[str, Tensor]:
         """Logits of all examples, or of the b from `start` on, moved by the pass."""
@@ -118,7 +122,7 @@ class OnlineOrders:
 
     Args:
         configs: role → model.
-        table_of: table of each field.
+        table_of: field → table.
         placement: rank of each field.
         common: features that a group shares.
         collectives: of this rank.
@@ -129,7 +133,7 @@ class OnlineOrders:
     def __init__(
         self,
         configs: Mapping[str, ModelConfig],
-        table_of: Sequence[str],
+        table_of: Mapping[str, str],
         placement: FieldPlacement,
         common: Common,
         collectives: Collectives,
@@ -144,25 +148,25 @@ class OnlineOrders:
         }
         self._orders = {role: orders for role, orders in found.items() if orders is not None}
         self._common, self._collectives, self._weighted = common, collectives, weighted
-        self._tables = tuple(dict.fromkeys(table_of))
-        number = [self._tables.index(table) for table in table_of]
+        self._names = tuple(table_of)
+        self._tables = tuple(dict.fromkeys(table_of.values()))
+        number = [self._tables.index(table) for table in table_of.values()]
         self._fields = np.argsort(number, kind="stable").tolist()
         self._counts = np.bincount(number, minlength=len(self._tables)).tolist()
-        owner = dict(zip(table_of, placement.owner, strict=True))
+        owner = dict(zip(table_of.values(), placement.owner, strict=True))
         self._owner = [None if table in placement.split else owner[table] for table in self._tables]
 
     def __bool__(self) -> bool:
         """True if a role has a first order that can be learned so."""
         return bool(self._orders)
 
-    def announce(self, batch: OnlineBatch | None, *networks: Mapping[str, CTRModel]) -> None:
-        """Tell a rank's networks whether the next batch is learned so.
+    def attach(self, dense: DenseAdam) -> None:
+        """Name the rank's networks and what learns them."""
+        self._dense = dense
 
-        Args:
-            batch: the next batch; None: it is learned as a whole.
-            networks: role → network.
-        """
-        for models in networks:
+    def announce(self, batch: OnlineBatch | None) -> None:
+        """Tell the rank's networks whether the next batch is learned so; None: it is learned as a whole."""
+        for models in (self._dense.models, self._dense.sample_parallel):
             for role, model in models.items():
                 orders = self._orders.get(role)
                 model.online = batch is not None and orders is not None and orders.second is not None
@@ -245,6 +249,7 @@ class OnlineOrders:
         keys = batch.unique.keys if mine is None else batch.unique.keys[mine]
         found, own = dict(logits), {}
         moved = np.float32(shift)
+        scales = self._scales()
         for role, orders in self._orders.items():
             factor = self._configs[role].schedule.factor(step)
             learned, rows = [], []
@@ -256,10 +261,27 @@ class OnlineOrders:
                 learned.append(Learned(state, optimiser(segment.optimiser).hyper(factor)))
                 rows.append((segment.name, at))
             labels = self._labels(batch, None if lessons is None else lessons[role])
-            found[role] = learn_examples(logits[role] + moved, labels, batch.occurrences, *learned) - moved
+            found[role] = (
+                learn_examples(logits[role] + moved, labels, batch.occurrences, scales[role], *learned)
+                - moved
+            )
             for (name, at), part in zip(rows, learned, strict=True):
                 own[name] = at, part.state if mine is None else part.state[mine]
-        return Passed(logits, found, own, bounds)
+        return Passed(logits, found, own, bounds, {role: scale.state for role, scale in scales.items()})
+
+    def _scales(self) -> dict[str, Scale]:
+        """Role → scales of all fields, fields by table. Collective."""
+        states = np.zeros((len(self._orders), len(self._names), 2), np.float32)
+        for role, of_role in zip(self._orders, states, strict=True):
+            for field, everywhere, scale, squares in self._dense.scales(role):
+                if self._collectives.rank == 0 or not everywhere:
+                    of_role[self._names.index(field)] = scale.item(), squares.item()
+        if self._collectives.world > 1:
+            sizes = [states.size] * self._collectives.world
+            parts = self._all_gather(states.reshape(-1).view(np.int32), sizes)
+            states = np.sum([part.view(np.float32).reshape(states.shape) for part in parts], 0)
+        states = np.ascontiguousarray(states[:, self._fields])
+        return {role: Scale(s, DenseAdam.SCALE_RATE) for role, s in zip(self._orders, states, strict=True)}
 
     def _labels(self, batch: OnlineBatch, lesson: Lesson | None) -> Labels:
         if lesson is None:
@@ -270,6 +292,12 @@ class OnlineOrders:
         """Write what a pass learned into the own rows; a `backward` without their gradients follows."""
         for name, (rows, state) in passed.own.items():
             tables.write_segment(name, passed.bounds, rows, state)
+        for role, states in passed.scales.items():
+            for field, _, scale, squares in self._dense.scales(role):
+                found = torch.from_numpy(states[self._fields.index(self._names.index(field))])
+                scale.copy_(found[0])
+                squares.copy_(found[1])
+            self._dense.leave_scales(role)
 
     def _own(self, unique: Unique, tables: FieldTables) -> tuple[I64 | None, I64]:
         """Numbers of the own unique keys, by table of the front, and the bounds of its tables; None: all."""

@@ -134,7 +134,7 @@ class DesStep:
         self._open_tables(pipeline, tier)
         self._online = OnlineOrders(
             self.configs,
-            self.table_of,
+            dict(zip(self.fields, self.table_of, strict=True)),
             self.placement,
             self._common,
             self.collectives,
@@ -222,9 +222,10 @@ class DesStep:
             )
         else:
             self._strategy = FieldParallel(self.route, partials, self.collectives)
-        contents = {} if self.ams is None else self.ams.contents
-        sub_models = {name: (content.config, content.network) for name, content in contents.items()}
+        contents = ({} if self.ams is None else self.ams.contents).items()
+        sub_models = {name: (content.config, content.network) for name, content in contents}
         self.dense = DenseAdam(self.models, self.configs, self.sample_parallel_models, sub_models)
+        self._online.attach(self.dense)
 
     # ── a step ──
 
@@ -284,7 +285,7 @@ class DesStep:
         leaves = self.reading.forward(batch)
         # 2 rows → partials → logits, of all examples or of own examples
         label = torch.from_numpy(batch.label).to(self.device)
-        self._online.announce(prepared.online, self.models, self.sample_parallel_models)
+        self._online.announce(prepared.online)
         logits, losses = self._forward(leaves, batch, prepared.content, label)
         scores = self._strategy.scores({role: z.detach().cpu().numpy() for role, z in logits.items()}, batch)
         # 3 logits → gradients
@@ -328,8 +329,7 @@ class DesStep:
         """Role → logits f32 of all B or of own b examples; auxiliary losses f32[] of these. Collective."""
         vectors = {} if self.ams is None else self.ams.forward(content)
         aggregated, inputs = self._strategy.aggregate(leaves, batch)
-        number = {name: f for f, name in enumerate(self.fields)}
-        logits, losses = {}, []
+        number, logits, losses = {name: f for f, name in enumerate(self.fields)}, {}, []
         for (role, model), part in zip(self.models.items(), aggregated, strict=True):
             gathered = inputs.of_role(self._gathers[role], self.slices[role], number, vectors)
             logits[role], loss = model.finish_with_loss(part, gathered, label)

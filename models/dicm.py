@@ -4,14 +4,15 @@
     lr:    logit = b + Σ w + Σ x u + images W
     mlp:   logit = b + MLP([v_1 … v_F, x_dense, images])
     din:   logit = b + MLP([v_1 … v_F, x_dense, interests, images])
+    wide_deep:  logit = b + Σ w + Σ x u + MLP([v_1 … v_F, x_dense, images])
 
-Agg: `models.aggregators`. The basic nets are `models.lr`, `models.dnn` and `models.din`, the latter two with
-PReLU (§7.2). Without images they are the paper's baselines, in which image ids are sparse fields as any other
-(§7.4). With images they keep these fields.
+Agg: `models.aggregators`. The basic nets are `models.lr`, `models.dnn`, `models.din` and `models.wide_deep`.
+DNN and DIN have PReLU (§7.2), and Wide&Deep is not in the paper. Without images they are the paper's
+baselines, in which image ids are sparse fields as any other (§7.4). With images they keep these fields.
 
 Sub-operators: those of the basic net over ID fields. The images' block of the first layer has shared weights,
-and is added after ⊕.  ⊕: 1 (lr) or H₁ float32 per example. The vectors of the ad's image and of every
-behavior image are gathered, and v_ad for `multi_query_attentive`.
+and is added after ⊕.  ⊕: 1 (lr), H₁ or 1 + H₁ (wide_deep) float32 per example. The vectors of the ad's image
+and of every behavior image are gathered, and v_ad for `multi_query_attentive`.
 
 Deviations: those of the aggregators and of DIN. A row of the basic net lr has a vector v beside its weight
 only where `multi_query_attentive` uses v_ad as its query.
@@ -45,8 +46,9 @@ from livectr.models.lr import LRModel
 from livectr.models.products import affine
 from livectr.models.ragged import content, pooled_content
 from livectr.models.settings import check_choice, check_fields, check_name, check_names
+from livectr.models.wide_deep import WideDeep, WideDeepModel
 
-Basic = Literal["lr", "mlp", "din"]
+Basic = Literal["lr", "mlp", "din", "wide_deep"]
 Images = Literal["none", "ad", "behaviors", "joint"]
 
 
@@ -54,7 +56,7 @@ Images = Literal["none", "ad", "behaviors", "joint"]
 class DICM(ModelConfig):
     """Deep Image CTR Model (Ge et al. 2018, §5): images of the ad and of the user's clicked items.
 
-    images = [e_ad, Agg(e_1 … e_n; e_ad, v_ad)] joins the first layer of a basic net (LR, MLP or DIN). Use it
+    images = [e_ad, Agg(e_1 … e_n; e_ad, v_ad)] joins the first layer of a basic net. Use it
     where pictures drive clicks, and for new ads, whose ids no table knows yet. Do not use it without stored
     image features: a content store is needed beside the log.
 
@@ -64,7 +66,7 @@ class DICM(ModelConfig):
         ad: field whose vector is the second query of `multi_query_attentive`.
         aggregator: pooling of the behavior images: "concat", "sum", "max", "attentive" or
             "multi_query_attentive" (§5.2).
-        basic: basic net, "lr", "mlp" or "din".
+        basic: basic net, "lr", "mlp", "din" or "wide_deep".
         images: images that take part (Table 3): "none", "ad", "behaviors" or "joint".
         target: target fields of the basic net `din`, as of `DIN`.
         behaviors: behavior fields of the basic net `din`, as of `DIN`.
@@ -74,7 +76,7 @@ class DICM(ModelConfig):
         hidden: units of the MLP's hidden layers, H₁ first; at least one layer.
         attention: units of the hidden layers of all activation units.
         optimiser: table optimiser of the vectors v.
-        first_order: table optimiser of the weights w of the basic net `lr`.
+        first_order: table optimiser of the weights w of the basic nets `lr` and `wide_deep`.
         init_scale: vectors start uniform in (-init_scale, init_scale).
         dense_lr: Adam's learning rate of the network's parameters.
         schedule: learning rates over the number of batches.
@@ -167,12 +169,12 @@ class DICM(ModelConfig):
         return self.with_behaviors and self.aggregator == "multi_query_attentive"
 
     def segments(self) -> tuple[SegmentSpec, ...]:
-        """Row: v f32[K]; of the basic net lr w f32[1], and v only where the ad's ID is a query."""
+        """Row: v f32[K]; of wide_deep w f32[1] and v; of lr w, and v only where the ad's ID is a query."""
         v = SegmentSpec("v", self.dim, self.optimiser, self.init_scale)
-        if self.basic != "lr":
+        if self.basic not in ("lr", "wide_deep"):
             return (v,)
         w = SegmentSpec("w", 1, self.first_order, order=1)
-        return (w, v) if self.by_id else (w,)
+        return (w, v) if self.by_id or self.basic == "wide_deep" else (w,)
 
     def check(self, fields: Sequence[str], dense_names: Sequence[str]) -> None:
         """Checks names as `ModelConfig.check` does, also names that this variant does not use."""
@@ -190,7 +192,8 @@ class DICM(ModelConfig):
 
     def network(self, part: Part) -> CTRModel:
         """See `ModelConfig.network`."""
-        return {"lr": DICMOnLR, "mlp": DICMOnDNN, "din": DICMOnDIN}[self.basic](self, part)
+        networks = {"lr": DICMOnLR, "mlp": DICMOnDNN, "din": DICMOnDIN, "wide_deep": DICMOnWideDeep}
+        return networks[self.basic](self, part)
 
 
 class ImageLayer(nn.Module):
@@ -281,3 +284,18 @@ class DICMOnDIN(_WithImages, DINModel):
     def __init__(self, config: DICM, part: Part) -> None:
         DINModel.__init__(self, config.din(), part)
         self.images = _images(config, part, config.hidden[0])
+
+
+class DICMOnWideDeep(_WithImages, WideDeepModel):
+    """DICM on Wide&Deep; S = 1 + H₁."""
+
+    def __init__(self, config: DICM, part: Part) -> None:
+        WideDeepModel.__init__(self, WideDeep(dim=config.dim, hidden=config.hidden), part)
+        self.images = _images(config, part, config.hidden[0])
+
+    def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
+        """Computes the logits f32[B]; the images join the deep part."""
+        if self.images is not None:
+            deep = self.images(aggregated[:, 1:], require_gathered(gathered))
+            aggregated = torch.cat([aggregated[:, :1], deep], 1)
+        return WideDeepModel.finish(self, aggregated, gathered)

@@ -68,6 +68,7 @@ CONTENT_EXAMPLES: dict[str, tuple[ModelConfig, bool, tuple[str, ...]]] = {
     "DICM": (dicm(), False, ("C2", "C6")),
     "DICM on LR": (dicm(basic="lr"), False, ("C2", "C6")),
     "DICM on DIN": (dicm(basic="din", aggregator="attentive"), True, ("C2", "C6")),
+    "DICM on Wide&Deep": (dicm(basic="wide_deep"), False, ("C2", "C6")),
     "DICM, max": (dicm(aggregator="max", images="behaviors"), False, ("C6",)),
     "DICM, concat": (dicm(aggregator="concat"), False, ("C2", "C6")),
     "TwoTower with images": (

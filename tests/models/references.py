@@ -252,6 +252,9 @@ def dicm(c: DICM, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Ten
     of_images = torch.cat(images) @ p["images.weight"] if images else zero()
     if c.basic == "lr":
         return first_order(p, row, x) + of_images.squeeze()
+    if c.basic == "wide_deep":
+        deep = first_layer(p, "first", row[:, 1:], x, FIELDS + DENSE) + of_images
+        return first_order(p, row, x) + layers(p, "mlp", deep).squeeze()
     if c.basic == "din":
         first = with_interests(c, p, row, x, din_interests(c, p, row, lists))
     else:

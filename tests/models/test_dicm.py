@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from livectr.models import DICM, DIN, DNN, LR
+from livectr.models import DICM, DIN, DNN, LR, WideDeep
 from livectr.models.aggregators import AGGREGATORS
 from livectr.models.dicm import Basic, Images
 from tests.models import references
@@ -30,6 +30,7 @@ def test_equals_the_plain_formula_with_all_gradients(basic: str, aggregator: str
 PLAIN: dict[str, Any] = {
     "lr": LR(),
     "mlp": DNN(dim=4, hidden=(8, 5), activation="prelu"),
+    "wide_deep": WideDeep(dim=4, hidden=(8, 5)),
     "din": DIN(("C2",), ("C6",), dim=4, hidden=(8, 5), attention=(6,), activation="prelu"),
 }
 
@@ -78,11 +79,16 @@ def test_rows_have_a_vector_where_one_is_used() -> None:
 
     assert row() == row(basic="din", images="none") == [("v", 4)]
     assert row(basic="lr") == row(basic="lr", images="behaviors") == [("w", 1), ("v", 4)]
+    assert row(basic="wide_deep") == row(basic="wide_deep", images="none") == [("w", 1), ("v", 4)]
     assert row(basic="lr", images="ad") == row(basic="lr", aggregator="sum") == [("w", 1)]
 
 
 def test_an_unknown_variant_is_told() -> None:
-    for setting, known in (("aggregator", "concat, sum"), ("basic", "lr, mlp, din"), ("images", "none, ad")):
+    for setting, known in (
+        ("aggregator", "concat, sum"),
+        ("basic", "lr, mlp, din, wide_deep"),
+        ("images", "none, ad"),
+    ):
         with pytest.raises(ValueError, match=f"^DICM: {setting} is 'vgg', but must be one of {known}"):
             dicm(**{setting: "vgg"})
     with pytest.raises(ValueError, match="concat_length is 0, but must be a whole number above 0"):

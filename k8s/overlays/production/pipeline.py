@@ -98,6 +98,7 @@ dicm = DICM(
     ad_image="image",
     behavior_images="clicked_images",
     ad="ad",
+    basic="wide_deep",
     dim=8,
     hidden=(64, 32),
     aggregator="multi_query_attentive",

@@ -2,6 +2,7 @@
 
     ratings    MovieLens-100K, from the package recbole: "is it rated 4 or 5?", in order of time
     ads        Open Bandit, from the package obp (examples/open_bandit): 60,000 impressions, 287 clicks
+    market     the simulator's display ads, as `livectr demo` shows them: 23 fields, 8 of them crosses
     planted    examples of a known truth (bench.planted): 26 fields and 13 dense features
 
 The packages are fetched with pip into the cache; nothing of them is in the repository.
@@ -11,12 +12,14 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import itertools
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +27,8 @@ from numpy.typing import NDArray
 from bench.environment import ROOT, cache
 from bench.planted import Planted
 from livectr.kernels.errors import ConfigError
+from livectr.simulator.traffic import Traffic, TrafficOptions
+from livectr.simulator.truth import AGE_BOUNDS, World
 
 I64 = NDArray[np.int64]
 F32 = NDArray[np.float32]
@@ -31,6 +36,8 @@ F32 = NDArray[np.float32]
 RECBOLE = "recbole==1.2.1"
 PLANTED = (100_000, 50_000, 20_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100, 50, 20, 10) * 2
 DENSE = 13
+MARKET_ROWS, MARKET_RATE = 120_000, 2_000
+"""A minute of `livectr demo`."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,36 @@ def ads(seed: int, rows: int) -> Log:
     return Log("ads", _ids(columns), np.empty((len(label), 0), np.float32), label)
 
 
+def market(seed: int, rows: int) -> Log:
+    """Market of a seed: impressions in order of time, each with the label that its user gives at once."""
+    rows = min(rows, MARKET_ROWS)
+    world = World(ads=500, ad_interval_s=5, ad_life=15, drift_s=600, seed=seed)
+    traffic = Traffic(world, TrafficOptions(rate=MARKET_RATE, seconds=1.1 * rows / MARKET_RATE + 1))
+    cohorts, ticks = traffic.opening_ads(), list(traffic)
+    cohorts += [ads for tick in ticks for ads in tick.new_ads]
+    shown = _joined([vars(tick.truth) for tick in ticks])
+    sent = _joined([tick.impressions for tick in ticks if tick.impressions])
+    order = np.unique(sent["request_id"], return_index=True)[1][:rows]
+    seen = {name: column[order] for name, column in sent.items()}
+    probability = shown["probability"][np.searchsorted(shown["request_id"], seen["request_id"])]
+    ads = _joined([vars(cohort) for cohort in cohorts])
+    ad, user, truth = np.searchsorted(ads["ad_id"], seen["ad_id"]), seen["user_id"] - 1, traffic.truth
+    fields = {name: seen[name] for name in ("position", "page", "device", "app", "query")}
+    fields |= {"user": user, "gender": truth.gender[user], "city": truth.city[user], "ad": seen["ad_id"]}
+    fields |= {name: ads[name][ad] for name in ("image_id", "category", "advertiser")}
+    fields["age"] = np.searchsorted(AGE_BOUNDS, truth.age[user], side="right")
+    fields["price"] = np.searchsorted([2, 5, 10, 20, 50, 100, 200], ads["price"][ad])
+    fields["segment"] = _cross(fields["age"], fields["gender"])
+    for who, what in itertools.product(("gender", "age", "segment"), ("category", "ad")):
+        fields[f"{who}_x_{what}"] = _cross(fields[who], fields[what])
+    fields["user_x_category"] = _cross(fields["user"], fields["category"])
+    fields["place"] = _cross(fields["device"], fields["page"], fields["position"])
+    label = (np.random.default_rng(seed).random(len(order)) < probability).astype(np.float32)
+    ids = {name: column.astype(np.int64) for name, column in fields.items()}
+    logit = np.log(probability / (1 - probability))
+    return Log("market", ids, np.empty((len(order), 0), np.float32), label, logit)
+
+
 def planted(seed: int, rows: int) -> Log:
     """Truth and examples of a seed (bench.planted)."""
     truth = Planted(PLANTED, DENSE, seed=seed)
@@ -96,7 +133,19 @@ def planted(seed: int, rows: int) -> Log:
     return Log("planted", {f"C{f + 1}": of for f, of in enumerate(ids)}, features.dense, label, logit)
 
 
-LOGS: tuple[Callable[[int, int], Log], ...] = (ratings, ads, planted)
+LOGS: tuple[Callable[[int, int], Log], ...] = (ratings, ads, market, planted)
+
+
+def _joined(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _cross(*columns: NDArray[Any]) -> NDArray[Any]:
+    """An id for each combination of values, which are whole numbers of at least 0."""
+    code = columns[0]
+    for column in columns[1:]:
+        code = code * (int(column.max()) + 1) + column
+    return code
 
 
 def _ids(columns: Mapping[str, Sequence[str]]) -> dict[str, I64]:

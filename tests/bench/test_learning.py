@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from bench.learning.compare import calibrated, compared, slices, table
-from bench.learning.logs import Log
+from bench.learning.logs import Log, market
+from livectr.trainer.quality.metrics import auc
 
 CURVES = {
     "DeepFM": [[0.60, 0.72], [0.62, 0.74]],
@@ -52,3 +53,16 @@ def test_all_learners_are_in_the_table() -> None:
 def test_a_log_of_few_clicks_has_no_calibration() -> None:
     log = made(np.zeros(100, np.float32), np.zeros(100))
     assert calibrated([log], [{"DeepFM": np.zeros(100, np.float32)}]) == []
+
+
+def test_the_market_is_the_simulators() -> None:
+    """A seed's log; crosses are of their columns, and the truth ranks the clicks."""
+    log, longer = market(1, 4_000), market(1, 5_000)
+    assert len(log) == 4_000 and len(log.fields) == 23
+    assert all(np.array_equal(column, market(1, 4_000).fields[name]) for name, column in log.fields.items())
+    assert np.array_equal(longer.fields["user"][:4_000], log.fields["user"])
+    crossed = {(g, c) for g, c in zip(log.fields["gender"], log.fields["category"], strict=True)}
+    assert len(np.unique(log.fields["gender_x_category"])) == len(crossed)
+    assert log.bayes is not None
+    assert auc(log.bayes.astype(np.float32), log.label) > 0.7
+    assert not np.array_equal(market(2, 4_000).label, log.label)

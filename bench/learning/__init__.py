@@ -1,6 +1,6 @@
 """One-pass learning beside other systems: each example is scored, then learned.
 
-logs      three logs: ratings and fashion ads, which are real, and planted examples
+logs      four logs: ratings and fashion ads, which are real, the simulator's market, and planted examples
 ours      our models of all defaults
 peers     Vowpal Wabbit, river and LightGBM, in their own environment (peers.txt)
 compare   the rows of `livectr bench learning`

@@ -19,10 +19,9 @@ inline float slope(float logit, float label, bool fake_negative) {
     return (1.0f + p) * (1.0f - p) * ((label < 2.0f ? p : 0.0f) - (label > 0.0f ? 1.0f : 0.0f));
 }
 
-// Unique rows, learned in place: state[U, 4] has w, then FTRL<1>'s state; w is NaN where there is no row.
+// The U unique rows, learned in place: state[U, 4] has w, then FTRL<1>'s state; w is NaN where there is no row.
 // vectors[U, 2 * dim] has v, then AdaGrad<dim>'s state; dim 0: no second order.
 struct Rows {
-    int64_t count;
     float* state;
     const float* ftrl;
     int64_t dim;
@@ -82,11 +81,12 @@ extern "C" {
 // that the examples before have left. scale[fields, 2]: s and its sum of squares, learned in place with `rate`.
 // weight[B]: of the examples' losses, or null.
 void learn_examples(int64_t examples, const int64_t* sequence, int64_t fields, const int32_t* offsets,
-                    const uint32_t* slots, float* scale, float rate, int64_t unique, float* state, const float* ftrl, int64_t dim, float* vectors,
-                    const float* adagrad, const float* label, int32_t fake_negative, const float* weight,
-                    const float* logits, float* out) {
-    const Rows rows{unique, state, ftrl, dim, vectors, adagrad};
-    std::vector<float> first_scale(fields), sums(fields), first_w(unique), first_v(unique * dim), times(unique), by_vector(unique * dim);
+                    const uint32_t* slots, float* scale, float rate, int64_t unique, float* state,
+                    const float* ftrl, int64_t dim, float* vectors, const float* adagrad, const float* label,
+                    int32_t fake_negative, const float* weight, const float* logits, float* out) {
+    const Rows rows{state, ftrl, dim, vectors, adagrad};
+    std::vector<float> first_scale(fields), first_w(unique), first_v(unique * dim);
+    std::vector<float> sums(fields), times(unique), by_vector(unique * dim);
     for (int64_t u = 0; u < unique; ++u) {
         first_w[u] = state[4 * u];
         std::copy_n(rows.vector(u), dim, &first_v[dim * u]);

@@ -35,6 +35,9 @@ from livectr.serving.version.near_cache import NearCache, RaggedVectors
 
 _COPIED_BYTES = 8 << 20
 """Most bytes of the copies of a shared list in a call of the model; more rows take several calls."""
+_BLOCK_ROWS = 16
+"""Rows of a block of a matrix product. Those of an incomplete block are added in another order, so that equal
+candidates would differ in the last bit."""
 Lists = Mapping[str, RaggedVectors]
 """Field → ragged vectors."""
 _SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
@@ -180,10 +183,16 @@ class RankScorer:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _logits(self, vectors: F32, dense: F32, lists: Lists, content: Lists) -> F32:
-        values = torch.from_numpy(vectors)[..., self._slice]
-        numbers = torch.from_numpy(dense)
+        """Logits of some rows, padded to whole blocks."""
+        rows = len(vectors)
+        if more := -rows % _BLOCK_ROWS:
+            vectors, dense = (np.pad(x, [(0, more), *[(0, 0)] * (x.ndim - 1)]) for x in (vectors, dense))
+            lists, content = (
+                {name: part.padded(more) for name, part in named.items()} for named in (lists, content)
+            )
+        values, numbers = torch.from_numpy(vectors)[..., self._slice], torch.from_numpy(dense)
         logits: F32 = self._model(values, numbers, self._gathered(values, numbers, lists, content)).numpy()
-        return logits
+        return logits[:rows]
 
     def _gathered(self, values: Tensor, dense: Tensor, lists: Lists, content: Lists) -> Gathered | None:
         """Inputs that the model needs of all fields; a server holds them all, so nothing is exchanged."""

@@ -94,6 +94,12 @@ class RaggedVectors:
         start, end = self.offsets[first], self.offsets[last]
         return RaggedVectors(self.values[start:end], self.offsets[first : last + 1] - start)
 
+    def padded(self, more: int) -> RaggedVectors:
+        """With `more` rows at the end: empty lists, or the list that all rows share."""
+        if self.shared_by:
+            return replace(self, values=self.values[: self.offsets[1]]).slice(0, self.shared_by + more)
+        return replace(self, offsets=np.pad(self.offsets, (0, more), mode="edge"))
+
 
 @dataclass(frozen=True)
 class Vectors:

@@ -111,6 +111,24 @@ def test_served_probabilities_are_the_models(name: str, redis_url: str, serve: S
         np.testing.assert_allclose(one.pctr, trained.pctr(3, SEEN, ["x", "y"])[:1], atol=1e-6)
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("own", [False, True], ids=["shared lists", "own lists"])
+def test_equal_candidates_have_equal_probabilities(
+    name: str, own: bool, redis_url: str, serve: Serve
+) -> None:
+    """To the last bit, of any number of candidates."""
+    trained, tags = Trained(CONFIGS[name]), ["x", "y"]
+    trained.publish(redis_url)
+    with RankClient(serve("rank", trained.pipeline).server.address) as client:
+        for count in (2, 17):
+            candidates = {"ad_id": ADS[:1] * count, "position": [1] * count}
+            if own:
+                found = client.rank(CONTEXT, candidates | {"tags": [tags] * count})
+            else:
+                found = client.rank(CONTEXT | {"tags": tags}, candidates)
+            assert list(found.index) == list(range(count)) and len(set(found.pctr)) == 1
+
+
 def test_a_history_changes_what_din_answers(redis_url: str, serve: Serve) -> None:
     trained = Trained(CONFIGS["DIN"])
     publication = trained.publish(redis_url)

@@ -6,9 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
+from bench.planted import pipeline
+from livectr.models import DNN, DeepFM, ModelConfig, WideDeep
 from livectr.serving.app import App
 from livectr.serving.client import RankClient
+from livectr.serving.score.scorer import RankScorer
+from livectr.trainer.des.step import DesStep
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
 
 Serve = Callable[..., App]
@@ -54,13 +59,29 @@ def test_order_is_by_expected_revenue(redis_url: str, world: World, serve: Serve
     np.testing.assert_allclose(in_request_order(response), in_request_order(plain), rtol=1e-6)
 
 
-def test_equal_revenue_keeps_the_requests_order(redis_url: str, world: World, serve: Serve) -> None:
-    """Bids of 0. Scores of equal ads may differ in the last bit: a product does not add all rows alike."""
-    world.publish(publication(redis_url))
+@pytest.mark.parametrize("count", [2, 5, 17, 31])
+def test_equal_revenue_keeps_the_requests_order(
+    redis_url: str, world: World, serve: Serve, count: int
+) -> None:
+    """Equal ads have equal bits, with a history too."""
+    trainer = publication(redis_url)
+    trainer.history(HISTORY, 3, [101, 102, 103], [NOW_MS - 5000, NOW_MS - 3000, NOW_MS - 1000])
+    world.publish(trainer)
     with RankClient(serve("rank").server.address) as client:
-        response = client.rank(CONTEXT, {"ad_id": [120] * 5, "position": [1] * 5}, [0.0] * 5)
-    assert list(response.index) == [0, 1, 2, 3, 4]
-    np.testing.assert_allclose(response.pctr, response.pctr[0], rtol=1e-6)
+        response = client.rank(CONTEXT, {"ad_id": [120] * count, "position": [1] * count})
+    assert list(response.index) == list(range(count)) and len(set(response.pctr)) == 1
+
+
+@pytest.mark.parametrize("model", [DeepFM(), DeepFM(dim=8, hidden=(32, 16)), WideDeep(), DNN()])
+def test_equal_candidates_have_equal_bits(model: ModelConfig) -> None:
+    """Of any number, with any weights: a product adds the rows of an incomplete block in another order."""
+    built, rng = pipeline(model, fields=11, dense=3), np.random.default_rng(0)
+    for count in range(2, 34):
+        weights = DesStep(built, seed=count).weights()
+        scorer = RankScorer(built, {name: w + 0.1 * torch.randn(w.shape) for name, w in weights.items()})
+        vectors, dense = rng.normal(size=(11, model.width)), rng.normal(size=3)
+        rows = [np.tile(x, (count, *[1] * x.ndim)).astype(np.float32) for x in (vectors, dense)]
+        assert len(np.unique(scorer.logits(*rows, {}, {}))) == 1, count
 
 
 def test_unknown_user_and_ads_are_scored_from_initial_rows(

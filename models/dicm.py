@@ -64,7 +64,7 @@ class DICM(ModelConfig):
         ad_image: field of the ad's image ids.
         behavior_images: field of the image ids of the user's clicked items, oldest first.
         ad: field whose vector is the second query of `multi_query_attentive`.
-        aggregator: pooling of the behavior images: "concat", "sum", "max", "attentive" or
+        aggregator: pooling of the behavior images: "concat", "sum", "mean", "max", "attentive" or
             "multi_query_attentive" (§5.2).
         basic: basic net, "lr", "mlp", "din" or "wide_deep".
         images: images that take part (Table 3): "none", "ad", "behaviors" or "joint".

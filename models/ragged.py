@@ -28,6 +28,16 @@ def list_sum(vectors: Tensor, offsets: Tensor) -> Tensor:
     return out
 
 
+def list_mean(vectors: Tensor, offsets: Tensor) -> Tensor:
+    """Segment mean of vectors f32[nnz, W] with offsets i64[B + 1] → f32[B, W]; 0 for an empty list."""
+    return list_sum(vectors, offsets) / lengths(offsets, vectors)
+
+
+def lengths(offsets: Tensor, like: Tensor) -> Tensor:
+    """Lengths of lists with offsets i64[B + 1] as divisors f32[B, 1] of the type of `like`; at least 1."""
+    return offsets.diff().clamp(min=1).to(like.dtype).unsqueeze(1)
+
+
 def per_vector(rows: Tensor, offsets: Tensor) -> Tensor:
     """Repeats the row of each example, f32[B, W], for every vector of its list, f32[nnz, W]."""
     out: Tensor = _PerVector.apply(rows, offsets)  # type: ignore[no-untyped-call]
@@ -61,9 +71,9 @@ def content(seen: Gathered, name: str) -> Ragged:
 
 
 def pooled_content(seen: Gathered, name: str) -> Tensor:
-    """Sum of the vectors of a field's content, f32[B, W]."""
+    """Mean of the vectors of a field's content, f32[B, W]; 0 for an example without."""
     ragged = content(seen, name)
-    return list_sum(ragged.values, ragged.offsets)
+    return list_mean(ragged.values, ragged.offsets)
 
 
 def padded(ragged: Ragged) -> tuple[Tensor, Tensor]:
@@ -72,9 +82,9 @@ def padded(ragged: Ragged) -> tuple[Tensor, Tensor]:
     Returns:
         f32[B, T, W], zero behind a list's end, and bool[B, T], True inside a list. T is 0 without vectors.
     """
-    lengths = ragged.offsets.diff()
-    longest = int(lengths.max()) if len(lengths) else 0
-    there = torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)
+    counts = ragged.offsets.diff()
+    longest = int(counts.max()) if len(counts) else 0
+    there = torch.arange(longest, device=counts.device) < counts.unsqueeze(1)
     width = ragged.values.shape[1]
     flat = ragged.values.new_zeros(there.numel(), width)
     at = there.flatten().nonzero().squeeze(1)

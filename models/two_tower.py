@@ -1,7 +1,7 @@
 """Two-tower model for pre-rank, after DSSM (Huang et al., CIKM 2013), the form of DICM's pre-rank stage.
 
     logit = γ · cos(y_user, y_item) + b,   y_t = MLP_t([v_f for f in tower t, x_dense of tower t, images_t])
-    images_t = [Σ e_i for f in the image fields of tower t]        e: vectors of images (DICM §6 and Fig. 4)
+    images_t = [1/n Σ e_i for f in the image fields of tower t]    e: vectors of images (DICM §6 and Fig. 4)
 
 Sub-operators: each tower's first-layer block product Σ_f v_f W_f (DES eq. 8).  ⊕: H₁ + H₁ float32 per
 example. The images' block of a first layer has shared weights; every image's vector is gathered. Serving
@@ -10,6 +10,7 @@ product. Here ‖y‖ is soft, √(Σ y² + SOFT_NORM²).
 
 Deviations from DSSM: sparse keys with learned vectors instead of letter n-grams; cross entropy on every
 impression instead of a softmax over sampled documents; γ is learned; relu instead of tanh; the soft norm.
+Deviation from DICM: a field's images are averaged, not summed (`models.aggregators` has the reason).
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class TwoTower(ModelConfig):
         optimiser: table optimiser of the fields' vectors.
         init_scale: vectors start uniform in (-init_scale, init_scale).
         dense_lr: Adam's learning rate of the network's parameters.
-        user_images: content fields whose images the user tower sums.
-        item_images: content fields whose images the item tower sums.
+        user_images: content fields whose images the user tower averages.
+        item_images: content fields whose images the item tower averages.
         image_dim: float32 values of an image's vector; the `out` of the content's sub-model.
         schedule: learning rates over the number of batches.
 
@@ -160,7 +161,7 @@ class Tower(nn.Module):
         return out
 
     def pooled_images(self, gathered: Gathered | None) -> Tensor | None:
-        """Sums of the gathered images f32[B, image_fields · image_dim]; None for a tower without images."""
+        """Means of the gathered images f32[B, image_fields · image_dim]; None for a tower without images."""
         if self.images is None:
             return None
         seen = require_gathered(gathered)
@@ -178,7 +179,7 @@ class Tower(nn.Module):
         """
         if self.images is not None:
             if images is None:
-                raise ValueError(f"this tower sees images of {', '.join(self.image_fields)}; give their sums")
+                raise ValueError(f"this tower sees images of {', '.join(self.image_fields)}; give their means")
             aggregated = affine(aggregated, images, self.images)
         x: Tensor = self.mlp(aggregated)
         return x * torch.rsqrt(x.square().sum(dim=1, keepdim=True) + SOFT_NORM**2)
@@ -212,7 +213,7 @@ class TwoTowerModel(CTRModel):
 
         Args:
             aggregated: f32[B, H₁ + H₁]; the item half is not used.
-            images: f32[B, user_images · image_dim], the sums of each field's image vectors.
+            images: f32[B, user_images · image_dim], the means of each field's image vectors.
 
         Returns:
             f32[B, out].
@@ -224,7 +225,7 @@ class TwoTowerModel(CTRModel):
 
         Args:
             aggregated: f32[B, H₁ + H₁]; the user half is not used.
-            images: f32[B, item_images · image_dim], the sums of each field's image vectors.
+            images: f32[B, item_images · image_dim], the means of each field's image vectors.
 
         Returns:
             f32[B, out].

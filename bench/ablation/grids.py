@@ -5,7 +5,7 @@
     ad_image           the ad's image
     behaviour_images   the images that the user clicked, multi-query attentive pooling
     joint              both, multi-query attentive pooling
-    concat, max, sum, attentive   both, with that aggregator
+    concat, max, sum, mean, attentive   both, with that aggregator
     lr, din            both, with another basic net; lr_ids, din_ids: without images
     partial, full      joint, from a checkpoint of the earlier part of the log
     towers             the pre-rank model with images; towers_ids: without
@@ -31,7 +31,7 @@ from livectr.models.two_tower import TwoTower
 
 GRIDS = ("images", "aggregator", "basic_net", "warm_up", "prerank")
 BEST: Final = "multi_query_attentive"
-AGGREGATORS: tuple[AggregatorName, ...] = ("concat", "max", "sum", "attentive")
+AGGREGATORS: tuple[AggregatorName, ...] = ("concat", "max", "sum", "mean", "attentive")
 WITHOUT_IMAGES = ("ids", "lr_ids", "din_ids", "towers_ids")
 EARLIER = "earlier"
 WARM = ("partial", "full")

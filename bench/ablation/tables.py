@@ -58,6 +58,7 @@ AGGREGATORS = Table(
         Row("concatenation", "concat", "ids", 0.0027),
         Row("max pooling", "max", "ids", 0.0031),
         Row("sum pooling", "sum", "ids", 0.0043),
+        Row("mean pooling", "mean", "ids"),
         Row("attentive pooling", "attentive", "ids", 0.0052),
         Row("multi-query attentive pooling", "joint", "ids", 0.0055),
     ),

@@ -54,7 +54,7 @@ pipeline = Pipeline(
         "clicked_images": Field(recent(clicks.image_id, n=20, within="14d"), table="image"),
     },
     content={
-        "images": Content(("image", "clicked_images"), EmbeddingModel(width=128, hidden=(64, 32), lr=3e-3))
+        "images": Content(("image", "clicked_images"), EmbeddingModel(width=128, hidden=(64, 32)))
     },
     rank=DICM(
         ad_image="image",

@@ -231,20 +231,20 @@ def aggregate(
     nothing = torch.zeros(images.shape[1], dtype=torch.float64)
     if name == "concat":
         return torch.cat([*reversed(list(images)), *[nothing] * length][:length])
-    if name == "sum":
-        return sum(images, nothing)
+    if name in ("sum", "mean"):
+        return sum(images, nothing) / (max(len(images), 1) if name == "mean" else 1)
     if name == "max":
         return images.amax(0) if len(images) else nothing
     channels = [] if ad_image is None else [attended(p, f"{prefix}image", images, ad_image)]
     if name == "multi_query_attentive":
         channels.append(attended(p, f"{prefix}id", images, ad @ p[f"{prefix}project"]))
-    return torch.cat(channels)
+    return torch.cat(channels) / max(len(images), 1)
 
 
 def dicm(c: DICM, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor]) -> Tensor:
     images, ad_image = [], None
     if c.images in ("ad", "joint"):
-        ad_image = sum(lists[f"content.{c.ad_image}"], torch.zeros(c.image_dim, dtype=torch.float64))
+        ad_image = aggregate("mean", p, "", lists[f"content.{c.ad_image}"], None, row, c.concat_length)
         images.append(ad_image)
     if c.images in ("behaviors", "joint"):
         seen, ad = lists[f"content.{c.behavior_images}"], row[FIELDS.index(c.ad)][-c.dim :]

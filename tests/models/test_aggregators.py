@@ -175,3 +175,14 @@ def test_a_sample_for_each_of_its_vectors_and_back() -> None:
     weights = torch.arange(10, dtype=torch.float64).reshape(5, 2)
     (out * weights).sum().backward()  # type: ignore[no-untyped-call]
     assert rows.grad is not None and rows.grad.tolist() == [[2, 4], [0, 0], [18, 21]]
+
+
+@pytest.mark.parametrize("name", ["mean", "max", "attentive", "multi_query_attentive"])
+def test_long_history_is_no_larger_than_a_short_one(name: AggregatorName) -> None:
+    """A list of each vector ten times is pooled to the same vector: a sum would be ten times as large."""
+    built = build(name)
+    seen, image, ad = inputs((2, 3))
+    again = Ragged(
+        torch.cat([vectors.repeat(10, 1) for vectors in lists(seen)]), 10 * seen.offsets
+    )
+    torch.testing.assert_close(built(again, image, ad), built(seen, image, ad))

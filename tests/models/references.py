@@ -142,11 +142,8 @@ def two_tower(c: TwoTower, p: P, row: Tensor, x: Tensor, lists: dict[str, Tensor
     def tower(name: str, names: tuple[str, ...], images: tuple[str, ...]) -> Tensor:
         first = first_layer(p, f"{name}.first", row, x, names)
         if images:
-            sums = [
-                sum(lists[f"content.{field}"], torch.zeros(c.image_dim, dtype=torch.float64))
-                for field in images
-            ]
-            first = first + torch.cat(sums) @ p[f"{name}.images"]
+            means = [aggregate("mean", p, "", lists[f"content.{f}"], None, row, 0) for f in images]
+            first = first + torch.cat(means) @ p[f"{name}.images"]
         return layers(p, f"{name}.mlp", first)
 
     user, item = tower("user", c.user, c.user_images), tower("item", c.item, c.item_images)

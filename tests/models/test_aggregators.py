@@ -145,8 +145,8 @@ def test_a_missing_query_or_a_wrong_name_is_told() -> None:
         build("attentive")(seen, None, None)
     with pytest.raises(ValueError, match="from the ad's ID vector; give it"):
         build("multi_query_attentive")(seen, image, None)
-    with pytest.raises(ValueError, match="aggregator is 'mean', but must be one of concat, sum, max"):
-        build("mean")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="aggregator is 'median', but must be one of concat, sum, mean, max"):
+        build("median")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="looks from the ad's image"):
         build("attentive", ad_image=False)
 

@@ -143,7 +143,7 @@ FRESHNESS = DelayHistogram(
 )
 LEARNING_DELAY = DelayHistogram(
     "livectr_learning_delay_seconds",
-    "The same from the end of the event's label window, before which its label is not known",
+    "The same from the end of the label window, or of the wait, before which an impression is not learned",
 )
 PAUSES = DelayHistogram(
     "livectr_pause_seconds",

@@ -153,7 +153,8 @@ class Committer:
 
     Args:
         first: boundary before the first step of this process.
-        publish_interval_s: least time between commits.
+        publish_interval_s: least time between commits. One that found the push before still under way is
+            made up for as soon as that has ended.
         checkpoint_interval_s: least time between checkpoints.
 
     Attributes:
@@ -181,6 +182,7 @@ class Committer:
         self._checkpointed = first
         self.dirty = publisher is not None
         self._next_commit = self._next_checkpoint = time.monotonic()
+        self._missed = False  # the last commit published nothing, because a push was under way
         self.versions = 0
         self.rows = 0
 
@@ -193,7 +195,8 @@ class Committer:
     def due(self) -> Due:
         """Commit that the intervals ask for by now."""
         now = time.monotonic()
-        if not self.wanted or now < self._next_commit:
+        missed = self._missed and self._publisher is not None and not self._publisher.busy
+        if not self.wanted or (now < self._next_commit and not missed):
             return Due.NOTHING
         return Due.ALL if now >= self._next_checkpoint else Due.PUBLISH
 
@@ -239,7 +242,7 @@ class Committer:
             snapshot = state.snapshots.take(state.steps, since)
             self._publisher.begin(snapshot, learned=state.examples, committed=committed)
         self._forget(state)
-        self.dirty = busy
+        self.dirty = self._missed = busy
         self._next_commit = time.monotonic() + self._publish_interval_s
         return publish
 

@@ -266,8 +266,8 @@ def label_join(
         delayed: "wait": an impression leaves once, when its window has passed. "fnw", "es_dfm" and
             "vanilla": after `wait` an impression without a click leaves as a provisional negative; a click
             that comes later, but inside the window, emits it once more as a late positive. "fnw" and
-            "es_dfm" learn both without bias (models.fnw, models.es_dfm). "es_dfm" learns from final labels
-            which clicks come late; for this an impression leaves a last time when its window has passed.
+            "es_dfm" learn both without bias (models.fnw, models.es_dfm). "es_dfm" also learns click rates
+            of final labels; for this an impression leaves a last time when its window has passed.
             "vanilla" learns them as they are: it predicts p / (1 + p s), with s the share of clicks that
             come after the wait.
         wait: duration after the impression, shorter than the window; "10s" if not given. With

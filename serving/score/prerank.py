@@ -334,7 +334,7 @@ def prerank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollow
         with_items=True,
         near_cache=lambda manifest: near_cache(pipeline, fields, manifest, options.near_cache_rows),
         scorer=lambda manifest, dense: TowerScorer(pipeline, dense, manifest.champion),
-        label_window_ms=pipeline.log.window_ms,
+        leaves_ms=pipeline.log.leaves_ms,
     )
     compile_rows(pipeline)
     reader = Reader(options.redis, options.namespace, pipeline.fingerprint)

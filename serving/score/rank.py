@@ -278,7 +278,7 @@ def rank_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
         with_items=False,
         near_cache=lambda m: near_cache(pipeline, pipeline.plan.fields, m, options.near_cache_rows),
         scorer=lambda manifest, dense: RankScorer(pipeline, dense, manifest.champion),
-        label_window_ms=pipeline.log.window_ms,
+        leaves_ms=pipeline.log.leaves_ms,
         contenders=tuple(pipeline.contenders),
     )
     compile_rows(pipeline)

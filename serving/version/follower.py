@@ -72,7 +72,7 @@ class VersionFollower:
         self._role = spec.role
         self._make_cache = spec.near_cache
         self._contenders = spec.contenders
-        self._label_window_s = spec.label_window_ms / 1000
+        self._leaves_s = spec.leaves_ms / 1000
         self._loader = VersionLoader(reader, spec)
         self._lock = SwapLock()
         self._swapped = threading.Condition()
@@ -227,7 +227,7 @@ class VersionFollower:
             counts = np.array(manifest.freshness.counts, np.int64)
             delay_s = (time.time() * 1000 - bins) / 1000
             metrics.FRESHNESS.observe(delay_s, counts)
-            metrics.LEARNING_DELAY.observe(np.maximum(delay_s - self._label_window_s, 0), counts)
+            metrics.LEARNING_DELAY.observe(np.maximum(delay_s - self._leaves_s, 0), counts)
 
     # ── the thread that follows ──────────────────────────────────────────────────────────────────────
 

@@ -53,7 +53,7 @@ class RoleSpec:
         with_items: whether item vectors are loaded.
         near_cache: makes an empty near-cache for a version.
         scorer: makes the scorer of a version from its dense tensors.
-        label_window_ms: time for which an impression waits for its label.
+        leaves_ms: time for which an impression waits before it is learned (`ingest.language.streams`).
         contenders: roles of the ranking models that a version may hold; () if the role does not rank.
     """
 
@@ -63,7 +63,7 @@ class RoleSpec:
     with_items: bool
     near_cache: Callable[[VersionManifest], NearCache]
     scorer: Callable[[VersionManifest, Mapping[str, torch.Tensor]], object]
-    label_window_ms: int = 0
+    leaves_ms: int = 0
     contenders: Sequence[str] = ()
 
 

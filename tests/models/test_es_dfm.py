@@ -10,7 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livectr.kernels.stream.join import FINAL_LATE, FINAL_NEGATIVE, FINAL_POSITIVE
+from livectr.kernels.stream.join import (
+    FINAL_LATE,
+    FINAL_NEGATIVE,
+    FINAL_POSITIVE,
+    LATE_POSITIVE,
+    NEGATIVE,
+    POSITIVE,
+)
 from livectr.models.es_dfm import LEAST, importance_weighted, lessons_of_heads
 from livectr.models.losses import LATE, LOSSES, Lesson, weighted_cross_entropy
 
@@ -30,55 +37,77 @@ def gradients(logit: float, lesson: Lesson) -> list[float]:
 
 
 @given(st.floats(-9, 9), st.floats(-12, 12), st.floats(-12, 12))
-def test_the_loss_is_that_of_a_plain_reference(logit: float, delayed: float, fake: float) -> None:
-    d, r = 1 / (1 + np.exp(-delayed)), max(LEAST, 1 / (1 + np.exp(fake)))
-    p = 1 / (1 + np.exp(-logit))
+def test_the_loss_is_that_of_a_plain_reference(logit: float, clicked: float, in_time: float) -> None:
+    c, t, p = (1 / (1 + np.exp(-z)) for z in (clicked, in_time, logit))
+    d, r = max(0.0, c - t), min(1.0, max(LEAST, (1 - c) / (1 - t)))
     wanted = -(1 + d) * (r * np.log1p(-p) + 2 * np.log(p))  # a provisional negative and two positives
     z = torch.full((3,), logit, dtype=torch.float32)
-    lesson = importance_weighted(torch.from_numpy(LABELS), torch.full((3,), delayed), torch.full((3,), fake))
+    heads = (torch.full((3,), head) for head in (clicked, in_time))
+    lesson = importance_weighted(torch.from_numpy(LABELS), *heads)
     assert weighted_cross_entropy(z, lesson).item() == pytest.approx(wanted, rel=1e-4)
+
+
+def mean_gradient(p: float, clicked: float, in_time: float, says: float) -> float:
+    """Expected gradient at p of an impression that is clicked at a rate, a share of it within the wait, where
+    the head `clicked` says another rate and the head `in_time` the true one."""
+    soon = clicked * in_time
+    heads = (torch.full((3,), log_odds(max(rate, 1e-9))) for rate in (says, soon))
+    each = gradients(log_odds(p), importance_weighted(torch.from_numpy(LABELS), *heads))
+    return (1 - soon) * each[0] + soon * each[1] + (clicked - soon) * each[2]
 
 
 @given(RATES, st.floats(0, 0.999))
 def test_it_learns_the_rate_of_final_labels_whatever_the_delays_are(clicked: float, in_time: float) -> None:
     """With the heads' true rates, the expected gradient of an impression is (1 + d) (p − c)."""
     late = clicked * (1 - in_time)
-    negative = 1 - clicked * in_time
-    fake = late / negative
-    if 1 - fake < LEAST:
-        return
-    heads = (torch.full((3,), log_odds(max(rate, 1e-9))) for rate in (late, fake))
-    lesson = importance_weighted(torch.from_numpy(LABELS), *heads)
     for p in (clicked, 0.8 * clicked, 1 - 0.8 * (1 - clicked)):
-        each = gradients(log_odds(p), lesson)
-        mean = negative * each[0] + clicked * in_time * each[1] + late * each[2]
+        mean = mean_gradient(p, clicked, in_time, clicked)
         assert mean == pytest.approx((1 + late) * (p - clicked), abs=1e-5)
 
 
+@given(RATES, st.floats(0, 0.999), st.floats(0, 1))
+def test_an_error_of_the_click_rate_is_damped(clicked: float, in_time: float, share: float) -> None:
+    """p = c / (1 + c − c'), which is vanilla's c / (1 + d) where c' knows of no late click."""
+    soon = clicked * in_time
+    says = soon + share * (0.95 - soon)
+    p = clicked / (1 + clicked - says)
+    if p < 0.999:
+        assert mean_gradient(p, clicked, in_time, says) == pytest.approx(0, abs=1e-5)
+
+
 @given(RATES, st.floats(0.001, 0.999))
-def test_heads_learn_their_rates_from_finals(clicked: float, in_time: float) -> None:
-    late = clicked * (1 - in_time)
-    outcomes = {FINAL_NEGATIVE: 1 - clicked, FINAL_POSITIVE: clicked * in_time, FINAL_LATE: late}
-    lessons = lessons_of_heads(torch.tensor([*outcomes], dtype=torch.float32))
-    true = {"delayed": late, "fake": late / (1 - clicked * in_time)}
-    for head, rate in true.items():
+def test_heads_learn_their_rates(clicked: float, in_time: float) -> None:
+    soon, late = clicked * in_time, clicked * (1 - in_time)
+    rates = {
+        NEGATIVE: 1 - soon,
+        POSITIVE: soon,
+        LATE_POSITIVE: late,
+        FINAL_NEGATIVE: 1 - clicked,
+        FINAL_POSITIVE: soon,
+        FINAL_LATE: late,
+    }
+    lessons = lessons_of_heads(torch.tensor([*rates], dtype=torch.float32))
+    for head, rate in {"clicked": clicked, "in_time": soon}.items():
         each = gradients(log_odds(rate), lessons[head])
-        assert np.dot(each, [*outcomes.values()]) == pytest.approx(0, abs=1e-6)
+        assert np.dot(each, [*rates.values()]) == pytest.approx(0, abs=1e-6)
 
 
-def test_only_finals_teach_the_heads() -> None:
-    codes = [0, 1, LATE, FINAL_NEGATIVE, FINAL_POSITIVE, FINAL_LATE]
+def test_a_head_learns_what_can_change_no_more() -> None:
+    """The click rate from finals alone; that within the wait from impressions when they leave."""
+    codes = [NEGATIVE, POSITIVE, LATE, FINAL_NEGATIVE, FINAL_POSITIVE, FINAL_LATE]
     lessons = lessons_of_heads(torch.tensor(codes))
-    assert lessons["delayed"].weight.tolist() == [0, 0, 0, 1, 1, 1]
-    assert lessons["fake"].weight.tolist() == [0, 0, 0, 1, 0, 1]
-    assert lessons["delayed"].target.tolist() == lessons["fake"].target.tolist() == [0, 0, 0, 0, 0, 1]
+    assert lessons["clicked"].weight.tolist() == [0, 0, 0, 1, 1, 1]
+    assert lessons["clicked"].target.tolist() == [0, 0, 0, 0, 1, 1]
+    assert lessons["in_time"].weight.tolist() == [1, 1, 0, 0, 0, 0]
+    assert lessons["in_time"].target.tolist() == [0, 1, 0, 0, 0, 0]
 
 
 def test_no_gradient_goes_through_the_weights_and_they_are_bounded() -> None:
-    heads = [torch.tensor([-200.0, 0.0, 200.0], requires_grad=True) for _ in range(2)]
-    lesson = importance_weighted(torch.zeros(3), *heads)
+    ends = [-200.0, 200.0]
+    clicked, in_time = (torch.tensor(z, requires_grad=True) for z in ([*ends, *ends], [*ends, *ends[::-1]]))
+    lesson = importance_weighted(torch.zeros(4), clicked, in_time)
     assert not lesson.weight.requires_grad
-    assert lesson.weight.tolist() == pytest.approx([1.0, 1.5 * 0.5, 2 * LEAST])
+    assert lesson.weight.tolist() == pytest.approx([1.0, 1.0, 1.0, 2 * LEAST])
 
 
 def test_labels_in_place_of_a_lesson_are_an_error() -> None:

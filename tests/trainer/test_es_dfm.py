@@ -59,7 +59,7 @@ def recording(patch: pytest.MonkeyPatch) -> Iterator[Recorded]:
         lesson = heads_learn(self, prepared, batch)
         seen.batches.append(batch)
         seen.weights.append(lesson.target.numpy().tobytes() + lesson.weight.numpy().tobytes())
-        biases = [self.step.models[name].bias.item() for name in ("delayed", "fake")]
+        biases = [self.step.models[name].bias.item() for name in ("clicked", "in_time")]
         seen.heads.append(np.array(biases).tobytes())
         return lesson
 
@@ -108,22 +108,22 @@ def test_finals_are_no_examples(recorded: tuple[Run, Recorded], source: str, tmp
     assert Result(es_dfm.root).statistics == Result(fnw.root).statistics
 
 
-def test_a_final_comes_when_its_window_has_passed_and_nothing_before_teaches_the_heads(
+def test_a_final_comes_when_its_window_has_passed_and_nothing_before_teaches_the_click_rate(
     recorded: tuple[Run, Recorded],
 ) -> None:
-    """No label of an open window: until the first window has passed, the heads stay as they began."""
+    """No label of an open window: until the first window has passed, the head of the click rate stays as it
+    began. That of clicks within the wait learns from the first batch on."""
     _, seen = recorded
-    untouched, ends = [], []
-    for batch, heads in zip(seen.batches, seen.heads, strict=True):
+    ends = []
+    for batch in seen.batches:
         final = batch.outcome[batch.sequence] >= FINAL_NEGATIVE
         assert (batch.order[final] >= batch.time_ms[final] + WINDOW_MS).all()
         assert (batch.order[~final & ~batch.late] <= batch.time_ms[~final & ~batch.late] + WINDOW_MS).all()
         ends.append(final.any())
-        if not any(ends):
-            untouched.append(heads)
     first = ends.index(True)
-    assert first > 3 and len(set(untouched)) == 1
-    assert len(set(seen.heads[first:])) > 3, "and then they learn"
+    click_rate, in_time = np.frombuffer(b"".join(seen.heads)).reshape(-1, 2).T
+    assert first > 3 and len({*click_rate[:first]}) == 1 and len({*in_time[:first]}) == first
+    assert len({*click_rate[first:]}) > 3, "and then it learns"
     clicked = [batch.outcome[batch.outcome < FINAL_NEGATIVE] for batch in seen.batches[:first]]
     assert any((labels == 2).any() for labels in clicked), "late positives came before the first final"
 
@@ -226,8 +226,8 @@ def test_a_version_holds_nothing_of_the_heads(source: str, tmp_path: Path, redis
     text = client.get("{livectr}:manifest")
     manifest = VersionManifest.from_json(text)
     assert es_dfm.report.published_versions and manifest.step
-    assert PREFIX.encode() not in text and b"delayed" not in text and b"fake" not in text
+    assert PREFIX.encode() not in text and b"clicked" not in text and b"in_time" not in text
     keys = client.keys("*")
     assert keys and not [key for key in keys if PREFIX.encode() in key]
     blobs = [client.get(key) or b"" for key in keys if client.type(key) == b"string"]
-    assert not [blob for blob in blobs if b"es_dfm.delayed" in blob or b"delayed.bias" in blob]
+    assert not [blob for blob in blobs if b"es_dfm.clicked" in blob or b"clicked.bias" in blob]

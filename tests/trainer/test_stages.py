@@ -1,8 +1,9 @@
-"""Stages of a rank: none holds more than its depth; a commit finds no batch in flight."""
+"""Stages of a rank: none holds more than its depth; a commit finds no batch in flight. Times of commits."""
 
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import redis
 from livectr.protos.manifest import VersionManifest
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
-from livectr.trainer.commits import CommitState, Committer
+from livectr.trainer.commits import CommitState, Committer, Due
 from livectr.trainer.publish.redis_store import RedisStore
+from livectr.trainer.publish.snapshot import Boundary
 from livectr.trainer.run import Training, TrainOptions
 from livectr.trainer.stages import Stages
 from tests.trainer.ad_logs import ad_pipeline, write_files
@@ -75,3 +77,40 @@ def test_no_stage_holds_more_than_its_depth(
         assert stages.in_flight == 0 and stages.push.in_flight == 0
         manifest = VersionManifest.from_json(client.get("{livectr}:manifest"))
         assert manifest.examples == IMPRESSIONS and report.published_versions >= 1
+
+
+class StuckPublisher:
+    """Publisher whose push is under way until a test says otherwise."""
+
+    full, least_examples, last, busy, begun = False, 0, None, False, 0
+
+    def serve(self, champion: str) -> None:
+        pass
+
+    def begin(self, snapshot: object, **counts: int) -> None:
+        self.begun, self.busy = self.begun + 1, True
+
+
+def test_a_version_that_the_push_before_held_up_follows_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one more interval later: examples would be served late by the whole of it."""
+    now_s = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    first, publisher = Boundary({}, 0, 0), StuckPublisher()
+    given: dict[str, Any] = dict(control=SimpleNamespace(rank=0), checkpoint=None, publisher=publisher)
+    commits = Committer(**given, first=first, publish_interval_s=1.0, checkpoint_interval_s=0.0)
+    snapshots: Any = SimpleNamespace(take=lambda step, since: None)
+    state = CommitState(1, 1, first, {}, began_s=now_s, checkpoint=None, snapshots=snapshots)
+
+    assert commits.due and commits.commit(state) and publisher.busy
+    assert commits.due is Due.NOTHING
+    now_s += 1.0
+    assert commits.due and not commits.commit(state), "the push before is under way"
+    now_s += 0.1
+    assert commits.due is Due.NOTHING
+    publisher.busy = False
+    assert commits.due and commits.dirty and commits.commit(state) and publisher.begun == 2
+    publisher.busy = False
+    now_s += 0.9
+    assert commits.due is Due.NOTHING, "none was missed"
+    now_s += 0.1
+    assert commits.due

@@ -1,6 +1,6 @@
 """Heads of ES-DFM: a second step beside the main model's, with tables of its own (models.es_dfm).
 
-    batch ─┬─ all rows, finals too ─► heads: score, then learn the finals ─► logits ─┐ weights
+    batch ─┬─ all rows, finals too ─► heads: score, then learn ─────────────► logits ─┐ weights
            └─ without finals ───────► main model: score, then learn ◄────────────────┘
 
 The heads' rows are in tables of their own, so finals move no row of the main model, and a version, which is
@@ -77,7 +77,7 @@ class Heads:
         return self.step.prepare(batch.features, np.zeros(len(batch.label), np.float32), batch.sequence)
 
     def learn(self, prepared: PreparedBatch, batch: Batch) -> Lesson:
-        """Score a batch, and then learn its finals. Collective.
+        """Score a batch, and then learn it. Collective.
 
         Returns:
             Lesson of the batch without its finals, of all ranks' examples, rank-major.
@@ -87,8 +87,8 @@ class Heads:
         logits = self.step.learn(prepared, lessons_of_heads(outcome)).logits
         self._policies.after()
         stays = outcome < FINAL_NEGATIVE
-        delayed, fake = (torch.from_numpy(logits[name])[stays] for name in ("delayed", "fake"))
-        return importance_weighted(outcome[stays], delayed, fake)
+        clicked, in_time = (torch.from_numpy(logits[name])[stays] for name in ("clicked", "in_time"))
+        return importance_weighted(outcome[stays], clicked, in_time)
 
     # ── state for checkpoints ──
 

@@ -36,6 +36,7 @@ from livectr.serving.request.parse import (
     finite,
     parse_content,
 )
+from livectr.serving.score.inputs import FieldVectors
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.scorer import RankScorer, compile_rows, content_fields, near_cache
 from livectr.serving.version.content import Contents
@@ -67,13 +68,13 @@ class _Inputs:
     """Inputs of the model.
 
     Args:
-        vectors: f32[n, F, D], pooled.
+        vectors: of all F fields.
         dense: f32[n, Dd].
         lists: field → vectors of each key, of the fields that the model reads as sequences.
         content: field → content vectors, of the fields whose content the model reads.
     """
 
-    vectors: F32
+    vectors: FieldVectors
     dense: F32
     lists: dict[str, RaggedVectors]
     content: dict[str, RaggedVectors]
@@ -193,20 +194,16 @@ class Ranker:
 
     def _vectors(
         self, lookup: VersionLookup, features: SharedFeatures
-    ) -> tuple[F32, dict[str, RaggedVectors]]:
-        """Pooled vectors f32[n, F, D], and by field the lists that the model reads."""
-        shared, own = list(features.shared_fields), list(features.own_fields)
+    ) -> tuple[FieldVectors, dict[str, RaggedVectors]]:
+        """Pooled vectors of all fields, and by field the lists that the model reads."""
+        shared, own = features.shared_fields, features.own_fields
+        each, lists = self._vectors_of(lookup, features.own, own)
         if not shared:
-            return self._vectors_of(lookup, features.own, own)
-        once, lists = self._vectors_of(lookup, features.shared, shared)
+            return FieldVectors.of(each), lists
+        once, shared_lists = self._vectors_of(lookup, features.shared, shared)
         rows = features.own.rows
-        lists = {name: self._broadcast(name, vectors, rows) for name, vectors in lists.items()}
-        pooled = np.empty((rows, len(self._fields), once.shape[2]), np.float32)
-        pooled[:, shared] = once
-        if own:
-            pooled[:, own], own_lists = self._vectors_of(lookup, features.own, own)
-            lists |= own_lists
-        return pooled, lists
+        lists |= {name: self._broadcast(name, vectors, rows) for name, vectors in shared_lists.items()}
+        return FieldVectors(each, own, once, shared), lists
 
     def _vectors_of(
         self, lookup: VersionLookup, features: Features, chosen: Sequence[int]

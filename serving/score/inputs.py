@@ -41,6 +41,11 @@ class FieldVectors:
     def __len__(self) -> int:
         return len(self.own)
 
+    @property
+    def parts(self) -> tuple[tuple[F32, tuple[int, ...]], tuple[F32, tuple[int, ...]]]:
+        """Vectors and numbers of the rows' own fields, and of the shared fields."""
+        return (self.own, self.own_fields), (self.shared, self.shared_fields)
+
     def rows(self, first: int, last: int) -> FieldVectors:
         """Rows from `first` to before `last`."""
         return replace(self, own=self.own[first:last])

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import Pipeline
@@ -28,6 +29,7 @@ from livectr.models.base import (
     row_segments,
     served_roles,
 )
+from livectr.models.forward import compiled_forward
 from livectr.models.two_tower import TwoTower, TwoTowerModel, is_named
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import F32, FEATURES
@@ -152,6 +154,7 @@ class RankScorer:
         self._pooled = [plan.fields.index(name) for name in self._gathers.pooled]
         model = configs[champion].build(plan.fields, plan.fields, plan.dense_names, True, 0)
         self._model = _loaded(model, dense, champion)
+        self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names))
         self.statistics = published_statistics(pipeline, dense)
 
     @torch.inference_mode()
@@ -187,30 +190,34 @@ class RankScorer:
     def _logits(
         self, once: Tensor | None, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists
     ) -> F32:
-        """Logits of some rows, padded to whole blocks.
+        """Logits of some rows; what torch multiplies is padded to whole blocks.
 
         Args:
             once: partial result f32[1, S] of the shared fields; None: there are none.
             vectors, dense, lists, content: of the rows, as in `logits`.
         """
-        rows = len(vectors)
-        if more := -rows % _BLOCK_ROWS:
-            vectors, dense = vectors.padded(more), np.pad(dense, [(0, more), (0, 0)])
+        rows, (own, shared) = len(vectors), vectors.parts
+        numbers = torch.from_numpy(dense)
+        if (more := -rows % _BLOCK_ROWS) and (self._forward is None or self._gathers):
+            vectors, numbers = vectors.padded(more), pad(numbers, (0, 0, 0, more))
             lists, content = (
                 {name: part.padded(more) for name, part in named.items()} for named in (lists, content)
             )
-        values, numbers = torch.from_numpy(vectors.own)[..., self._slice], torch.from_numpy(dense)
+        gathered = self._gathered(vectors, numbers, lists, content)
+        if self._forward is not None:
+            return self._forward.logits(own, shared, dense, gathered, self._slice.start)
+        values = torch.from_numpy(vectors.own)[..., self._slice]
         if once is None:
             aggregated = self._model.partial(values, numbers)
         else:
-            columns = Columns(vectors.own_fields, tuple(range(dense.shape[1])))
+            columns = Columns(vectors.own_fields, tuple(range(numbers.shape[1])))
             aggregated = self._model.partial(values, numbers, columns) + once
-        logits: F32 = self._model.finish(aggregated, self._gathered(vectors, numbers, lists, content)).numpy()
+        logits: F32 = self._model.finish(aggregated, gathered).numpy()
         return logits[:rows]
 
     def _shared_partial(self, vectors: FieldVectors) -> Tensor | None:
         """Partial result f32[1, S] of the fields that all rows share; None: they share none."""
-        if not vectors.shared_fields:
+        if self._forward is not None or not vectors.shared_fields:
             return None
         values = torch.from_numpy(vectors.shared)[..., self._slice]
         return self._model.partial(values, torch.empty(1, 0), Columns(vectors.shared_fields, ()))

@@ -26,8 +26,9 @@ from livectr.serving import metrics
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
-from livectr.serving.request.enrich import EnrichedRequest, Enricher, LookupRows
+from livectr.serving.request.enrich import EnrichedRequest, Enricher
 from livectr.serving.request.extract import FeaturesAt, RequestFeatures
+from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import (
     InlineContent,
     RequestColumns,

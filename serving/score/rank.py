@@ -9,8 +9,8 @@ are looked up and pooled once.
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
-from livectr.ingest.plan.features import Features
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos.store import F32, I64
 from livectr.serving import metrics
@@ -198,25 +197,15 @@ class Ranker:
     ) -> tuple[FieldVectors, dict[str, RaggedVectors]]:
         """Pooled vectors of all fields, and by field the lists that the model reads."""
         shared, own = features.shared_fields, features.own_fields
-        each, lists = self._vectors_of(lookup, features.own, own)
-        if not shared:
-            return FieldVectors.of(each), lists
-        once, shared_lists = self._vectors_of(lookup, features.shared, shared)
-        rows = features.own.rows
-        lists |= {name: self._broadcast(name, vectors, rows) for name, vectors in shared_lists.items()}
-        return FieldVectors(each, own, once, shared), lists
-
-    def _vectors_of(
-        self, lookup: VersionLookup, features: Features, chosen: Sequence[int]
-    ) -> tuple[F32, dict[str, RaggedVectors]]:
-        """Pooled vectors and lists of the chosen fields, which are all fields of `features`."""
-        fields = tuple(self._fields[i] for i in chosen)
         read = _scorer(lookup).sequences
-        sequences = tuple(i for i, (name, _) in enumerate(fields) if name in read)
-        batch = Batch(fields, features.offsets, features.keys, features.rows, sequences)
+        fields, sequences = _shape(self._fields, (*shared, *own), read)
+        batch = Batch.joined(fields, sequences, features.shared, features.own)
         vectors = lookup.vectors(batch)
-        lists = {fields[i][0]: part for i, part in zip(sequences, vectors.lists, strict=True)}
-        return vectors.pooled, lists
+        lists = {}
+        for i, part in zip(batch.sequences, vectors.lists, strict=True):
+            name = batch.fields[i][0]
+            lists[name] = self._broadcast(name, part, batch.rows) if i < batch.once else part
+        return FieldVectors(vectors.pooled, own, vectors.once, shared), lists
 
     def _content(
         self, lookup: VersionLookup, features: SharedFeatures, inline: InlineContent
@@ -248,6 +237,15 @@ class Ranker:
                 f"candidates; send fewer (max_values is {self._limits.values})",
             )
         return vectors.broadcast(rows)
+
+
+@functools.lru_cache(maxsize=256)  # clients choose which fields are shared
+def _shape(
+    fields: tuple[tuple[str, str], ...], order: tuple[int, ...], read: tuple[str, ...]
+) -> tuple[tuple[tuple[str, str], ...], tuple[int, ...]]:
+    """Fields in the given order, and the indices of those of which the model reads each key's vector."""
+    ordered = tuple(fields[i] for i in order)
+    return ordered, tuple(i for i, (name, _) in enumerate(ordered) if name in read)
 
 
 def _scorer(lookup: VersionLookup) -> RankScorer:

@@ -27,6 +27,7 @@ FIXED = (
     "kernels.keys.keys",
     "kernels.keys.unique",
     "kernels.network.bf16",
+    "kernels.network.forward",
     "kernels.online.examples",
     "kernels.operators.dictionary",
     "kernels.runtime.gather",

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
 from livectr.models.fm import fm_finish, fm_partial
+from livectr.models.forward import ForwardLayers, LayeredModel
 from livectr.models.layers import MLP, FieldLinear, FirstOrder
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 
@@ -68,7 +69,7 @@ class DeepFM(ModelConfig):
         return DeepFMModel(self, part)
 
 
-class DeepFMModel(CTRModel):
+class DeepFMModel(LayeredModel):
     """Network of `DeepFM`; S = H₁ + 1 + K."""
 
     def __init__(self, config: DeepFM, part: Part) -> None:
@@ -89,3 +90,7 @@ class DeepFMModel(CTRModel):
         deep, fm = aggregated.split([self.hidden, aggregated.shape[1] - self.hidden], 1)  # type: ignore[no-untyped-call]
         logits: Tensor = self.mlp(deep).squeeze(1)
         return logits + fm_finish(fm) + self.bias
+
+    def forward_layers(self) -> ForwardLayers | None:
+        """See `LayeredModel.forward_layers`."""
+        return ForwardLayers(self.first, self.mlp, self.wide, pairs=True, dim=self.first.weight.shape[1])

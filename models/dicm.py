@@ -21,7 +21,7 @@ only where `multi_query_attentive` uses v_ad as its query.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import torch
@@ -40,6 +40,7 @@ from livectr.models.base import (
 )
 from livectr.models.din import DIN, DINModel
 from livectr.models.dnn import DNN, DNNModel
+from livectr.models.forward import Block, ForwardLayers, LayeredModel
 from livectr.models.layers import IMAGE_SCALE, generator, glorot
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 from livectr.models.lr import LRModel
@@ -231,6 +232,10 @@ class ImageLayer(nn.Module):
 
     def forward(self, aggregated: Tensor, seen: Gathered) -> Tensor:
         """Adds the images' block to a first layer's product f32[B, H]."""
+        return affine(aggregated, self.inputs(seen), self.weight)
+
+    def inputs(self, seen: Gathered) -> Tensor:
+        """Inputs f32[B, width] of the block: the ad's image and the pooled behavior images."""
         inputs, ad_image = [], None
         if self._ad_image is not None:
             ad_image = pooled_content(seen, self._ad_image)
@@ -238,10 +243,10 @@ class ImageLayer(nn.Module):
         if self.aggregator is not None:
             ad = None if self._ad is None else seen.pooled[:, self._ad, self._vector]
             inputs.append(self.aggregator(content(seen, self._behaviors), ad_image, ad))
-        return affine(aggregated, torch.cat(inputs, dim=1), self.weight)
+        return torch.cat(inputs, dim=1)
 
 
-class _WithImages(CTRModel):
+class _WithImages(LayeredModel):
     """Mixin of a basic net: `finish` adds the images' block to the first layer."""
 
     images: ImageLayer | None
@@ -251,6 +256,14 @@ class _WithImages(CTRModel):
         if self.images is not None:
             aggregated = self.images(aggregated, require_gathered(gathered))
         return super().finish(aggregated, gathered)
+
+    def forward_layers(self) -> ForwardLayers | None:
+        """See `LayeredModel.forward_layers`."""
+        layers = super().forward_layers()
+        if self.images is None or layers is None:
+            return layers
+        block = Block(self.images.weight, self.images.inputs)
+        return None if layers.mlp is None else replace(layers, blocks=(*layers.blocks, block))
 
 
 def _images(config: DICM, part: Part, hidden: int) -> ImageLayer | None:

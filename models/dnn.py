@@ -16,6 +16,7 @@ from typing import get_args
 from torch import Tensor
 
 from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
+from livectr.models.forward import ForwardLayers, LayeredModel
 from livectr.models.layers import MLP, Activation, FieldLinear
 from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.settings import check_choice
@@ -68,7 +69,7 @@ class DNN(ModelConfig):
         return DNNModel(self, part)
 
 
-class DNNModel(CTRModel):
+class DNNModel(LayeredModel):
     """Network of `DNN`; S = H₁."""
 
     def __init__(self, config: DNN, part: Part) -> None:
@@ -87,3 +88,7 @@ class DNNModel(CTRModel):
         """Aggregated f32[B, H₁] → logits f32[B]."""
         deep: Tensor = self.mlp(aggregated).squeeze(1)
         return deep + self.bias
+
+    def forward_layers(self) -> ForwardLayers | None:
+        """See `LayeredModel.forward_layers`."""
+        return ForwardLayers(self.first, self.mlp, dim=self.first.weight.shape[1])

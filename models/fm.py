@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
+from livectr.models.forward import ForwardLayers, LayeredModel
 from livectr.models.fused import field_sums
 from livectr.models.layers import FieldLinear, FirstOrder
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
@@ -66,7 +67,7 @@ class FM(ModelConfig):
         return FMModel(self.dim, part)
 
 
-class FMModel(CTRModel):
+class FMModel(LayeredModel):
     """Network of `FM`; S = 1 + K."""
 
     def __init__(self, dim: int, part: Part) -> None:
@@ -82,6 +83,10 @@ class FMModel(CTRModel):
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, 1 + K] → logits f32[B]."""
         return fm_finish(aggregated) + self.bias
+
+    def forward_layers(self) -> ForwardLayers | None:
+        """See `LayeredModel.forward_layers`."""
+        return ForwardLayers(wide=self.wide, pairs=True, dim=self.partial_size - 1)
 
 
 def fm_partial(

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from livectr.models.base import (
     Columns,
-    CTRModel,
     Gathered,
     Gathers,
     ModelConfig,
@@ -32,6 +31,7 @@ from livectr.models.base import (
     SegmentSpec,
     require_gathered,
 )
+from livectr.models.forward import Block, ForwardLayers, LayeredModel
 from livectr.models.layers import MLP, Activation, SubsetLinear, generator, glorot
 from livectr.models.learning import OptimiserSpec, adagrad
 from livectr.models.products import affine
@@ -86,7 +86,7 @@ class InterestConfig(ModelConfig):
         return (SegmentSpec("v", self.dim, self.optimiser, self.init_scale),)
 
 
-class InterestModel(CTRModel):
+class InterestModel(LayeredModel):
     """Network with interests, S = H₁; a subclass defines `interest`."""
 
     def __init__(self, config: InterestConfig, part: Part, width: int) -> None:
@@ -151,3 +151,12 @@ class InterestModel(CTRModel):
         first = affine(aggregated, torch.cat(interests, dim=1), self.interests)
         deep: Tensor = self.mlp(first).squeeze(1)
         return deep + self.bias
+
+    def forward_layers(self) -> ForwardLayers | None:
+        """See `LayeredModel.forward_layers`."""
+        block = Block(self.interests, self._interests)
+        return ForwardLayers(self.first, self.mlp, dim=self.first.weight.shape[1], blocks=(block,))
+
+    def _interests(self, gathered: Gathered) -> Tensor:
+        """Interests of all pairs, f32[B, pairs · width]."""
+        return torch.cat([self.interest(i, *pair) for i, pair in enumerate(self.pairs(gathered))], dim=1)

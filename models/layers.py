@@ -117,9 +117,12 @@ class SubsetLinear(FieldLinear):
             hidden: H, units.
         """
         super().__init__(name, chosen, dim=dim, hidden=hidden)
-        self._fields = tuple(map(part.local.index, chosen.local))
-        self._dense = tuple(map(part.dense_names.index, chosen.local_dense))
-        fields, dense = (torch.tensor(at, dtype=torch.long) for at in (self._fields, self._dense))
+        #: numbers of its fields and of its dense features among the rank's
+        self.chosen = (
+            tuple(map(part.local.index, chosen.local)),
+            tuple(map(part.dense_names.index, chosen.local_dense)),
+        )
+        fields, dense = (torch.tensor(at, dtype=torch.long) for at in self.chosen)
         self.register_buffer("field_index", fields, persistent=False)
         self.register_buffer("dense_index", dense, persistent=False)
 
@@ -129,8 +132,8 @@ class SubsetLinear(FieldLinear):
         """
         fields, numbers, own = self.field_index, self.dense_index, None
         if columns is not None:
-            at_fields, own_fields = _among(columns.fields, self._fields)
-            at_dense, own_dense = _among(columns.dense, self._dense)
+            at_fields, own_fields = _among(columns.fields, self.chosen[0])
+            at_dense, own_dense = _among(columns.dense, self.chosen[1])
             fields, numbers = (
                 torch.tensor(at, dtype=torch.long, device=vectors.device) for at in (at_fields, at_dense)
             )

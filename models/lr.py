@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
+from livectr.models.forward import ForwardLayers, LayeredModel
 from livectr.models.layers import FirstOrder
 from livectr.models.learning import OptimiserSpec, ftrl
 
@@ -54,7 +55,7 @@ class LR(ModelConfig):
         return LRModel(part)
 
 
-class LRModel(CTRModel):
+class LRModel(LayeredModel):
     """Network of `LR`; S = 1."""
 
     def __init__(self, part: Part) -> None:
@@ -71,3 +72,7 @@ class LRModel(CTRModel):
     def finish(self, aggregated: Tensor, gathered: Gathered | None = None) -> Tensor:
         """Aggregated f32[B, 1] → logits f32[B]."""
         return aggregated[:, 0] + self.bias
+
+    def forward_layers(self) -> ForwardLayers | None:
+        """See `LayeredModel.forward_layers`."""
+        return ForwardLayers(wide=self.wide)

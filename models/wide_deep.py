@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from livectr.models.base import Columns, CTRModel, Gathered, ModelConfig, Part, SegmentSpec
+from livectr.models.forward import ForwardLayers, LayeredModel
 from livectr.models.layers import MLP, FieldLinear, FirstOrder
 from livectr.models.learning import OptimiserSpec, adagrad, ftrl
 
@@ -68,7 +69,7 @@ class WideDeep(ModelConfig):
         return WideDeepModel(self, part)
 
 
-class WideDeepModel(CTRModel):
+class WideDeepModel(LayeredModel):
     """Network of `WideDeep`; S = 1 + H₁."""
 
     def __init__(self, config: WideDeep, part: Part) -> None:
@@ -88,3 +89,7 @@ class WideDeepModel(CTRModel):
         """Aggregated f32[B, 1 + H₁] → logits f32[B]."""
         deep: Tensor = self.mlp(aggregated[:, 1:]).squeeze(1)
         return aggregated[:, 0] + deep + self.bias
+
+    def forward_layers(self) -> ForwardLayers | None:
+        """See `LayeredModel.forward_layers`."""
+        return ForwardLayers(self.first, self.mlp, self.wide, dim=self.first.weight.shape[1])

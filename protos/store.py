@@ -102,6 +102,15 @@ def buckets_of(keys: I64) -> npt.NDArray[np.uint8]:
     return (x & np.uint64(BUCKETS - 1)).astype(np.uint8)
 
 
+def _bucket_of(key: int) -> int:
+    """Bucket of a key, as `buckets_of`."""
+    mask = (1 << 64) - 1
+    x = key & mask
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        x = (x ^ x >> 33) * factor & mask
+    return (x ^ x >> 33) & (BUCKETS - 1)
+
+
 def by_bucket(keys: I64) -> list[tuple[int, I64]]:
     """Non-empty buckets of keys i64[n], in rising order, each with the positions i64[m] of its keys."""
     bucket = buckets_of(keys)
@@ -192,6 +201,9 @@ class Keyspace:
     def _keys(self, middle: str, keys: I64) -> list[bytes]:
         """Redis keys as the rows of a byte matrix: about a million keys a second."""
         prefixes = _prefixes(self.namespace, middle)
+        if len(keys) == 1:  # NumPy's calls cost more than the key
+            key = int(keys[0])
+            return [prefixes[_bucket_of(key)].tobytes() + key.to_bytes(8, "little", signed=True)]
         keys = np.ascontiguousarray(keys, "<i8")
         matrix = np.empty((len(keys), prefixes.shape[1] + 8), np.uint8)
         matrix[:, :-8] = prefixes[buckets_of(keys)]

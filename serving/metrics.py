@@ -5,6 +5,7 @@ They are declared once per process.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -157,6 +158,11 @@ STAGES = ("wait", "parse", "enrich", "extract", "look_up", "score", "respond")
 _CODES = (StatusCode.OK, StatusCode.INTERNAL, *(kind.status for kind in AnswerError.__subclasses__()))
 
 
+@functools.cache
+def _stage(role: str, stage: str) -> Histogram:
+    return STAGE_SECONDS.labels(role, stage)
+
+
 class StageClock:
     """Divides the time of a request into stages; a stage that is repeated counts each time.
 
@@ -171,7 +177,7 @@ class StageClock:
     def ended(self, stage: str) -> None:
         """Observe the time since the end of the stage before as that of `stage`."""
         now = time.perf_counter()
-        STAGE_SECONDS.labels(self._role, stage).observe(now - self._since)
+        _stage(self._role, stage).observe(now - self._since)
         self._since = now
 
 

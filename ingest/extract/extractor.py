@@ -68,7 +68,9 @@ class Extractor:
         self._words = plan.resource_words(
             [[array.ctypes.data for array in resource.arrays] for resource in plan.resources]
         )
+        self._width = len(plan.dense_names)
         self._initial = plan.initial_states()
+        self._initial_states = _addresses(self._initial)
         self._contexts: list[_Context] = []
         self._recycled = Recycled(keep=8)
         # One tuple, replaced atomically: other threads see the old or the new tuple.
@@ -98,7 +100,7 @@ class Extractor:
         rows = batch.num_rows
         observed = np.empty((len(self.plan.statistics), rows), np.int64)
         if rows == 0:  # Arrow may leave out the buffers of empty columns
-            dense = np.empty((0, len(self.plan.dense_names)), np.float32)
+            dense = np.empty((0, self._width), np.float32)
             return Features(
                 0, np.zeros(1, np.int32), np.empty(0, np.int64), dense, observed, np.zeros(0, bool)
             )
@@ -169,12 +171,11 @@ class Extractor:
         observed: npt.NDArray[np.int64] | None = None,
     ) -> Features:
         """Features of the `fields` fields that are not shared, and all dense numbers."""
-        width = len(self.plan.dense_names)
-        numbers = self._recycled.empty((rows * width + 1) // 2).view(np.float32)
+        width = self._width
+        numbers = self._room((rows * width + 1) // 2).view(np.float32)
         dense = numbers[: rows * width].reshape(rows, width)
         failed = np.zeros(rows, bool)
-        arrays = self._initial if statistics is None else statistics.arrays
-        states = np.array([array.ctypes.data for array in arrays], np.int64)
+        states = self._initial_states if statistics is None else _addresses(statistics.arrays)
         pointer = None if sharing is None else ctypes.byref(sharing)
         columns, batch = bound
         # The capsule owns the exported batch: the plan points into it until the call is done.
@@ -195,8 +196,8 @@ class Extractor:
             raise InternalError(_FAILURES[nnz].format(rows=rows))
         cells, counters = fields * rows + 1, np.zeros(2, np.int64)
         offsets, keys = (
-            self._recycled.empty((cells + 1) // 2).view(np.int32)[:cells],
-            self._recycled.empty(nnz),
+            self._room((cells + 1) // 2).view(np.int32)[:cells],
+            self._room(nnz),
         )
         if sharing is None or not sharing.failed:
             at = (offsets.ctypes.data, keys.ctypes.data, counters.ctypes.data)
@@ -205,6 +206,10 @@ class Extractor:
         self.reruns += int(counters[1])
         seen = np.empty((0, rows), np.int64) if observed is None else observed
         return Features(rows, offsets, keys, dense, seen, failed)
+
+    def _room(self, count: int) -> npt.NDArray[np.int64]:
+        """Array int64[count], not cleared: memory of an earlier batch, or new memory for a request."""
+        return np.empty(count, np.int64) if count <= _SMALL else self._recycled.empty(count)
 
     def _bind_shared(
         self, shared: pa.RecordBatch, own: pa.RecordBatch
@@ -287,8 +292,14 @@ _TOO_LARGE = {
     -4: "features of {rows} candidates have too many values in lists, or strings too long",
     -5: "strings and lists that all {rows} candidates share, times candidates, are too large",
 }
+_SMALL = 1 << 13
+"""Numbers of an array that is not worth a search for memory to use again."""
 _MOST_SHARES = 256
 """Sets of shared columns that are cached."""
+
+
+def _addresses(arrays: Sequence[npt.NDArray[np.generic]]) -> npt.NDArray[np.int64]:
+    return np.array([array.ctypes.data for array in arrays], np.int64)
 
 
 class _Context:

@@ -47,6 +47,7 @@ class FieldTables:
         if len(self._blocks) != len(fields) or (self._blocks < 0).any():
             raise ValueError(f"blocks must name a block for each of {len(fields)} fields, not {blocks}")
         self._count = int(self._blocks.max(initial=0)) + 1
+        self._fields_of_block = np.bincount(self._blocks, minlength=self._count)
         self._shapes: tuple[tuple[int, ...], ...] | None = None
         # Memory of forward's results: the kernel clears new pages, which takes a tenth of a forward's time.
         self._memory = Recycled(keep=1)
@@ -175,10 +176,16 @@ class FieldTables:
         self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int, missing: Missing = "initial"
     ) -> tuple[Floats, ...]:
         """Sums of values as forward computes them, without storing anything; thread-safe."""
+        return self.infer_counted(offsets, keys, *rows, missing=missing)[0]
+
+    def infer_counted(
+        self, offsets: npt.ArrayLike, keys: npt.ArrayLike, *rows: int, missing: Missing = "initial"
+    ) -> tuple[tuple[Floats, ...], int]:
+        """Results of `infer`, and the number of keys that are missing."""
         offsets, keys, counts, cells = self._prepare(offsets, keys, rows)
-        out = np.empty(cells * self.dim, np.float32)
+        out, absent = np.empty(cells * self.dim, np.float32), 0
         if self.fields:
-            checked(
+            absent = checked(
                 self._library.fields_infer(
                     self._handle,
                     address(offsets),
@@ -191,7 +198,7 @@ class FieldTables:
                     address(out),
                 )
             )
-        return self._split(out, counts)
+        return self._split(out, counts), absent
 
     def _prepare(
         self, offsets: npt.ArrayLike, keys: npt.ArrayLike, rows: tuple[int, ...]
@@ -209,6 +216,8 @@ class FieldTables:
 
     def _widths(self, blocks: int) -> npt.NDArray[np.int64]:
         """Number of fields F_k of each block; the last blocks may have no field."""
+        if blocks == self._count:
+            return self._fields_of_block
         return np.bincount(self._blocks, minlength=blocks)
 
     def _split(self, out: Floats, rows: npt.NDArray[np.int64]) -> tuple[Floats, ...]:

@@ -126,15 +126,19 @@ class Fields {
         }
     }
 
-    // Forward without inserts: a missing row counts as zeros or as its initial values.
-    void infer(const Shape& shape, const int32_t* offsets, const int64_t* keys, bool zeros, float* out) const {
+    // Forward without inserts: a missing row counts as zeros or as its initial values. Returns the number of missing
+    // keys.
+    int64_t infer(const Shape& shape, const int32_t* offsets, const int64_t* keys, bool zeros, float* out) const {
+        std::atomic<int64_t> missing{0};
         livectr::parallel_for(blocks(shape.most(), BLOCK), [&](int64_t block) {
             std::vector<uint32_t> found;
+            int64_t absent = 0;
             for (int64_t f = 0; f < fields(); ++f) {
                 const auto [first, last] = range(shape[f], block, BLOCK);
                 const int32_t begin = offsets[first], end = offsets[last];
                 found.resize(end - begin);
                 find_rows(table(f).index(), keys + begin, end - begin, found.data());
+                absent += std::count(found.begin(), found.end(), NO_ROW);
                 const Table& source = table(f);
                 pool(offsets, first, last, shape[f], out, [&](int32_t i, float* buffer) {
                     if (i + AHEAD < end && found[i + AHEAD - begin] != NO_ROW) {
@@ -143,7 +147,9 @@ class Fields {
                     return source.values(keys[i], found[i - begin], zeros, buffer);
                 });
             }
+            missing += absent;
         });
+        return missing;
     }
 
   private:

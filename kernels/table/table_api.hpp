@@ -181,7 +181,7 @@ int64_t fields_infer(const Fields* fields, const int32_t* offsets, const int64_t
                      const int32_t* block_of, int64_t blocks, const int64_t* rows, int32_t zeros, float* out) {
     const Shape shape(fields->fields(), block_of, blocks, rows);
     if (!shape.valid(offsets, nnz)) return BAD_OFFSETS;
-    return guarded([&] { return fields->infer(shape, offsets, keys, zeros, out), nnz; });
+    return guarded([&] { return fields->infer(shape, offsets, keys, zeros, out); });
 }
 
 }  // extern "C"

@@ -22,6 +22,7 @@ from livectr.library.features import extracted
 from livectr.library.tables import root_columns, to_pipeline
 from livectr.models.embedding import SubModel, SubNetwork
 from livectr.protos.store import CONTENT, FEATURES
+from livectr.serving.score.inputs import FieldVectors
 from livectr.serving.score.scorer import (
     RankScorer,
     model_configs,
@@ -124,7 +125,7 @@ class CheckpointScorer:
         content = {field: self._embedded(name, *features.field(self._plan.fields.index(field)))
                    for name, source in self._contents.items() for field in source.fields}  # fmt: skip
         lists = dict(zip(names, vectors.lists, strict=True))
-        return self._model.logits(vectors.pooled, features.dense, lists, content)
+        return self._model.logits(FieldVectors.of(vectors.pooled), features.dense, lists, content)
 
     @torch.inference_mode()
     def _embedded(self, name: str, offsets: npt.NDArray[np.int32], ids: I64) -> RaggedVectors:

@@ -5,6 +5,8 @@ Every mistake of a client ends here, as a RequestError that names the field.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +34,12 @@ _KINDS = {
 
 _BEYOND_FLOAT32 = 2.0**128 - 2.0**103
 """Smallest float64 that rounds to an infinite float32."""
+
+_NO_INT32 = "holds a number that does not fit int32"
+_NO_FLOAT32 = "holds a number that does not fit float32"
+
+_SHORT = 64
+"""Characters of a text whose array is kept; far fewer than any limit."""
 
 F16 = npt.NDArray[np.float16]
 
@@ -226,6 +234,8 @@ def to_arrow(column: Any, dtype: str, rows: int, where: str, limits: RequestLimi
     if kind != expected:
         raise RequestError(where, f"holds {kind}; send {expected} ({dtype})")
     values = getattr(column, kind).values
+    if rows == 1 and len(values) == 1 and not (dtypes.is_list(dtype) or len(column.offsets)):
+        return _single(values[0], dtype, where, limits)
     if not dtypes.is_list(dtype):
         if len(column.offsets):
             raise RequestError(where, f"has offsets, but {dtype} is no list")
@@ -296,17 +306,42 @@ def strings(values: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Ar
     return array
 
 
+def _single(value: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Array:
+    """Convert a single scalar into an array, as `_flat`; a context is a few of them."""
+    if dtype in dtypes.TEXTS:
+        if len(value) <= _SHORT:
+            return _short_text(value, dtype)
+        check_string(len(value.encode() if dtype == "string" else value), where, limits)
+        return pa.array([value], dtypes.arrow_type(dtype))
+    if dtype == "bool":
+        return pa.array([value], pa.bool_())
+    if dtype == "int32" and not -(2**31) <= value < 2**31:
+        raise RequestError(where, _NO_INT32)
+    if dtype in ("float64", "float32"):
+        if not math.isfinite(value):
+            raise RequestError(where, "value 0 is not a finite number")
+        if dtype == "float32" and abs(value) >= _BEYOND_FLOAT32:
+            raise RequestError(where, _NO_FLOAT32)
+    return pa.array(np.array((value,), dtype))
+
+
+@functools.lru_cache(maxsize=4096)
+def _short_text(value: str | bytes, dtype: str) -> pa.Array:
+    """Array of a short text; devices, sites and queries come again and again."""
+    return pa.array([value], dtypes.arrow_type(dtype))
+
+
 def _flat(values: Any, dtype: str, where: str, limits: RequestLimits) -> pa.Array:
     arrow = dtypes.arrow_type(dtype)
     if dtype in ("int64", "int32"):
         numbers = np.array(values, np.int64)
         if dtype == "int32" and len(numbers) and not -(2**31) <= numbers.min() <= numbers.max() < 2**31:
-            raise RequestError(where, "holds a number that does not fit int32")
+            raise RequestError(where, _NO_INT32)
         return pa.array(numbers.astype(dtype, copy=False), arrow)
     if dtype in ("float64", "float32"):
         floats = finite(values, where)
         if dtype == "float32" and (np.abs(floats) >= _BEYOND_FLOAT32).any():
-            raise RequestError(where, "holds a number that does not fit float32")
+            raise RequestError(where, _NO_FLOAT32)
         return pa.array(floats.astype(dtype, copy=False), arrow)
     if dtype in dtypes.TEXTS:
         return strings(values, dtype, where, limits)

@@ -28,14 +28,10 @@ from livectr.serving import metrics
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
-from livectr.serving.request.enrich import (
-    EnrichedRequest,
-    Enricher,
-    LookupQuery,
-    LookupRows,
-    lookup_columns,
-)
+from livectr.serving.request.enrich import EnrichedRequest, Enricher
 from livectr.serving.request.extract import FeaturesAt, RequestFeatures
+from livectr.serving.request.lookup_rows import LookupQuery, LookupRows
+from livectr.serving.request.lookup_table import LookupRoot
 from livectr.serving.request.parse import (
     InlineContent,
     RequestColumns,
@@ -302,7 +298,7 @@ class PreRanker:
         """Names of items from their look-up rows, "" for a missing row; False if rows may be missing."""
         root = self._items[self._items.key]
         result = self._lookup_rows.find([LookupQuery(self._items, keys)])
-        names = lookup_columns(self._items, result.rows[0], [root])[root.name]
+        names = result.rows[0].columns([LookupRoot.of(root)])[root.name]
         return [name or "" for name in names.to_pylist()], result.complete
 
 

@@ -9,8 +9,8 @@ are looked up and pooled once.
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,15 +19,15 @@ import numpy.typing as npt
 
 from livectr.ingest.extract.sharing import SharedFeatures
 from livectr.ingest.pipeline import Pipeline
-from livectr.ingest.plan.features import Features
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos.store import F32, I64
 from livectr.serving import metrics
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
-from livectr.serving.request.enrich import EnrichedRequest, Enricher, LookupRows
+from livectr.serving.request.enrich import EnrichedRequest, Enricher
 from livectr.serving.request.extract import FeaturesAt, RequestFeatures
+from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import (
     InlineContent,
     RequestColumns,
@@ -36,6 +36,7 @@ from livectr.serving.request.parse import (
     finite,
     parse_content,
 )
+from livectr.serving.score.inputs import FieldVectors
 from livectr.serving.score.look_up import VersionLookup, at_one_version
 from livectr.serving.score.scorer import RankScorer, compile_rows, content_fields, near_cache
 from livectr.serving.version.content import Contents
@@ -67,13 +68,13 @@ class _Inputs:
     """Inputs of the model.
 
     Args:
-        vectors: f32[n, F, D], pooled.
+        vectors: of all F fields.
         dense: f32[n, Dd].
         lists: field → vectors of each key, of the fields that the model reads as sequences.
         content: field → content vectors, of the fields whose content the model reads.
     """
 
-    vectors: F32
+    vectors: FieldVectors
     dense: F32
     lists: dict[str, RaggedVectors]
     content: dict[str, RaggedVectors]
@@ -193,32 +194,18 @@ class Ranker:
 
     def _vectors(
         self, lookup: VersionLookup, features: SharedFeatures
-    ) -> tuple[F32, dict[str, RaggedVectors]]:
-        """Pooled vectors f32[n, F, D], and by field the lists that the model reads."""
-        shared, own = list(features.shared_fields), list(features.own_fields)
-        if not shared:
-            return self._vectors_of(lookup, features.own, own)
-        once, lists = self._vectors_of(lookup, features.shared, shared)
-        rows = features.own.rows
-        lists = {name: self._broadcast(name, vectors, rows) for name, vectors in lists.items()}
-        pooled = np.empty((rows, len(self._fields), once.shape[2]), np.float32)
-        pooled[:, shared] = once
-        if own:
-            pooled[:, own], own_lists = self._vectors_of(lookup, features.own, own)
-            lists |= own_lists
-        return pooled, lists
-
-    def _vectors_of(
-        self, lookup: VersionLookup, features: Features, chosen: Sequence[int]
-    ) -> tuple[F32, dict[str, RaggedVectors]]:
-        """Pooled vectors and lists of the chosen fields, which are all fields of `features`."""
-        fields = tuple(self._fields[i] for i in chosen)
+    ) -> tuple[FieldVectors, dict[str, RaggedVectors]]:
+        """Pooled vectors of all fields, and by field the lists that the model reads."""
+        shared, own = features.shared_fields, features.own_fields
         read = _scorer(lookup).sequences
-        sequences = tuple(i for i, (name, _) in enumerate(fields) if name in read)
-        batch = Batch(fields, features.offsets, features.keys, features.rows, sequences)
+        fields, sequences = _shape(self._fields, (*shared, *own), read)
+        batch = Batch.joined(fields, sequences, features.shared, features.own)
         vectors = lookup.vectors(batch)
-        lists = {fields[i][0]: part for i, part in zip(sequences, vectors.lists, strict=True)}
-        return vectors.pooled, lists
+        lists = {}
+        for i, part in zip(batch.sequences, vectors.lists, strict=True):
+            name = batch.fields[i][0]
+            lists[name] = self._broadcast(name, part, batch.rows) if i < batch.once else part
+        return FieldVectors(vectors.pooled, own, vectors.once, shared), lists
 
     def _content(
         self, lookup: VersionLookup, features: SharedFeatures, inline: InlineContent
@@ -250,6 +237,15 @@ class Ranker:
                 f"candidates; send fewer (max_values is {self._limits.values})",
             )
         return vectors.broadcast(rows)
+
+
+@functools.lru_cache(maxsize=256)  # clients choose which fields are shared
+def _shape(
+    fields: tuple[tuple[str, str], ...], order: tuple[int, ...], read: tuple[str, ...]
+) -> tuple[tuple[tuple[str, str], ...], tuple[int, ...]]:
+    """Fields in the given order, and the indices of those of which the model reads each key's vector."""
+    ordered = tuple(fields[i] for i in order)
+    return ordered, tuple(i for i, (name, _) in enumerate(ordered) if name in read)
 
 
 def _scorer(lookup: VersionLookup) -> RankScorer:

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from livectr.ingest.extract.statistics import Statistics
 from livectr.ingest.pipeline import Pipeline
@@ -20,26 +21,26 @@ from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.kernels.table.layout import SGD, RowLayout, Segment, Values
 from livectr.kernels.table.native import table_library
 from livectr.models.base import (
+    Columns,
     CTRModel,
     Gathered,
     ModelConfig,
-    Ragged,
     role_slices,
     row_segments,
     served_roles,
 )
+from livectr.models.forward import compiled_forward
 from livectr.models.two_tower import TwoTower, TwoTowerModel, is_named
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import F32, FEATURES
-from livectr.serving.version.near_cache import NearCache, RaggedVectors
+from livectr.serving.score.inputs import FieldVectors, Lists, ragged, slices
+from livectr.serving.version.near_cache import NearCache
 
 _COPIED_BYTES = 8 << 20
 """Most bytes of the copies of a shared list in a call of the model; more rows take several calls."""
 _BLOCK_ROWS = 16
 """Rows of a block of a matrix product. Those of an incomplete block are added in another order, so that equal
 candidates would differ in the last bit."""
-Lists = Mapping[str, RaggedVectors]
-"""Field → ragged vectors."""
 _SIDES: tuple[Literal["user", "item"], ...] = ("user", "item")
 
 
@@ -153,16 +154,18 @@ class RankScorer:
         self._pooled = [plan.fields.index(name) for name in self._gathers.pooled]
         model = configs[champion].build(plan.fields, plan.fields, plan.dense_names, True, 0)
         self._model = _loaded(model, dense, champion)
+        self._forward = compiled_forward(self._model, len(plan.fields), len(plan.dense_names))
         self.statistics = published_statistics(pipeline, dense)
 
     @torch.inference_mode()
-    def logits(self, vectors: F32, dense: F32, lists: Lists, content: Lists) -> F32:
+    def logits(self, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists) -> F32:
         """Logits f32[B].
 
-        Lists that all rows share are copied for a part of the rows at a time.
+        The partial result of the fields that all rows share is computed once and added to the others'. Lists
+        that all rows share are copied for a part of the rows at a time.
 
         Args:
-            vectors: f32[B, F, D], pooled.
+            vectors: of all F fields, f32[B, F, D].
             dense: f32[B, Dd].
             lists: vectors of each key, for `sequences`.
             content: content vectors, for the attribute `content`.
@@ -171,45 +174,65 @@ class RankScorer:
         shared = [part for part in (*lists.values(), *content.values()) if part.shared_by]
         row_bytes = max((part.values.nbytes for part in shared), default=0)
         step = rows if row_bytes * rows <= _COPIED_BYTES else max(1, _COPIED_BYTES // row_bytes)
+        once = self._shared_partial(vectors)
         parts = [
             self._logits(
-                vectors[first : first + step],
+                once,
+                vectors.rows(first, first + step),
                 dense[first : first + step],
-                _slices(lists, first, min(first + step, rows), rows),
-                _slices(content, first, min(first + step, rows), rows),
+                slices(lists, first, min(first + step, rows), rows),
+                slices(content, first, min(first + step, rows), rows),
             )
             for first in range(0, rows, step)
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _logits(self, vectors: F32, dense: F32, lists: Lists, content: Lists) -> F32:
-        """Logits of some rows, padded to whole blocks."""
-        rows = len(vectors)
-        if more := -rows % _BLOCK_ROWS:
-            vectors, dense = (np.pad(x, [(0, more), *[(0, 0)] * (x.ndim - 1)]) for x in (vectors, dense))
+    def _logits(
+        self, once: Tensor | None, vectors: FieldVectors, dense: F32, lists: Lists, content: Lists
+    ) -> F32:
+        """Logits of some rows; what torch multiplies is padded to whole blocks.
+
+        Args:
+            once: partial result f32[1, S] of the shared fields; None: there are none.
+            vectors, dense, lists, content: of the rows, as in `logits`.
+        """
+        rows, (own, shared) = len(vectors), vectors.parts
+        numbers = torch.from_numpy(dense)
+        if (more := -rows % _BLOCK_ROWS) and (self._forward is None or self._gathers):
+            vectors, numbers = vectors.padded(more), pad(numbers, (0, 0, 0, more))
             lists, content = (
                 {name: part.padded(more) for name, part in named.items()} for named in (lists, content)
             )
-        values, numbers = torch.from_numpy(vectors)[..., self._slice], torch.from_numpy(dense)
-        logits: F32 = self._model(values, numbers, self._gathered(values, numbers, lists, content)).numpy()
+        gathered = self._gathered(vectors, numbers, lists, content)
+        if self._forward is not None:
+            return self._forward.logits(own, shared, dense, gathered, self._slice.start)
+        values = torch.from_numpy(vectors.own)[..., self._slice]
+        if once is None:
+            aggregated = self._model.partial(values, numbers)
+        else:
+            columns = Columns(vectors.own_fields, tuple(range(numbers.shape[1])))
+            aggregated = self._model.partial(values, numbers, columns) + once
+        logits: F32 = self._model.finish(aggregated, gathered).numpy()
         return logits[:rows]
 
-    def _gathered(self, values: Tensor, dense: Tensor, lists: Lists, content: Lists) -> Gathered | None:
+    def _shared_partial(self, vectors: FieldVectors) -> Tensor | None:
+        """Partial result f32[1, S] of the fields that all rows share; None: they share none."""
+        if self._forward is not None or not vectors.shared_fields:
+            return None
+        values = torch.from_numpy(vectors.shared)[..., self._slice]
+        return self._model.partial(values, torch.empty(1, 0), Columns(vectors.shared_fields, ()))
+
+    def _gathered(
+        self, vectors: FieldVectors, dense: Tensor, lists: Lists, content: Lists
+    ) -> Gathered | None:
         """Inputs that the model needs of all fields; a server holds them all, so nothing is exchanged."""
         gathers = self._gathers
         if not gathers:
             return None
-        sequences = {name: _ragged(lists[name], self._slice) for name in gathers.sequences}
-        ragged_content = {name: _ragged(content[name]) for name in gathers.content}
-        return Gathered(values[:, self._pooled], sequences, dense if gathers.dense else None, ragged_content)
-
-
-def _slices(lists: Lists, first: int, last: int, rows: int) -> Lists:
-    """Lists of the rows from `first` to before `last`, of `rows` rows; shared lists are copied."""
-    return {
-        name: part.slice(first, last) if part.shared_by or last - first < rows else part
-        for name, part in lists.items()
-    }
+        pooled = vectors.fields(self._pooled, self._slice)
+        sequences = {name: ragged(lists[name], self._slice) for name in gathers.sequences}
+        ragged_content = {name: ragged(content[name]) for name in gathers.content}
+        return Gathered(pooled, sequences, dense if gathers.dense else None, ragged_content)
 
 
 @dataclass(frozen=True)
@@ -306,14 +329,8 @@ class TowerScorer:
 
 def _content(lists: Lists) -> Gathered:
     """Content vectors as a model's inputs."""
-    content = {name: _ragged(vectors) for name, vectors in lists.items()}
+    content = {name: ragged(vectors) for name, vectors in lists.items()}
     return Gathered(torch.empty(0), {}, None, content)
-
-
-def _ragged(vectors: RaggedVectors, columns: slice = slice(None)) -> Ragged:
-    """Some columns of ragged vectors as a model's input."""
-    values = torch.from_numpy(vectors.values)[:, columns]
-    return Ragged(values, torch.from_numpy(vectors.offsets), bool(vectors.shared_by))
 
 
 def _loaded(model: CTRModel, dense: Mapping[str, Tensor], role: str) -> CTRModel:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,16 +31,28 @@ I32 = npt.NDArray[np.int32]
 F32 = npt.NDArray[np.float32]
 
 
+class RaggedKeys(Protocol):
+    """Ragged keys of some rows, as `Features` has them."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def offsets(self) -> I32: ...
+    @property
+    def keys(self) -> I64: ...
+
+
 @dataclass(frozen=True)
 class Batch:
     """Ragged keys of F fields, to be pooled.
 
     Args:
         fields: F pairs (field name, table name).
-        offsets: i32[F·B+1], field-major as in `Features`.
+        offsets: i32[cells + 1], field-major as in `Features`; a field has a cell for each row.
         keys: i64[nnz].
         rows: B.
         sequences: indices of the fields of which the vector of each key is read as well.
+        once: number of fields, the first, that have a single row.
     """
 
     fields: tuple[tuple[str, str], ...]
@@ -47,25 +60,59 @@ class Batch:
     keys: I64
     rows: int
     sequences: tuple[int, ...] = ()
+    once: int = 0
+
+    @staticmethod
+    def joined(
+        fields: tuple[tuple[str, str], ...], sequences: tuple[int, ...], once: RaggedKeys, each: RaggedKeys
+    ) -> Batch:
+        """Batch of the keys of some fields of a single row, then those of fields of B rows.
+
+        Args:
+            fields, sequences: as the attributes.
+            once, each: keys of the first fields, and of the others.
+        """
+        return Batch(
+            fields,
+            np.concatenate([once.offsets, each.offsets[1:] + once.offsets[-1]]),
+            np.concatenate([once.keys, each.keys]),
+            each.rows,
+            sequences,
+            len(once.offsets) - 1,
+        )
 
     def field_tables(self, tables: dict[str, DynamicTable]) -> FieldTables:
         """Reader of batches with these fields: the fields, then each sequence as a field of one-key rows."""
         fields = (*self.fields, *(self.fields[i] for i in self.sequences))
-        blocks = [0] * len(self.fields) + [1 + i for i in range(len(self.sequences))]
-        return FieldTables(tables, fields, blocks)
+        blocks = [1] * self.once + [0] * (len(self.fields) - self.once)
+        return FieldTables(tables, fields, [*blocks, *range(2, 2 + len(self.sequences))])
 
-    def infer(self, field_tables: FieldTables) -> Vectors:
-        """Read the vectors of this batch."""
-        lists = [self.offsets[i * self.rows : (i + 1) * self.rows + 1] for i in self.sequences]
-        keys = np.concatenate([self.keys, *(self.keys[at[0] : at[-1]] for at in lists)])
-        more = np.arange(len(self.keys) + 1, len(keys) + 1, dtype=np.int32)
+    @property
+    def ends(self) -> list[int]:
+        """Field f has keys[ends[f] : ends[f + 1]]."""
+        return [*self.offsets[: self.once].tolist(), *self.offsets[self.once :: self.rows].tolist()]
+
+    def infer(self, field_tables: FieldTables) -> tuple[Vectors, int]:
+        """Read the vectors of this batch; also the number of its keys that are missing."""
+        offsets, keys, lists = self.offsets, self.keys, [self._cells(i) for i in self.sequences]
+        if lists:
+            keys = np.concatenate([keys, *(keys[at[0] : at[-1]] for at in lists)])
+            more = np.arange(len(self.keys) + 1, len(keys) + 1, dtype=np.int32)
+            offsets = np.concatenate([offsets, more])
         lengths = [int(at[-1] - at[0]) for at in lists]
-        offsets = np.concatenate([self.offsets, more])
-        pooled, *sequences = field_tables.infer(offsets, keys, self.rows, *lengths)
-        parts = zip(lists, sequences, strict=True)
-        return Vectors(
-            pooled, tuple(RaggedVectors(v[:, 0], (at - at[0]).astype(np.int64)) for at, v in parts)
+        (pooled, once, *sequences), missing = field_tables.infer_counted(
+            offsets, keys, self.rows, 1, *lengths
         )
+        parts = zip(lists, sequences, strict=True)
+        ragged = tuple(RaggedVectors(v[:, 0], (at - at[0]).astype(np.int64)) for at, v in parts)
+        return Vectors(pooled, ragged, once), missing
+
+    def _cells(self, field: int) -> I32:
+        """Offsets of a field's cells, i32[rows + 1]."""
+        if field < self.once:
+            return self.offsets[field : field + 2]
+        first = self.once + (field - self.once) * self.rows
+        return self.offsets[first : first + self.rows + 1]
 
 
 @dataclass(frozen=True)
@@ -108,10 +155,12 @@ class Vectors:
     Args:
         pooled: f32[B, F, D], sums over the keys of a field.
         lists: vectors of each key, for each field of `Batch.sequences`.
+        once: f32[1, `Batch.once`, D], the same sums of the fields that have a single row.
     """
 
     pooled: F32
     lists: tuple[RaggedVectors, ...]
+    once: F32
 
 
 class NearCache:
@@ -133,7 +182,7 @@ class NearCache:
         self.tables = {name: DynamicTable(layout, name=name, seed=seed) for name in tables}
         self._max_rows = max_rows
         self._lock = SwapLock()
-        self._field_tables: dict[tuple[tuple[tuple[str, str], ...], tuple[int, ...]], FieldTables] = {}
+        self._field_tables: dict[tuple[object, ...], FieldTables] = {}
         self._random = np.random.default_rng(0)
 
     def __len__(self) -> int:
@@ -158,15 +207,17 @@ class NearCache:
                     self._assign(table, keys, rows)
                 metrics.NEAR_CACHE_ROWS.set(len(self))
             field_tables = self._tables_of(batch)
-            missing = self._missing(batch, field_tables)
-            if missing:
-                return None, missing
-            return batch.infer(field_tables), {}
+            vectors, missing = batch.infer(field_tables)
+            unique = self._missing(batch, field_tables) if missing else {}
+            misses = sum(len(keys) for keys in unique.values())
+            metrics.NEAR_CACHE_HITS.inc(len(batch.keys) - misses)
+            metrics.NEAR_CACHE_MISSES.inc(misses)
+            return (None, unique) if unique else (vectors, {})
 
     def infer_cold(self, batch: Batch) -> Vectors:
         """Read the vectors of a batch, with initial values for missing rows; nothing is cached."""
         with self._lock.read():
-            return batch.infer(self._tables_of(batch))
+            return batch.infer(self._tables_of(batch))[0]
 
     def initial(self, table: str, keys: I64) -> F32:
         """Initial values f32[n, D] of keys i64[n], which must not be cached."""
@@ -192,26 +243,22 @@ class NearCache:
         self.tables[table].assign(keys, rows)
 
     def _tables_of(self, batch: Batch) -> FieldTables:
-        shape = batch.fields, batch.sequences
+        shape = batch.fields, batch.sequences, batch.once
         tables = self._field_tables.get(shape)
         if tables is None:
             tables = self._field_tables[shape] = batch.field_tables(self.tables)
         return tables
 
     def _missing(self, batch: Batch, field_tables: FieldTables) -> dict[str, I64]:
-        """Unique keys of each table that are not cached; counts hits and misses."""
-        ends = batch.offsets[:: batch.rows].tolist()
+        """Unique keys of each table that are not cached."""
+        ends = batch.ends
         absent = field_tables.find(ends, batch.keys) == MISSING_ROW
         missing: dict[str, list[I64]] = {}
         if absent.any():
             for (_, table), (start, end) in zip(batch.fields, itertools.pairwise(ends), strict=True):
                 if absent[start:end].any():
                     missing.setdefault(table, []).append(batch.keys[start:end][absent[start:end]])
-        unique = {table: np.unique(np.concatenate(parts)) for table, parts in missing.items()}
-        misses = sum(len(keys) for keys in unique.values())
-        metrics.NEAR_CACHE_HITS.inc(len(batch.keys) - misses)
-        metrics.NEAR_CACHE_MISSES.inc(misses)
-        return unique
+        return {table: np.unique(np.concatenate(parts)) for table, parts in missing.items()}
 
     def _make_room(self, coming: int) -> None:
         if len(self) + coming <= self._max_rows:

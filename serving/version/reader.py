@@ -269,14 +269,14 @@ class Reader:
         self._pause_until = 0.0
 
 
-def _mget(client: redis.Redis, names: list[bytes]) -> list[bytes | None]:
+def _mget(client: MeasuredRedis, names: list[bytes]) -> list[bytes | None]:
     values: list[bytes | None] = []
     for start in range(0, len(names), _MGET_KEYS):
-        values += cast("list[bytes | None]", client.mget(names[start : start + _MGET_KEYS]))
+        values += client.fetch(names[start : start + _MGET_KEYS])
     return values
 
 
-def _client(url: str, timeout_s: float, name: str) -> redis.Redis:
+def _client(url: str, timeout_s: float, name: str) -> MeasuredRedis:
     # Retry once, at once: an idle connection that Redis closed must not fail a request.
     return MeasuredRedis.named(
         name,

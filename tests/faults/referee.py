@@ -43,7 +43,8 @@ from livectr.ingest.pipeline import Pipeline, load_pipeline
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_lookup_rows
 from livectr.serving.client import RankClient
-from livectr.serving.request.enrich import lookup_columns, recent_items
+from livectr.serving.request.enrich import recent_items
+from livectr.serving.request.lookup_table import lookup_columns
 from livectr.simulator.records import CONTEXTS
 from livectr.simulator.traffic import TICK_MS
 from livectr.simulator.truth import PAGES, POSITIONS

@@ -33,6 +33,7 @@ keys_i64 = arrays(np.int64, st.integers(0, 50), elements=st.integers(-(2**63), 2
 @given(keys_i64)
 def test_keys_carry_their_bucket_and_their_number(keys: np.ndarray) -> None:
     names = Keyspace("shop").rows("7", "ad", keys)
+    assert names == [name for key in keys for name in Keyspace("shop").rows("7", "ad", np.array([key]))]
     for key, bucket, name in zip(keys.tolist(), buckets_of(keys).tolist(), names, strict=True):
         assert name == f"shop:{{{bucket:02x}}}:7:ad:".encode() + key.to_bytes(8, "little", signed=True)
         assert key_of(name) == key

@@ -13,7 +13,8 @@ from livectr.models import DeepFM
 from livectr.protos.store import encode_history, encode_lookup_row
 from livectr.serving.client import column_of
 from livectr.serving.errors import RequestError
-from livectr.serving.request.enrich import Enricher, LookupRows
+from livectr.serving.request.enrich import Enricher
+from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import RequestSchema, to_arrow
 from livectr.serving.version.reader import Reader
 from livectr.trainer.publish.redis_store import RedisStore

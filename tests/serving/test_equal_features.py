@@ -29,8 +29,9 @@ from livectr.ingest.language import dtypes
 from livectr.ingest.plan.features import Features
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving.client import column_of
-from livectr.serving.request.enrich import Enricher, LookupRows
+from livectr.serving.request.enrich import Enricher
 from livectr.serving.request.extract import RequestFeatures
+from livectr.serving.request.lookup_rows import LookupRows
 from livectr.serving.request.parse import RequestSchema
 from livectr.serving.score.scorer import published_statistics
 from livectr.serving.version.reader import Reader

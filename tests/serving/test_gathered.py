@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from livectr.ingest.pipeline import Pipeline
-from livectr.models import DCN, DIEN, DIN, LR, AutoInt, ModelConfig, XDeepFM
+from livectr.models import DCN, DIEN, DIN, DNN, FLEN, FM, LR, PNN, AutoInt, ModelConfig, WideDeep, XDeepFM
 from livectr.models.base import row_segments
 from livectr.serving.app import App
 from livectr.serving.client import RankClient
@@ -35,6 +35,15 @@ CONFIGS: dict[str, ModelConfig] = {
     "xDeepFM": XDeepFM(dim=4, cin=(4, 3), hidden=(8,)),
     "DCN": DCN(dim=4, layers=3, hidden=(8,)),
 }
+OTHERS: dict[str, ModelConfig] = {
+    "LR": LR(),
+    "FM": FM(dim=5),
+    "DNN, prelu": DNN(dim=4, hidden=(8, 5), activation="prelu"),
+    "Wide&Deep": WideDeep(dim=4, hidden=(8,)),
+    "PNN": PNN(dim=4, hidden=(8,)),
+    "FLEN": FLEN(groups=(("user", "words"), ("ad",)), dim=4, hidden=(8,)),
+}
+"""Models that gather nothing."""
 
 
 class Trained:
@@ -94,9 +103,9 @@ def in_request_order(response: object) -> np.ndarray:
     return pctr
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", CONFIGS | OTHERS)
 def test_served_probabilities_are_the_models(name: str, redis_url: str, serve: Serve) -> None:
-    trained = Trained(CONFIGS[name])
+    trained = Trained((CONFIGS | OTHERS)[name])
     trained.publish(redis_url)
     candidates = {"ad_id": ADS, "position": POSITIONS}
     with RankClient(serve("rank", trained.pipeline).server.address) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 
 from livectr.ingest.language.streams import Table
 from livectr.protos.store import Keyspace, encode_lookup_row
-from livectr.serving.request.enrich import LookupQuery, LookupRows, lookup_columns
+from livectr.serving.errors import RefusedError
+from livectr.serving.request.lookup_rows import LookupQuery, LookupResult, LookupRows
+from livectr.serving.request.lookup_table import LookupRoot, lookup_columns
 from livectr.serving.version.reader import DownError, Reader
 
 ADS = Table("ads", key="ad_id", columns={"ad_id": "int64", "title": "string"})
@@ -44,6 +47,16 @@ def query(table: Table, *keys: int) -> LookupQuery:
     return LookupQuery(table, np.array(keys, np.int64))
 
 
+def listed(result: LookupResult) -> list[list[list[object] | None]]:
+    """Rows of each query; the first column of these tables is the key, and is null in no row."""
+    found = []
+    for rows, table in zip(result.rows, (ADS, USERS), strict=False):
+        columns = rows.columns([LookupRoot.of(table[name]) for name in table.columns])
+        values = zip(*(column.to_pylist() for column in columns.values()), strict=True)
+        found.append([None if row[0] is None else list(row) for row in values])
+    return found
+
+
 @pytest.mark.parametrize("max_rows", [1000, 3])
 def test_the_newest_rows_are_found(max_rows: int) -> None:
     store, rng = Store(), np.random.default_rng(0)
@@ -59,7 +72,7 @@ def test_the_newest_rows_are_found(max_rows: int) -> None:
         store.put(ADS, key, rows.get(key))
         keys = rng.integers(0, 8, 5).tolist()
         found = lookup_rows.find([query(ADS, *keys), query(USERS, 1, 2)], [b"history"])
-        assert found.rows == [[rows.get(key) for key in keys], [[1], None]]
+        assert listed(found) == [[rows.get(key) for key in keys], [[1], None]]
         assert found.complete and found.histories == [None]
         assert store.reads[-1] == len(set(keys)) + 3
 
@@ -68,14 +81,58 @@ def test_fresh_rows_are_not_read_again_and_expired_rows_answer_while_redis_is_do
     store = Store()
     lookup_rows = LookupRows(cast(Reader, store), ttl_s=60)
     store.put(ADS, 1, [1, "one"])
-    assert lookup_rows.find([query(ADS, 1, 1, 2)]).rows == [[[1, "one"], [1, "one"], None]]
+    assert listed(lookup_rows.find([query(ADS, 1, 1, 2)])) == [[[1, "one"], [1, "one"], None]]
     store.put(ADS, 2, [2, "two"])
-    assert lookup_rows.find([query(ADS, 1, 2)]).rows == [[[1, "one"], None]]
+    assert listed(lookup_rows.find([query(ADS, 1, 2)])) == [[[1, "one"], None]]
     assert lookup_rows.find([query(ADS, 1, 3)]).complete
     assert store.reads == [2, 1]
     store.down = True
     away = lookup_rows.find([query(ADS, 1, 4)], [b"history"])
-    assert (away.rows, away.histories, away.complete) == ([[[1, "one"], None]], [None], False)
+    assert (listed(away), away.histories, away.complete) == ([[[1, "one"], None]], [None], False)
+
+
+def test_garbage_of_changed_rows_is_dropped() -> None:
+    store = Store()
+    lookup_rows = LookupRows(cast(Reader, store), ttl_s=0)
+    for time in range(60):
+        for key in range(100):
+            store.put(ADS, key, [key, f"title {time}"] if key % 7 else None)
+        found = lookup_rows.find([query(ADS, *range(100))])
+        assert listed(found) == [[[key, f"title {time}"] if key % 7 else None for key in range(100)]]
+    slots = [len(table) for table in lookup_rows._tables.values()]
+    assert slots[0] < 1 + 2 * 100 + 1024 + 100
+
+
+def test_threads_find_their_rows_while_columns_grow() -> None:
+    store = Store()
+    lookup_rows = LookupRows(cast(Reader, store), ttl_s=60)
+    for key in range(6000):
+        store.put(ADS, key, [key, f"title {key}" if key % 5 else None])
+
+    def ask(seed: int) -> bool:
+        keys = np.random.default_rng(seed).choice(6000, 300).tolist()
+        found = listed(lookup_rows.find([query(ADS, *keys)]))
+        return found == [[[key, f"title {key}" if key % 5 else None] for key in keys]]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(ask, range(100)))
+    assert sum(store.reads) < 100 * 300, "rows of other requests are found"
+
+
+def test_a_value_that_does_not_fit_is_refused_and_nothing_of_it_is_kept() -> None:
+    store = Store()
+    lookup_rows = LookupRows(cast(Reader, store), ttl_s=0)
+    store.put(ADS, 1, [1, "one"])
+    store.put(ADS, 2, [2, 2])
+    with pytest.raises(RefusedError, match="no trainer wrote"):
+        lookup_rows.find([query(ADS, 1, 2)])
+    store.put(ADS, 2, [2, "two"])
+    assert listed(lookup_rows.find([query(ADS, 2, 1)])) == [[[2, "two"], [1, "one"]]]
+
+
+def test_a_row_with_fewer_columns_ends_with_nulls() -> None:
+    found = lookup_columns(ADS, [[7], []], [ADS.title, ADS.ad_id])
+    assert [array.to_pylist() for array in found.values()] == [[None, None], [7, None]]
 
 
 def test_columns_of_rows_that_are_not_there() -> None:

@@ -12,6 +12,7 @@ from bench.planted import pipeline
 from livectr.models import DNN, DeepFM, ModelConfig, WideDeep
 from livectr.serving.app import App
 from livectr.serving.client import RankClient
+from livectr.serving.score.inputs import FieldVectors
 from livectr.serving.score.scorer import RankScorer
 from livectr.trainer.des.step import DesStep
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
@@ -81,7 +82,10 @@ def test_equal_candidates_have_equal_bits(model: ModelConfig) -> None:
         scorer = RankScorer(built, {name: w + 0.1 * torch.randn(w.shape) for name, w in weights.items()})
         vectors, dense = rng.normal(size=(11, model.width)), rng.normal(size=3)
         rows = [np.tile(x, (count, *[1] * x.ndim)).astype(np.float32) for x in (vectors, dense)]
-        assert len(np.unique(scorer.logits(*rows, {}, {}))) == 1, count
+        for shared in ((), (0, 3, 4, 10)):
+            own = tuple(i for i in range(11) if i not in shared)
+            parts = FieldVectors(rows[0][:, own], own, rows[0][:1, shared], shared)
+            assert len(np.unique(scorer.logits(parts, rows[1], {}, {}))) == 1, (count, shared)
 
 
 def test_unknown_user_and_ads_are_scored_from_initial_rows(

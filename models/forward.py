@@ -1,0 +1,153 @@
+"""Layers whose forward pass a compiled function computes, for servers (`kernels.network.forward`).
+
+Most models are a first order, FM's second order, a first layer and an MLP, or some of them. A model that adds
+a block to the first layer's product, such as pooled images or interests, names its weight and its inputs. The
+plain operations of `partial` and `finish` are the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from livectr.kernels.network.forward import F32, ForwardNetwork, Shape, Sources
+from livectr.models.base import CTRModel, Gathered
+from livectr.models.layers import MLP, FieldLinear, FirstOrder, SubsetLinear
+
+
+@dataclass(frozen=True)
+class Block:
+    """Block of the first layer besides fields and dense features.
+
+    Args:
+        weight: f32[W, H₁].
+        inputs: gathered tensors of B rows → f32[B, W].
+    """
+
+    weight: Tensor
+    inputs: Callable[[Gathered], Tensor]
+
+
+@dataclass(frozen=True)
+class ForwardLayers:
+    """Layers of a model that holds all F fields.
+
+    Args:
+        first: first layer; None without an MLP.
+        mlp: layers after it.
+        wide: first order; its weight is the first value of a row, and the vector follows.
+        pairs: FM's second order is added; it needs a first order.
+        dim: K, number of values of a vector; 0: the model reads none.
+        blocks: more blocks of the first layer.
+    """
+
+    first: FieldLinear | None = None
+    mlp: MLP | None = None
+    wide: FirstOrder | None = None
+    pairs: bool = False
+    dim: int = 0
+    blocks: tuple[Block, ...] = ()
+
+
+class LayeredModel(CTRModel):
+    """Model that may be computed by `CompiledForward`."""
+
+    def forward_layers(self) -> ForwardLayers | None:
+        """Layers whose logits are the model's; None: only `partial` and `finish` compute them."""
+        return None
+
+
+class CompiledForward:
+    """Forward pass of some layers, with a copy of their parameters.
+
+    Args:
+        layers: the layers.
+        bias: the logit's.
+        fields: F.
+        dense: Dd, number of dense features.
+    """
+
+    def __init__(self, layers: ForwardLayers, bias: Tensor, fields: int, dense: int) -> None:
+        first, mlp, wide = layers.first, layers.mlp, layers.wide
+        weight, numbers = _first_layer(first, fields, dense, layers.dim)
+        read = first.chosen if isinstance(first, SubsetLinear) else (tuple(range(fields)), ())
+        self._fields = frozenset(read[0])
+        self._blocks = layers.blocks
+        self._dense = dense
+        self._offset = int(wide is not None)
+        slopes = mlp is not None and mlp.slopes is not None
+        sizes = () if mlp is None else (len(mlp.first_bias), *(len(b) for b in mlp.biases))
+        others = (dense, *(len(block.weight) for block in layers.blocks))
+        self._shape = Shape(fields, layers.dim, others, sizes, wide is not None, layers.pairs, slopes)
+        parameters = [bias.reshape(1)]
+        if wide is not None:
+            of_dense = torch.zeros(dense) if wide.dense is None else wide.dense
+            parameters += [wide.scale, of_dense, torch.zeros(sum(others[1:]))]
+        if mlp is not None:
+            parameters += [weight, numbers, *(block.weight for block in layers.blocks), *_in_turn(mlp)]
+        self._network = ForwardNetwork(self._shape, [_numbers(p) for p in parameters])
+
+    def logits(
+        self,
+        own: tuple[F32, Sequence[int]],
+        shared: tuple[F32, Sequence[int]],
+        dense: F32,
+        gathered: Gathered | None,
+        start: int = 0,
+    ) -> F32:
+        """Compute logits f32[B].
+
+        Args:
+            own: rows f32[B, F_own, D] and the numbers of these fields.
+            shared: rows f32[1, F_shared, D] of the other fields, and their numbers.
+            dense: f32[B, Dd].
+            gathered: inputs of the blocks, of at least B rows.
+            start: index of the model's values on the last axis of rows.
+        """
+        rows = len(dense)
+        sources, common = Sources(self._shape), Sources(self._shape)
+        for to, (values, fields) in ((sources, own), (common, shared)):
+            to.add_fields(values, fields, start + self._offset, self._fields)
+        if self._dense:
+            sources.add(dense)
+        for number, block in enumerate(self._blocks, start=1):
+            assert gathered is not None
+            sources.add(block.inputs(gathered)[:rows].contiguous().numpy(), number)
+        return self._network(rows, sources, common)
+
+
+def compiled_forward(model: CTRModel, fields: int, dense: int) -> CompiledForward | None:
+    """Compile the forward pass of a model of F fields and Dd dense features; None: it has other layers."""
+    layers = model.forward_layers() if isinstance(model, LayeredModel) else None
+    return None if layers is None else CompiledForward(layers, model.bias, fields, dense)
+
+
+def _first_layer(first: FieldLinear | None, fields: int, dense: int, dim: int) -> tuple[Tensor, Tensor]:
+    """Weights f32[F, K, H₁] of fields and f32[Dd, H₁] of dense features; zeros where the layer has none."""
+    if first is None:
+        return torch.empty(fields, dim, 0), torch.empty(dense, 0)
+    hidden = first.weight.shape[2]
+    if not isinstance(first, SubsetLinear):
+        return first.weight, torch.zeros(dense, hidden) if first.dense is None else first.dense
+    weight, numbers = torch.zeros(fields, dim, hidden), torch.zeros(dense, hidden)
+    weight[list(first.chosen[0])] = first.weight.detach()
+    if first.dense is not None:
+        numbers[list(first.chosen[1])] = first.dense.detach()
+    return weight, numbers
+
+
+def _in_turn(mlp: MLP) -> list[Tensor]:
+    """Parameters of an MLP, layer after layer."""
+    slopes = [] if mlp.slopes is None else [[s] for s in mlp.slopes]
+    out = [mlp.first_bias, *(slopes[0] if slopes else [])]
+    for number, (weight, bias) in enumerate(zip(mlp.weights, mlp.biases, strict=True), start=1):
+        out += [weight, bias, *(slopes[number] if number < len(slopes) else [])]
+    return out
+
+
+def _numbers(parameter: Tensor) -> F32:
+    array: F32 = parameter.detach().numpy()
+    return array

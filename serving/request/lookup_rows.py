@@ -1,0 +1,127 @@
+"""Cache of look-up rows in front of Redis."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from livectr.ingest.language.streams import Table
+from livectr.protos.store import I64
+from livectr.serving.errors import foreign_values
+from livectr.serving.request.lookup_table import FoundRows, LookupTable
+from livectr.serving.version.reader import DownError, Reader
+
+
+@dataclass(frozen=True)
+class LookupQuery:
+    """Keys i64[n] of a table."""
+
+    table: Table
+    keys: I64
+
+
+@dataclass(frozen=True)
+class LookupResult:
+    """Look-up rows and histories of a request.
+
+    Args:
+        rows: rows of the keys of each `LookupQuery`.
+        histories: value or None per Redis key.
+        complete: False when Redis was down or may have lost keys, so that a row may be missing or old.
+    """
+
+    rows: list[FoundRows]
+    histories: list[bytes | None]
+    complete: bool
+
+
+class LookupRows:
+    """Cache of look-up rows, with expired rows as the fallback while Redis is down or may have lost keys.
+
+    Histories are not cached: each is a small value that nearly every request changes.
+
+    Args:
+        ttl_s: seconds for which a row is used before it is read again.
+        max_rows: cached rows; when there are more, all are dropped.
+    """
+
+    def __init__(self, reader: Reader, *, ttl_s: float = 1.0, max_rows: int = 500_000) -> None:
+        self._reader = reader
+        self._ttl_s = ttl_s
+        self._max_rows = max_rows
+        self._tables: dict[str, LookupTable] = {}
+        self._lock = threading.Lock()
+
+    def find(self, queries: Sequence[LookupQuery], histories: Sequence[bytes] = ()) -> LookupResult:
+        """Read look-up rows, and histories by their Redis keys.
+
+        Raises:
+            RefusedError: Redis refuses the read, or holds a value that does not decode.
+        """
+        now = time.monotonic()
+        found: list[FoundRows] = []
+        expired: list[I64] = []
+        names: list[bytes] = []
+        for query in queries:
+            table = self._tables.get(query.table.topic) or self._new_table(query.table)
+            slots, read_at = table.find(query.keys)
+            old = query.keys[read_at < now - self._ttl_s]
+            if len(old):
+                old = np.unique(old)
+                names += self._reader.keyspace.lookup_rows(query.table.topic, old)
+            found.append(FoundRows(table, slots))
+            expired.append(old)
+        history_values: list[bytes | None] = [None] * len(histories)
+        complete = True
+        if names or histories:
+            try:
+                values, complete = self._reader.values([*names, *histories])
+            except DownError:
+                complete = False
+            else:
+                history_values, first = values[len(names) :], 0
+                for place, (query, old) in enumerate(zip(queries, expired, strict=True)):
+                    if len(old):
+                        read = values[first : first + len(old)]
+                        first += len(old)
+                        found[place] = self._keep(
+                            query, found[place].table, old, read, now, complete=complete
+                        )
+        return LookupResult(found, history_values, complete)
+
+    def _new_table(self, table: Table) -> LookupTable:
+        with self._lock:
+            return self._tables.setdefault(table.topic, LookupTable(table))
+
+    def _keep(
+        self,
+        query: LookupQuery,
+        table: LookupTable,
+        keys: I64,
+        values: Sequence[bytes | None],
+        now: float,
+        *,
+        complete: bool,
+    ) -> FoundRows:
+        """Keep values that were read; a value that is missing may be a lost value unless `complete`.
+
+        Returns:
+            The rows of the query.
+        """
+        if not complete:
+            there = [place for place, value in enumerate(values) if value is not None]
+            keys, values = keys[there], [values[place] for place in there]
+        with foreign_values():
+            table.put(keys, values, now)
+        found = FoundRows(table, table.find(query.keys)[0])
+        topic = query.table.topic
+        with self._lock:  # the request goes on with its table, which is garbage after it
+            if sum(map(len, self._tables.values())) > self._max_rows + len(self._tables) or table.full:
+                self._tables.clear()
+            elif table.crowded and self._tables.get(topic) is table:
+                self._tables[topic] = table.moved()
+        return found

@@ -1,0 +1,113 @@
+"""The compiled forward pass gives the logits of `partial` and `finish`, and equal rows have equal bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import Tensor
+
+from livectr.kernels.network.forward import ForwardNetwork, Shape, Sources
+from livectr.models import DNN, DeepFM, ModelConfig
+from livectr.models.base import CTRModel, Gathered, Ragged
+from livectr.models.forward import CompiledForward, compiled_forward
+from tests.models.examples import CONTENT_EXAMPLES, DENSE, EXAMPLES, FIELDS, dicm
+from tests.models.inputs import Inputs, build
+
+PLAIN = ("PNN inner", "PNN outer", "DCN", "FLEN", "xDeepFM", "AutoInt", "AutoInt+", "TwoTower", "DICM on LR")
+"""Models that only torch's operations compute."""
+CONFIGS: dict[str, ModelConfig] = {
+    **{name: example[0] for name, example in (EXAMPLES | CONTENT_EXAMPLES).items()},
+    "DeepFM, wide": DeepFM(dim=16, hidden=(100, 33)),
+    "DNN, one layer": DNN(dim=7, hidden=(50,)),
+    "DNN, prelu": DNN(dim=4, hidden=(40, 17, 5), activation="prelu"),
+    "DICM without images": dicm(images="none", basic="lr"),
+}
+
+
+def single(gathered: Gathered | None) -> Gathered | None:
+    """Gathered tensors as float32."""
+    if gathered is None:
+        return None
+
+    def lists(named: dict[str, Ragged]) -> dict[str, Ragged]:
+        return {name: Ragged(part.values.float(), part.offsets) for name, part in named.items()}
+
+    dense = None if gathered.dense is None else gathered.dense.float()
+    return Gathered(
+        gathered.pooled.float(), lists(dict(gathered.sequences)), dense, lists(dict(gathered.content))
+    )
+
+
+def compiled(model: CTRModel) -> CompiledForward:
+    forward = compiled_forward(model, len(FIELDS), len(DENSE))
+    assert forward is not None
+    return forward
+
+
+def f32(tensor: Tensor) -> npt.NDArray[np.float32]:
+    return np.ascontiguousarray(tensor.numpy(), np.float32)
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name not in PLAIN and "TwoTower" not in name])
+@pytest.mark.parametrize("shared", [(), (0, 3), (1, 2, 4, 5), tuple(range(len(FIELDS)))])
+@pytest.mark.parametrize("rows", [1, 7, 60])
+def test_logits_are_the_models(name: str, shared: tuple[int, ...], rows: int) -> None:
+    config = CONFIGS[name]
+    model, inputs = build(config), Inputs.of(config, rows)
+    own = tuple(f for f in range(len(FIELDS)) if f not in shared)
+    values = inputs.values.clone()
+    values[:, shared] = inputs.values[:1, shared]
+    gathered = Inputs(values, inputs.dense, inputs.sequences, inputs.content).gathered(config)
+    with torch.inference_mode():
+        expected = model.finish(model.partial(values, inputs.dense), gathered)
+        wide = torch.nn.functional.pad(values, (3, 2))  # rows hold other models' values, too
+        parts = (f32(wide[:, list(own)]), own), (f32(wide[:1, list(shared)]), shared)
+        logits = compiled(model.float()).logits(*parts, f32(inputs.dense), single(gathered), start=3)
+    np.testing.assert_allclose(logits, expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_other_models_have_no_compiled_pass(name: str) -> None:
+    assert compiled_forward(build(CONFIGS[name]), len(FIELDS), len(DENSE)) is None
+
+
+@pytest.mark.parametrize("name", ["FM", "DNN, prelu", "DeepFM, wide"])
+@pytest.mark.parametrize("rows", range(2, 60, 7))
+def test_equal_rows_have_equal_bits(name: str, rows: int) -> None:
+    config = CONFIGS[name]
+    model, inputs = build(config).float(), Inputs.of(config, 1)
+    values, dense = (np.repeat(f32(x), rows, 0) for x in (inputs.values, inputs.dense))
+    own, common = (1, 4), (0, 2, 3, 5)
+    parts = (values[:, own], own), (values[:1, common], common)
+    with torch.inference_mode():
+        logits = compiled(model).logits(*parts, dense, None)
+    assert len(np.unique(logits.view(np.int32))) == 1
+
+
+def test_a_row_has_the_same_bits_beside_any_others() -> None:
+    config = CONFIGS["DeepFM, wide"]
+    forward, inputs = compiled(build(config).float()), Inputs.of(config, 130)
+    values, dense, every = f32(inputs.values), f32(inputs.dense), tuple(range(len(FIELDS)))
+    nothing = np.empty((1, 0, config.width), np.float32), ()
+    with torch.inference_mode():
+        whole = forward.logits((values, every), nothing, dense, None)
+        parts = [forward.logits((values[i : i + 9], every), nothing, dense[i : i + 9], None)
+                 for i in range(0, 130, 9)]  # fmt: skip
+    assert np.array_equal(whole, np.concatenate(parts))
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    shape = Shape(2, 3, (1,), (4, 1), wide=True, pairs=True, prelu=False)
+    with pytest.raises(ValueError, match="parameters were given"):
+        ForwardNetwork(shape, [np.zeros(5, np.float32)])
+    network = ForwardNetwork(shape, [np.zeros(1 + 2 + 1 + 7 * 4 + 4 + 4 + 1, np.float32)])
+    sources = Sources(shape)
+    with pytest.raises(ValueError, match="are no 2 fields"):
+        sources.add_fields(np.zeros((5, 2, 3), np.float32), (0, 1), 1, {0, 1})
+    with pytest.raises(ValueError, match="1 were expected"):
+        sources.add(np.zeros((5, 2), np.float32))
+    sources.add(np.zeros((5, 1), np.float32))
+    with pytest.raises(ValueError, match="rows"):
+        network(6, sources, Sources(shape))

@@ -10,13 +10,12 @@
 W: `image_dim`.  Lists come oldest first; an empty list gives zeros.
 
 Deviations: the paper has no equation of its attention and cites DIN's, so a is DIN's activation unit
-(`models.attention`): PReLU, no softmax. Attention divides by n, and `mean` is not in the paper. A sum of
-images of a young sub-model is noise that grows with the history, up to 20 times as large as an image's, and
-its gradient moves the sub-model 20 times as far. On the market of examples/images the means gain 0.01 GAUC
-over the sums (docs/dicm.md). That unit subtracts and multiplies e and its query. The vector of an
-ID is of another space, often of another length, so a learned matrix P projects it into the images' space.
-Where ad images take no part (behavior images alone, Table 3), `multi_query_attentive` has the channel of
-the ad's ID only.
+(`models.attention`): PReLU, no softmax. Attention divides by n and starts near the mean, with a near 1, and
+`mean` is not in the paper. A sum of images of a young sub-model is noise that grows with the history, up to
+20 times as large as an image's, and its gradient moves the sub-model 20 times as far; docs/dicm.md has what
+that costs. The unit subtracts and multiplies e and its query. The vector of an ID is of another space, often
+of another length, so a learned matrix P projects it into the images' space. Where ad images take no part
+(behavior images alone, Table 3), `multi_query_attentive` has the channel of the ad's ID only.
 """
 
 from __future__ import annotations
@@ -110,7 +109,9 @@ class Attentive(Aggregator):
         super().__init__()
 
         def unit(name: str, wanted: bool) -> ActivationUnit | None:
-            return ActivationUnit(f"images.{name}", image_dim, attention, seed) if wanted else None
+            return (
+                _near_mean(ActivationUnit(f"images.{name}", image_dim, attention, seed)) if wanted else None
+            )
 
         self.image = unit("image", by_image)
         self.id = unit("id", id_dim > 0)
@@ -128,6 +129,14 @@ class Attentive(Aggregator):
 
 
 POOLINGS: dict[str, type[Sum]] = {"sum": Sum, "mean": Mean, "max": Max}
+
+
+def _near_mean(unit: ActivationUnit) -> ActivationUnit:
+    """Starts the weights a near 1, so that a new unit averages: weights of random signs would give noise."""
+    with torch.no_grad():
+        unit.weights[-1].mul_(0.1)
+        unit.biases[-1].fill_(1.0)
+    return unit
 
 
 def _required(query: Tensor | None, what: str) -> Tensor:

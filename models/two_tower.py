@@ -179,7 +179,9 @@ class Tower(nn.Module):
         """
         if self.images is not None:
             if images is None:
-                raise ValueError(f"this tower sees images of {', '.join(self.image_fields)}; give their means")
+                raise ValueError(
+                    f"this tower sees images of {', '.join(self.image_fields)}; give their means"
+                )
             aggregated = affine(aggregated, images, self.images)
         x: Tensor = self.mlp(aggregated)
         return x * torch.rsqrt(x.square().sum(dim=1, keepdim=True) + SOFT_NORM**2)

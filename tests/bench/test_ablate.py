@@ -175,7 +175,7 @@ def test_every_variant_of_a_table_is_trained_once(grid: str) -> None:
 def test_all_grids_share_their_variants() -> None:
     runs = runs_of(load_pipeline(PIPELINE), GRIDS)
     names = [run.name for run in runs]
-    assert len(names) == len(set(names)) == 14
+    assert len(names) == len(set(names)) == 15
     (ids,) = (run for run in runs if not run.images)
     assert set(ids.models) == {"rank", "lr_ids", "din_ids", "towers_ids"}
     assert grids_named("all") == GRIDS and grids_named("images, prerank") == ("images", "prerank")

@@ -182,7 +182,5 @@ def test_long_history_is_no_larger_than_a_short_one(name: AggregatorName) -> Non
     """A list of each vector ten times is pooled to the same vector: a sum would be ten times as large."""
     built = build(name)
     seen, image, ad = inputs((2, 3))
-    again = Ragged(
-        torch.cat([vectors.repeat(10, 1) for vectors in lists(seen)]), 10 * seen.offsets
-    )
+    again = Ragged(torch.cat([vectors.repeat(10, 1) for vectors in lists(seen)]), 10 * seen.offsets)
     torch.testing.assert_close(built(again, image, ad), built(seen, image, ad))

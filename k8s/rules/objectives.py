@@ -10,7 +10,7 @@ from dataclasses import dataclass
 LATENCY_S = 0.05
 """Bound of a request's time in the server; a bucket of livectr_request_seconds and livectr_pause_seconds."""
 FRESHNESS_S = 102.4
-"""Bound of an example's delay after its label window; a bucket of livectr_learning_delay_seconds."""
+"""Bound of an example's delay after its label window or wait; a bucket of livectr_learning_delay_seconds."""
 
 _CLIENTS = "INVALID_ARGUMENT|CANCELLED"
 """Codes that are the client's doing."""
@@ -84,7 +84,7 @@ OBJECTIVES = (
     Objective(
         "freshness",
         "Freshness",
-        f"Examples that answers know within {FRESHNESS_S:g} s after their label window.",
+        f"Examples that answers know within {FRESHNESS_S:g} s after their label window or wait.",
         99.0,
         _beyond("livectr_learning_delay_seconds", FRESHNESS_S),
         _rate("livectr_learning_delay_seconds_count"),

@@ -17,13 +17,13 @@ BOARD = Board(
                     "livectr_freshness_seconds",
                 ),
                 heat(
-                    "End of the label window to answer",
-                    "The same without the label window, which the pipeline chooses: what the system adds.",
+                    "End of the label window, or of the wait, to answer",
+                    "The same without the label window or wait, which the pipeline chooses.",
                     "livectr_learning_delay_seconds",
                 ),
                 lines(
                     "Quantiles",
-                    "p50 and p99 with and without the label window.",
+                    "p50 and p99 with and without the label window, or the wait.",
                     "s",
                     *(
                         (
@@ -40,7 +40,7 @@ BOARD = Board(
                 ),
                 number(
                     "p99 now",
-                    "Delay after the label window of the slowest example of a hundred.",
+                    "Delay after the label window, or the wait, of the slowest example of a hundred.",
                     "s",
                     quantile(0.99, "livectr_learning_delay_seconds"),
                     worst=60,

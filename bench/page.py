@@ -46,6 +46,8 @@ def section(result: dict[str, Any]) -> str:
     for table in result.get("tables", ()):
         header, *rest = table["lines"]
         lines += ["", f"{table['title']}:", "", _line(header), "|---" * len(header) + "|", *map(_line, rest)]
+        if note := table.get("note"):
+            lines += ["", note]
     return "\n".join(lines) + "\n"
 
 

@@ -2,7 +2,8 @@
 
 A benchmark is a module bench/<name>.py with `run(quick: bool) -> list[row]`. A row has `figure`, `workload`,
 `unit`, `ours`, `peer_name`, `peer`, `ratio`, `goal`, `met` (`bench.rows.row`). `run` may also return
-{"rows": …, "settings": …, "tables": …}; a table has a `title`, and `lines` of cells, the header first.
+{"rows": …, "settings": …, "tables": …}; a table has a `title`, `lines` of cells, the header first, and
+perhaps a `note`.
 """
 
 import importlib
@@ -75,7 +76,7 @@ def _print(result: Mapping[str, Any]) -> None:
     console.print(table)
     for extra in result.get("tables", ()):
         header, *lines = extra["lines"]
-        shown = Table(*header, title=extra["title"])
+        shown = Table(*header, title=extra["title"], caption=extra.get("note"))
         for line in lines:
             shown.add_row(*line)
         console.print(shown)

@@ -2,8 +2,16 @@
 
 logs      four logs: ratings and fashion ads, which are real, the simulator's market, and planted examples
 ours      our models of all defaults
-peers     Vowpal Wabbit, river and LightGBM, in their own environment (peers.txt)
 compare   the rows of `livectr bench learning`
+
+Peers' programs, each in an environment of its own:
+
+contestants     the programs, their environments, and their scores, kept for a run
+peers           Vowpal Wabbit and river (peers.txt)
+neural          one pass of a network: what these two have in common
+torchrec_peer   TorchRec with row-wise AdaGrad (bench/peers/packages.txt)
+fuxictr_peer    FuxiCTR's DeepFM (fuxictr.txt)
+refit           LightGBM, a reference that learns in batches (peers.txt)
 """
 
 

@@ -12,7 +12,17 @@ from livectr.analysis.plots import curve
 
 PAGE = ROOT / "docs" / "first-hour.md"
 RESULT = RESULTS / "learning.json"
-DRAWN = ("DeepFM", "LR", "Vowpal Wabbit", "Vowpal Wabbit, pairs", "river, FTRL", "Bayes")
+DRAWN = (
+    "DeepFM",
+    "LR",
+    "Vowpal Wabbit",
+    "Vowpal Wabbit, pairs",
+    "river, FTRL",
+    "Bayes",
+    "TorchRec, row-wise AdaGrad",
+    "FuxiCTR, DeepFM",
+    "LightGBM, refit",
+)
 """Learners in a picture; a table has all."""
 
 
@@ -26,9 +36,11 @@ def text(result: Mapping[str, Any]) -> str:
     """A picture and a table for each log."""
     machine = result["hardware"]
     parts = [f"Commit `{result['commit']}`, {machine['cores']} cores of {machine['processor']}.", ""]
-    for name, (header, *lines) in tables(result):
+    notes = (table.get("note") for table in result["tables"])
+    for (name, (header, *lines)), note in zip(tables(result), notes, strict=True):
         parts += [f"![AUC by examples, {name}](first-hour-{name}.svg)", ""]
         parts += [_line([name, *header[1:]]), "|---|" + "---:|" * (len(header) - 1), *map(_line, lines), ""]
+        parts += [note, ""] if note else []
     return "\n".join(parts)
 
 

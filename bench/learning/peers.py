@@ -1,16 +1,14 @@
-"""Peers' one-pass scores: `LOG.npz SCORES.npz`, in the environment of peers.txt. Imports nothing of ours.
+"""Peers of one pass, example by example: `LOG.npz SCORES.npz SEED`, in the environment of peers.txt. Imports
+nothing of ours, and needs no seed.
 
 Vowpal Wabbit writes the prediction that precedes each update ("progressive validation"). `pairs` is `-q ::`,
-all pairs of fields. LightGBM is refit on all rows so far after every twentieth of the log, and scores the
-next: a reference that learns in batches.
+all pairs of fields.
 """
 
-import itertools
 import sys
 import tempfile
 from pathlib import Path
 
-import lightgbm
 import numpy as np
 from river import linear_model, optim
 from vowpalwabbit import Workspace
@@ -53,32 +51,6 @@ def river_ftrl(ids: np.ndarray, dense: np.ndarray, label: np.ndarray) -> np.ndar
     return found
 
 
-def lightgbm_refit(ids: np.ndarray, dense: np.ndarray, label: np.ndarray) -> np.ndarray:
-    """Logits of boosted trees over categories and numbers; the first twentieth has its own CTR."""
-    codes = np.stack([np.unique(column, return_inverse=True)[1] for column in ids.T], axis=1)
-    rows = np.concatenate([codes, dense], axis=1).astype(np.float64)
-    settings = {
-        "objective": "binary",
-        "learning_rate": 0.05,
-        "num_threads": 1,
-        "deterministic": True,
-        "seed": 1,
-        "verbosity": -1,
-    }
-    found = np.zeros(len(label), np.float32)
-    edges = np.linspace(0, len(label), 21).astype(int)
-    rate = np.clip(label[: edges[1]].mean(), 1e-6, 1 - 1e-6)
-    found[: edges[1]] = np.log(rate / (1 - rate))
-    for start, end in itertools.pairwise(edges[1:]):
-        if 0 < label[:start].sum() < start:
-            data = lightgbm.Dataset(
-                rows[:start], label[:start], categorical_feature=list(range(ids.shape[1]))
-            )
-            model = lightgbm.train(settings, data, num_boost_round=100)
-            found[start:end] = model.predict(rows[start:end], raw_score=True)
-    return found
-
-
 def main() -> None:
     """Score a log with every peer."""
     log, out = np.load(sys.argv[1]), Path(sys.argv[2])
@@ -90,7 +62,6 @@ def main() -> None:
         for name, arguments in VOWPAL.items():
             found[name] = vowpal(arguments, file, Path(folder))
     found["river, FTRL"] = river_ftrl(*given)
-    found["LightGBM, refit"] = lightgbm_refit(*given)
     np.savez(out, **found)  # type: ignore[arg-type]  # the stub takes names for flags
 
 

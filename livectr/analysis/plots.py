@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 Values = npt.ArrayLike
 KINDS = (".png", ".svg")
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
-LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)), (0, (1, 3)))
+"""One more than colours: two lines of a plot share a colour or a style, never both."""
 SIZE_IN = (7.2, 4.0)
 CUT = 0.5
 """The axis is cut when the lowest bar is above this share of the highest."""

@@ -1,10 +1,20 @@
-"""The rows of bench.learning, from made-up scores."""
+"""The rows of bench.learning, from made-up scores, and the peers' side of it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
+import bench.page
+from bench.learning import page
 from bench.learning.compare import calibrated, compared, slices, table
-from bench.learning.logs import Log, market
+from bench.learning.contestants import PROGRAMS, Kept, Program, interpreters
+from bench.learning.logs import Log, market, planted
+from bench.learning.neural import given, one_pass
 from livectr.trainer.quality.metrics import auc
 
 CURVES = {
@@ -43,6 +53,20 @@ def test_calibration_is_of_the_worst_twentieth_after_the_first() -> None:
     assert (most["ours"], most["met"]) == (pytest.approx(1.5), False)
 
 
+def test_a_peer_of_fewer_seeds_stands_beside_ours_on_them() -> None:
+    """The network is the best on its seeds, where ours is worse than in the mean of all."""
+    ours, linear = [[0.6], [0.62], [0.9]], [[0.61], [0.61], [0.88]]
+    curves = {"DeepFM": ours, "Vowpal Wabbit": linear, "Net": [[0.7], [0.7]], "LightGBM, refit": [[0.95]] * 2}
+    (end,) = compared("made", [100], curves)
+    assert end["peer_name"] == "Net" and "2 seeds, -0.0900" in str(end["workload"])
+    assert (end["ours"], end["peer"]) == (pytest.approx(0.61), pytest.approx(0.7))
+    assert end["met"] is False
+    assert table("made", [100], curves)["note"] == (
+        "Means of 3 seeds. Means of the first 2 seeds: Net; LightGBM, refit. "
+        "LightGBM, refit learns in batches: a reference, no peer."
+    )
+
+
 def test_all_learners_are_in_the_table() -> None:
     shown = table("made", [100, 200], CURVES)
     assert shown["lines"][0] == ["learner", "100", "200"]  # type: ignore[index]
@@ -66,3 +90,82 @@ def test_the_market_is_the_simulators() -> None:
     assert log.bayes is not None
     assert auc(log.bayes.astype(np.float32), log.label) > 0.7
     assert not np.array_equal(market(2, 4_000).label, log.label)
+
+
+COUNTING = """
+import sys
+import numpy as np
+log = np.load(sys.argv[1])
+with open(__file__ + ".runs", "a") as runs:
+    runs.write(sys.argv[3] + "\\n")
+np.savez(sys.argv[2], **{NAME: log["label"] + int(sys.argv[3])})
+"""
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Iterator[tuple[Program, Program]]:
+    """A program that needs no seed, and one of two seeds that draws."""
+    paths = [tmp_path / "steady.py", tmp_path / "drawing.py"]
+    for path in paths:
+        path.write_text(f"NAME = {path.stem!r}\n{COUNTING}")
+    (packages := tmp_path / "packages.txt").touch()
+    yield Program(paths[0], packages), Program(paths[1], packages, seeds=2, draws=True)
+
+
+def test_a_program_runs_once_for_each_log_that_it_would_score_differently(
+    counting: tuple[Program, Program], tmp_path: Path
+) -> None:
+    kept = Kept(dict.fromkeys(counting, Path(sys.executable)), tmp_path)
+    same = [made(np.zeros(3), np.array([0.0, 1.0, 0.0])) for _ in range(3)]
+    logs = [Log("made", {"f": np.arange(3)}, log.dense, log.label) for log in same]
+    found = [kept.scores(log, seed) for seed, log in enumerate(logs, 1)]
+    assert [set(of) for of in found] == [{"steady", "drawing"}, {"steady", "drawing"}, {"steady"}]
+    assert all(np.array_equal(of["steady"], logs[0].label + 1) for of in found)
+    assert np.array_equal(found[1]["drawing"], logs[0].label + 2)
+    other = Log("made", {"f": np.arange(1, 4)}, logs[0].dense, logs[0].label)
+    assert np.array_equal(kept.scores(other, 2)["steady"], other.label + 2)
+    runs = [(Path(f"{program.path}.runs")).read_text().split() for program in counting]
+    assert runs == [["1", "2"], ["1", "2", "2"]]
+
+
+def test_a_network_scores_a_batch_before_it_learns_it(tmp_path: Path) -> None:
+    log = planted(1, 50)
+    ids = np.stack([*log.fields.values()], axis=1)
+    np.savez(tmp_path / "log.npz", ids=ids, dense=log.dense, label=log.label)
+    numbered = given(tmp_path / "log.npz")
+    assert numbered.codes.amax(0).tolist() == [size - 1 for size in numbered.sizes]
+    assert len(np.unique(ids[:, 0])) == numbered.sizes[0]
+    seen = [0]
+
+    def learn(codes: Tensor, dense: Tensor, label: Tensor) -> Tensor:
+        p = torch.full((len(label),), (1 + seen[-1]) / 100)
+        seen.append(seen[-1] + len(codes))
+        return p
+
+    logits = one_pass(numbered, learn, 16)
+    assert seen == [0, 16, 32, 48, 50]
+    assert 1 / (1 + np.exp(-logits)) == pytest.approx(np.repeat([0.01, 0.17, 0.33, 0.49], [16, 16, 16, 2]))
+
+
+@pytest.mark.full
+def test_every_peer_scores_a_log(tmp_path: Path) -> None:
+    """The real peers, which are installed at the first run. All but the reference learn something."""
+    log = planted(1, 20_000)
+    found = Kept(interpreters(), tmp_path).scores(log, 1)
+    assert {"Vowpal Wabbit", "river, FTRL", "LightGBM, refit"} < set(found)
+    assert {"TorchRec, row-wise AdaGrad", "FuxiCTR, DeepFM"} < set(found)
+    assert all(scores.shape == (20_000,) and np.isfinite(scores).all() for scores in found.values())
+    assert all(auc(scores[10_000:], log.label[10_000:]) > 0.51 for scores in found.values())
+    assert {program.seeds for program in PROGRAMS if program.draws} == {2}
+
+
+def test_pages_show_notes_and_old_results_without(tmp_path: Path) -> None:
+    machine = {"cores": 2, "processor": "P", "torch": "2", "gpu": None}
+    shown = table("made", [100, 200], CURVES)
+    result = {"name": "learning", "commit": "c", "hardware": machine, "rows": [], "tables": [shown]}
+    old = {**result, "tables": [{key: shown[key] for key in ("title", "lines")}]}
+    for text in (page.text, bench.page.section):
+        assert "LightGBM, refit learns in batches: a reference, no peer." in text(result)
+        assert "no peer" not in text(old) and "| LightGBM, refit | 0.9000" in text(old)
+    (drawn,) = page.draw(tmp_path, result)
+    assert drawn.stat().st_size

@@ -40,7 +40,7 @@ def hints(
     rows = counts["events"][shown.topic]
     if final and fresh and rows == 0:
         yield f"{shown.topic} empty", f"{shown.topic}: the log holds no usable row, so nothing was learned"
-    if clicks is not None and counts["events"][clicks.topic] == 0 and counts["examples"] >= least:
+    if clicks is not None and counts["events"][clicks.topic] == 0 and min(rows, counts["examples"]) >= least:
         yield (
             f"{clicks.topic} empty",
             f"{clicks.topic} has no rows, while {shown.topic} has {rows:,}: every label is 0. "

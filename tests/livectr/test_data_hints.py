@@ -83,6 +83,18 @@ def test_what_looks_wrong_is_said_once(
     )
 
 
+def test_a_run_that_goes_on_with_rows_of_its_checkpoint_misses_no_clicks(
+    tmp_path: Path, train: Learner
+) -> None:
+    """The logs were read before the checkpoint, and their examples are learned after it."""
+    write(tmp_path, shown=USUAL, clicks=CLICKS)
+    options = ("--batch-size", "64", "--batch-ramp", "0", "--checkpoint", str(tmp_path / "checkpoint"))
+    train(JOINED, *options, "--max-steps", "1")
+    code, report, said = train(JOINED, *options)
+    assert code == 0 and report["stream"]["examples"] > 100
+    assert report["hints"] == [] and "has no rows" not in said
+
+
 def test_labels_that_are_never_1(tmp_path: Path, train: Learner) -> None:
     write_json(tmp_path / "logs", "shown", [row(number, click=0) for number in range(SHOWN)])
     code, report, said = train(LABELLED)

@@ -89,7 +89,8 @@ def run(given: argparse.Namespace) -> int:
 
     if given.role == "describe":
         return _describe(given)
-    kinds = {"rank": RankClient, "prerank": PreRankClient, "recommend": RecommendClient}
+    kinds: dict[str, Any] = {"rank": RankClient, "prerank": PreRankClient, "recommend": RecommendClient}
+    client: RankClient | PreRankClient | RecommendClient
     client = kinds[given.role](given.server, given.timeout, tls=_tls(given))
     with client:
         try:

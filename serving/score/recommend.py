@@ -209,6 +209,7 @@ class Recommender:
         excluded = np.empty(0, np.int64) if unwanted is None else key_of(unwanted)
         keys, sent = None, None
         if candidates is not None:
+            self._check_fits(candidates)
             keys, sent = key_of(candidates), len(candidates)
             if len(excluded):
                 wanted = ~np.isin(keys, excluded)
@@ -302,6 +303,12 @@ class Recommender:
                 raise RequestError(name, "must be at least 1")
             if value > most:
                 raise RequestError(name, f"is {value}, but may be at most {most} ({limit})")
+
+    def _check_fits(self, candidates: pa.Array) -> None:
+        try:
+            candidates.cast(self._item_type)
+        except pa.ArrowInvalid:
+            raise RequestError("ids", f"holds a number that does not fit {self.item.dtype}") from None
 
     def _check_bid_column(self, name: str) -> None:
         if not name:

@@ -15,13 +15,20 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import REGISTRY
 
 from livectr.cli import main
+from livectr.ingest.language.streams import Stream, Table, labelled
+from livectr.ingest.pipeline import Pipeline
 from livectr.kernels.errors import ConfigError
+from livectr.models import LR, TwoTower
+from livectr.models.base import row_segments
 from livectr.serving.app import App
 from livectr.serving.client import PreRankClient, RankClient, RecommendClient, RecommendItems
 from livectr.serving.errors import DeadlineError
 from livectr.serving.metrics import FUNNEL_STAGES, StageClock
 from livectr.serving.score.recommend import _Funnel
+from livectr.serving.score.scorer import model_configs
+from livectr.trainer.des.step import DesStep
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
+from tests.serving.publication import Publication
 from tests.serving.swap_pipeline import pipeline as without_prerank
 from tests.serving.test_named_items import NAMES, published
 from tests.serving.test_named_items import pipeline as named
@@ -99,6 +106,23 @@ def test_names_go_in_and_come_out(redis_url: str, serve: Serve) -> None:
         )
     assert sorted(every.names.values) == sorted(NAMES)
     assert sorted(some.names.values) == sorted([*NAMES[1:3], "new"])
+
+
+def test_ids_fit_the_column_of_the_items(redis_url: str, serve: Serve) -> None:
+    shows = Stream("shows", key="user", columns={"user": "int64", "song": "int32", "label": "int64"})
+    songs = Table("songs", key="song", columns={"song": "int32", "genre": "string"})
+    log = labelled(shows, label="label").lookup(songs)
+    towers = TwoTower(user=("user",), item=("song",), dim=4, hidden=(8,), out=4)
+    sparse = {"user": log.user, "song": log.song, "genre": songs.genre}
+    small = Pipeline(log, sparse=sparse, rank=LR(), prerank=towers, items=songs)
+    step, segments = DesStep(small, seed=1), row_segments(model_configs(small))
+    published = Publication(redis_url, small.fingerprint, tuple((s.name, s.dim) for s in segments))
+    published.publish({}, step.weights())
+    with RecommendClient(serve("recommend", small).server.address, 60) as client:
+        reply = client.recommend({"user": 1}, 5, 5, items=RecommendItems([1, 2]))
+        assert sorted(reply.ids.values) == [1, 2]
+        with pytest.raises(grpc.RpcError, match="ids: holds a number that does not fit int32"):
+            client.recommend({"user": 1}, 5, 5, items=RecommendItems([1, 2**31]))
 
 
 def test_a_reply_is_of_one_version_while_versions_swap(redis_url: str, serve: Serve) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from livectr.library.features import features
     from livectr.library.scoring import score
     from livectr.library.training import Trained, train
-    from livectr.serving.client import ClientTls, PreRankClient, RankClient
+    from livectr.serving.client import ClientTls, PreRankClient, RankClient, RecommendClient, RecommendItems
 
 __version__ = "0.1.0"
 
@@ -42,6 +42,8 @@ _HOMES = {
     "PreRankClient": "livectr.serving.client",
     "Promotion": "livectr.ingest.language.promotion",
     "RankClient": "livectr.serving.client",
+    "RecommendClient": "livectr.serving.client",
+    "RecommendItems": "livectr.serving.client",
     "Stream": "livectr.ingest.language.streams",
     "Table": "livectr.ingest.language.streams",
     "TablePolicy": "livectr.ingest.language.policies",
@@ -75,6 +77,8 @@ __all__ = [
     "PreRankClient",
     "Promotion",
     "RankClient",
+    "RecommendClient",
+    "RecommendItems",
     "Stream",
     "Table",
     "TablePolicy",

@@ -150,6 +150,68 @@ class PreRankResponse(_message.Message):
     degraded_reason: str
     def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., index: _Optional[_Iterable[int]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., score: _Optional[_Iterable[float]] = ..., unknown: _Optional[int] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ...) -> None: ...
 
+class RecommendRequest(_message.Message):
+    __slots__ = ("request_id", "context", "ids", "names", "excluded_ids", "excluded_names", "prerank_k", "top_k", "bid_column", "content")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDED_IDS_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDED_NAMES_FIELD_NUMBER: _ClassVar[int]
+    PRERANK_K_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    BID_COLUMN_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    context: _containers.RepeatedCompositeFieldContainer[Column]
+    ids: Int64s
+    names: Strings
+    excluded_ids: Int64s
+    excluded_names: Strings
+    prerank_k: int
+    top_k: int
+    bid_column: str
+    content: _containers.RepeatedCompositeFieldContainer[ContentFeatures]
+    def __init__(self, request_id: _Optional[str] = ..., context: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., excluded_ids: _Optional[_Union[Int64s, _Mapping]] = ..., excluded_names: _Optional[_Union[Strings, _Mapping]] = ..., prerank_k: _Optional[int] = ..., top_k: _Optional[int] = ..., bid_column: _Optional[str] = ..., content: _Optional[_Iterable[_Union[ContentFeatures, _Mapping]]] = ...) -> None: ...
+
+class RecommendStage(_message.Message):
+    __slots__ = ("name", "items_in", "items_out", "microseconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_IN_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_OUT_FIELD_NUMBER: _ClassVar[int]
+    MICROSECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    items_in: int
+    items_out: int
+    microseconds: int
+    def __init__(self, name: _Optional[str] = ..., items_in: _Optional[int] = ..., items_out: _Optional[int] = ..., microseconds: _Optional[int] = ...) -> None: ...
+
+class RecommendResponse(_message.Message):
+    __slots__ = ("request_id", "version", "model", "prerank_model", "ids", "names", "pctr", "ecpm", "stages", "degraded", "degraded_reason")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PRERANK_MODEL_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    PCTR_FIELD_NUMBER: _ClassVar[int]
+    ECPM_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    DEGRADED_FIELD_NUMBER: _ClassVar[int]
+    DEGRADED_REASON_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    version: int
+    model: str
+    prerank_model: str
+    ids: Int64s
+    names: Strings
+    pctr: _containers.RepeatedScalarFieldContainer[float]
+    ecpm: _containers.RepeatedScalarFieldContainer[float]
+    stages: _containers.RepeatedCompositeFieldContainer[RecommendStage]
+    degraded: bool
+    degraded_reason: str
+    def __init__(self, request_id: _Optional[str] = ..., version: _Optional[int] = ..., model: _Optional[str] = ..., prerank_model: _Optional[str] = ..., ids: _Optional[_Union[Int64s, _Mapping]] = ..., names: _Optional[_Union[Strings, _Mapping]] = ..., pctr: _Optional[_Iterable[float]] = ..., ecpm: _Optional[_Iterable[float]] = ..., stages: _Optional[_Iterable[_Union[RecommendStage, _Mapping]]] = ..., degraded: _Optional[bool] = ..., degraded_reason: _Optional[str] = ...) -> None: ...
+
 class DescribeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

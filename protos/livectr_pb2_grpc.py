@@ -175,8 +175,86 @@ class PreRank:
             _registered_method=True)
 
 
+class RecommendStub:
+    """The funnel in one call, at one version: retrieve → pre-rank → rank → expected revenue. The server of this
+    service answers Rank and PreRank, too.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Recommend = channel.unary_unary(
+                '/livectr.v1.Recommend/Recommend',
+                request_serializer=livectr_dot_protos_dot_livectr__pb2.RecommendRequest.SerializeToString,
+                response_deserializer=livectr_dot_protos_dot_livectr__pb2.RecommendResponse.FromString,
+                _registered_method=True)
+
+
+class RecommendServicer:
+    """The funnel in one call, at one version: retrieve → pre-rank → rank → expected revenue. The server of this
+    service answers Rank and PreRank, too.
+    """
+
+    def Recommend(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_RecommendServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Recommend': grpc.unary_unary_rpc_method_handler(
+                    servicer.Recommend,
+                    request_deserializer=livectr_dot_protos_dot_livectr__pb2.RecommendRequest.FromString,
+                    response_serializer=livectr_dot_protos_dot_livectr__pb2.RecommendResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'livectr.v1.Recommend', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('livectr.v1.Recommend', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Recommend:
+    """The funnel in one call, at one version: retrieve → pre-rank → rank → expected revenue. The server of this
+    service answers Rank and PreRank, too.
+    """
+
+    @staticmethod
+    def Recommend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/livectr.v1.Recommend/Recommend',
+            livectr_dot_protos_dot_livectr__pb2.RecommendRequest.SerializeToString,
+            livectr_dot_protos_dot_livectr__pb2.RecommendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class ModelStub:
-    """Describes the served model and version. Both servers offer it.
+    """Describes the served model and version. Every server offers it.
     """
 
     def __init__(self, channel):
@@ -193,7 +271,7 @@ class ModelStub:
 
 
 class ModelServicer:
-    """Describes the served model and version. Both servers offer it.
+    """Describes the served model and version. Every server offers it.
     """
 
     def Describe(self, request, context):
@@ -219,7 +297,7 @@ def add_ModelServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Model:
-    """Describes the served model and version. Both servers offer it.
+    """Describes the served model and version. Every server offers it.
     """
 
     @staticmethod

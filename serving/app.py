@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +28,15 @@ from livectr.serving.options import ServeOptions
 from livectr.serving.pauses import PauseClock
 from livectr.serving.probes import NoProbes, PipeProbes, Probe, Probes, ProbeServer
 from livectr.serving.request.admission import Admission
-from livectr.serving.request.parse import RequestSchema
-from livectr.serving.score.prerank import PreRanker, prerank_follower
-from livectr.serving.score.rank import Ranker, rank_follower
+from livectr.serving.request.parse import ColumnSpec
+from livectr.serving.roles import ROLES
 from livectr.serving.server import Method, Server, Transport
 from livectr.serving.version.content import Contents
-from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.workers import AWAY, MISTAKE, StopSignal, supervise
 
 log = logging.getLogger(__name__)
 
-_SERVICES = {"rank": "livectr.v1.Rank", "prerank": "livectr.v1.PreRank"}
 MODEL_SERVICE = "livectr.v1.Model"
 _AGE_JITTER = 1.2
 """Factor on the age of connections: gRPC spreads it by 10 %, and the last requests take a while."""
@@ -52,7 +49,7 @@ class App:
     """gRPC server of a role with its version follower.
 
     Args:
-        role: "rank" or "prerank".
+        role: "rank", "prerank" or "recommend".
         reuse_port: share the port with other workers.
         probes: told when the app has started, and when it becomes ready or no longer is.
 
@@ -75,23 +72,14 @@ class App:
         self._probes = probes or NoProbes()
         self._draining = False
         self._readiness = threading.Lock()
-        method: Method[Any]
-        self._model_of: Callable[[ModelVersion | None], str]
-        if role == "rank":
-            self.follower: VersionFollower = rank_follower(pipeline, options)
-            ranker = Ranker(pipeline, self.follower, options)
-            method = Method(_SERVICES[role], "Rank", pb.RankRequest, ranker.rank)
-            self._schema, self._model_of = ranker.schema, ranker.model_of
-        else:
-            self.follower = prerank_follower(pipeline, options)
-            preranker = PreRanker(pipeline, self.follower, options)
-            method = Method(_SERVICES[role], "PreRank", pb.PreRankRequest, preranker.prerank)
-            self._schema, self._model_of = preranker.schema, lambda version: preranker.model
+        self._parts = ROLES[role](pipeline, options)
+        self.follower = self._parts.follower
         describe = Method(MODEL_SERVICE, "Describe", pb.DescribeRequest, self._describe, admitted=False)
         self.admission = Admission(
             options.max_active, options.max_waiting, options.max_wait_s, options.max_active_bytes
         )
-        self.server = Server(role, _transport(options, reuse_port), [method, describe], self.admission)
+        methods = [*self._parts.methods, describe]
+        self.server = Server(role, _transport(options, reuse_port), methods, self.admission)
 
     def start(self) -> None:
         """Connect to Redis and open the port; health is NOT_SERVING until `wait_ready`.
@@ -176,12 +164,12 @@ class App:
         version = self.follower.current
         return pb.DescribeResponse(
             role=self.role,
-            model=self._model_of(version),
-            champion=version.manifest.champion if version and self.role == "rank" else "",
+            model=self._parts.model_of(version),
+            champion=version.manifest.champion if version and self._parts.ranks else "",
             fingerprint=self._pipeline.fingerprint,
             version=version.number if version else 0,
             created_ms=version.manifest.created_ms if version else 0,
-            columns=_columns(self._schema),
+            columns=_columns(self._parts.columns),
             max_candidates=self._options.max_candidates,
             items=len(version.items) if version and version.items else 0,
             content=_content(self.follower.contents, version),
@@ -203,6 +191,11 @@ def serve_rank(pipeline: Pipeline, options: ServeOptions) -> None:
 def serve_prerank(pipeline: Pipeline, options: ServeOptions) -> None:
     """Serve the pre-rank model; see `serve_rank`."""
     _serve("prerank", pipeline, options)
+
+
+def serve_recommend(pipeline: Pipeline, options: ServeOptions) -> None:
+    """Serve recommendations, and what rank and pre-rank servers answer; see `serve_rank`."""
+    _serve("recommend", pipeline, options)
 
 
 def _serve(role: str, pipeline: Pipeline, options: ServeOptions) -> None:
@@ -278,10 +271,10 @@ def _serve_until(stop: StopSignal, app: App) -> None:
         app.stop()
 
 
-def _columns(schema: RequestSchema) -> list[Any]:
+def _columns(columns: Mapping[str, ColumnSpec]) -> list[Any]:
     return [
         pb.ColumnInfo(name=c.name, dtype=c.dtype, placement=c.placement, required=c.required)
-        for c in schema.columns.values()
+        for c in columns.values()
     ]
 
 

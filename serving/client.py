@@ -1,4 +1,4 @@
-"""Clients of the rank and pre-rank servers: Python values in, responses out.
+"""Clients of the servers: Python values in, responses out.
 
     with RankClient("127.0.0.1:50051") as client:
         response = client.rank({"user_id": 7}, {"ad_id": [1, 2, 3]}, bids=[1.0, 0.5, 2.0])
@@ -84,6 +84,21 @@ class ClientTls:
         except OSError as error:
             raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from None
         return grpc.ssl_channel_credentials(ca, key, cert)
+
+
+@dataclass(frozen=True)
+class RecommendItems:
+    """Items that a request for recommendations is about.
+
+    Args:
+        candidates: ids or names; None: the whole catalogue.
+        excluded: ids or names of items that are not wanted.
+        bid_column: numeric column of the items' look-up table; empty: every bid is 1.
+    """
+
+    candidates: Sequence[int] | Sequence[str] | None = None
+    excluded: Sequence[int] | Sequence[str] = ()
+    bid_column: str = ""
 
 
 class _Client(Generic[Stub]):
@@ -233,11 +248,69 @@ class PreRankClient(_Client[Any]):
             content=content_of(content),
         )
         if candidates is not None:
-            named = len(candidates) > 0 and isinstance(candidates[0], str)
-            target = request.names if named else request.ids
-            target.SetInParent()
-            target.values.extend(candidates)
+            _set_items(request, "", candidates)
         return self._stub.PreRank(request, timeout=self._timeout_s)
+
+
+class RecommendClient(_Client[Any]):
+    """Client of a server of recommendations."""
+
+    def __init__(
+        self,
+        address: str,
+        timeout_s: float = 5.0,
+        *,
+        tls: ClientTls | None = None,
+        options: ChannelOptions = (),
+    ) -> None:
+        super().__init__(address, timeout_s, tls=tls, options=options)
+        self._stub = rpc.RecommendStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def recommend(
+        self,
+        context: Mapping[str, Any],
+        top_k: int,
+        prerank_k: int = 400,
+        *,
+        items: RecommendItems | None = None,
+        content: Content | None = None,
+        request_id: str = "",
+    ) -> Any:
+        """Recommend `top_k` items; RecommendResponse.
+
+        Args:
+            context: column → value, for all items.
+            top_k: number of items to return.
+            prerank_k: number of items that pre-rank selects and rank scores; at least `top_k`.
+            items: what is recommended; None: the whole catalogue, with every bid 1.
+            content: inline content, as in `RankClient.rank`.
+            request_id: comes back in the response.
+
+        Raises:
+            grpc.RpcError: INVALID_ARGUMENT names the wrong field.
+        """
+        items = items or RecommendItems()
+        request = pb.RecommendRequest(
+            request_id=request_id,
+            context=self._columns({name: [value] for name, value in context.items()}),
+            prerank_k=prerank_k,
+            top_k=top_k,
+            bid_column=items.bid_column,
+            content=content_of(content),
+        )
+        if items.candidates is not None:
+            _set_items(request, "", items.candidates)
+        if len(items.excluded):
+            _set_items(request, "excluded_", items.excluded)
+        return self._stub.Recommend(request, timeout=self._timeout_s)
+
+
+def _set_items(request: Any, prefix: str, items: Sequence[int] | Sequence[str]) -> None:
+    """Set the ids or names of a request."""
+    named = len(items) > 0 and isinstance(items[0], str)
+    target = getattr(request, f"{prefix}{'names' if named else 'ids'}")
+    target.SetInParent()
+    target.values.extend(items)
 
 
 def content_of(content: Content | None) -> list[Any]:

@@ -155,6 +155,8 @@ for _histogram in (FRESHNESS, LEARNING_DELAY, PAUSES):
 
 STAGES = ("wait", "parse", "enrich", "extract", "look_up", "score", "respond")
 """Stages of a request, in order. Only protobuf's own reading and writing is in none of them."""
+FUNNEL_STAGES = ("wait", "parse", "retrieve", "prerank", "rank", "ecpm", "respond")
+"""Stages of a request for recommendations; pre-rank and rank have the stages of `STAGES` inside."""
 _CODES = (StatusCode.OK, StatusCode.INTERNAL, *(kind.status for kind in AnswerError.__subclasses__()))
 
 
@@ -174,29 +176,40 @@ class StageClock:
         self._role = role
         self._since = time.perf_counter()
 
-    def ended(self, stage: str) -> None:
-        """Observe the time since the end of the stage before as that of `stage`."""
+    def ended(self, stage: str) -> float:
+        """Observe the time since the end of the stage before as that of `stage`; return it in seconds."""
         now = time.perf_counter()
-        _stage(self._role, stage).observe(now - self._since)
-        self._since = now
+        seconds, self._since = now - self._since, now
+        _stage(self._role, stage).observe(seconds)
+        return seconds
 
 
 def begin(role: str, *, active: Callable[[], float], waiting: Callable[[], float]) -> None:
-    """Let every metric of a role exist from the start, with 0.
+    """Let every metric of a server exist from the start, with 0.
 
     Args:
+        role: of the server.
         active: gives the requests that are computed.
         waiting: gives the requests that wait.
     """
     ACTIVE.labels(role).set_function(active)
     WAITING.labels(role).set_function(waiting)
-    for code in _CODES:
-        REQUESTS.labels(role, code.name)
-    for stage in STAGES:
-        STAGE_SECONDS.labels(role, stage)
     for outcome in Outcome:
         CHECKS_FAILED.labels(role, outcome.value)
-    for metric in (SERVED_VERSION, SERVED_AGE, STALE, SWAP_SECONDS, REQUEST_SECONDS):
+    for metric in (SERVED_VERSION, SERVED_AGE, STALE, SWAP_SECONDS):
         metric.labels(role)
+
+
+def begin_requests(role: str) -> None:
+    """Let every metric of requests exist from the start, with 0.
+
+    Args:
+        role: of the method; a server of recommendations has methods of three roles.
+    """
+    for code in _CODES:
+        REQUESTS.labels(role, code.name)
+    for stage in FUNNEL_STAGES if role == "recommend" else STAGES:
+        STAGE_SECONDS.labels(role, stage)
+    REQUEST_SECONDS.labels(role)
     for counter in (SHED, DEGRADED, RETRIED, CANDIDATES):
         counter.labels(role)

@@ -15,7 +15,7 @@ _LARGEST_MESSAGE = 1 << 30
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Settings of a rank or pre-rank server.
+    """Settings of a rank, pre-rank or recommend server.
 
     Args:
         redis: URL of the Redis server that the trainer publishes to.

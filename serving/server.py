@@ -47,6 +47,7 @@ class Method(Generic[Req]):
         request: class of the request message.
         handle: answers a parsed request; its second argument is the deadline, an instant of time.monotonic().
         admitted: whether calls take a place of admission and count in the request metrics.
+        role: label of these metrics; empty: the server's role.
     """
 
     service: str
@@ -54,6 +55,7 @@ class Method(Generic[Req]):
     request: type[Req]
     handle: Callable[[Req, float | None], Message]
     admitted: bool = True
+    role: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class Server:
     """gRPC server of a role.
 
     Args:
-        role: "rank" or "prerank"; label of metrics.
+        role: "rank", "prerank" or "recommend"; label of metrics.
         transport: address, limits and TLS.
         methods: unary methods, of one or several services.
         admission: bounded queue of the admitted methods.
@@ -96,6 +98,8 @@ class Server:
         self.role = role
         self._admission = admission
         metrics.begin(role, active=lambda: admission.active, waiting=lambda: admission.waiting)
+        for label in {method.role or role for method in methods if method.admitted}:
+            metrics.begin_requests(label)
         self._max_message_bytes = transport.max_message_bytes
         threads = admission.max_active + admission.max_waiting + _SPARE_THREADS
         pool = ThreadPoolExecutor(threads, thread_name_prefix=f"{role}-rpc")
@@ -139,6 +143,8 @@ class Server:
             raise ConfigError(f"cannot listen on {transport.listen}: choose a free HOST:PORT") from error
 
     def _unary(self, method: Method[Req]) -> grpc.RpcMethodHandler:
+        role = method.role or self.role
+
         def handle(raw: bytes, context: grpc.ServicerContext) -> bytes:
             started = time.perf_counter()
             REQUEST_ID.set("")  # threads are used again
@@ -148,7 +154,7 @@ class Server:
             except AnswerError as failure:
                 code = failure.status
                 if isinstance(failure, OverloadError):
-                    metrics.SHED.labels(self.role).inc()
+                    metrics.SHED.labels(role).inc()
                 context.abort(code, str(failure))
             except Exception:
                 code = grpc.StatusCode.INTERNAL
@@ -156,9 +162,9 @@ class Server:
                 context.abort(code, "the server failed; its log says why")
             finally:
                 if method.admitted:
-                    metrics.REQUESTS.labels(self.role, code.name).inc()
+                    metrics.REQUESTS.labels(role, code.name).inc()
                     if code is grpc.StatusCode.OK:
-                        metrics.REQUEST_SECONDS.labels(self.role).observe(time.perf_counter() - started)
+                        metrics.REQUEST_SECONDS.labels(role).observe(time.perf_counter() - started)
             raise AssertionError("abort raises")
 
         return grpc.unary_unary_rpc_method_handler(handle)
@@ -174,7 +180,8 @@ class Server:
         else:
             started = time.perf_counter()
             with self._admission.place(deadline, len(raw), context.is_active):
-                metrics.STAGE_SECONDS.labels(self.role, "wait").observe(time.perf_counter() - started)
+                waited_s = time.perf_counter() - started
+                metrics.STAGE_SECONDS.labels(method.role or self.role, "wait").observe(waited_s)
                 request = _parse(method.request, raw)
                 REQUEST_ID.set(request.request_id[:_REQUEST_ID_CHARS])
                 answer = method.handle(request, deadline)

@@ -35,6 +35,6 @@ def setting(default: Any, help: str, *, commands: tuple[str, ...], **limits: Unp
     return dataclasses.field(default=default, metadata=metadata)
 
 
-TRAIN, SERVE, INSPECT = ("train",), ("rank", "prerank"), ("inspect",)
+TRAIN, SERVE, INSPECT = ("train",), ("rank", "prerank", "recommend"), ("inspect",)
 EVERY = TRAIN + SERVE
 REDIS = ("redis://", "rediss://", "unix://")

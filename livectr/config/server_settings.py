@@ -45,7 +45,9 @@ class ServeSettings:
     max_string_bytes: int = setting(
         S.max_string_bytes, "longest string in a request", commands=SERVE, least=1
     )
-    max_top_k: int = setting(S.max_top_k, "largest top_k of a request", commands=("prerank",), least=1)
+    max_top_k: int = setting(
+        S.max_top_k, "largest top_k of a request", commands=("prerank", "recommend"), least=1
+    )
     max_values: int = setting(
         S.max_values,
         "most values of list features in a request, over all candidates",

@@ -87,6 +87,7 @@ class RequestSchema:
         roots: roots of the plan that are computed from requests.
         limits: upper bounds of a request.
         only_context: the request has no candidate columns (pre-rank).
+        item_column: column of the items, which the server fills in itself (recommendations).
 
     Attributes:
         columns: name → ColumnSpec.
@@ -100,11 +101,15 @@ class RequestSchema:
         limits: RequestLimits = DEFAULT,
         *,
         only_context: bool = False,
+        item_column: str | None = None,
     ) -> None:
         self._limits = limits
         stream = pipeline.log.impressions
         self._stream = stream
         self.columns = _column_specs(pipeline, {root.name for root in roots}, only_context)
+        self._item_column = item_column
+        if item_column is not None:
+            self.columns.pop(item_column, None)
         self.time = stream.time
 
     def parse_context(self, columns: Iterable[Any], now_ms: int) -> RequestColumns:
@@ -154,6 +159,8 @@ class RequestSchema:
         seen: set[str] = set()
         for column in columns:
             where = f"{part}.{column.name}"
+            if column.name == self._item_column:
+                raise RequestError(where, "names the items; leave it out, or send `ids` or `names`")
             if column.name not in self._stream.columns:
                 known = ", ".join(self.columns)
                 raise RequestError(where, f"is no column of {self._stream.topic}; features need {known}")
@@ -173,7 +180,8 @@ class RequestSchema:
         for spec in self.columns.values():
             if spec.required and spec.name not in shared and spec.name not in each:
                 part = "context" if spec.placement == pb.PLACEMENT_CONTEXT else default
-                raise RequestError(f"{part}.{spec.name}", f"is missing (type {spec.dtype})")
+                hint = "" if self._item_column is None else "; send a value that holds for all items"
+                raise RequestError(f"{part}.{spec.name}", f"is missing (type {spec.dtype}){hint}")
 
     def _now(self, context: Mapping[str, pa.Array], now_ms: int) -> int:
         if self.time is not None and self.time in context:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ from livectr.serving.score.scorer import (
     content_fields,
     near_cache,
     tower_features,
+    tower_scorer,
 )
 from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
@@ -60,7 +61,7 @@ ROLE = "prerank"
 
 
 @dataclass(frozen=True)
-class _Query:
+class PreRankQuery:
     """Parsed request.
 
     Args:
@@ -87,7 +88,7 @@ class _Inputs:
 
 
 @dataclass(frozen=True)
-class _Scores:
+class PreRankScores:
     """Scores f32[n] of items at a version.
 
     Args:
@@ -146,22 +147,35 @@ class _Tower:
 class PreRanker:
     """Answers PreRankRequests at the version that its follower serves.
 
+    Args:
+        lookup_rows: cache of look-up rows; None: an own one.
+
+    Attributes:
+        named: whether items are known by strings.
+        item_column: column of the impression stream that names the item.
+
     Raises:
         ConfigError: the pipeline has no pre-rank model.
     """
 
-    def __init__(self, pipeline: Pipeline, follower: VersionFollower, options: ServeOptions) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        follower: VersionFollower,
+        options: ServeOptions,
+        lookup_rows: LookupRows | None = None,
+    ) -> None:
         if pipeline.items is None:
             raise ConfigError("pre-rank needs items=, the look-up table of the items")
         self._items = pipeline.items
-        self._item_column = next(
+        self.item_column = next(
             lk.on for lk in pipeline.log.lookups if lk.table.topic == pipeline.items.topic
         )
-        self._named = pipeline.items.columns[pipeline.items.key] == "string"
+        self.named = pipeline.items.columns[pipeline.items.key] == "string"
         self._follower = follower
         self._limits = limits = RequestLimits.of(options)
         reader = follower.reader
-        self._lookup_rows = rows = LookupRows(reader, ttl_s=options.lookup_ttl_s)
+        self._lookup_rows = rows = lookup_rows or LookupRows(reader, ttl_s=options.lookup_ttl_s)
         self._user = _Tower(pipeline, tower_features(pipeline, "user"), reader, rows, limits)
         self._item = _Tower(pipeline, tower_features(pipeline, "item"), reader, rows, limits)
         self.schema = RequestSchema(pipeline, self._user.plan.roots, limits, only_context=True)
@@ -182,26 +196,44 @@ class PreRanker:
         clock = metrics.StageClock(ROLE)
         query = self._parse(request)
         clock.ended("parse")
-        enriched = self._user.enrich(query.columns)
-        clock.ended("enrich")
-        features_at = self._user.extract(enriched, lambda _: "context")
-        clock.ended("extract")
-
-        def score(lookup: VersionLookup) -> _Scores:
-            inputs = self._user.look_up(lookup, features_at, query.content)
-            clock.ended("look_up")
-            scores = self._score(lookup, inputs, query)
-            clock.ended("score")
-            return scores
-
+        score = self.prepare(query, clock)
         scores = at_one_version(self._follower, ROLE, deadline, score)
-        response = self._response(query, scores, complete=enriched.complete and scores.complete)
+        response = self._response(query, scores)
         clock.ended("respond")
         return response
 
+    def prepare(
+        self, query: PreRankQuery, clock: metrics.StageClock | None = None
+    ) -> Callable[[VersionLookup], PreRankScores]:
+        """Enrich and extract the user's features, before a version is locked.
+
+        Args:
+            clock: told the end of every stage.
+
+        Returns:
+            Function that looks up and scores the candidates at a locked version.
+
+        Raises:
+            AnswerError: the status that the client receives.
+        """
+        ended = clock.ended if clock is not None else lambda _: 0.0
+        enriched = self._user.enrich(query.columns)
+        ended("enrich")
+        features_at = self._user.extract(enriched, lambda _: "context")
+        ended("extract")
+
+        def score(lookup: VersionLookup) -> PreRankScores:
+            inputs = self._user.look_up(lookup, features_at, query.content)
+            ended("look_up")
+            scores = self._score(lookup, inputs, query)
+            ended("score")
+            return replace(scores, complete=scores.complete and enriched.complete)
+
+        return score
+
     # ── stages ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _parse(self, request: Any) -> _Query:
+    def _parse(self, request: Any) -> PreRankQuery:
         columns = self.schema.parse_context(request.context, time.time_ns() // 1_000_000)
         check_string(len(request.request_id), "request_id", self._limits)
         if request.top_k < 1:
@@ -211,18 +243,20 @@ class PreRanker:
                 "top_k",
                 f"is {request.top_k}; this server gives at most {self._limits.top_k} items (max_top_k)",
             )
-        candidates = self._parse_candidates(request)
+        candidates = self.parse_items(request, "candidates")
         content = parse_content(request.content, self._follower.contents.widths)
         keys = None if candidates is None else key_of(candidates)
-        return _Query(request.request_id, columns, request.top_k, candidates, keys, content)
+        return PreRankQuery(request.request_id, columns, request.top_k, candidates, keys, content)
 
-    def _score(self, lookup: VersionLookup, inputs: _Inputs, query: _Query) -> _Scores:
+    def _score(self, lookup: VersionLookup, inputs: _Inputs, query: PreRankQuery) -> PreRankScores:
         scorer, version = _scorer(lookup), lookup.version
         user = scorer.user(inputs.vectors, inputs.dense, inputs.content)[0]
         items = version.items or IdVectors.empty(len(user))
         keys, candidates = query.keys, query.candidates
         if keys is None or candidates is None:
-            return _Scores(version.number, items.ids, items.vectors @ user + scorer.bias, 0, lookup.complete)
+            return PreRankScores(
+                version.number, items.ids, items.vectors @ user + scorer.bias, 0, lookup.complete
+            )
         rows, known = items.find(keys)
         complete = True
         scores = np.empty(len(keys), np.float32)
@@ -233,27 +267,32 @@ class PreRanker:
             cold, complete = self._cold_vectors(lookup, candidates.filter(pa.array(~known)), query.content)
             scores[~known] = cold @ user
         unknown = int((~known).sum())
-        return _Scores(version.number, keys, scores + scorer.bias, unknown, complete and lookup.complete)
+        return PreRankScores(
+            version.number, keys, scores + scorer.bias, unknown, complete and lookup.complete
+        )
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
 
-    def _parse_candidates(self, request: Any) -> pa.Array | None:
-        """Item ids or names as an array; None for the whole catalogue."""
-        kind = request.WhichOneof("candidates")
+    def parse_items(self, request: Any, part: str) -> pa.Array | None:
+        """Item ids or names of a request's oneof as an array; None: it is not set."""
+        kind = request.WhichOneof(part)
         if kind is None:
             return None
-        expected = "names" if self._named else "ids"
-        if kind != expected:
-            dtype = self._items.columns[self._items.key]
-            raise RequestError(kind, f"the items are known by {dtype}; send {expected}")
+        expected = "names" if self.named else "ids"
+        if not kind.endswith(expected):
+            dtype, prefix = (
+                self._items.columns[self._items.key],
+                kind.removesuffix("names").removesuffix("ids"),
+            )
+            raise RequestError(kind, f"the items are known by {dtype}; send {prefix}{expected}")
         values = getattr(request, kind).values
-        if not len(values):
+        if not len(values) and part == "candidates":
             raise RequestError(kind, "is empty: send at least one item, or leave the field out for all")
         if len(values) > (most := self._limits.candidates):
             raise RequestError(
                 kind, f"holds {len(values)} items; this server takes at most {most} (max_candidates)"
             )
-        if self._named:
+        if self.named:
             return strings(values, "string", kind, self._limits)
         return pa.array(np.array(values, np.int64))
 
@@ -264,14 +303,14 @@ class PreRanker:
 
         The second result is False if look-up rows may be missing.
         """
-        enriched = self._item.enrich(RequestColumns(len(items), {}, {self._item_column: items}, 0))
+        enriched = self._item.enrich(RequestColumns(len(items), {}, {self.item_column: items}, 0))
         features_at = self._item.extract(enriched, lambda i: f"item {items[i]}")
         inputs = self._item.look_up(lookup, features_at, inline)
         vectors = _scorer(lookup).items(inputs.vectors, inputs.dense, inputs.content)
         return vectors, enriched.complete
 
-    def _response(self, query: _Query, scores: _Scores, *, complete: bool) -> Any:
-        best = top(scores.scores, query.top_k)
+    def _response(self, query: PreRankQuery, scores: PreRankScores) -> Any:
+        best, complete = top(scores.scores, query.top_k), scores.complete
         metrics.CANDIDATES.labels(ROLE).inc(len(scores.scores))
         response = pb.PreRankResponse(
             request_id=query.request_id,
@@ -281,12 +320,10 @@ class PreRanker:
             score=scores.scores[best].tolist(),
             unknown=scores.unknown,
         )
-        if not self._named:
+        if not self.named:
             response.ids.values.extend(scores.keys[best].tolist())
-        elif query.candidates is not None:
-            response.names.values.extend(query.candidates.take(pa.array(best)).to_pylist())
         else:
-            names, names_complete = self._names(scores.keys[best])
+            names, names_complete = self.names(query, scores.keys, best)
             response.names.values.extend(names)
             complete = complete and names_complete
         if not complete:
@@ -294,18 +331,30 @@ class PreRanker:
             metrics.DEGRADED.labels(ROLE).inc()
         return response
 
-    def _names(self, keys: I64) -> tuple[list[str], bool]:
-        """Names of items from their look-up rows, "" for a missing row; False if rows may be missing."""
-        root = self._items[self._items.key]
+    def names(self, query: PreRankQuery, keys: I64, chosen: I64) -> tuple[list[str], bool]:
+        """Names of chosen items, of the catalogue from their look-up rows: "" for a missing row.
+
+        Args:
+            keys: of all n items.
+            chosen: their positions.
+
+        Returns:
+            The names; False if rows may be missing.
+        """
+        if query.candidates is not None:
+            return query.candidates.take(pa.array(chosen)).to_pylist(), True
+        names, complete = self.item_values(self._items.key, keys[chosen])
+        return [name or "" for name in names.to_pylist()], complete
+
+    def item_values(self, column: str, keys: I64) -> tuple[pa.Array, bool]:
+        """Column of the items' look-up rows, null for a missing row; False if rows may be missing."""
+        root = self._items[column]
         result = self._lookup_rows.find([LookupQuery(self._items, keys)])
-        names = result.rows[0].columns([LookupRoot.of(root)])[root.name]
-        return [name or "" for name in names.to_pylist()], result.complete
+        return result.rows[0].columns([LookupRoot.of(root)])[root.name], result.complete
 
 
 def _scorer(lookup: VersionLookup) -> TowerScorer:
-    scorer = lookup.version.scorer
-    assert isinstance(scorer, TowerScorer)
-    return scorer
+    return tower_scorer(lookup.version)
 
 
 def top(scores: F32, k: int) -> npt.NDArray[np.int64]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ from livectr.serving.request.parse import (
 )
 from livectr.serving.score.inputs import FieldVectors
 from livectr.serving.score.look_up import VersionLookup, at_one_version
-from livectr.serving.score.scorer import RankScorer, compile_rows, content_fields, near_cache
+from livectr.serving.score.scorer import RankScorer, compile_rows, content_fields, near_cache, rank_scorer
 from livectr.serving.version.content import Contents
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion, RoleSpec
@@ -81,7 +81,7 @@ class _Inputs:
 
 
 @dataclass(frozen=True)
-class _Scores:
+class RankScores:
     """Logits f32[n] at a version, by the named model; complete: False if a row may be missing."""
 
     version: int
@@ -89,16 +89,31 @@ class _Scores:
     logits: F32
     complete: bool
 
+    @property
+    def pctr(self) -> npt.NDArray[np.float64]:
+        """Click probabilities f64[n]."""
+        return 1.0 / (1.0 + np.exp(-self.logits.astype(np.float64)))
+
 
 class Ranker:
-    """Answers RankRequests at the version that its follower serves."""
+    """Answers RankRequests at the version that its follower serves.
 
-    def __init__(self, pipeline: Pipeline, follower: VersionFollower, options: ServeOptions) -> None:
+    Args:
+        lookup_rows: cache of look-up rows; None: an own one.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        follower: VersionFollower,
+        options: ServeOptions,
+        lookup_rows: LookupRows | None = None,
+    ) -> None:
         self._limits = limits = RequestLimits.of(options)
         self.schema = RequestSchema(pipeline, pipeline.plan.roots, limits)
         self._follower = follower
         self._features = RequestFeatures(pipeline.plan, limits)
-        lookup_rows = LookupRows(follower.reader, ttl_s=options.lookup_ttl_s)
+        lookup_rows = lookup_rows or LookupRows(follower.reader, ttl_s=options.lookup_ttl_s)
         self._enricher = Enricher(pipeline, pipeline.plan, follower.reader, lookup_rows)
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
         self._index = {spec.name: spec.index for spec in pipeline.fields}
@@ -120,12 +135,12 @@ class Ranker:
         clock = metrics.StageClock(ROLE)
         query = self._parse(request)
         clock.ended("parse")
-        enriched = self._enrich(query)
+        enriched = self._enricher.enrich(query.columns)
         clock.ended("enrich")
-        features_at = self._extract(enriched)
+        features_at = self._extract(enriched, "candidates")
         clock.ended("extract")
 
-        def score(lookup: VersionLookup) -> _Scores:
+        def score(lookup: VersionLookup) -> RankScores:
             inputs = self._look_up(lookup, features_at, query.content)
             clock.ended("look_up")
             scores = self._score(lookup, inputs)
@@ -137,13 +152,23 @@ class Ranker:
         clock.ended("respond")
         return response
 
+    def scores(self, lookup: VersionLookup, columns: RequestColumns, inline: InlineContent) -> RankScores:
+        """Score candidates at a locked version: enrich → extract → look up → score.
+
+        Raises:
+            AnswerError: the status that the client receives.
+        """
+        enriched = self._enricher.enrich(columns)
+        features_at = self._extract(enriched, "items")
+        scores = self._score(lookup, self._look_up(lookup, features_at, inline))
+        return replace(scores, complete=scores.complete and enriched.complete)
+
     def model_of(self, version: ModelVersion | None) -> str:
         """Name of a version's ranking model: its class and the pipeline's fingerprint, after the role of a
         challenger that was promoted. Before the first version: of the first champion."""
         if version is None:
             return f"{self._first}/{self._fingerprint}"
-        scorer, champion = version.scorer, version.manifest.champion
-        assert isinstance(scorer, RankScorer)
+        scorer, champion = rank_scorer(version), version.manifest.champion
         role = "" if champion == "rank" else f"{champion}:"
         return f"{role}{scorer.model}/{self._fingerprint}"
 
@@ -156,11 +181,8 @@ class Ranker:
         content = parse_content(request.content, self._follower.contents.widths)
         return _Query(request.request_id, columns, bids, content)
 
-    def _enrich(self, query: _Query) -> EnrichedRequest:
-        return self._enricher.enrich(query.columns)
-
-    def _extract(self, request: EnrichedRequest) -> FeaturesAt:
-        return self._features.extract(request, lambda i: f"candidates[{i}]")
+    def _extract(self, request: EnrichedRequest, part: str) -> FeaturesAt:
+        return self._features.extract(request, lambda i: f"{part}[{i}]")
 
     def _look_up(self, lookup: VersionLookup, features_at: FeaturesAt, inline: InlineContent) -> _Inputs:
         features = features_at(_scorer(lookup).statistics)
@@ -168,14 +190,14 @@ class Ranker:
         content = self._content(lookup, features, inline)
         return _Inputs(vectors, features.own.dense, lists, content)
 
-    def _score(self, lookup: VersionLookup, inputs: _Inputs) -> _Scores:
+    def _score(self, lookup: VersionLookup, inputs: _Inputs) -> RankScores:
         logits = _scorer(lookup).logits(inputs.vectors, inputs.dense, inputs.lists, inputs.content)
-        return _Scores(lookup.version.number, self.model_of(lookup.version), logits, lookup.complete)
+        return RankScores(lookup.version.number, self.model_of(lookup.version), logits, lookup.complete)
 
     # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
 
-    def _response(self, query: _Query, scores: _Scores, *, degraded: bool) -> Any:
-        pctr = 1.0 / (1.0 + np.exp(-scores.logits.astype(np.float64)))
+    def _response(self, query: _Query, scores: RankScores, *, degraded: bool) -> Any:
+        pctr = scores.pctr
         ecpm = query.bids * pctr
         order = np.argsort(-ecpm, kind="stable")
         metrics.CANDIDATES.labels(ROLE).inc(query.columns.size)
@@ -249,9 +271,7 @@ def _shape(
 
 
 def _scorer(lookup: VersionLookup) -> RankScorer:
-    scorer = lookup.version.scorer
-    assert isinstance(scorer, RankScorer)
-    return scorer
+    return rank_scorer(lookup.version)
 
 
 def _parse_bids(values: Any, size: int) -> npt.NDArray[np.float64]:

@@ -34,6 +34,7 @@ from livectr.models.two_tower import TwoTower, TwoTowerModel, is_named
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import F32, FEATURES
 from livectr.serving.score.inputs import FieldVectors, Lists, ragged, slices
+from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache
 
 _COPIED_BYTES = 8 << 20
@@ -325,6 +326,28 @@ class TowerScorer:
         wide = torch.zeros(len(dense), self._width)
         wide[:, self._columns[side]] = torch.from_numpy(dense)
         return torch.from_numpy(vectors)[..., self._slice], wide
+
+
+@dataclass(frozen=True)
+class FunnelScorer:
+    """Both models of a version."""
+
+    towers: TowerScorer
+    rank: RankScorer
+
+
+def rank_scorer(version: ModelVersion) -> RankScorer:
+    """Ranking model of a version."""
+    scorer = version.scorer.rank if isinstance(version.scorer, FunnelScorer) else version.scorer
+    assert isinstance(scorer, RankScorer)
+    return scorer
+
+
+def tower_scorer(version: ModelVersion) -> TowerScorer:
+    """Two towers of a version."""
+    scorer = version.scorer.towers if isinstance(version.scorer, FunnelScorer) else version.scorer
+    assert isinstance(scorer, TowerScorer)
+    return scorer
 
 
 def _content(lists: Lists) -> Gathered:

@@ -26,7 +26,7 @@ from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import Keyspace, decode_rows
 from livectr.serving import metrics
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient
+from livectr.serving.client import PreRankClient, RankClient, RecommendClient, RecommendItems
 from livectr.trainer.build import build
 from livectr.trainer.comm.collectives import connect
 from livectr.trainer.des.step import DesStep
@@ -195,6 +195,11 @@ def test_a_promoted_challenger_is_served_without_an_outage(
             assert ranks.describe().champion == "fm" and ranks.describe().model.startswith("fm:FM/")
             assert [metrics.SERVED_CHAMPION.labels(name)._value.get() for name in ("rank", "fm")] == [0, 1]
             published_rows_are_those_of(trained, client)
+        with RecommendClient(serve("recommend", pipeline).server.address) as funnel:
+            best = funnel.recommend(CONTEXT, 5, len(ITEMS), items=RecommendItems(ITEMS))
+            assert best.model.startswith("fm:FM/") and funnel.describe().champion == "fm"
+            again = ranks.rank(CONTEXT, {"item": list(best.ids.values)})
+            assert list(again.pctr) == list(best.pctr) and list(again.index) == list(range(5))
     # the library scores with the champion of the checkpoint
     rows = [{**CONTEXT, "item": item} for item in ITEMS]
     pctr = score(pipeline, checkpoint, rows, tables={"items": [{"item": i, "C2": i} for i in ITEMS]})

@@ -16,7 +16,7 @@ from livectr.kernels.errors import ConfigError, MismatchError
 from livectr.protos import livectr_pb2 as pb
 from livectr.serving import metrics
 from livectr.serving.app import App
-from livectr.serving.client import PreRankClient, RankClient
+from livectr.serving.client import PreRankClient, RankClient, RecommendClient, RecommendItems
 from livectr.serving.version import content as served_content
 from tests.serving.content_world import (
     ADS,
@@ -101,6 +101,22 @@ def test_prerank_scores_are_the_trainers_logits(redis_url: str, world: World, se
     np.testing.assert_allclose(brought.score, expected[list(brought.index)], atol=1e-5)
     assert brought.unknown == 2
     assert np.abs(expected - world.logits("prerank", columns))[1:].min() > 1e-4  # the pictures were looked at
+
+
+def test_recommendations_look_at_content_in_both_models(redis_url: str, world: World, serve: Serve) -> None:
+    out = publish(world, redis_url)
+    out.lookup_rows("ads", FRESH)
+    ads, extra = [*ADS[:10], 200, 201], {id: features_of([id])[0] for id in (9000, 9001)}
+    with RecommendClient(serve("recommend", pipeline).server.address) as client:
+        (info,) = client.describe().content
+        reply = client.recommend(CONTEXT, 6, 9, items=RecommendItems(ads), content={"images": extra})
+    assert set(info.fields) == {"image", "clicked"}
+    columns = world.columns(3, ads, SEEN, FRESH)
+    chosen = np.argsort(-world.logits("prerank", columns, extra), kind="stable")[:9]
+    pctr = sigmoid(world.logits("rank", columns, extra))[chosen]
+    best = np.argsort(-pctr, kind="stable")[:6]
+    np.testing.assert_allclose(reply.pctr, pctr[best], atol=1e-6)
+    assert list(reply.ids.values) == [ads[i] for i in chosen[best]]
 
 
 def test_a_request_brings_features_of_what_is_too_new(redis_url: str, world: World, serve: Serve) -> None:

@@ -1,4 +1,4 @@
-"""`livectr query rank|prerank|describe`: ask a running server.
+"""`livectr query rank|prerank|recommend|describe`: ask a running server.
 
 No pipeline file is needed: the server describes its columns and their types.
 """
@@ -12,7 +12,7 @@ from livectr.commands.flags import command, count, duration_s, group
 from livectr.kernels.errors import ConfigError, ConnectError
 
 if TYPE_CHECKING:
-    from livectr.serving.client import ClientTls
+    from livectr.serving.client import ClientTls, RecommendClient
 
 PARSERS: dict[str, Callable[[str], Any]] = {
     "int64": int,
@@ -32,6 +32,12 @@ ROLES = {
         "choose the best of the catalogue, or of some candidates",
         "  livectr query prerank --server localhost:50052 --context user_id=42 --top-k 10",
     ),
+    "recommend": (
+        "choose the best of the catalogue by pre-rank, and order them by rank",
+        "  livectr query recommend --server localhost:50053 --context user_id=42 page=home --top-k 10\n"
+        "  livectr query recommend --server localhost:50053 --context user_id=42 --prerank-k 200"
+        " --exclude 7,9 --bid-column bid",
+    ),
     "describe": (
         "show a server's model and version, and the columns of a request",
         "  livectr query describe --server localhost:50051",
@@ -43,7 +49,7 @@ BOOLS = {"true": True, "1": True, "false": False, "0": False}
 def add(commands: Any) -> None:
     """Add the commands."""
     parser = commands.add_parser("query", help="ask a server", allow_abbrev=False)
-    roles = group(parser, "questions", "rank|prerank|describe")
+    roles = group(parser, "questions", "rank|prerank|recommend|describe")
     for role, (help, example) in ROLES.items():
         query = command(roles, role, run, help, example)
         query.set_defaults(role=role)
@@ -60,8 +66,14 @@ def add(commands: Any) -> None:
         query.add_argument("--candidates", metavar="COLUMN=V1,V2,…", help="one value a candidate", **many)
         if role == "rank":
             query.add_argument("--bids", default="", metavar="B1,B2,…", help="one bid a candidate [1]")
-        else:
-            query.add_argument("--top-k", type=count, default=10, help="number of items to choose [10]")
+            continue
+        query.add_argument("--top-k", type=count, default=10, help="number of items to choose [10]")
+        if role == "recommend":
+            query.add_argument("--prerank-k", type=count, default=400, help="number of items to rank [400]")
+            query.add_argument("--exclude", default="", metavar="I1,I2,…", help="items that are not wanted")
+            query.add_argument(
+                "--bid-column", default="", metavar="COLUMN", help="of the items' table [bid 1]"
+            )
 
 
 def run(given: argparse.Namespace) -> int:
@@ -73,16 +85,17 @@ def run(given: argparse.Namespace) -> int:
     """
     import grpc
 
-    from livectr.serving.client import PreRankClient, RankClient
+    from livectr.serving.client import PreRankClient, RankClient, RecommendClient
 
     if given.role == "describe":
         return _describe(given)
-    kind = RankClient if given.role == "rank" else PreRankClient
-    client = kind(given.server, given.timeout, tls=_tls(given))
+    kinds: dict[str, Any] = {"rank": RankClient, "prerank": PreRankClient, "recommend": RecommendClient}
+    client: RankClient | PreRankClient | RecommendClient
+    client = kinds[given.role](given.server, given.timeout, tls=_tls(given))
     with client:
         try:
             described = client.describe()
-            if described.role != given.role:
+            if described.role not in (given.role, "recommend"):
                 raise ConfigError(f"{given.server} is a {described.role} server; ask it with that command.")
             dtypes = {column.name: column.dtype for column in described.columns}
             context = {n: _value(n, text, dtypes) for n, text in _pairs(given.context, "--context")}
@@ -98,15 +111,40 @@ def run(given: argparse.Namespace) -> int:
                     raise ConfigError(
                         f"pre-rank chooses by one column of --candidates, not {', '.join(columns)}."
                     )
-                answer = client.prerank(context, next(iter(columns.values()), None), given.top_k)
-                rows = _chosen(answer)
+                candidates = next(iter(columns.values()), None)
+                if isinstance(client, RecommendClient):
+                    answer = _recommended(client, given, context, candidates, described)
+                    rows = _best(answer)
+                else:
+                    answer = client.prerank(context, candidates, given.top_k)
+                    rows = _chosen(answer)
         except grpc.RpcError as error:
             raise _explained(error, given.server) from None
+    stages = _stages(answer) if given.role == "recommend" else []
     if given.json:
-        print(json.dumps({"version": answer.version, "model": answer.model, "results": rows}))
+        more = {"stages": stages} if stages else {}
+        print(json.dumps({"version": answer.version, "model": answer.model, "results": rows} | more))
     else:
         _print(rows, f"version {answer.version} of {answer.model}")
+        if stages:
+            _print(stages, f"pre-rank by {answer.prerank_model}")
     return 0
+
+
+def _recommended(
+    client: "RecommendClient",
+    given: argparse.Namespace,
+    context: dict[str, Any],
+    candidates: Any,
+    server: Any,
+) -> Any:
+    from livectr.protos import livectr_pb2 as pb
+    from livectr.serving.client import RecommendItems
+
+    dtype = next(c.dtype for c in server.columns if c.placement == pb.PLACEMENT_CANDIDATE)
+    excluded = [_value("--exclude", one, {"--exclude": dtype}) for one in given.exclude.split(",") if one]
+    items = RecommendItems(candidates, excluded, given.bid_column)
+    return client.recommend(context, given.top_k, given.prerank_k, items=items)
 
 
 def _describe(given: argparse.Namespace) -> int:
@@ -186,6 +224,21 @@ def _ranked(answer: Any, columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
 def _chosen(answer: Any) -> list[dict[str, Any]]:
     items = answer.ids.values if answer.WhichOneof("items") != "names" else answer.names.values
     return [{"item": item, "score": score} for item, score in zip(items, answer.score, strict=True)]
+
+
+def _best(answer: Any) -> list[dict[str, Any]]:
+    items = answer.ids.values if answer.WhichOneof("items") != "names" else answer.names.values
+    return [
+        {"item": item, "pctr": pctr, "ecpm": ecpm}
+        for item, pctr, ecpm in zip(items, answer.pctr, answer.ecpm, strict=True)
+    ]
+
+
+def _stages(answer: Any) -> list[dict[str, Any]]:
+    return [
+        {"stage": s.name, "in": s.items_in, "out": s.items_out, "microseconds": s.microseconds}
+        for s in answer.stages
+    ]
 
 
 def _print(rows: list[dict[str, Any]], caption: str) -> None:

@@ -1,4 +1,4 @@
-"""`livectr serve rank|prerank`: answer requests over gRPC."""
+"""`livectr serve rank|prerank|recommend`: answer requests over gRPC."""
 
 import argparse
 import os
@@ -13,15 +13,16 @@ from livectr.kernels.process.signals import end_at_sigterm
 ROLES = {
     "rank": "predict CTR of candidates and order them by expected revenue",
     "prerank": "choose the best few of many ads by user and ad vectors",
+    "recommend": "choose by pre-rank and order by rank in one call, and answer rank and pre-rank, too",
 }
 
 
 def add(commands: Any) -> None:
     """Add the commands."""
     parser = commands.add_parser(
-        "serve", help="answer rank or pre-rank requests over gRPC", allow_abbrev=False
+        "serve", help="answer rank, pre-rank or recommend requests over gRPC", allow_abbrev=False
     )
-    roles = group(parser, "servers", "rank|prerank")
+    roles = group(parser, "servers", "rank|prerank|recommend")
     for role, help in ROLES.items():
         server = command(
             roles,
@@ -39,12 +40,13 @@ def run(given: argparse.Namespace) -> int:
     end_at_sigterm()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core would write beside our messages
     with loading():
-        from livectr.serving.app import serve_prerank, serve_rank
+        from livectr.serving.app import serve_prerank, serve_rank, serve_recommend
         from livectr.serving.options import ServeOptions
 
         start_log(given, given.role)
         pipeline, settings = settings_of(given)
     assert settings.pipeline is not None
     options = options_of(ServeOptions, settings, pipeline_file=Path(settings.pipeline))
-    (serve_rank if given.role == "rank" else serve_prerank)(pipeline, options)
+    serve = {"rank": serve_rank, "prerank": serve_prerank, "recommend": serve_recommend}[given.role]
+    serve(pipeline, options)
     return 0

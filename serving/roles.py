@@ -1,0 +1,77 @@
+"""Roles of a server: what follows the versions, and what answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from livectr.ingest.pipeline import Pipeline
+from livectr.protos import livectr_pb2 as pb
+from livectr.serving.options import ServeOptions
+from livectr.serving.request.parse import ColumnSpec
+from livectr.serving.score.prerank import PreRanker, prerank_follower
+from livectr.serving.score.rank import Ranker, rank_follower
+from livectr.serving.score.recommend import recommend_follower, recommender
+from livectr.serving.server import Method
+from livectr.serving.version.follower import VersionFollower
+from livectr.serving.version.loader import ModelVersion
+
+
+@dataclass(frozen=True)
+class Role:
+    """Parts of a server that depend on its role.
+
+    Args:
+        follower: of the published versions.
+        methods: that answer requests.
+        columns: of a request, as `Describe` lists them.
+        model_of: name of a version's model.
+        ranks: whether the server ranks.
+    """
+
+    follower: VersionFollower
+    methods: list[Method[Any]]
+    columns: Mapping[str, ColumnSpec]
+    model_of: Callable[[ModelVersion | None], str]
+    ranks: bool
+
+
+def _rank_method(ranker: Ranker) -> Method[Any]:
+    return Method("livectr.v1.Rank", "Rank", pb.RankRequest, ranker.rank, role="rank")
+
+
+def _prerank_method(preranker: PreRanker) -> Method[Any]:
+    return Method("livectr.v1.PreRank", "PreRank", pb.PreRankRequest, preranker.prerank, role="prerank")
+
+
+def _rank(pipeline: Pipeline, options: ServeOptions) -> Role:
+    follower = rank_follower(pipeline, options)
+    ranker = Ranker(pipeline, follower, options)
+    return Role(follower, [_rank_method(ranker)], ranker.schema.columns, ranker.model_of, ranks=True)
+
+
+def _prerank(pipeline: Pipeline, options: ServeOptions) -> Role:
+    follower = prerank_follower(pipeline, options)
+    preranker = PreRanker(pipeline, follower, options)
+    columns = preranker.schema.columns
+    return Role(follower, [_prerank_method(preranker)], columns, lambda _: preranker.model, ranks=False)
+
+
+def _recommend(pipeline: Pipeline, options: ServeOptions) -> Role:
+    follower = recommend_follower(pipeline, options)
+    preranker, ranker, answers = recommender(pipeline, follower, options)
+    method: Method[Any] = Method(
+        "livectr.v1.Recommend", "Recommend", pb.RecommendRequest, answers.recommend, role="recommend"
+    )
+    methods = [_rank_method(ranker), _prerank_method(preranker), method]
+    columns = {**answers.schema.columns, answers.item.name: answers.item}
+    return Role(follower, methods, columns, ranker.model_of, ranks=True)
+
+
+ROLES: dict[str, Callable[[Pipeline, ServeOptions], Role]] = {
+    "rank": _rank,
+    "prerank": _prerank,
+    "recommend": _recommend,
+}
+"""Name → parts of a server; raises ConfigError when the role cannot serve the pipeline."""

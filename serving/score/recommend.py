@@ -1,0 +1,360 @@
+"""Recommendations: the funnel in one call, at one version.
+
+    parse ─► retrieve ─► pre-rank ─► rank ─► ecpm
+             └───────── at one version ────────┘
+
+    1. retrieve   the published catalogue, or the request's candidates, without the excluded items
+    2. prerank    the best `prerank_k` by ⟨user vector, item vector⟩
+    3. rank       their click probabilities
+    4. ecpm       bid × pctr, best `top_k` first
+
+A row that is superseded in any stage starts all of them again at the next version.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from livectr.ingest.language import dtypes
+from livectr.ingest.language.keys import key_of
+from livectr.ingest.pipeline import Pipeline
+from livectr.protos import livectr_pb2 as pb
+from livectr.protos.store import I64
+from livectr.serving import metrics
+from livectr.serving.errors import DeadlineError, RequestError
+from livectr.serving.limits import RequestLimits
+from livectr.serving.options import ServeOptions
+from livectr.serving.request.lookup_rows import LookupRows
+from livectr.serving.request.parse import (
+    ColumnSpec,
+    InlineContent,
+    RequestColumns,
+    RequestSchema,
+    check_string,
+    parse_content,
+)
+from livectr.serving.score.look_up import VersionLookup, at_one_version
+from livectr.serving.score.prerank import PreRanker, PreRankQuery, PreRankScores, top
+from livectr.serving.score.rank import Ranker
+from livectr.serving.score.scorer import (
+    FunnelScorer,
+    RankScorer,
+    TowerScorer,
+    compile_rows,
+    content_fields,
+    near_cache,
+    tower_features,
+)
+from livectr.serving.version.content import Contents
+from livectr.serving.version.follower import VersionFollower
+from livectr.serving.version.loader import ModelVersion, RoleSpec
+from livectr.serving.version.reader import Reader
+
+ROLE = "recommend"
+
+
+@dataclass(frozen=True)
+class _Query:
+    """Parsed request.
+
+    Args:
+        prerank: its columns hold the whole context; its top_k is `prerank_k`, and its candidates are those
+            that are not excluded.
+        sent: candidates before the exclusion; None: the catalogue.
+        excluded: i64[m], keys of the excluded items.
+        bid_column: column of the items' look-up table; empty: every bid is 1.
+    """
+
+    prerank: PreRankQuery
+    sent: int | None
+    excluded: I64
+    top_k: int
+    bid_column: str
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """Ranked items at a version, best first.
+
+    Args:
+        items: ids or names.
+        stages: RecommendStage messages.
+        complete: False if a row may be missing.
+    """
+
+    version: ModelVersion
+    items: list[Any]
+    pctr: npt.NDArray[np.float64]
+    ecpm: npt.NDArray[np.float64]
+    stages: list[Any]
+    complete: bool
+
+
+class _Funnel:
+    """Stages of a request: times, counts, and the deadline between two stages.
+
+    Args:
+        deadline: instant of time.monotonic(), or None.
+    """
+
+    def __init__(self, clock: metrics.StageClock, deadline: float | None) -> None:
+        self._clock = clock
+        self._deadline = deadline
+        self.stages: list[Any] = []
+
+    def ended(self, name: str, items_in: int, items_out: int) -> None:
+        """Note the end of a stage. Raises DeadlineError if the deadline has passed."""
+        seconds = self._clock.ended(name)
+        self.stages.append(
+            pb.RecommendStage(
+                name=name, items_in=items_in, items_out=items_out, microseconds=round(seconds * 1e6)
+            )
+        )
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            raise DeadlineError(f"the deadline passed in the stage {name}")
+
+
+class Recommender:
+    """Answers RecommendRequests at the version that its follower serves.
+
+    Args:
+        preranker, ranker: over the same follower and cache of look-up rows.
+
+    Attributes:
+        schema: columns of the context.
+        item: column of the items.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        follower: VersionFollower,
+        options: ServeOptions,
+        preranker: PreRanker,
+        ranker: Ranker,
+    ) -> None:
+        assert pipeline.items is not None  # PreRanker has checked it
+        self._items = pipeline.items
+        self._follower = follower
+        self._preranker = preranker
+        self._ranker = ranker
+        self._limits = RequestLimits.of(options)
+        name = preranker.item_column
+        dtype = pipeline.log.impressions.columns[name]
+        self.item = ColumnSpec(name, dtype, pb.PLACEMENT_CANDIDATE, required=False)
+        self._item_type = dtypes.arrow_type(dtype)
+        self.schema = RequestSchema(
+            pipeline, pipeline.plan.roots, self._limits, only_context=True, item_column=name
+        )
+
+    def recommend(self, request: Any, deadline: float | None) -> Any:
+        """Answer a RecommendRequest: parse → retrieve → prerank → rank → ecpm.
+
+        Args:
+            deadline: instant of time.monotonic(), or None.
+
+        Returns:
+            RecommendResponse, whose numbers all come from the same version.
+
+        Raises:
+            AnswerError: the status that the client receives.
+        """
+        clock = metrics.StageClock(ROLE)
+        query = self._parse(request)
+        clock.ended("parse")
+
+        def answer(lookup: VersionLookup) -> _Ranked:
+            funnel = _Funnel(clock, deadline)
+            kept = self._retrieve(lookup, query, funnel)
+            scores = self._preranker.prepare(query.prerank)(lookup)
+            items, keys, complete = self._choose(query, scores, kept)
+            entered = len(scores.keys) if kept is None else len(kept)
+            funnel.ended("prerank", entered, len(keys))
+            complete = complete and scores.complete
+            pctr, rank_complete = self._rank(lookup, query, items)
+            funnel.ended("rank", len(keys), len(keys))
+            bids, bids_complete = self._bids(query.bid_column, keys)
+            ecpm = bids * pctr
+            order = np.argsort(-ecpm, kind="stable")[: query.top_k]
+            funnel.ended("ecpm", len(keys), len(order))
+            return _Ranked(
+                lookup.version,
+                items.take(pa.array(order)).to_pylist(),
+                pctr[order],
+                ecpm[order],
+                funnel.stages,
+                complete and rank_complete and bids_complete,
+            )
+
+        response = self._response(request.request_id, at_one_version(self._follower, ROLE, deadline, answer))
+        clock.ended("respond")
+        return response
+
+    # ── stages ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _parse(self, request: Any) -> _Query:
+        check_string(len(request.request_id), "request_id", self._limits)
+        context = self.schema.parse_context(request.context, time.time_ns() // 1_000_000)
+        self._check_counts(request)
+        self._check_bid_column(request.bid_column)
+        content = parse_content(request.content, self._follower.contents.widths)
+        candidates = self._preranker.parse_items(request, "candidates")
+        unwanted = self._preranker.parse_items(request, "excluded")
+        excluded = np.empty(0, np.int64) if unwanted is None else key_of(unwanted)
+        keys, sent = None, None
+        if candidates is not None:
+            self._check_fits(candidates)
+            keys, sent = key_of(candidates), len(candidates)
+            if len(excluded):
+                wanted = ~np.isin(keys, excluded)
+                keys, candidates = keys[wanted], candidates.filter(pa.array(wanted))
+        prerank = PreRankQuery(request.request_id, context, request.prerank_k, candidates, keys, content)
+        return _Query(prerank, sent, excluded, request.top_k, request.bid_column)
+
+    def _retrieve(self, lookup: VersionLookup, query: _Query, funnel: _Funnel) -> I64 | None:
+        """Positions of the catalogue's items without the excluded; None: all, or the request's candidates."""
+        keys = query.prerank.keys
+        if keys is not None:
+            funnel.ended("retrieve", query.sent or 0, len(keys))
+            return None
+        items = lookup.version.items
+        size = 0 if items is None else len(items)
+        kept = None
+        if items is not None and len(query.excluded):
+            rows, known = items.find(query.excluded)
+            wanted = np.ones(size, bool)
+            wanted[rows[known]] = False
+            kept = np.flatnonzero(wanted)
+        funnel.ended("retrieve", size, size if kept is None else len(kept))
+        return kept
+
+    def _choose(self, query: _Query, scores: PreRankScores, kept: I64 | None) -> tuple[pa.Array, I64, bool]:
+        """Best items of pre-rank: as values of the item column, and their keys.
+
+        An item of the catalogue whose name is unknown cannot be ranked, and is left out. The last result is
+        False if that may be a loss.
+        """
+        k = query.prerank.top_k
+        best = top(scores.scores, k) if kept is None else kept[top(scores.scores[kept], k)]
+        keys = scores.keys[best]
+        if not self._preranker.named:
+            return pa.array(keys).cast(self._item_type), keys, True
+        names, complete = self._preranker.names(query.prerank, scores.keys, best)
+        if query.prerank.candidates is None and "" in names:
+            known = np.array([name != "" for name in names])
+            names, keys = [name for name in names if name], keys[known]
+        return pa.array(names, self._item_type), keys, complete
+
+    def _rank(
+        self, lookup: VersionLookup, query: _Query, items: pa.Array
+    ) -> tuple[npt.NDArray[np.float64], bool]:
+        """Click probabilities f64[n] of items; False if a row may be missing."""
+        if not len(items):
+            return np.empty(0), True
+        context = query.prerank.columns
+        columns = RequestColumns(len(items), context.context, {self.item.name: items}, context.now_ms)
+        inline: InlineContent = query.prerank.content
+        scores = self._ranker.scores(lookup, columns, inline)
+        return scores.pctr, scores.complete and lookup.complete
+
+    def _bids(self, column: str, keys: I64) -> tuple[npt.NDArray[np.float64], bool]:
+        """Bids f64[n] of items; 0 for a bid that is unknown, negative or not finite."""
+        if not column or not len(keys):
+            return np.ones(len(keys)), True
+        values, complete = self._preranker.item_values(column, keys)
+        bids = values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return np.where(np.isfinite(bids) & (bids > 0), bids, 0.0), complete
+
+    def _response(self, request_id: str, ranked: _Ranked) -> Any:
+        metrics.CANDIDATES.labels(ROLE).inc(ranked.stages[0].items_in)
+        response = pb.RecommendResponse(
+            request_id=request_id,
+            version=ranked.version.number,
+            model=self._ranker.model_of(ranked.version),
+            prerank_model=self._preranker.model,
+            pctr=ranked.pctr.tolist(),
+            ecpm=ranked.ecpm.tolist(),
+            stages=ranked.stages,
+        )
+        items = response.names if self._preranker.named else response.ids
+        items.SetInParent()
+        items.values.extend(ranked.items)
+        if not ranked.complete:
+            response.degraded, response.degraded_reason = True, self._follower.reader.problem
+            metrics.DEGRADED.labels(ROLE).inc()
+        return response
+
+    # ── parts of the stages ──────────────────────────────────────────────────────────────────────────
+
+    def _check_counts(self, request: Any) -> None:
+        for name, most, limit in (
+            ("prerank_k", self._limits.top_k, "max_top_k"),
+            ("prerank_k", self._limits.candidates, "max_candidates"),
+            ("top_k", request.prerank_k, "prerank_k"),
+        ):
+            value = getattr(request, name)
+            if value < 1:
+                raise RequestError(name, "must be at least 1")
+            if value > most:
+                raise RequestError(name, f"is {value}, but may be at most {most} ({limit})")
+
+    def _check_fits(self, candidates: pa.Array) -> None:
+        try:
+            candidates.cast(self._item_type)
+        except pa.ArrowInvalid:
+            raise RequestError("ids", f"holds a number that does not fit {self.item.dtype}") from None
+
+    def _check_bid_column(self, name: str) -> None:
+        if not name:
+            return
+        numbers = [column for column, dtype in self._items.columns.items() if dtype in dtypes.NUMBERS]
+        if name not in numbers:
+            known = ", ".join(numbers) or "none"
+            raise RequestError(
+                "bid_column", f"{name[:100]} is no numeric column of {self._items.topic}; it has {known}"
+            )
+
+
+def recommend_follower(pipeline: Pipeline, options: ServeOptions) -> VersionFollower:
+    """Follower of a server of recommendations: every table, the item vectors, both models.
+
+    Raises:
+        ConfigError: the pipeline has no pre-rank model.
+    """
+    tower_features(pipeline, "user")  # raises ConfigError without a pre-rank model
+    fields = tuple(dict.fromkeys((*content_fields(pipeline, "prerank"), *content_fields(pipeline, "rank"))))
+    spec = RoleSpec(
+        role=ROLE,
+        fingerprint=pipeline.fingerprint,
+        contents=Contents(pipeline, fields, options.content),
+        with_items=True,
+        near_cache=lambda m: near_cache(pipeline, pipeline.plan.fields, m, options.near_cache_rows),
+        scorer=lambda manifest, dense: FunnelScorer(
+            TowerScorer(pipeline, dense, manifest.champion), RankScorer(pipeline, dense, manifest.champion)
+        ),
+        leaves_ms=pipeline.log.leaves_ms,
+        contenders=tuple(pipeline.contenders),
+    )
+    compile_rows(pipeline)
+    reader = Reader(options.redis, options.namespace, pipeline.fingerprint)
+    return VersionFollower(reader, spec, options.lost_grace_s, options.max_stale_s)
+
+
+def recommender(
+    pipeline: Pipeline, follower: VersionFollower, options: ServeOptions
+) -> tuple[PreRanker, Ranker, Recommender]:
+    """Answers of a server of recommendations; its stages share one cache of look-up rows.
+
+    Raises:
+        ConfigError: the pipeline has no pre-rank model.
+    """
+    rows = LookupRows(follower.reader, ttl_s=options.lookup_ttl_s)
+    preranker = PreRanker(pipeline, follower, options, rows)
+    ranker = Ranker(pipeline, follower, options, rows)
+    return preranker, ranker, Recommender(pipeline, follower, options, preranker, ranker)

@@ -53,9 +53,7 @@ pipeline = Pipeline(
         "clicked": Field(recent(clicks.ad_id, n=20, within="14d"), table="ad"),
         "clicked_images": Field(recent(clicks.image_id, n=20, within="14d"), table="image"),
     },
-    content={
-        "images": Content(("image", "clicked_images"), EmbeddingModel(width=128, hidden=(64, 32)))
-    },
+    content={"images": Content(("image", "clicked_images"), EmbeddingModel(width=128, hidden=(64, 32)))},
     rank=DICM(
         ad_image="image",
         behavior_images="clicked_images",

@@ -79,7 +79,7 @@ def test_the_stages_make_up_a_request(redis_url: str, world: World, serve: Calla
 
     world.publish(publication(redis_url))
     rank, prerank = serve("rank"), serve("prerank")
-    assert rank.follower._label_window_s == prerank.follower._label_window_s == 600
+    assert rank.follower._leaves_s == prerank.follower._leaves_s == 600
     for role in ("rank", "prerank"):
         assert sample("livectr_server_ready", role=role) == 1
         before = stages(role, "count")

@@ -138,7 +138,7 @@ def measured(seed: int, seconds: int) -> dict[str, Quality]:
         simulate(SimulateOptions(to=source, world=world, traffic=traffic, real_time=False, images=False))
         found = {}
         for name, way in TRAINED.items():
-            train(pipeline(way), _options(source, seed, predictions=str(root / name)))
+            train(pipeline(way), _options(source, seed, predictions=str(root / name))).whole()
             found[name] = read_predictions(root / name)
         times = np.sort(found["oracle"]["time_ms"])
         half = int(times[len(times) // 2])
@@ -163,7 +163,7 @@ def _stale(root: Path, source: str, seed: int, learned: Records, half: int) -> d
     pretrained, wait = learned[:0], []
     for number, (step, start, end) in enumerate(steps(learned["time_ms"], half)):
         options = _options(source, seed, checkpoint=str(root / "checkpoint"), max_steps=step)
-        train(pipeline("wait"), options)
+        train(pipeline("wait"), options).whole()
         path = score_log(Scoring(str(file), root / "checkpoint", source, root / f"scored-{number}"))
         assert path is not None
         scored = read_predictions(path)

@@ -1,5 +1,7 @@
 """Report of a training run: counts, speed and test-then-train quality, as JSON."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -8,6 +10,7 @@ from typing import Any
 
 from livectr.ingest.dead_letters.usable import TopicRows
 from livectr.ingest.join.stats import OF_PROCESS
+from livectr.kernels.errors import UserError
 from livectr.kernels.process.disk import writing
 from livectr.trainer.counts import summed
 from livectr.trainer.parts import Parts
@@ -73,6 +76,16 @@ class Report:
     hints: list[str] = field(default_factory=list)
     table_rows: dict[str, int] = field(default_factory=dict)
     field_keys: dict[str, int] = field(default_factory=dict)
+
+    def whole(self) -> Report:
+        """This report, for measures that need the whole run.
+
+        Raises:
+            UserError: a signal has ended the run before.
+        """
+        if not self.complete:
+            raise UserError("a signal ended the training before the log's end; nothing was measured")
+        return self
 
     def write(self, path: Path) -> None:
         """Write the report as JSON."""

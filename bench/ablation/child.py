@@ -39,7 +39,7 @@ def run(job: Job) -> None:
     work = job.work()
     predictions = work / "predictions"
     predictions.unlink(missing_ok=True)
-    train(pipeline, _options(job, what, pipeline, predictions))
+    train(pipeline, _options(job, what, pipeline, predictions)).whole()
     held = read_predictions(predictions)
     logits = {variant: held[role] for role, (variant, _) in what.models.items()}
     if job.ledger is not None and not what.images:

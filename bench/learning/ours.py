@@ -48,7 +48,9 @@ def scores(
     columns |= {f"I{i + 1}": column for i, column in enumerate(log.dense.T)}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "predictions"
-        livectr.train(pipeline(log, models), pa.table(columns), seed=seed, predictions=str(path), **settings)
+        data = pa.table(columns)
+        trained = livectr.train(pipeline(log, models), data, seed=seed, predictions=str(path), **settings)
+        trained.report.whole()
         found = read_predictions(path)
     assert np.array_equal(found["label"], log.label)
     roles = ("rank", *(f"model{i}" for i in range(1, len(models))))

@@ -68,7 +68,8 @@ def tune(pipeline: str | Path | Pipeline, source: str, grid: Sequence[str], *, a
     with tempfile.TemporaryDirectory(prefix="livectr-tune-") as folder:
         path = Path(folder) / "predictions"
         tuned = replace(found, prerank=None, challengers={}, promotion=Promotion(), shadows=named)
-        train(tuned, source=source, checkpoint=Path(folder) / "checkpoint", predictions=str(path))
+        trained = train(tuned, source=source, checkpoint=Path(folder) / "checkpoint", predictions=str(path))
+        trained.report.whole()
         rows = measure(read_predictions(path), dict(zip(named, variants, strict=True)))
     if as_json:
         print(json.dumps({"rows": [asdict(row) for row in rows]}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,11 +24,12 @@ from livectr import EventTime, Pipeline, Stream, labelled
 from livectr.cli import main
 from livectr.ingest.content.store import ContentStore
 from livectr.ingest.pipeline import load_pipeline
-from livectr.kernels.errors import ConfigError
+from livectr.kernels.errors import ConfigError, UserError
 from livectr.models.dnn import DNN
 from livectr.simulator.simulate import SimulateOptions, simulate
 from livectr.simulator.traffic import TrafficOptions
 from livectr.simulator.truth import World
+from livectr.trainer.options import TrainOptions
 
 ROOT = Path(__file__).parent.parent.parent
 PIPELINE = ROOT / "examples" / "images" / "pipeline.py"
@@ -226,6 +228,27 @@ def test_a_training_that_fails_says_why(log: Path, tmp_path: Path) -> None:
         ablate(requested, progress=lambda name, done, total: ended.append(name))
     assert ended == ["", "ids-1"], "what needs no content was trained before"
     assert (tmp_path / "results" / "ids-1.json").exists()
+
+
+def test_a_training_that_a_signal_ended_leaves_no_result(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result of half a log would be kept for later ablations."""
+    check_files = TrainOptions.check_files
+
+    def interrupted(self: TrainOptions) -> None:
+        check_files(self)
+        signal.raise_signal(signal.SIGTERM)  # as soon as the training has its handler
+
+    monkeypatch.setattr(TrainOptions, "check_files", interrupted)
+    source = f"file:{log / 'logs'}"
+    span = span_of(load_pipeline(PIPELINE), source, divided=False)
+    job = Job(str(PIPELINE), ("prerank",), "ids", 1, source, None, None, span, str(tmp_path), "key")
+    job.work().mkdir(parents=True)
+    job.result_file.parent.mkdir()
+    with pytest.raises(UserError, match="a signal ended the training before the log's end"):
+        run_job(job)
+    assert not list(job.result_file.parent.iterdir())
 
 
 # Student's t and the tables

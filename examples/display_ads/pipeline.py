@@ -90,7 +90,7 @@ nearest_word = ops.smallest(ops.edit_distance(title_words, ops.item(query_words,
 # The picture: 128 numbers of each, which a small network turns into 12 (DICM §5.1).
 images = Content(
     fields=("image", "clicked_images"),
-    model=EmbeddingModel(width=128, hidden=(32,), out=12, lr=5e-3),
+    model=EmbeddingModel(width=128, hidden=(32,), out=12),
     topic=pictures,
     encoder="small",
 )

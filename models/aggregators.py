@@ -11,9 +11,9 @@ W: `image_dim`.  Lists come oldest first; an empty list gives zeros.
 
 Deviations: the paper has no equation of its attention and cites DIN's, so a is DIN's activation unit
 (`models.attention`): PReLU, no softmax. Attention divides by n and starts near the mean, with a near 1, and
-`mean` is not in the paper. A sum of images of a young sub-model is noise that grows with the history, up to
-20 times as large as an image's, and its gradient moves the sub-model 20 times as far; docs/dicm.md has what
-that costs. The unit subtracts and multiplies e and its query. The vector of an ID is of another space, often
+`mean` is not in the paper. A sum of images of a young sub-model is noise that grows with the history, and it
+moves with each step of the sub-model as far as all its images together; docs/dicm.md has what that costs. The
+unit subtracts and multiplies e and its query. The vector of an ID is of another space, often
 of another length, so a learned matrix P projects it into the images' space. Where ad images take no part
 (behavior images alone, Table 3), `multi_query_attentive` has the channel of the ad's ID only.
 """

@@ -12,14 +12,15 @@ import sys
 import time
 from collections.abc import Callable
 
-from bench.serving import NOW_MS, ROOT, publish, serving
+from bench.serving.process import ROOT, serving
+from bench.serving.published import NOW_MS, publish
 from livectr.local.ports import free_ports
 from livectr.local.valkey import LocalRedis
 from livectr.serving.client import PreRankClient, RankClient
 
 GOAL_S = 15.0
 STARTS = 3
-PIPELINE = "bench/serving_pipeline.py"
+PIPELINE = "bench/serving/pipeline.py"
 
 
 def run(quick: bool = False) -> list[dict[str, object]]:

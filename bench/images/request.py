@@ -19,7 +19,9 @@ import safetensors.torch
 from bench.images.store import random_store
 from bench.images.view import BEHAVIORS, WIDTH, view
 from bench.rows import row
-from bench.serving import F64, NOW_MS, push, serving
+from bench.serving.alone import F64
+from bench.serving.process import serving
+from bench.serving.published import NOW_MS, push
 from livectr.ingest.content.store import ContentStore
 from livectr.ingest.extract.extractor import Extractor
 from livectr.local.ports import free_ports

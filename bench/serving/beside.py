@@ -1,0 +1,138 @@
+"""Ours beside what a user would write or install instead: equal weights, ids, requests and scores.
+
+    ONNX Runtime       the network alone, vectors in process: no server, no Redis
+    lines, Redis       a user's own gRPC server: user and ad rows by MGET, ONNX Runtime
+    lines, in process  the same, ad rows in process
+    Feast              its online store on Redis, ONNX Runtime: no server
+    LitServe           JSON over HTTP, user row from Redis, ad rows in process, ONNX Runtime
+
+One client asks the contestants in turn (A B A B), blocks of requests each. Every reply is compared with ours.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.environment import python
+from bench.rows import row
+from bench.serving import ids_version
+from bench.serving.load import F64, Ask, grpc_client, http_client, line_client, together
+from bench.serving.process import ready, running, serving, talking, wait_for_port
+from bench.serving.requests import CANDIDATES, requests
+from livectr.kernels.errors import InternalError
+from livectr.local.ports import free_ports
+from livectr.local.valkey import LocalRedis
+
+PEERS = Path(__file__).parent / "peers"
+PIPELINE = "bench/serving/ids.py"
+TOLERANCE = 1e-5
+CLIENTS = 4
+WORKLOAD = f"rank {CANDIDATES} of 20,000 ads, 16 ids, DeepFM 256-128"
+LINES = {"lines, ad rows in process": "process", "lines, all rows in Redis": "redis"}
+
+
+def rows(quick: bool) -> list[dict[str, object]]:
+    """Latency with one client beside each peer; requests a second and latency with several."""
+    blocks, block, seconds = (4, 25, 2.0) if quick else (20, 100, 5.0)
+    with contestants() as started:
+        addresses = started.addresses
+        times = in_turns(started.asked, blocks, block)
+        found = [
+            row(f"p{percent} latency, one client", WORKLOAD, "ms", float(np.percentile(times["ours"], percent)),
+                peer_name=name, peer=float(np.percentile(of, percent)), better="less")
+            for name, of in times.items() if name != "ours"
+            for percent in (50, 99)
+        ]  # fmt: skip
+        rounds = [{n: together(a, CLIENTS, seconds) for n, a in addresses.items()} for _ in range(3)]
+    rate = {n: float(np.median([r[n][0] for r in rounds])) for n in addresses}
+    many = {n: np.concatenate([r[n][1] for r in rounds]) for n in addresses}
+    for name in LINES:
+        found.append(
+            row(f"requests a second, {CLIENTS} clients", WORKLOAD, "1/s", rate["ours"], peer_name=name,
+                peer=rate[name])
+        )  # fmt: skip
+        for percent in (50, 99):
+            ours, peer = (float(np.percentile(many[n], percent)) for n in ("ours", name))
+            found.append(
+                row(f"p{percent} latency, {CLIENTS} clients", WORKLOAD, "ms", ours, peer_name=name, peer=peer,
+                    better="less")
+            )  # fmt: skip
+    return found
+
+
+def in_turns(asked: Mapping[str, Ask], blocks: int, block: int) -> dict[str, F64]:
+    """Milliseconds of each contestant's requests; the first block warms up.
+
+    Raises:
+        InternalError: a contestant's scores differ from ours.
+    """
+    drawn = requests((blocks + 1) * block)
+    times: dict[str, list[float]] = {name: [] for name in asked}
+    for number in range(blocks + 1):
+        part = drawn[number * block : (number + 1) * block]
+        ours: list[F64] = []
+        for name, ask in asked.items():
+            for i, request in enumerate(part):
+                ms, pctr = ask(request)
+                if number:
+                    times[name].append(ms)
+                if name == "ours":
+                    ours.append(pctr)
+                elif (difference := float(np.abs(pctr - ours[i]).max())) > TOLERANCE:
+                    raise InternalError(f"bench serving: scores of {name} differ from ours by {difference:g}")
+    return {name: np.array(of) for name, of in times.items()}
+
+
+@dataclass(frozen=True)
+class Contestants:
+    """Running servers, ours first.
+
+    Args:
+        asked: name → client.
+        addresses: name → address, of those who answer over gRPC.
+    """
+
+    asked: Mapping[str, Ask]
+    addresses: Mapping[str, str]
+
+
+@contextmanager
+def contestants() -> Iterator[Contestants]:
+    """Publish the version and start every contestant. Raises ConfigError: the peers cannot be installed."""
+    beside = str(python(PEERS / "packages.txt", program="bench serving", beside_ours=True))
+    lit = str(python(PEERS / "litserve.txt", program="bench serving"))
+    feast = str(python(PEERS / "feast.txt", program="bench serving"))
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="livectr-bench-"))
+        server = stack.enter_context(LocalRedis(f"127.0.0.1:{free_ports(1)}"))
+        model = f"{folder}/model.npz"
+        ours, peers = f"{server.url}/0", f"{server.url}/1"
+        ids_version.publish(ours, peers, Path(model))
+
+        def lines(kind: str) -> str:
+            port = str(free_ports(1))
+            return stack.enter_context(ready([beside, _peer("lines"), model, peers, port, "2", kind]))
+
+        def asked_by_lines(command: Sequence[str]) -> Ask:
+            return line_client(stack.enter_context(talking(command)))
+
+        addresses = {"ours": stack.enter_context(serving("rank", ours, PIPELINE, "--workers", "2"))}
+        addresses |= {name: lines(kind) for name, kind in LINES.items()}
+        asked = {name: grpc_client(address) for name, address in addresses.items()}
+        port = free_ports(1)
+        process = stack.enter_context(running([lit, _peer("lit"), model, peers, str(port)]))
+        asked["LitServe"] = http_client(wait_for_port(process, port))
+        asked["ONNX Runtime, in process"] = asked_by_lines([beside, _peer("compute"), model])
+        store = f"{folder}/feast"
+        asked["Feast"] = asked_by_lines([feast, _peer("feast_store"), model, f"{server.listen},db=2", store])
+        yield Contestants(asked, addresses)
+
+
+def _peer(name: str) -> str:
+    return str(PEERS / f"{name}.py")

@@ -1,0 +1,121 @@
+"""Clients of the contest: one that asks in turn, and several at once (closed loop).
+
+    python -m bench.serving.load ADDRESS SEED SECONDS
+
+is a client of its own: it waits for a line, asks until its time is over, and prints its milliseconds as JSON.
+The clock starts when a client packs a request and stops when it has the parsed reply.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from http.client import HTTPConnection
+from typing import Any
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.serving.process import ROOT
+from bench.serving.requests import CANDIDATES, Request, requests
+from livectr.protos import livectr_pb2_grpc as rpc
+
+F64 = NDArray[np.float64]
+Ask = Callable[[Request], tuple[float, F64]]
+"""Milliseconds of a request, and probabilities f64[n] in the order of its ads."""
+
+
+def grpc_client(address: str) -> Ask:
+    """Client of a server that answers RankRequest."""
+    channel = grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
+    stub = rpc.RankStub(channel)  # type: ignore[no-untyped-call]
+
+    def ask(request: Request) -> tuple[float, F64]:
+        started = time.perf_counter()
+        reply = stub.Rank(request.message(), timeout=5.0)
+        ms = (time.perf_counter() - started) * 1000
+        return ms, _in_order(reply.index, reply.pctr)
+
+    return ask
+
+
+def http_client(address: str) -> Ask:
+    """Client of a server that takes JSON by POST /predict, on one connection."""
+    connection = HTTPConnection(address, timeout=5.0)
+
+    def ask(request: Request) -> tuple[float, F64]:
+        started = time.perf_counter()
+        connection.request("POST", "/predict", request.json(), {"Content-Type": "application/json"})
+        reply = json.loads(connection.getresponse().read())
+        ms = (time.perf_counter() - started) * 1000
+        return ms, _in_order(reply["index"], reply["pctr"])
+
+    return ask
+
+
+def line_client(process: subprocess.Popen[str]) -> Ask:
+    """Client of a process that takes JSON lines and measures itself."""
+    assert process.stdin is not None and process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+
+    def ask(request: Request) -> tuple[float, F64]:
+        stdin.write(request.json().decode() + "\n")
+        stdin.flush()
+        reply = json.loads(stdout.readline())
+        return reply["ms"], _in_order(reply["index"], reply["pctr"])
+
+    return ask
+
+
+def together(address: str, clients: int, seconds: float) -> tuple[float, F64]:
+    """Requests a second of several clients at once, each a process, and the milliseconds of each request."""
+    command = [sys.executable, "-m", "bench.serving.load", address]
+    started = [
+        subprocess.Popen(
+            [*command, str(seed), str(seconds)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in range(clients)
+    ]  # fmt: skip
+    for process in started:
+        assert process.stdout is not None
+        process.stdout.readline()  # it is ready
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    times = [np.array(json.loads(process.communicate()[0])) for process in started]
+    return sum(map(len, times)) / seconds, np.concatenate(times)
+
+
+def _in_order(index: Sequence[int], pctr: Sequence[float]) -> F64:
+    out = np.empty(CANDIDATES)
+    out[np.asarray(index)] = pctr
+    return out
+
+
+def _client(address: str, seed: int, seconds: float) -> list[float]:
+    ask, drawn = grpc_client(address), requests(200, seed + 100)
+    for request in drawn[:20]:
+        ask(request)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    times: list[float] = []
+    end, i = time.perf_counter() + seconds, 0
+    while time.perf_counter() < end:
+        times.append(ask(drawn[i % len(drawn)])[0])
+        i += 1
+    return times
+
+
+def _main(address: str, seed: str, seconds: str) -> None:
+    found: Any = _client(address, int(seed), float(seconds))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,33 @@
+"""LitServe: JSON over HTTP, the user's row by GET, ad rows in process, ONNX Runtime.
+
+python lit.py MODEL.npz REDIS_URL PORT
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import litserve
+import numpy as np
+import redis
+from network import Network, Ranked
+
+
+class Api(litserve.LitAPI):
+    """Scores and sorts the ads of a request."""
+
+    def setup(self, device: str) -> None:
+        file, url, _ = sys.argv[1:]
+        self._network = Network(file)
+        self._redis = redis.Redis.from_url(url)
+
+    def predict(self, request: dict[str, Any]) -> Ranked:
+        visit = request["context"]
+        user = np.frombuffer(self._redis.get(f"u{visit['user_id']}"), np.float32)
+        return self._network.rank(visit, user, self._network.ads[np.array(request["ads"])], request["bids"])
+
+
+if __name__ == "__main__":
+    server = litserve.LitServer(Api(), accelerator="cpu")
+    server.run(host="127.0.0.1", port=int(sys.argv[3]), generate_client_file=False, log_level="error")

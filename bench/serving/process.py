@@ -1,0 +1,85 @@
+"""Processes of servers, ours and those of peers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from livectr.kernels.process.children import with_parent
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def serving(
+    role: str, url: str, pipeline_file: str = "bench/serving/pipeline.py", *flags: str
+) -> Iterator[str]:
+    """A server process of ours; its address."""
+    command = [sys.executable, "-m", "livectr", "serve", role, "--pipeline", pipeline_file]
+    with ready([*command, "--redis", url, "--listen", "127.0.0.1:0", *flags]) as address:
+        yield address
+
+
+@contextmanager
+def ready(command: Sequence[str]) -> Iterator[str]:
+    """A server process; its address, from its line "… ready on ADDRESS"."""
+    with running(command) as process:
+        yield _address(process)
+
+
+@contextmanager
+def talking(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that has said that it is ready, and talks in lines."""
+    with running(command) as process:
+        _address(process)
+        yield process
+
+
+@contextmanager
+def running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that ends with this block. Its group ends with it: some servers start others."""
+    process = subprocess.Popen(
+        with_parent(list(command)), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(timeout=30)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_for_port(process: subprocess.Popen[str], port: int) -> str:
+    """Wait until a process of the machine answers on a port; HOST:PORT.
+
+    Raises:
+        RuntimeError: the process has ended.
+    """
+    while process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return f"127.0.0.1:{port}"
+        except OSError:
+            time.sleep(0.1)
+    raise RuntimeError(f"{process.args!r} ended with status {process.returncode}")
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "ready on " in line:
+            return line.split("ready on ")[1].split()[0]
+    raise RuntimeError(f"{process.args!r} ended with status {process.wait()} before it was ready")

@@ -16,7 +16,7 @@ FRESHNESS_BINS = 2000
 
 I64 = npt.NDArray[np.int64]
 
-FORMAT = 2
+FORMAT = 3
 """Format of the JSON: it rises with every change of a field's name or meaning."""
 
 
@@ -79,7 +79,7 @@ class VersionManifest:
         segments: (name, dim) of each segment of a row, in order.
         tables: rows of each table.
         dense: blob of dense tensors of each rank.
-        changed: blob of changed keys of each rank.
+        changed: blob of changed keys of each rank: of tables, and of look-up tables after `protos.store.LOOKUP`.
         earlier: `changed` of earlier versions that are still kept and extend the same row set.
         item_vectors: blob of item vectors, or None.
         content: content name → blobs of vectors of all ranks; an id is in only one blob.

@@ -62,6 +62,9 @@ CONTENT = "content."
 FEATURES = "features."
 """Prefix of features' running statistics in rank 0's dense blob; weights have the role as prefix."""
 
+LOOKUP = "lookup:"
+"""Prefix of look-up tables' topics among the tables of which a version lists the changed keys."""
+
 I64 = npt.NDArray[np.int64]
 F32 = npt.NDArray[np.float32]
 

@@ -38,7 +38,8 @@ class ServeOptions:
         max_top_k: items that a pre-rank request may ask for.
         max_values: values of list features of one request, over all candidates.
         near_cache_rows: embedding rows held in memory, over all tables.
-        lookup_ttl_s: seconds for which a look-up row (user, ad) is used before it is read again.
+        lookup_ttl_s: seconds after which a look-up row (user, ad) is read again though no version lists it
+            as changed.
         lost_grace_s: seconds for which the server stays SERVING, with replies marked degraded, while rows of
             the served version may be missing in Redis.
         max_stale_s: seconds for which a server that cannot follow the published versions stays SERVING; 0:
@@ -78,7 +79,7 @@ class ServeOptions:
     max_top_k: int = RequestLimits.top_k
     max_values: int = RequestLimits.values
     near_cache_rows: int = 2_000_000
-    lookup_ttl_s: float = 1.0
+    lookup_ttl_s: float = 600.0
     lost_grace_s: float = 30.0
     max_stale_s: float = 600.0
     drain_s: float = 0.0

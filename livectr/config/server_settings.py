@@ -58,7 +58,10 @@ class ServeSettings:
         S.near_cache_rows, "embedding rows kept in the server's memory", commands=SERVE, least=0
     )
     lookup_ttl_s: float = setting(
-        S.lookup_ttl_s, "time that a look-up row is used before it is read again", commands=SERVE, least=0
+        S.lookup_ttl_s,
+        "time after which a look-up row is read again though no version lists it as changed",
+        commands=SERVE,
+        least=0,
     )
     lost_grace_s: float = setting(
         S.lost_grace_s,

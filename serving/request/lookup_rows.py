@@ -1,18 +1,24 @@
-"""Cache of look-up rows in front of Redis."""
+"""Cache of look-up rows in front of Redis.
+
+The trainer writes look-up rows with a version, and the version lists their keys. So a row stays until a version
+that the server begins to serve names it (`changed`), and a request reads Redis for rows that are new to the
+server alone. A time limit stands behind that, for rows that something else has written.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from livectr.ingest.language.streams import Table
-from livectr.protos.store import I64
+from livectr.protos.store import I64, LOOKUP
 from livectr.serving.errors import foreign_values
 from livectr.serving.request.lookup_table import FoundRows, LookupTable
+from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.reader import DownError, Reader
 
 
@@ -45,16 +51,32 @@ class LookupRows:
     Histories are not cached: each is a small value that nearly every request changes.
 
     Args:
-        ttl_s: seconds for which a row is used before it is read again.
+        ttl_s: seconds after which a row is read again though no version has named it.
         max_rows: cached rows; when there are more, all are dropped.
     """
 
-    def __init__(self, reader: Reader, *, ttl_s: float = 1.0, max_rows: int = 500_000) -> None:
+    def __init__(self, reader: Reader, *, ttl_s: float = 600.0, max_rows: int = 500_000) -> None:
         self._reader = reader
         self._ttl_s = ttl_s
         self._max_rows = max_rows
         self._tables: dict[str, LookupTable] = {}
+        self._swaps = 0
+        """Number of calls of `changed`: a row that was read before the last call may be old."""
         self._lock = threading.Lock()
+
+    def changed(self, tables: Mapping[str, I64] | None) -> None:
+        """Let changed rows be read again: the server serves another version.
+
+        Args:
+            tables: changed keys i64[n] by table; look-up tables have the prefix LOOKUP. None: unknown, so all.
+        """
+        self._swaps += 1
+        with self._lock:
+            for topic, table in self._tables.items():
+                if tables is None:
+                    table.expire(None)
+                elif LOOKUP + topic in tables:
+                    table.expire(tables[LOOKUP + topic])
 
     def find(self, queries: Sequence[LookupQuery], histories: Sequence[bytes] = ()) -> LookupResult:
         """Read look-up rows, and histories by their Redis keys.
@@ -62,7 +84,7 @@ class LookupRows:
         Raises:
             RefusedError: Redis refuses the read, or holds a value that does not decode.
         """
-        now = time.monotonic()
+        now, swaps = time.monotonic(), self._swaps
         found: list[FoundRows] = []
         expired: list[I64] = []
         names: list[bytes] = []
@@ -91,6 +113,8 @@ class LookupRows:
                         found[place] = self._keep(
                             query, found[place].table, old, read, now, complete=complete
                         )
+                        if swaps != self._swaps:
+                            found[place].table.expire(old)
         return LookupResult(found, history_values, complete)
 
     def _new_table(self, table: Table) -> LookupTable:
@@ -125,3 +149,10 @@ class LookupRows:
             elif table.crowded and self._tables.get(topic) is table:
                 self._tables[topic] = table.moved()
         return found
+
+
+def followed_rows(follower: VersionFollower, ttl_s: float) -> LookupRows:
+    """Cache whose rows are as of the version that a follower serves."""
+    rows = LookupRows(follower.reader, ttl_s=ttl_s)
+    follower.on_change(rows.changed)
+    return rows

@@ -112,6 +112,15 @@ class LookupTable:
                 self._keys[numbers] = keys[new]
                 self._slot_of[numbers] = np.arange(first, first + len(new))
 
+    def expire(self, keys: I64 | None) -> None:
+        """Let the rows of keys i64[n] be read again; None: all rows."""
+        with self._lock:
+            if keys is None:
+                self._read_at[:] = _NEVER
+                return
+            numbers = self._numbers.find(np.ascontiguousarray(keys))
+            self._read_at[self._slot_of[numbers[numbers != MISSING]]] = _NEVER
+
     def moved(self) -> LookupTable:
         """Copy of the live rows."""
         copy = LookupTable(self._table)

@@ -30,7 +30,7 @@ from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.request.enrich import EnrichedRequest, Enricher
 from livectr.serving.request.extract import FeaturesAt, RequestFeatures
-from livectr.serving.request.lookup_rows import LookupQuery, LookupRows
+from livectr.serving.request.lookup_rows import LookupQuery, LookupRows, followed_rows
 from livectr.serving.request.lookup_table import LookupRoot
 from livectr.serving.request.parse import (
     InlineContent,
@@ -175,7 +175,7 @@ class PreRanker:
         self._follower = follower
         self._limits = limits = RequestLimits.of(options)
         reader = follower.reader
-        self._lookup_rows = rows = lookup_rows or LookupRows(reader, ttl_s=options.lookup_ttl_s)
+        self._lookup_rows = rows = lookup_rows or followed_rows(follower, options.lookup_ttl_s)
         self._user = _Tower(pipeline, tower_features(pipeline, "user"), reader, rows, limits)
         self._item = _Tower(pipeline, tower_features(pipeline, "item"), reader, rows, limits)
         self.schema = RequestSchema(pipeline, self._user.plan.roots, limits, only_context=True)

@@ -27,7 +27,7 @@ from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
 from livectr.serving.request.enrich import EnrichedRequest, Enricher
 from livectr.serving.request.extract import FeaturesAt, RequestFeatures
-from livectr.serving.request.lookup_rows import LookupRows
+from livectr.serving.request.lookup_rows import LookupRows, followed_rows
 from livectr.serving.request.parse import (
     InlineContent,
     RequestColumns,
@@ -113,7 +113,7 @@ class Ranker:
         self.schema = RequestSchema(pipeline, pipeline.plan.roots, limits)
         self._follower = follower
         self._features = RequestFeatures(pipeline.plan, limits)
-        lookup_rows = lookup_rows or LookupRows(follower.reader, ttl_s=options.lookup_ttl_s)
+        lookup_rows = lookup_rows or followed_rows(follower, options.lookup_ttl_s)
         self._enricher = Enricher(pipeline, pipeline.plan, follower.reader, lookup_rows)
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
         self._index = {spec.name: spec.index for spec in pipeline.fields}

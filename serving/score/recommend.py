@@ -30,7 +30,7 @@ from livectr.serving import metrics
 from livectr.serving.errors import DeadlineError, RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
-from livectr.serving.request.lookup_rows import LookupRows
+from livectr.serving.request.lookup_rows import followed_rows
 from livectr.serving.request.parse import (
     ColumnSpec,
     InlineContent,
@@ -354,7 +354,7 @@ def recommender(
     Raises:
         ConfigError: the pipeline has no pre-rank model.
     """
-    rows = LookupRows(follower.reader, ttl_s=options.lookup_ttl_s)
+    rows = followed_rows(follower, options.lookup_ttl_s)
     preranker = PreRanker(pipeline, follower, options, rows)
     ranker = Ranker(pipeline, follower, options, rows)
     return preranker, ranker, Recommender(pipeline, follower, options, preranker, ranker)

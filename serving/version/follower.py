@@ -7,7 +7,8 @@ The swap, step by step:
     3. refresh   read the changed rows that the near-cache holds, as of the new version (no lock held)
     4. swap      under the exclusive lock: add the refreshed rows, drop changed rows that were cached
                  meanwhile, make the new version the served version
-    5. observe   metrics; freshness of every example that the version learned
+    5. tell      caches of look-up rows drop what the version lists as changed
+    6. observe   metrics; freshness of every example that the version learned
 
 A request holds the lock shared while it is answered, so every number of its reply comes from the same
 version. If Redis no longer has a row at that version (two newer versions were published), the request
@@ -23,7 +24,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -31,6 +32,7 @@ import numpy as np
 from livectr.kernels.errors import MismatchError
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
+from livectr.protos.store import I64
 from livectr.serving import metrics
 from livectr.serving.deadlines import end_of_wait
 from livectr.serving.errors import DeadlineError, NotReadyError
@@ -82,6 +84,7 @@ class VersionFollower:
         self._emptied = ""
         """Name space (`VersionManifest.sentinel`) whose evictions have emptied the near-cache."""
         self._failure: Exception | None = None
+        self._listeners: list[Callable[[Mapping[str, I64] | None], None]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name=f"{spec.role}-follower", daemon=True)
 
@@ -118,6 +121,10 @@ class VersionFollower:
                 if left <= 0:
                     raise DeadlineError(f"version {number} was overwritten and the next did not come in time")
                 self._swapped.wait(left)
+
+    def on_change(self, changed: Callable[[Mapping[str, I64] | None], None]) -> None:
+        """Call `changed` after each swap, with the changed keys i64[n] by table; None: unknown, so all."""
+        self._listeners.append(changed)
 
     # ── for the process ──────────────────────────────────────────────────────────────────────────────
 
@@ -201,8 +208,8 @@ class VersionFollower:
         return True
 
     def _swap(self, version: ModelVersion) -> None:
-        """Steps 3 and 4."""
-        changed = self._loader.changed_keys(version.manifest, self._version)
+        """Steps 3 to 5."""
+        changed = listed = self._loader.changed_keys(version.manifest, self._version)
         cache = self._cache
         if cache is None or changed is None:
             cache, changed, refreshed = self._make_cache(version.manifest), {}, {}
@@ -213,11 +220,12 @@ class VersionFollower:
                 cache.replace(table, changed[table], keys, rows)
             self._cache, self._version = cache, version
             self.reader.served_manifest = version.manifest
+        self._tell(listed)
         with self._swapped:
             self._swapped.notify_all()
 
     def _observe(self, manifest: VersionManifest, seconds: float, first: bool) -> None:
-        """Step 5. The first version is no measure of freshness: it waited for this server to start."""
+        """Step 6. The first version is no measure of freshness: it waited for this server to start."""
         metrics.SERVED_VERSION.labels(self._role).set(manifest.version)
         metrics.SWAP_SECONDS.labels(self._role).observe(seconds)
         for contender in self._contenders:
@@ -321,3 +329,8 @@ class VersionFollower:
         cache = self._make_cache(manifest)
         with self._lock.write():
             self._cache, self._emptied = cache, manifest.sentinel
+        self._tell(None)
+
+    def _tell(self, changed: Mapping[str, I64] | None) -> None:
+        for listener in self._listeners:
+            listener(changed)

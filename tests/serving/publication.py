@@ -13,7 +13,13 @@ import safetensors.torch
 import torch
 
 from livectr.protos.manifest import Freshness, VersionManifest
-from livectr.protos.store import encode_changed, encode_history, encode_lookup_row, encode_vectors
+from livectr.protos.store import (
+    LOOKUP,
+    encode_changed,
+    encode_history,
+    encode_lookup_row,
+    encode_vectors,
+)
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import Values
 
@@ -43,6 +49,8 @@ class Publication:
         self.last: VersionManifest | None = None
         self.sentinel = ""
         self.champion = "rank"
+        self.facts: dict[str, I64] = {}
+        """Keys of look-up rows that the next version lists."""
 
     def promote(self, champion: str, segments: tuple[tuple[str, int], ...]) -> None:
         """Begin a fresh row set of another champion; the next version holds all rows."""
@@ -106,8 +114,9 @@ class Publication:
         self.store.write_blob(blob(version, "dense"), safetensors.torch.save(dict(dense)))
         self.store.write_blob(
             blob(version, "changed"),
-            encode_changed({table: keys for table, (keys, _) in rows.items()}, erased),
+            encode_changed({**{table: keys for table, (keys, _) in rows.items()}, **self.facts}, erased),
         )
+        self.facts = {}
         if items is not None:
             self.store.write_blob(blob(version, "items"), encode_vectors(*items))
         for name, parts in content.items():
@@ -134,6 +143,7 @@ class Publication:
         keys = np.array(list(rows), np.int64)
         names = self.store.space.lookup_rows(table, keys)
         self.store.write_values(Values(keys, names, [encode_lookup_row(row) for row in rows.values()]))
+        self.facts[LOOKUP + table] = keys
 
     def history(self, root: str, user: int, items: list[int], times_ms: list[int]) -> None:
         """Write the behavior history of a user."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from livectr.ingest.language.streams import Table
-from livectr.protos.store import Keyspace, encode_lookup_row
+from livectr.protos.store import LOOKUP, Keyspace, encode_lookup_row
 from livectr.serving.errors import RefusedError
 from livectr.serving.request.lookup_rows import LookupQuery, LookupResult, LookupRows
 from livectr.serving.request.lookup_table import LookupRoot, lookup_columns
@@ -89,6 +89,39 @@ def test_fresh_rows_are_not_read_again_and_expired_rows_answer_while_redis_is_do
     store.down = True
     away = lookup_rows.find([query(ADS, 1, 4)], [b"history"])
     assert (listed(away), away.histories, away.complete) == ([[[1, "one"], None]], [None], False)
+
+
+def test_a_row_is_read_again_when_a_version_lists_it() -> None:
+    store = Store()
+    lookup_rows = LookupRows(cast(Reader, store))
+    for key in (1, 2):
+        store.put(ADS, key, [key, "old"])
+    lookup_rows.find([query(ADS, 1, 2, 3)])
+    for key in (1, 2, 3):
+        store.put(ADS, key, [key, "new"])
+    lookup_rows.changed({LOOKUP + "ads": np.array([2, 3, 4]), "ads": np.array([1])})
+    assert listed(lookup_rows.find([query(ADS, 1, 2, 3)])) == [[[1, "old"], [2, "new"], [3, "new"]]]
+    assert store.reads == [3, 2]
+    lookup_rows.changed(None)
+    assert listed(lookup_rows.find([query(ADS, 1, 2, 3)])) == [[[1, "new"], [2, "new"], [3, "new"]]]
+
+
+def test_a_row_that_was_read_before_a_swap_is_not_kept_over_it() -> None:
+    store = Store()
+    lookup_rows = LookupRows(cast(Reader, store))
+    store.put(ADS, 1, [1, "old"])
+    read = store.values
+
+    def slow(names: list[bytes]) -> tuple[list[bytes | None], bool]:
+        found = read(names)
+        store.put(ADS, 1, [1, "new"])
+        lookup_rows.changed({LOOKUP + "ads": np.array([1])})
+        return found
+
+    store.values = slow  # type: ignore[method-assign]
+    assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "old"]]]
+    store.values = read  # type: ignore[method-assign]
+    assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "new"]]]
 
 
 def test_garbage_of_changed_rows_is_dropped() -> None:

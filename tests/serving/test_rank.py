@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import redis
 import torch
 
 from bench.planted import pipeline
@@ -16,6 +17,7 @@ from livectr.serving.score.inputs import FieldVectors
 from livectr.serving.score.scorer import RankScorer
 from livectr.trainer.des.step import DesStep
 from tests.serving.display_world import HISTORY, NOW_MS, World, publication
+from tests.serving.swaps import wait_for
 
 Serve = Callable[..., App]
 CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "Hello Wörld", "tags": ["x", "y"]}
@@ -150,6 +152,36 @@ def test_a_changed_look_up_row_is_seen(redis_url: str, world: World, serve: Serv
         response = client.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS})
     moved = world.columns(3, ADS, POSITIONS, profile=[3, 99, "elsewhere"])
     np.testing.assert_allclose(in_request_order(response), sigmoid(world.logits("rank", moved)), atol=1e-6)
+
+
+def test_a_look_up_row_is_kept_until_a_version_lists_it(
+    redis_url: str, world: World, serve: Serve, client: redis.Redis
+) -> None:
+    trainer = publication(redis_url)
+    world.publish(trainer)
+    app = serve("rank")
+    (name, table), *_ = world.step.tables.items()
+    keys, rows = table.export(state=False)
+    same = {name: (keys[:1], rows[:1])}
+    seen = []
+    with RankClient(app.server.address) as ranks:
+        for version in (1, 2, 3):
+            if version == 2:
+                trainer.lookup_rows("users", {3: [3, 99, "elsewhere"]})
+                seen.append(ranks.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS}))  # not yet listed
+            if version > 1:
+                trainer.publish(same, world.step.weights(), world.items())
+                wait_for(lambda: app.follower.current.number == version)  # noqa: B023
+            reads = client.info("commandstats")["cmdstat_mget"]["calls"]
+            seen.append(ranks.rank(CONTEXT, {"ad_id": ADS, "position": POSITIONS}))
+            asked = client.info("commandstats")["cmdstat_mget"]["calls"] - reads
+    assert asked == 1, "only the history is read again"
+    before, moved = (
+        sigmoid(world.logits("rank", world.columns(3, ADS, POSITIONS, profile=profile)))
+        for profile in (None, [3, 99, "elsewhere"])
+    )
+    for response, expected in zip(seen, (before, before, moved, moved), strict=True):
+        np.testing.assert_allclose(in_request_order(response), expected, atol=1e-6)
 
 
 def test_a_full_near_cache_still_answers_right(redis_url: str, world: World, serve: Serve) -> None:

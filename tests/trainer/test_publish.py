@@ -13,7 +13,7 @@ import redis
 
 from livectr.kernels.errors import ConfigError, ConnectError, MismatchError
 from livectr.protos.manifest import VersionManifest
-from livectr.protos.store import RowStatus, decode_changed, decode_rows, decode_vectors
+from livectr.protos.store import LOOKUP, RowStatus, decode_changed, decode_rows, decode_vectors
 from livectr.trainer.publish.redis_store import RedisStore
 from livectr.trainer.publish.store_types import FencedError, LostError, Values
 from livectr.trainer.publish.succession import Cursor
@@ -70,6 +70,20 @@ def test_a_reader_of_the_version_before_is_not_disturbed(
     rows, status = read(client, trainer, keys, 2, row_set)
     assert (status == RowStatus.FOUND).all() and (rows == rows_at(2, keys)).all()
     assert (read(client, trainer, keys[:50], 1, row_set)[1] == RowStatus.OVERWRITTEN).all()
+
+
+def test_a_delta_lists_changed_look_up_rows(
+    redis_url: str, client: redis.Redis, trainers: list[Trainer]
+) -> None:
+    trainer, keys = start(trainers, redis_url), np.array([7, 9])
+    names = trainer.store.space.lookup_rows("ads", keys)
+    facts = Values(keys, names, [b"[7]", None], LOOKUP + "ads")
+    unlisted = Values(keys, trainer.store.space.lookup_rows("users", keys), [b"[7]", b"[9]"])
+    for step in (1, 2):
+        done = trainer.publish(snapshot(step, np.array([step]), values=[facts, unlisted]))
+    assert done is not None
+    changed = decode_changed(client.get(done.manifest.changed[0]))
+    assert {name: found.tolist() for name, found in changed.items()} == {"ad": [2], "lookup:ads": [7, 9]}
 
 
 def test_deltas_name_what_changed_and_old_blobs_go(

@@ -75,6 +75,8 @@ class Share:
                 written.setdefault(table, []).append(keys)
         for values in snapshot.values:
             store.write_values(values)
+            if values.listed and len(values) and not self.full:
+                written.setdefault(values.listed, []).append(values.keys)
         store.write_blob(manifest.dense[self.rank], snapshot.dense)
         changed = {table: np.concatenate(keys) for table, keys in written.items()}
         store.write_blob(manifest.changed[self.rank], encode_changed(changed, snapshot.erased))

@@ -24,7 +24,15 @@ from livectr.ingest.plan.features import Features
 from livectr.kernels.table.layout import Segment
 from livectr.kernels.table.table import DynamicTable
 from livectr.models.base import served_roles
-from livectr.protos.store import CONTENT, FEATURES, Keyspace, buckets_of, encode_history, encode_lookup_row
+from livectr.protos.store import (
+    CONTENT,
+    FEATURES,
+    LOOKUP,
+    Keyspace,
+    buckets_of,
+    encode_history,
+    encode_lookup_row,
+)
 from livectr.trainer.comm.control import Control
 from livectr.trainer.content.precompute import ContentPrecompute
 from livectr.trainer.des.item_vectors import item_vectors
@@ -184,7 +192,7 @@ class Snapshotter:
             keys, rows = table.changed(since)
             own = np.flatnonzero(buckets_of(keys) % self.control.world == self.control.rank)
             values = [encode_lookup_row(row) if (row := rows[i]) is not None else None for i in own.tolist()]
-            yield Values(keys[own], self.space.lookup_rows(topic, keys[own]), values)
+            yield Values(keys[own], self.space.lookup_rows(topic, keys[own]), values, LOOKUP + topic)
 
     def _histories(self, since: int) -> Iterator[Values]:
         """Changed behavior histories of this rank's users."""

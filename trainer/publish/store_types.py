@@ -32,11 +32,13 @@ class Values:
         keys: int64[n], for the choice of buckets.
         names: n names in Redis.
         values: n texts to set; None removes a key.
+        listed: name under which the version lists the keys as changed; empty: it does not.
     """
 
     keys: I64
     names: list[bytes]
     values: list[bytes | None]
+    listed: str = ""
 
     def __len__(self) -> int:
         return len(self.names)

@@ -22,7 +22,7 @@ from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.logs import REQUEST_ID
 from livectr.kernels.process.tls import TlsFiles
 from livectr.serving import metrics
-from livectr.serving.deadlines import deadline_of
+from livectr.serving.deadlines import Call, answering, deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
 from livectr.serving.request.admission import Admission
 from livectr.serving.tls import server_credentials
@@ -184,7 +184,8 @@ class Server:
                 metrics.STAGE_SECONDS.labels(method.role or self.role, "wait").observe(waited_s)
                 request = _parse(method.request, raw)
                 REQUEST_ID.set(request.request_id[:_REQUEST_ID_CHARS])
-                answer = method.handle(request, deadline)
+                with answering(Call(deadline, context.is_active)):
+                    answer = method.handle(request, deadline)
         return cast(bytes, answer.SerializeToString())
 
 

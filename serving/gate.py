@@ -35,22 +35,25 @@ class CallPool(ThreadPoolExecutor):
     Args:
         threads: calls that are under way at most.
         name: of the threads.
+
+    Attributes:
+        calls: calls that run or wait for a thread.
     """
 
     def __init__(self, threads: int, name: str) -> None:
         super().__init__(threads, thread_name_prefix=name)
         self.threads = threads
-        self._calls = 0
+        self.calls = 0
         self._counting = threading.Lock()
 
     @property
     def full(self) -> bool:
         """True if a further call would have to wait for a thread."""
-        return self._calls >= self.threads
+        return self.calls >= self.threads
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         with self._counting:
-            self._calls += 1
+            self.calls += 1
         try:
             future = super().submit(fn, *args, **kwargs)
         except BaseException:
@@ -61,7 +64,7 @@ class CallPool(ThreadPoolExecutor):
 
     def _done(self, _: object) -> None:
         with self._counting:
-            self._calls -= 1
+            self.calls -= 1
 
 
 class _AtOnce(ThreadPoolExecutor):

@@ -114,7 +114,7 @@ class Server:
         pool = CallPool(admission.max_active + admission.max_waiting + _SPARE_THREADS, f"{role}-rpc")
         roles = {m.path: m.role or role for m in methods if m.admitted}
         tokens = None if transport.token_file is None else Tokens(transport.token_file)
-        self._gate = Gate(pool, roles, tokens)
+        self._pool, self._gate = pool, Gate(pool, roles, tokens)
         self._server = grpc.server(pool, interceptors=[self._gate], options=_server_options(transport))
         self._services = sorted({method.service for method in methods})
         for service in self._services:
@@ -129,6 +129,11 @@ class Server:
         self.set_ready(False)
         self.port = self._listen(transport)
         self.address = f"{transport.listen.rpartition(':')[0]}:{self.port}"
+
+    @property
+    def calls(self) -> int:
+        """Calls under way, without those of health and reflection."""
+        return self._pool.calls
 
     def start(self) -> None:
         self._server.start()

@@ -4,8 +4,9 @@ Rows live in the trainer's hash table, with a layout of values without optimiser
 never published gets the initial value that the trainer would give it. It is cached too, as a negative entry,
 and replaced when a version lists its key as changed.
 
-Random eviction: when `max_rows` rows are held, a random half of every table is dropped. A row that is in use
-comes back with the next request at the cost of an MGET. A hit records nothing.
+Random eviction: when `max_rows` rows are held, a random part of every table is dropped: few rows, for all other
+requests wait meanwhile. A row that is in use comes back with the next request at the cost of an MGET. A hit
+records nothing.
 
 Requests read the tables under a shared lock; a request that adds missing rows holds it exclusively. No reads of
 Redis happen under it. The tables move from a version to the next in one step (`advance`); a request that began
@@ -32,6 +33,10 @@ from livectr.serving.version.swap_lock import SwapLock
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 F32 = npt.NDArray[np.float32]
+
+
+_EVICTED = 1 / 64
+"""Part of `max_rows` that is dropped at a time, or more where a request needs more room."""
 
 
 class RaggedKeys(Protocol):
@@ -296,8 +301,12 @@ class NearCache:
         return {table: np.unique(np.concatenate(parts)) for table, parts in missing.items()}
 
     def _make_room(self, coming: int) -> None:
-        if len(self) + coming <= self._max_rows:
+        held = len(self)
+        surplus = held + coming - self._max_rows
+        if surplus <= 0:
             return
+        share = min(1.0, max(surplus, self._max_rows * _EVICTED) / held) if held else 0.0
         for table in self.tables.values():
-            keys, _ = table.export()
-            table.erase(keys[self._random.random(len(keys)) < 0.5])
+            numbers = table.changed()
+            chosen = numbers if share == 1.0 else numbers[self._random.random(len(numbers)) < share]
+            table.erase(table.read(chosen, state=False)[0])

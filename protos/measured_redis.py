@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Self, cast
@@ -12,8 +11,10 @@ from typing import Any, Self, cast
 import redis
 from hiredis import pack_command
 from prometheus_client import Counter, Histogram
+from redis._parsers.helpers import parse_info
 from redis.client import Pipeline
 
+from livectr.protos.kept_connections import KeptConnections
 from livectr.protos.redis_errors import REDIS_ERRORS, Outcome, outcome_of
 
 REDIS_SECONDS = Histogram(
@@ -56,37 +57,28 @@ class MeasuredRedis(redis.Redis):
         with round_trip(self._measured):
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
-    def fetch(self, names: Sequence[bytes]) -> list[bytes | None]:
+    def fetch(self, names: Sequence[bytes], deadline: float | None = None) -> list[bytes | None]:
         """MGET on a connection that the client keeps; thread-safe.
 
-        `mget` takes a connection out of the pool and examines it, which costs more than the round trip. Here
-        a connection that Redis has closed is replaced, and the read is repeated once.
+        Here a connection that Redis has closed is replaced, and the read is repeated once, within the deadline.
 
-        Raises an error of REDIS_ERRORS.
+        Args:
+            deadline: instant of time.monotonic(); None: the client's time-outs alone.
+
+        Raises an error of REDIS_ERRORS: redis.TimeoutError when the deadline passes.
         """
+        return cast("list[bytes | None]", self._read((b"MGET", *names), deadline))
+
+    def info_by(self, deadline: float) -> dict[str, Any]:
+        """INFO, with a deadline as in `fetch`. Raises an error of REDIS_ERRORS."""
+        return cast("dict[str, Any]", parse_info(self._read((b"INFO",), deadline)))
+
+    def _read(self, command: tuple[bytes, ...], deadline: float | None) -> Any:
         with round_trip(self._measured):
-            kept = self.__dict__.setdefault("_kept", deque())
-            command = pack_command((b"MGET", *names))  # type: ignore[arg-type]
-            for attempt in (1, 2):
-                try:
-                    connection = kept.pop()
-                except IndexError:
-                    connection = self.connection_pool.get_connection()
-                try:
-                    connection.send_packed_command([command])
-                    values = connection.read_response()
-                except redis.ResponseError:  # an answer: the connection is as good as before
-                    kept.append(connection)
-                    raise
-                except BaseException as error:
-                    connection.disconnect()
-                    self.connection_pool.release(connection)
-                    if attempt == 2 or type(error) not in (redis.ConnectionError, redis.TimeoutError):
-                        raise
-                    continue
-                kept.append(connection)
-                return cast("list[bytes | None]", values)
-        raise AssertionError("the second attempt returns or raises")
+            kept: KeptConnections = self.__dict__.get("_kept") or self.__dict__.setdefault(
+                "_kept", KeptConnections(self.connection_pool)
+            )
+            return kept.read(pack_command(command), deadline)  # type: ignore[arg-type]
 
     def interrupt(self) -> None:
         """Break the connections in use: commands that wait for an answer in other threads fail at once.

@@ -219,6 +219,8 @@ def _transport(options: ServeOptions, reuse_port: bool) -> Transport:
         options.tls,
         options.max_connection_age_s,
         options.grace_s,
+        options.token_file,
+        options.reflection,
     )
 
 

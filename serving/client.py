@@ -20,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.addresses import is_loopback
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos import livectr_pb2_grpc as rpc
+from livectr.serving.client_token import WithToken
 
 Stub = TypeVar("Stub")
 
@@ -111,7 +113,11 @@ class _Client(Generic[Stub]):
         address: HOST:PORT; any target that gRPC knows.
         timeout_s: deadline of every call, in seconds.
         tls: files for a server with TLS; None: without TLS.
+        token: bearer token, for a server that asks for one.
         options: more options of the gRPC channel.
+
+    Raises:
+        ConfigError: a file of `tls` cannot be read, or the token would leave this machine without TLS.
     """
 
     def __init__(
@@ -120,6 +126,7 @@ class _Client(Generic[Stub]):
         timeout_s: float = 5.0,
         *,
         tls: ClientTls | None = None,
+        token: str | None = None,
         options: ChannelOptions = (),
     ) -> None:
         self._timeout_s = timeout_s
@@ -129,10 +136,14 @@ class _Client(Generic[Stub]):
             ("grpc.service_config", _RETRY),
             *options,
         ]
+        if token is not None and tls is None and not is_loopback(address):
+            raise ConfigError(f"a token is sent to {address} over TLS alone: name the authority of the server")
         if tls is None:
             self._channel = grpc.insecure_channel(address, given)
         else:
             self._channel = grpc.secure_channel(address, tls.credentials(), given)
+        if token is not None:
+            self._channel = grpc.intercept_channel(self._channel, WithToken(token))
         self._model = rpc.ModelStub(self._channel)  # type: ignore[no-untyped-call]
         self._dtypes: dict[str, str] | None = None
 
@@ -170,9 +181,10 @@ class RankClient(_Client[Any]):
         timeout_s: float = 5.0,
         *,
         tls: ClientTls | None = None,
+        token: str | None = None,
         options: ChannelOptions = (),
     ) -> None:
-        super().__init__(address, timeout_s, tls=tls, options=options)
+        super().__init__(address, timeout_s, tls=tls, token=token, options=options)
         self._stub = rpc.RankStub(self._channel)  # type: ignore[no-untyped-call]
 
     def rank(
@@ -215,9 +227,10 @@ class PreRankClient(_Client[Any]):
         timeout_s: float = 5.0,
         *,
         tls: ClientTls | None = None,
+        token: str | None = None,
         options: ChannelOptions = (),
     ) -> None:
-        super().__init__(address, timeout_s, tls=tls, options=options)
+        super().__init__(address, timeout_s, tls=tls, token=token, options=options)
         self._stub = rpc.PreRankStub(self._channel)  # type: ignore[no-untyped-call]
 
     def prerank(
@@ -261,9 +274,10 @@ class RecommendClient(_Client[Any]):
         timeout_s: float = 5.0,
         *,
         tls: ClientTls | None = None,
+        token: str | None = None,
         options: ChannelOptions = (),
     ) -> None:
-        super().__init__(address, timeout_s, tls=tls, options=options)
+        super().__init__(address, timeout_s, tls=tls, token=token, options=options)
         self._stub = rpc.RecommendStub(self._channel)  # type: ignore[no-untyped-call]
 
     def recommend(

@@ -2,11 +2,20 @@
 
 gRPC reports a call without a deadline as a call that ends in 292 years, longer than a condition variable can
 wait. A client may also name any number of seconds. So no wait is longer than `LONGEST_WAIT_S`.
+
+The call that a thread answers is a context variable, as the request id is: its deadline bounds reads of Redis
+far below the handler, and each stage of a request ends with `Call.check`.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from livectr.serving.errors import CancelledError, DeadlineError
 
 LONGEST_WAIT_S = 60.0
 """Cap on every wait, whatever the client's deadline."""
@@ -29,3 +38,46 @@ def end_of_wait(deadline: float | None, otherwise_s: float = LONGEST_WAIT_S) -> 
     now = time.monotonic()
     latest = now + otherwise_s if deadline is None else deadline
     return min(latest, now + LONGEST_WAIT_S)
+
+
+@dataclass(frozen=True)
+class Call:
+    """Call of a client.
+
+    Args:
+        deadline: instant of time.monotonic(); None: no deadline.
+        is_active: tells whether the client still waits for the answer.
+    """
+
+    deadline: float | None = None
+    is_active: Callable[[], bool] = lambda: True
+
+    def check(self, stage: str) -> None:
+        """Stop a request whose answer nobody can use, at the end of a stage.
+
+        Raises:
+            DeadlineError: the deadline has passed.
+            CancelledError: the client went.
+        """
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            raise DeadlineError(f"the deadline passed in the stage {stage}")
+        if not self.is_active():
+            raise CancelledError(f"the client went in the stage {stage}")
+
+
+_CALL: ContextVar[Call] = ContextVar("call", default=Call())
+
+
+def current_call() -> Call:
+    """Call that this thread answers; one without a deadline where there is none."""
+    return _CALL.get()
+
+
+@contextmanager
+def answering(call: Call) -> Iterator[None]:
+    """Make a call this thread's current call."""
+    token = _CALL.set(call)
+    try:
+        yield
+    finally:
+        _CALL.reset(token)

@@ -1,12 +1,14 @@
 """Errors that a client receives instead of an answer, each with its gRPC status.
 
     AnswerError
-     ├─ RequestError       INVALID_ARGUMENT    the message names the field
-     ├─ NotReadyError      UNAVAILABLE         no version has been published yet
-     ├─ RefusedError       UNAVAILABLE         Redis refuses what the request needs
-     ├─ OverloadError      RESOURCE_EXHAUSTED  load shedding: no place to compute or to wait
-     ├─ DeadlineError      DEADLINE_EXCEEDED   the deadline passed before the answer
-     └─ CancelledError     CANCELLED           the client no longer waits
+     ├─ RequestError         INVALID_ARGUMENT    the message names the field
+     ├─ NotReadyError        UNAVAILABLE         no version has been published yet
+     ├─ RefusedError         UNAVAILABLE         Redis refuses what the request needs
+     ├─ OverloadError        RESOURCE_EXHAUSTED  load shedding: no place to compute or to wait
+     ├─ UnauthenticatedError UNAUTHENTICATED     no token, or one that is not known
+     ├─ ForbiddenError       PERMISSION_DENIED   the token may not call the method
+     ├─ DeadlineError        DEADLINE_EXCEEDED   the deadline passed before the answer
+     └─ CancelledError       CANCELLED           the client no longer waits
 
 They are replies to clients, not failures of the server, so they stay inside `serving`.
 """
@@ -65,6 +67,18 @@ class OverloadError(AnswerError):
     """Admission refused the request: the server is full."""
 
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class UnauthenticatedError(AnswerError):
+    """No token, or one that the server does not know."""
+
+    status = grpc.StatusCode.UNAUTHENTICATED
+
+
+class ForbiddenError(AnswerError):
+    """Token may not call the method."""
+
+    status = grpc.StatusCode.PERMISSION_DENIED
 
 
 class DeadlineError(AnswerError):

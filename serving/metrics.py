@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from livectr.kernels.process import build_info as build_info
 from livectr.protos.redis_errors import Outcome
+from livectr.serving.deadlines import current_call
 from livectr.serving.errors import AnswerError
 
 REQUEST_BOUNDS_S = (
@@ -177,10 +178,16 @@ class StageClock:
         self._since = time.perf_counter()
 
     def ended(self, stage: str) -> float:
-        """Observe the time since the end of the stage before as that of `stage`; return it in seconds."""
+        """Observe the time since the end of the stage before as that of `stage`; return it in seconds.
+
+        Raises:
+            DeadlineError: the deadline of the thread's call has passed.
+            CancelledError: the client went.
+        """
         now = time.perf_counter()
         seconds, self._since = now - self._since, now
         _stage(self._role, stage).observe(seconds)
+        current_call().check(stage)
         return seconds
 
 

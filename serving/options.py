@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from livectr.kernels.errors import ConfigError
+from livectr.kernels.process.addresses import is_loopback
 from livectr.kernels.process.tls import TlsFiles
 from livectr.serving.limits import RequestLimits
 
@@ -54,6 +55,9 @@ class ServeOptions:
         tls_cert: PEM file of the server's certificate chain; None: without TLS.
         tls_key: PEM file of its private key.
         tls_client_ca: PEM file of the authorities of clients, which then need a certificate.
+        token_file: file of the clients' bearer tokens, one a line with the methods that it may call; None: every
+            client is answered. Beyond loopback it needs TLS.
+        reflection: whether clients may ask for the services and messages.
         content: folders of raw features of the pipeline's content, "images=DIR,texts=DIR2"; ids without a
             published vector are embedded from them. None: only from the inline content of requests.
     """
@@ -92,12 +96,19 @@ class ServeOptions:
     tls_key: str | None = None
     tls_client_ca: str | None = None
     content: str | None = None
+    token_file: str | None = None
+    reflection: bool = True
 
     def __post_init__(self) -> None:
         for name, address in (("listen", self.listen), ("health_listen", self.health_listen)):
             if address is not None:
                 check_address(name, address)
         _ = self.tls, self.metrics_tls
+        if self.token_file is not None and self.tls is None and not is_loopback(self.listen):
+            raise ConfigError(
+                f"whoever sees a token on its way to {self.listen} may use it: say --tls-cert and --tls-key, "
+                "or let --listen be an address of loopback behind a proxy that ends TLS"
+            )
         if self.max_message_bytes > _LARGEST_MESSAGE:
             raise ConfigError(
                 f"max_message_bytes is {self.max_message_bytes}, but must be at most {_LARGEST_MESSAGE}"

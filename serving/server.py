@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -22,10 +21,12 @@ from livectr.kernels.errors import ConfigError
 from livectr.kernels.process.logs import REQUEST_ID
 from livectr.kernels.process.tls import TlsFiles
 from livectr.serving import metrics
-from livectr.serving.deadlines import deadline_of
+from livectr.serving.deadlines import Call, answering, deadline_of
 from livectr.serving.errors import AnswerError, OverloadError, RequestError
+from livectr.serving.gate import CallPool, Gate
 from livectr.serving.request.admission import Admission
 from livectr.serving.tls import server_credentials
+from livectr.serving.tokens import Tokens
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ _MARGIN_BYTES = 64 << 10
 _REQUEST_ID_CHARS = 128
 """Longest request id in the log; a longer one is cut."""
 _SPARE_THREADS = 8
-"""Threads besides those that compute or wait: they shed load and answer health checks."""
+"""Threads besides those that compute or wait: they shed load and describe the server."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class Method(Generic[Req]):
     admitted: bool = True
     role: str = ""
 
+    @property
+    def path(self) -> str:
+        """Path of the method in gRPC."""
+        return f"/{self.service}/{self.name}"
+
 
 @dataclass(frozen=True)
 class Transport:
@@ -69,6 +75,8 @@ class Transport:
         tls: files of the certificate; None: without TLS.
         max_age_s: seconds after which a client gets a GOAWAY and connects again; 0: never.
         grace_s: seconds that requests of a connection have to end after its GOAWAY.
+        token_file: file of the clients' tokens; None: everybody may ask.
+        reflection: whether the services and messages may be asked for.
     """
 
     listen: str
@@ -77,6 +85,8 @@ class Transport:
     tls: TlsFiles | None = None
     max_age_s: float = 0.0
     grace_s: float = 5.0
+    token_file: str | None = None
+    reflection: bool = True
 
 
 class Server:
@@ -89,7 +99,7 @@ class Server:
         admission: bounded queue of the admitted methods.
 
     Raises:
-        ConfigError: the address cannot be listened on, or the TLS files cannot be used.
+        ConfigError: the address cannot be listened on, or files of TLS or tokens cannot be used.
     """
 
     def __init__(
@@ -101,21 +111,29 @@ class Server:
         for label in {method.role or role for method in methods if method.admitted}:
             metrics.begin_requests(label)
         self._max_message_bytes = transport.max_message_bytes
-        threads = admission.max_active + admission.max_waiting + _SPARE_THREADS
-        pool = ThreadPoolExecutor(threads, thread_name_prefix=f"{role}-rpc")
-        self._server = grpc.server(pool, options=_server_options(transport))
+        pool = CallPool(admission.max_active + admission.max_waiting + _SPARE_THREADS, f"{role}-rpc")
+        roles = {m.path: m.role or role for m in methods if m.admitted}
+        tokens = None if transport.token_file is None else Tokens(transport.token_file)
+        self._pool, self._gate = pool, Gate(pool, roles, tokens)
+        self._server = grpc.server(pool, interceptors=[self._gate], options=_server_options(transport))
         self._services = sorted({method.service for method in methods})
         for service in self._services:
             handlers = {m.name: self._unary(m) for m in methods if m.service == service}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         self._health = health.HealthServicer(experimental_non_blocking=True)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection(
-            [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
-        )
+        if transport.reflection:
+            reflection.enable_server_reflection(
+                [*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
+            )
         self.set_ready(False)
         self.port = self._listen(transport)
         self.address = f"{transport.listen.rpartition(':')[0]}:{self.port}"
+
+    @property
+    def calls(self) -> int:
+        """Calls under way, without those of health and reflection."""
+        return self._pool.calls
 
     def start(self) -> None:
         self._server.start()
@@ -131,6 +149,7 @@ class Server:
         """Refuse new requests and wait until running requests end, at most `grace_s` seconds."""
         self._health.enter_graceful_shutdown()
         self._server.stop(grace_s).wait()
+        self._gate.close()
 
     def _listen(self, transport: Transport) -> int:
         """Open the port and return its number."""
@@ -184,7 +203,8 @@ class Server:
                 metrics.STAGE_SECONDS.labels(method.role or self.role, "wait").observe(waited_s)
                 request = _parse(method.request, raw)
                 REQUEST_ID.set(request.request_id[:_REQUEST_ID_CHARS])
-                answer = method.handle(request, deadline)
+                with answering(Call(deadline, context.is_active)):
+                    answer = method.handle(request, deadline)
         return cast(bytes, answer.SerializeToString())
 
 

@@ -105,3 +105,13 @@ class ServeSettings:
         commands=SERVE,
         example="FILE",
     )
+    token_file: str | None = setting(
+        S.token_file,
+        "tokens that clients must send, one a line with the methods that it may call (none: all); "
+        "read again when it changes",
+        commands=SERVE,
+        example="FILE",
+    )
+    reflection: bool = setting(
+        S.reflection, "tell clients such as grpcurl the services and messages", commands=SERVE
+    )

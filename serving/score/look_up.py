@@ -9,21 +9,25 @@ import numpy as np
 
 from livectr.protos.store import F32, I64, RowStatus
 from livectr.serving import metrics
+from livectr.serving.deadlines import current_call
 from livectr.serving.request.parse import InlineContent
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
-from livectr.serving.version.near_cache import I32, Batch, NearCache, RaggedVectors, Vectors
+from livectr.serving.version.near_cache import (
+    I32,
+    Batch,
+    NearCache,
+    RaggedVectors,
+    SupersededError,
+    Vectors,
+)
 from livectr.serving.version.reader import DownError, Reader
 
 T = TypeVar("T")
 
 
-class SupersededError(Exception):
-    """Both slots of a row are newer than the served version."""
-
-
 class VersionLookup:
-    """Look-ups of a request at the served version, which is locked meanwhile.
+    """Look-ups of a request at one version. Nothing is locked while Redis is read.
 
     Attributes:
         version: the served version.
@@ -43,19 +47,21 @@ class VersionLookup:
         first is cached.
 
         Raises:
-            SupersededError: a row is newer than the version.
+            SupersededError: a row is newer than the version, or the near-cache moved on to a newer one.
+            DeadlineError: the deadline passed while rows were added for other requests.
             RefusedError: Redis refuses the read.
         """
         read: dict[str, tuple[I64, F32]] = {}
+        number = self.version.number
         while True:
-            values, missing = self._cache.infer(batch, read)
+            values, missing = self._cache.infer(batch, read, number)
             if values is not None:
                 return values
             try:
                 answers = self._reader.rows(self.version.manifest, missing)
             except DownError:
                 self.complete = False
-                return self._cache.infer_cold(batch)
+                return self._cache.infer_cold(batch, number)
             lost = False
             for table, (rows, status) in answers.items():
                 if (status == RowStatus.OVERWRITTEN).any():
@@ -70,8 +76,8 @@ class VersionLookup:
                     read[table] = keys[known], rows[known]
             if lost:
                 self.complete = False
-                values, _ = self._cache.infer(batch, read)
-                return values if values is not None else self._cache.infer_cold(batch)
+                values, _ = self._cache.infer(batch, read, number)
+                return values if values is not None else self._cache.infer_cold(batch, number)
 
     def content(
         self, lists: Mapping[str, tuple[I32, I64]], inline: InlineContent
@@ -101,16 +107,19 @@ def at_one_version(
 ) -> T:
     """Run `answer` at the served version; run it again at a newer version when a row is superseded.
 
+    A swap waits for no request, and no request for a swap. A request that needs rows after a swap begins again.
+
     Raises:
         NotReadyError: no version has been published yet.
         DeadlineError: the deadline passed first.
         RefusedError: Redis refuses a read.
     """
     while True:
-        with follower.read(deadline) as (version, cache):
-            try:
-                return answer(VersionLookup(version, cache, follower.reader))
-            except SupersededError:
-                pass
+        version, cache = follower.served()
+        try:
+            return answer(VersionLookup(version, cache, follower.reader))
+        except SupersededError:
+            pass
+        current_call().check("look_up")
         metrics.RETRIED.labels(role).inc()
         follower.wait_newer(version.number, deadline)

@@ -25,6 +25,7 @@ from livectr.kernels.errors import ConfigError
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos.store import F32, I64
 from livectr.serving import metrics
+from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
@@ -216,7 +217,7 @@ class PreRanker:
         Raises:
             AnswerError: the status that the client receives.
         """
-        ended = clock.ended if clock is not None else lambda _: 0.0
+        ended = clock.ended if clock is not None else current_call().check
         enriched = self._user.enrich(query.columns)
         ended("enrich")
         features_at = self._user.extract(enriched, lambda _: "context")
@@ -306,6 +307,7 @@ class PreRanker:
         enriched = self._item.enrich(RequestColumns(len(items), {}, {self.item_column: items}, 0))
         features_at = self._item.extract(enriched, lambda i: f"item {items[i]}")
         inputs = self._item.look_up(lookup, features_at, inline)
+        current_call().check("look_up")
         vectors = _scorer(lookup).items(inputs.vectors, inputs.dense, inputs.content)
         return vectors, enriched.complete
 

@@ -22,6 +22,7 @@ from livectr.ingest.pipeline import Pipeline
 from livectr.protos import livectr_pb2 as pb
 from livectr.protos.store import F32, I64
 from livectr.serving import metrics
+from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
@@ -158,9 +159,14 @@ class Ranker:
         Raises:
             AnswerError: the status that the client receives.
         """
+        call = current_call()
         enriched = self._enricher.enrich(columns)
+        call.check("enrich")
         features_at = self._extract(enriched, "items")
-        scores = self._score(lookup, self._look_up(lookup, features_at, inline))
+        call.check("extract")
+        inputs = self._look_up(lookup, features_at, inline)
+        call.check("look_up")
+        scores = self._score(lookup, inputs)
         return replace(scores, complete=scores.complete and enriched.complete)
 
     def model_of(self, version: ModelVersion | None) -> str:

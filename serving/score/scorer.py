@@ -33,6 +33,7 @@ from livectr.models.forward import compiled_forward
 from livectr.models.two_tower import TwoTower, TwoTowerModel, is_named
 from livectr.protos.manifest import VersionManifest
 from livectr.protos.store import F32, FEATURES
+from livectr.serving.deadlines import current_call
 from livectr.serving.score.inputs import FieldVectors, Lists, ragged, slices
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import NearCache
@@ -105,7 +106,9 @@ def near_cache(pipeline: Pipeline, fields: Sequence[str], manifest: VersionManif
     if published != tuple((s.name, s.dim) for s in layout.segments):
         raise MismatchError(f"version {manifest.version} has rows of {published}: another pipeline's")
     tables = {spec.table for spec in pipeline.fields if spec.name in fields}
-    return NearCache(sorted(tables), layout, seed=manifest.seed, max_rows=rows)
+    return NearCache(
+        sorted(tables), layout, seed=manifest.seed, max_rows=rows, version=manifest.version
+    )
 
 
 def compile_rows(pipeline: Pipeline) -> None:
@@ -170,22 +173,23 @@ class RankScorer:
             dense: f32[B, Dd].
             lists: vectors of each key, for `sequences`.
             content: content vectors, for the attribute `content`.
+
+        Raises:
+            DeadlineError, CancelledError: nobody waits for the answer of the thread's call any more.
         """
         rows = len(vectors)
         shared = [part for part in (*lists.values(), *content.values()) if part.shared_by]
         row_bytes = max((part.values.nbytes for part in shared), default=0)
         step = rows if row_bytes * rows <= _COPIED_BYTES else max(1, _COPIED_BYTES // row_bytes)
         once = self._shared_partial(vectors)
-        parts = [
-            self._logits(
-                once,
-                vectors.rows(first, first + step),
-                dense[first : first + step],
-                slices(lists, first, min(first + step, rows), rows),
-                slices(content, first, min(first + step, rows), rows),
-            )
-            for first in range(0, rows, step)
-        ]
+        parts = []
+        for first in range(0, rows, step):
+            if parts:
+                current_call().check("score")
+            last = min(first + step, rows)
+            of_rows = vectors.rows(first, first + step), dense[first : first + step]
+            listed = slices(lists, first, last, rows), slices(content, first, last, rows)
+            parts.append(self._logits(once, *of_rows, *listed))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _logits(

@@ -4,16 +4,17 @@ id ─► published vector of the version
    └► cold: its raw features ─► sub-model of the version ─► vector, kept while the version is served
           inline content of this request
           the server's folder (--content images=DIR)
-          inline content of an earlier request
    └► neither: the sub-model's learned "absent" vector, as in training
+
+Inline content answers its own request alone: a client may send any features under any id. Its vectors are kept
+by a digest of the features, so equal features are embedded once, and no client changes another's answer.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -36,16 +37,14 @@ F16 = npt.NDArray[np.float16]
 
 log = logging.getLogger(__name__)
 
-_REMEMBERED = 4096
-"""Rows of inline content that are kept for later requests: 8 KB each at width 4096."""
 _COLD_VECTORS = 100_000
-"""Vectors of cold ids that are kept for a version; when there are more, all are dropped."""
+"""Vectors of cold content that are kept for a version; when there are more, all are dropped."""
 _REFRESH_S = 1.0
 """Shortest interval in seconds at which a folder is searched for new rows, after an unknown id."""
 
 
 class RawFeatures:
-    """Raw features of a content, for every version: a folder, and inline content of earlier requests.
+    """Raw features of a content, for every version: a folder.
 
     Args:
         name: of the content in the pipeline.
@@ -65,24 +64,7 @@ class RawFeatures:
                 f"content {name!r}: {folder} has rows of {self._store.width} numbers, the sub-model takes "
                 f"{model.width}; encode with the encoder that it was trained with"
             )
-        self._remembered: OrderedDict[int, F16] = OrderedDict()
-        self._lock = threading.Lock()
         self._refreshed = time.monotonic()
-
-    def remember(self, id: int, row: F16) -> F16:
-        """Keep a row of inline content in an LRU cache.
-
-        Returns:
-            The kept row; equal rows give the same object.
-        """
-        with self._lock:
-            kept = self._remembered.get(id)
-            if kept is None or not np.array_equal(kept, row):
-                kept = self._remembered[id] = row.copy()  # a view would keep the whole request alive
-            self._remembered.move_to_end(id)
-            if len(self._remembered) > _REMEMBERED:
-                self._remembered.popitem(last=False)
-            return kept
 
     def read(self, ids: I64) -> tuple[F16, npt.NDArray[np.bool_]]:
         """Read features f16[n, width] of ids i64[n], and known bool[n]."""
@@ -91,11 +73,6 @@ class RawFeatures:
             rows, known = self._store.read(ids)
             if not known.all() and time.monotonic() >= self._refreshed + _REFRESH_S and self.refresh():
                 rows, known = self._store.read(ids)
-        with self._lock:
-            for i in np.flatnonzero(~known).tolist():
-                row = self._remembered.get(int(ids[i]))
-                if row is not None:
-                    rows[i], known[i] = row, True
         return rows, known
 
     def refresh(self) -> bool:
@@ -134,8 +111,8 @@ class ContentVectors:
         self.fields = raw.fields
         self._raw = raw
         self._network = network.eval().requires_grad_(False)
-        self._cold: dict[int, tuple[F16 | None, F32]] = {}
-        """Id → row of inline content (None: the row is in the folder), and its vector."""
+        self._cold: dict[int | bytes, F32] = {}
+        """Id of a row in the folder, or digest of a row of inline content → its vector."""
 
     def find(self, ids: I64, inline: Mapping[int, F16]) -> F32:
         """Vectors f32[n, out] of ids i64[n].
@@ -160,28 +137,28 @@ class ContentVectors:
     def _cold_vectors(self, ids: I64, inline: Mapping[int, F16]) -> F32:
         """Vectors f32[m, out] of unique ids i64[m] without a published vector."""
         out = np.empty((len(ids), self.published.vectors.shape[1]), np.float32)
-        from_request: list[tuple[int, F16]] = []
+        sent: list[tuple[int, bytes, F16]] = []
         other: list[int] = []
         for i, id in enumerate(ids.tolist()):
-            row = self._raw.remember(id, inline[id]) if id in inline else None
-            kept = self._cold.get(id)
-            if kept is not None and (row is None or kept[0] is row):
-                out[i] = kept[1]
-            elif row is not None:
-                from_request.append((i, row))
-            else:
+            row = inline.get(id)
+            digest = b"" if row is None else hashlib.blake2b(row.tobytes(), digest_size=32).digest()
+            kept = self._cold.get(digest or id)
+            if kept is not None:
+                out[i] = kept
+            elif row is None:
                 other.append(i)
-        cached = len(ids) - len(from_request) - len(other)
+            else:
+                sent.append((i, digest, row))
+        cached = len(ids) - len(sent) - len(other)
         rows, known = (
             self._raw.read(ids[other]) if other else (np.empty((0, 0), np.float16), np.empty(0, bool))
         )
-        if from_request:
-            at = [i for i, _ in from_request]
-            out[at] = self._embed(np.stack([row for _, row in from_request]))
-            self._keep({int(ids[i]): (row, out[i].copy()) for i, row in from_request})
+        if sent:
+            out[[i for i, _, _ in sent]] = self._embed(np.stack([row for _, _, row in sent]))
+            self._keep({digest: out[i].copy() for i, digest, _ in sent})
         if other:
             out[other] = self._embed(rows, known)
-            self._keep({int(ids[i]): (None, out[i].copy()) for i in np.array(other)[known].tolist()})
+            self._keep({int(ids[i]): out[i].copy() for i in np.array(other)[known].tolist()})
         counter = metrics.COLD_CONTENT
         name, absent = self._raw.name, int((~known).sum())
         counter.labels(name, "cached").inc(cached)
@@ -189,7 +166,7 @@ class ContentVectors:
         counter.labels(name, "absent").inc(absent)
         return out
 
-    def _keep(self, embedded: dict[int, tuple[F16 | None, F32]]) -> None:
+    def _keep(self, embedded: Mapping[int | bytes, F32]) -> None:
         if len(self._cold) + len(embedded) > _COLD_VECTORS:
             self._cold = {}
         self._cold.update(embedded)

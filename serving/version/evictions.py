@@ -12,6 +12,7 @@ import redis
 
 from livectr.protos.evictions import Evictions
 from livectr.protos.manifest import VersionManifest
+from livectr.protos.measured_redis import MeasuredRedis
 from livectr.protos.redis_errors import is_forbidden
 from livectr.serving import metrics
 
@@ -48,14 +49,18 @@ class EvictionWatch:
         """`maxmemory-policy` of Redis; empty: unknown."""
         return self._seen.policy
 
-    def poll(self, client: redis.Redis) -> None:
+    def poll(self, client: redis.Redis, deadline: float | None = None) -> None:
         """Read INFO.
+
+        Args:
+            deadline: instant of time.monotonic() after which the read does not go on; None: none.
 
         Raises:
             redis.RedisError: any error but the refusal of INFO.
         """
         try:
-            info = cast("Mapping[str, Any]", client.info())
+            bounded = deadline is not None and isinstance(client, MeasuredRedis)
+            info = cast("Mapping[str, Any]", client.info_by(deadline) if bounded else client.info())
             seen = Evictions.of(info)
             metrics.REDIS_MEMORY.set(info.get("used_memory", 0))
             metrics.REDIS_MAX_MEMORY.set(info.get("maxmemory", 0))

@@ -5,14 +5,15 @@ The swap, step by step:
     1. notice    a message on the channel of versions, or the poll every half second
     2. load      dense weights, vectors of items and content, changed keys; build the models (no lock held)
     3. refresh   read the changed rows that the near-cache holds, as of the new version (no lock held)
-    4. swap      under the exclusive lock: add the refreshed rows, drop changed rows that were cached
-                 meanwhile, make the new version the served version
+    4. swap      move the near-cache: drop its changed rows, add the refreshed rows; then make the new version the
+                 served version, by one pointer
     5. tell      caches of look-up rows drop what the version lists as changed
     6. observe   metrics; freshness of every example that the version learned
 
-A request holds the lock shared while it is answered, so every number of its reply comes from the same
-version. If Redis no longer has a row at that version (two newer versions were published), the request
-releases the lock, waits for the swap and starts again, within its deadline.
+A request takes the pointer once, so every number of its reply comes from the same version. It holds no lock: a
+version in memory never changes but for its near-cache, which tells a request of another version to start again.
+So does a row that Redis no longer has at that version (two newer versions were published): the request waits
+for the swap and starts again, within its deadline.
 
 The last version goes on answering while Redis is down, or holds a manifest of another pipeline. Every poll
 also reads the sentinels of the served version; `serving.version.health` describes the consequences of a loss.
@@ -24,8 +25,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -41,7 +41,6 @@ from livectr.serving.version.loader import ModelVersion, RoleSpec, VersionLoader
 from livectr.serving.version.near_cache import NearCache
 from livectr.serving.version.reader import Reader
 from livectr.serving.version.staleness import Staleness
-from livectr.serving.version.swap_lock import SwapLock
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +75,8 @@ class VersionFollower:
         self._contenders = spec.contenders
         self._leaves_s = spec.leaves_ms / 1000
         self._loader = VersionLoader(reader, spec)
-        self._lock = SwapLock()
         self._swapped = threading.Condition()
-        self._version: ModelVersion | None = None
-        self._cache: NearCache | None = None
+        self._served: tuple[ModelVersion, NearCache] | None = None
         self._manifest_json: bytes | None = None
         self._emptied = ""
         """Name space (`VersionManifest.sentinel`) whose evictions have emptied the near-cache."""
@@ -90,23 +87,18 @@ class VersionFollower:
 
     # ── for requests ─────────────────────────────────────────────────────────────────────────────────
 
-    @contextmanager
-    def read(self, deadline: float | None) -> Iterator[tuple[ModelVersion, NearCache]]:
-        """Hold the served version and its cached rows; no swap happens meanwhile.
-
-        Raises:
-            NotReadyError: no version has been published yet.
-            DeadlineError: the deadline passed during a swap.
-        """
-        with self._lock.read(deadline):
-            if self._version is None or self._cache is None:
-                raise NotReadyError("no version has been published yet")
-            yield self._version, self._cache
+    def served(self) -> tuple[ModelVersion, NearCache]:
+        """Served version and its cached rows. Raises NotReadyError before the first version."""
+        served = self._served
+        if served is None:
+            raise NotReadyError("no version has been published yet")
+        return served
 
     @property
     def current(self) -> ModelVersion | None:
-        """Served version, without a lock; None before the first version."""
-        return self._version
+        """Served version; None before the first version."""
+        served = self._served
+        return served[0] if served is not None else None
 
     def wait_newer(self, number: int, deadline: float | None) -> None:
         """Wait until another version than `number` is served.
@@ -116,7 +108,7 @@ class VersionFollower:
         """
         limit = end_of_wait(deadline, _NEWER_S)
         with self._swapped:
-            while self._version is None or self._version.number == number:
+            while self.current is None or self.current.number == number:
                 left = limit - time.monotonic()
                 if left <= 0:
                     raise DeadlineError(f"version {number} was overwritten and the next did not come in time")
@@ -154,7 +146,7 @@ class VersionFollower:
         """
         limit = time.monotonic() + timeout_s
         with self._swapped:
-            while self._version is None:
+            while self.current is None:
                 if isinstance(self._failure, MismatchError):
                     raise self._failure
                 left = limit - time.monotonic()
@@ -172,7 +164,7 @@ class VersionFollower:
 
     def _age_s(self) -> float:
         """Seconds since the served version was published; 0 before the first version."""
-        version = self._version
+        version = self.current
         return time.time() - version.manifest.created_ms / 1000 if version is not None else 0.0
 
     # ── the swap ─────────────────────────────────────────────────────────────────────────────────────
@@ -191,12 +183,12 @@ class VersionFollower:
             return False
         started = time.perf_counter()
         manifest = self._loader.parse(manifest_json)
-        version = self._loader.load(manifest, self._version)
+        version = self._loader.load(manifest, self.current)
         if version is None:
             if self.reader.manifest() == manifest_json:
                 raise LookupError(f"blobs of version {manifest.version} are gone from Redis")
             return False  # superseded while it was loaded: the next notice brings a newer version
-        before = self._version
+        before = self.current
         first = before is None
         self._swap(version)
         if self._contenders and before is not None and before.manifest.champion != manifest.champion:
@@ -209,18 +201,16 @@ class VersionFollower:
 
     def _swap(self, version: ModelVersion) -> None:
         """Steps 3 to 5."""
-        changed = listed = self._loader.changed_keys(version.manifest, self._version)
-        cache = self._cache
+        before, cache = self._served or (None, None)
+        changed = self._loader.changed_keys(version.manifest, before)
         if cache is None or changed is None:
-            cache, changed, refreshed = self._make_cache(version.manifest), {}, {}
+            cache = self._make_cache(version.manifest)
         else:
             refreshed = self._loader.cached_rows(version.manifest, cache, changed)
-        with self._lock.write():
-            for table, (keys, rows) in refreshed.items():
-                cache.replace(table, changed[table], keys, rows)
-            self._cache, self._version = cache, version
-            self.reader.served_manifest = version.manifest
-        self._tell(listed)
+            cache.advance(version.number, changed, refreshed)
+        self._served = version, cache
+        self.reader.served_manifest = version.manifest
+        self._tell(changed)
         with self._swapped:
             self._swapped.notify_all()
 
@@ -309,10 +299,10 @@ class VersionFollower:
 
     def _check(self) -> None:
         """Check that Redis holds all of the served version. Raises an error of REDIS_ERRORS."""
-        if self._version is None:
+        if self.current is None:
             self.health.clear()
             return
-        manifest = self._version.manifest
+        manifest = self.current.manifest
         issue = self.reader.find_issue(manifest)
         if issue is None and isinstance(self._failure, MismatchError):
             issue = HealthIssue.FOREIGN, str(self._failure)
@@ -326,9 +316,8 @@ class VersionFollower:
 
     def _empty_cache(self, manifest: VersionManifest) -> None:
         """Empty the near-cache: a row that was evicted before it was read may be cached as missing."""
-        cache = self._make_cache(manifest)
-        with self._lock.write():
-            self._cache, self._emptied = cache, manifest.sentinel
+        if (version := self.current) is not None:
+            self._served, self._emptied = (version, self._make_cache(manifest)), manifest.sentinel
         self._tell(None)
 
     def _tell(self, changed: Mapping[str, I64] | None) -> None:

@@ -4,10 +4,13 @@ Rows live in the trainer's hash table, with a layout of values without optimiser
 never published gets the initial value that the trainer would give it. It is cached too, as a negative entry,
 and replaced when a version lists its key as changed.
 
-Random eviction: when `max_rows` rows are held, a random half of every table is dropped. A row that is in use
-comes back with the next request at the cost of an MGET. A hit records nothing.
+Random eviction: when `max_rows` rows are held, a random part of every table is dropped: few rows, for all other
+requests wait meanwhile. A row that is in use comes back with the next request at the cost of an MGET. A hit
+records nothing.
 
-Requests read the tables under a shared lock; a request that adds missing rows holds it exclusively.
+Requests read the tables under a shared lock; a request that adds missing rows holds it exclusively. No reads of
+Redis happen under it. The tables move from a version to the next in one step (`advance`); a request that began
+at the version before is then told to start again.
 """
 
 from __future__ import annotations
@@ -24,11 +27,16 @@ from livectr.kernels.table.field_tables import FieldTables
 from livectr.kernels.table.layout import RowLayout
 from livectr.kernels.table.table import MISSING_ROW, DynamicTable
 from livectr.serving import metrics
+from livectr.serving.deadlines import current_call
 from livectr.serving.version.swap_lock import SwapLock
 
 I64 = npt.NDArray[np.int64]
 I32 = npt.NDArray[np.int32]
 F32 = npt.NDArray[np.float32]
+
+
+_EVICTED = 1 / 64
+"""Part of `max_rows` that is dropped at a time, or more where a request needs more room."""
 
 
 class RaggedKeys(Protocol):
@@ -163,6 +171,10 @@ class Vectors:
     once: F32
 
 
+class SupersededError(Exception):
+    """A row is newer than the version of the request, or the near-cache has moved on to a newer one."""
+
+
 class NearCache:
     """Embedding rows of several tables at a single version.
 
@@ -171,16 +183,20 @@ class NearCache:
         layout: values of a row, without optimiser state.
         seed: the trainer's; it gives new rows their initial values.
         max_rows: bound over all tables.
+        version: number of the version of the rows.
 
     Raises:
         ValueError: the layout has optimiser state.
     """
 
-    def __init__(self, tables: Sequence[str], layout: RowLayout, *, seed: int, max_rows: int) -> None:
+    def __init__(
+        self, tables: Sequence[str], layout: RowLayout, *, seed: int, max_rows: int, version: int = 0
+    ) -> None:
         if any(segment.optimiser.state_floats(segment.dim) for segment in layout.segments):
             raise ValueError("the near-cache holds values only: its layout must have no optimiser state")
         self.tables = {name: DynamicTable(layout, name=name, seed=seed) for name in tables}
         self._max_rows = max_rows
+        self._version = version
         self._lock = SwapLock()
         self._field_tables: dict[tuple[object, ...], FieldTables] = {}
         self._random = np.random.default_rng(0)
@@ -189,18 +205,24 @@ class NearCache:
         return sum(len(table) for table in self.tables.values())
 
     def infer(
-        self, batch: Batch, read: Mapping[str, tuple[I64, F32]]
+        self, batch: Batch, read: Mapping[str, tuple[I64, F32]], version: int | None = None
     ) -> tuple[Vectors | None, dict[str, I64]]:
         """Read the vectors of a batch.
 
         Args:
             read: rows to add first, by table: keys i64[m] and rows f32[m, D]. They are not evicted before
                 the vectors are read.
+            version: number of the version that the request began with; None: any.
 
         Returns:
             The vectors and {}; or None and the unique missing keys of each table.
+
+        Raises:
+            SupersededError: the rows are of another version.
+            DeadlineError: the deadline of the thread's call passed first.
         """
-        with self._lock.write() if read else self._lock.read():
+        with self._lock.write() if read else self._lock.read(current_call().deadline):
+            self._check(version)
             if read:
                 self._make_room(sum(len(keys) for keys, _ in read.values()))
                 for table, (keys, rows) in read.items():
@@ -214,14 +236,18 @@ class NearCache:
             metrics.NEAR_CACHE_MISSES.inc(misses)
             return (None, unique) if unique else (vectors, {})
 
-    def infer_cold(self, batch: Batch) -> Vectors:
-        """Read the vectors of a batch, with initial values for missing rows; nothing is cached."""
-        with self._lock.read():
+    def infer_cold(self, batch: Batch, version: int | None = None) -> Vectors:
+        """Read the vectors of a batch, with initial values for missing rows; nothing is cached.
+
+        Raises SupersededError and DeadlineError, as `infer`.
+        """
+        with self._lock.read(current_call().deadline):
+            self._check(version)
             return batch.infer(self._tables_of(batch))[0]
 
     def initial(self, table: str, keys: I64) -> F32:
         """Initial values f32[n, D] of keys i64[n], which must not be cached."""
-        with self._lock.read():
+        with self._lock.read(current_call().deadline):
             return self.tables[table].lookup(keys)
 
     def cached(self, table: str, keys: I64) -> I64:
@@ -230,11 +256,25 @@ class NearCache:
             cached: I64 = keys[self.tables[table].find(keys) != MISSING_ROW]
             return cached
 
-    def replace(self, table: str, stale: I64, keys: I64, rows: F32) -> None:
-        """Drop keys stale i64[m], then add rows f32[n, D] of keys i64[n]."""
+    def advance(
+        self, version: int, stale: Mapping[str, I64], refreshed: Mapping[str, tuple[I64, F32]]
+    ) -> None:
+        """Move to a newer version.
+
+        Args:
+            version: its number.
+            stale: keys i64[m] of each table to drop.
+            refreshed: then keys i64[n] and rows f32[n, D] of each table to add.
+        """
         with self._lock.write():
-            self.tables[table].erase(stale)
-            self._assign(table, keys, rows)
+            for table, (keys, rows) in refreshed.items():
+                self.tables[table].erase(stale[table])
+                self._assign(table, keys, rows)
+            self._version = version
+
+    def _check(self, version: int | None) -> None:
+        if version is not None and version != self._version:
+            raise SupersededError
 
     def _assign(self, table: str, keys: I64, rows: F32) -> None:
         layout = self.tables[table].layout
@@ -261,8 +301,12 @@ class NearCache:
         return {table: np.unique(np.concatenate(parts)) for table, parts in missing.items()}
 
     def _make_room(self, coming: int) -> None:
-        if len(self) + coming <= self._max_rows:
+        held = len(self)
+        surplus = held + coming - self._max_rows
+        if surplus <= 0:
             return
+        share = min(1.0, max(surplus, self._max_rows * _EVICTED) / held) if held else 0.0
         for table in self.tables.values():
-            keys, _ = table.export()
-            table.erase(keys[self._random.random(len(keys)) < 0.5])
+            numbers = table.changed()
+            chosen = numbers if share == 1.0 else numbers[self._random.random(len(numbers)) < share]
+            table.erase(table.read(chosen, state=False)[0])

@@ -1,8 +1,8 @@
 """Reads of Redis: manifest and blobs of a version, embedding rows, look-up rows, histories.
 
-Two clients: the follower of versions (10 s time-out, blobs are large) and requests (250 ms). Circuit breaker:
-after a failed read, requests do not read for a moment, so a dead Redis costs a single time-out instead of a
-time-out for each request.
+Two clients: the follower of versions (10 s time-out, blobs are large) and requests (250 ms, and no more than
+half of what is left of the request's deadline). Circuit breaker: after a failed read, requests do not read for
+a moment, so a dead Redis costs a single time-out instead of a time-out for each request.
 
 Every read of rows, look-up rows or histories also reads the sentinels of their buckets, after the values. A
 value counts only if the sentinel shows that its bucket is complete (`protos.store`).
@@ -36,6 +36,7 @@ from livectr.protos.store import (
     decode_rows,
     without_password,
 )
+from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RefusedError, foreign_values
 from livectr.serving.version.evictions import EvictionWatch
 from livectr.serving.version.health import HealthIssue
@@ -47,6 +48,10 @@ U8 = npt.NDArray[np.uint8]
 
 _REQUEST_TIMEOUT_S = 0.25
 _PATIENT_TIMEOUT_S = 10.0
+_SHARE = 0.5
+"""Part of what is left of a request's deadline that a read may take."""
+_SLOW_S = 0.05
+"""Seconds of a read without an answer that tell of a slow Redis; less tells of a hasty client alone."""
 _PAUSE_S = 0.5
 """Time in seconds for which requests do not read after a failure."""
 _MGET_KEYS = 8192
@@ -152,7 +157,7 @@ class Reader:
         buckets = np.flatnonzero(np.bincount(np.concatenate([*bucket.values()]), minlength=BUCKETS)).tolist()
         # Sentinels and floor must be read after the rows.
         names += [*self.keyspace.sentinels(manifest.row_set, buckets), self.keyspace.floor.encode()]
-        values = _mget(self._patient, names) if patient else self._read(lambda: _mget(self._requests, names))
+        values = _mget(self._patient, names) if patient else self._read(names)
         with foreign_values():
             floor = int(values.pop() or 0)
         lost = self._lost_buckets(buckets, values[len(values) - len(buckets) :], manifest.sentinel.encode())
@@ -188,7 +193,7 @@ class Reader:
         if not buckets:
             return [], True
         with_sentinels = [*names, *self.keyspace.sentinels(VALUES, buckets)]
-        values = self._read(lambda: _mget(self._requests, with_sentinels))
+        values = self._read(with_sentinels)
         lost = self._lost_buckets(buckets, values[len(names) :], self._fingerprint)
         if lost is not None:
             unknown = [bool(lost[self.keyspace.bucket_of(name)]) for name in names]
@@ -245,34 +250,47 @@ class Reader:
         Where the policy allows evictions, their count is read after the key. Raises DownError, RefusedError.
         """
         if self.evictions.risky:
-            self._read(lambda: self.evictions.poll(self._requests))
+            self._run(lambda deadline: self.evictions.poll(self._requests, deadline))
         if not self.evictions.lost(manifest):
             return False
         self.problem = f"keys were evicted in Redis at {self.url}"
         return True
 
-    def _read(self, command: Callable[[], T]) -> T:
-        """Run a request's command behind the circuit breaker. Raises DownError, RefusedError."""
-        if time.monotonic() < self._pause_until and self._failure is not None:
+    def _read(self, names: list[bytes]) -> list[bytes | None]:
+        """MGET of a request. Raises DownError, RefusedError."""
+        return self._run(lambda deadline: _mget(self._requests, names, deadline))
+
+    def _run(self, command: Callable[[float | None], T]) -> T:
+        """Run a request's command behind the circuit breaker. Raises DownError, RefusedError.
+
+        Args:
+            command: takes the instant of time.monotonic() at which it gives up: half of what is left of the
+                call's deadline. So the request can still be answered, without what it did not read.
+        """
+        started = time.monotonic()
+        if started < self._pause_until and self._failure is not None:
             raise type(self._failure)(str(self._failure))
+        deadline = current_call().deadline
         try:
-            return command()
+            return command(None if deadline is None else started + _SHARE * max(0.0, deadline - started))
         except REDIS_ERRORS as error:
             down = outcome_of(error) is Outcome.DEGRADED
             self.problem = f"Redis at {self.url} {'cannot be read' if down else 'refuses'} ({error})"
-            self._failure = (DownError if down else RefusedError)(self.problem)
-            self._pause_until = time.monotonic() + _PAUSE_S
-            raise self._failure from error
+            failure = (DownError if down else RefusedError)(self.problem)
+            waited_s = time.monotonic() - started
+            if deadline is None or waited_s >= _SLOW_S or not isinstance(error, redis.TimeoutError):
+                self._failure, self._pause_until = failure, time.monotonic() + _PAUSE_S
+            raise failure from error
 
     def resume(self) -> None:
         """Close the circuit breaker: the follower has just read Redis."""
         self._pause_until = 0.0
 
 
-def _mget(client: MeasuredRedis, names: list[bytes]) -> list[bytes | None]:
+def _mget(client: MeasuredRedis, names: list[bytes], deadline: float | None = None) -> list[bytes | None]:
     values: list[bytes | None] = []
     for start in range(0, len(names), _MGET_KEYS):
-        values += client.fetch(names[start : start + _MGET_KEYS])
+        values += client.fetch(names[start : start + _MGET_KEYS], deadline)
     return values
 
 

@@ -1,6 +1,7 @@
-"""Readers-writer lock with writer preference: requests share it, a version swap is exclusive.
+"""Phase-fair readers-writer lock: requests share it, a request that adds rows and a version swap are exclusive.
 
-New readers queue behind a waiting writer, so a busy server cannot starve a swap.
+Readers and writers take turns. A writer waits for the readers of its time alone: later readers queue behind it.
+When it ends, all readers that wait go next, whatever writers wait. So neither starves the other.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from livectr.serving.errors import DeadlineError
 
 
 class SwapLock:
-    """Readers-writer lock with writer preference. Not re-entrant."""
+    """Phase-fair readers-writer lock. Not re-entrant."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
         self._readers = 0
+        self._queued_readers = 0
         self._writers = 0
         self._writing = False
+        self._phase = 0
+        """Writers that have ended."""
 
     @contextmanager
     def read(self, deadline: float | None = None) -> Iterator[None]:
@@ -34,13 +38,10 @@ class SwapLock:
             DeadlineError: the deadline, or the longest wait, passed first.
         """
         with self._changed:
-            limit = end_of_wait(deadline) if self._writers else 0.0
-            while self._writers:
-                left = limit - time.monotonic()
-                if left <= 0:
-                    raise DeadlineError("the deadline passed while a new version was being swapped in")
-                self._changed.wait(left)
-            self._readers += 1
+            if self._writers:
+                self._queue(end_of_wait(deadline))
+            else:
+                self._readers += 1
         try:
             yield
         finally:
@@ -63,4 +64,18 @@ class SwapLock:
             with self._changed:
                 self._writing = False
                 self._writers -= 1
+                self._readers += self._queued_readers
+                self._queued_readers = 0
+                self._phase += 1
                 self._changed.notify_all()
+
+    def _queue(self, limit: float) -> None:
+        """Wait for the end of a writer, which counts the waiting readers in."""
+        phase = self._phase
+        self._queued_readers += 1
+        while self._phase == phase:
+            left = limit - time.monotonic()
+            if left <= 0:
+                self._queued_readers -= 1
+                raise DeadlineError("the deadline passed while a new version was being swapped in")
+            self._changed.wait(left)

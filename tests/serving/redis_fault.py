@@ -50,12 +50,15 @@ class FaultyRedis:
                         self.answered += 1
                         client.sendall(f"-{self.fault}\r\n".encode())
                     else:
-                        server.sendall(hiredis.pack_command(tuple(command)))
+                        self._forward(command, server)
         except OSError:
             pass  # one side has gone; the other follows
         finally:
             server.close()
             client.close()
+
+    def _forward(self, command: list[bytes], server: socket.socket) -> None:
+        server.sendall(hiredis.pack_command(tuple(command)))
 
     def _pump(self, server: socket.socket, client: socket.socket) -> None:
         try:
@@ -66,3 +69,34 @@ class FaultyRedis:
         finally:
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
+
+
+class SlowRedis(FaultyRedis):
+    """Proxy that holds some reads until they are released; the follower's go on.
+
+    Attributes:
+        held: is set while a command waits.
+    """
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self.held, self._released = threading.Event(), threading.Event()
+        self._part, self._times = b"", 0
+
+    def hold(self, part: bytes, times: int = 1) -> None:
+        """Hold the next commands of which a word has a part, `times` of them."""
+        self.held.clear()
+        self._released.clear()
+        self._part, self._times = part, times
+
+    def release(self) -> None:
+        """Let all commands go on."""
+        self._times = 0
+        self._released.set()
+
+    def _forward(self, command: list[bytes], server: socket.socket) -> None:
+        if self._times > 0 and any(self._part in word for word in command):
+            self._times -= 1
+            self.held.set()
+            self._released.wait(60)
+        super()._forward(command, server)

@@ -138,8 +138,13 @@ def test_a_request_brings_features_of_what_is_too_new(redis_url: str, world: Wor
         assert cold("absent") == before["absent"] + 5  # images of 100, 200, 201; 5105 and 77 of the history
         np.testing.assert_allclose(ask({9000: first}), with_picture, atol=1e-6)
         assert cold("embedded") == before["embedded"] + 1
-        np.testing.assert_allclose(ask({}), with_picture, atol=1e-6)  # it is remembered
-        assert cold("cached") == before["cached"] + 1
+        np.testing.assert_allclose(ask({}), absent, atol=1e-6)  # it was for that request alone
+        assert cold("cached") == before["cached"]
+        np.testing.assert_allclose(ask({9000: first}), with_picture, atol=1e-6)
+        assert cold("cached") == before["cached"] + 1 and cold("embedded") == before["embedded"] + 1
+        swapped = world.logits("rank", columns, {9000: other, 9001: first})
+        np.testing.assert_allclose(ask({9000: other, 9001: first}), sigmoid(swapped), atol=1e-6)
+        assert cold("cached") == before["cached"] + 2  # the picture is known, whatever its id
         np.testing.assert_allclose(  # another picture under the same id is looked at, too
             ask({9000: other}), sigmoid(world.logits("rank", columns, {9000: other})), atol=1e-6
         )
@@ -147,6 +152,21 @@ def test_a_request_brings_features_of_what_is_too_new(redis_url: str, world: Wor
         published = world.columns(3, [101], SEEN)
         response = client.rank(CONTEXT, {"ad_id": [101]}, content={"images": {5101: other}})
         np.testing.assert_allclose(response.pctr, sigmoid(world.logits("rank", published)), atol=1e-6)
+
+
+def test_no_client_brings_content_for_another(redis_url: str, world: World, serve: Serve) -> None:
+    """Neither the features that a client sends nor their vectors are used under the same id for others."""
+    publish(world, redis_url).lookup_rows("ads", FRESH)
+    absent = sigmoid(world.logits("rank", world.columns(3, [200], SEEN, FRESH)))
+    address = serve("rank", pipeline).server.address
+    with RankClient(address) as liar, RankClient(address) as other:
+        sent = liar.rank(CONTEXT, {"ad_id": [200]}, content={"images": {9000: features_of([4444])[0]}})
+        assert abs(sent.pctr[0] - absent[0]) > 1e-5
+        np.testing.assert_allclose(other.rank(CONTEXT, {"ad_id": [200]}).pctr, absent, atol=1e-6)
+        true = features_of([9000])[0]
+        mine = other.rank(CONTEXT, {"ad_id": [200]}, content={"images": {9000: true}})
+        expected = sigmoid(world.logits("rank", world.columns(3, [200], SEEN, FRESH), {9000: true}))
+        np.testing.assert_allclose(mine.pctr, expected, atol=1e-6)
 
 
 def test_a_new_version_embeds_cold_content_anew(redis_url: str, world: World, serve: Serve) -> None:
@@ -162,7 +182,7 @@ def test_a_new_version_embeds_cold_content_anew(redis_url: str, world: World, se
             world.train()
         version = world.publish(out)
         until(lambda: app.follower.current.number == version)  # type: ignore[union-attr]
-        new = client.rank(CONTEXT, {"ad_id": [200]})
+        new = client.rank(CONTEXT, {"ad_id": [200]}, content={"images": {9000: first}})
         np.testing.assert_allclose(new.pctr, sigmoid(world.logits("rank", columns, {9000: first})), atol=1e-6)
     assert abs(old.pctr[0] - new.pctr[0]) > 1e-4
 
@@ -252,7 +272,6 @@ def test_a_version_without_vectors_of_content_is_refused(redis_url: str, world: 
 def test_what_is_kept_for_cold_content_is_bounded(
     redis_url: str, world: World, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_content, "_REMEMBERED", 3)
     monkeypatch.setattr(served_content, "_COLD_VECTORS", 4)
     out = publish(world, redis_url)
     fresh = {ad: [ad, 9000 + ad, "cat1"] for ad in range(300, 308)}
@@ -265,8 +284,6 @@ def test_what_is_kept_for_cold_content_is_bounded(
             found = in_request_order(client.rank(CONTEXT, {"ad_id": shown}, content={"images": extra}))
             expected = world.logits("rank", world.columns(3, shown, SEEN, fresh), extra)
             np.testing.assert_allclose(found, sigmoid(expected), atol=1e-6)
-    source = app.follower.contents.raw["images"]
-    assert len(source._remembered) <= 3
     assert len(app.follower.current.content["images"]._cold) <= 4  # type: ignore[union-attr]
 
 

@@ -58,6 +58,7 @@ def add(commands: Any) -> None:
         query.add_argument("--tls-ca", metavar="FILE", help="authorities (PEM) of a server with TLS")
         query.add_argument("--tls-cert", metavar="FILE", help="own certificate (PEM), where it asks for one")
         query.add_argument("--tls-key", metavar="FILE", help="private key (PEM) of --tls-cert")
+        query.add_argument("--token-file", metavar="FILE", help="token (first line) where it asks for one")
         query.add_argument("--json", action="store_true", help="print JSON in place of a table")
         if role == "describe":
             continue
@@ -91,7 +92,7 @@ def run(given: argparse.Namespace) -> int:
         return _describe(given)
     kinds: dict[str, Any] = {"rank": RankClient, "prerank": PreRankClient, "recommend": RecommendClient}
     client: RankClient | PreRankClient | RecommendClient
-    client = kinds[given.role](given.server, given.timeout, tls=_tls(given))
+    client = kinds[given.role](given.server, given.timeout, **_access(given))
     with client:
         try:
             described = client.describe()
@@ -153,7 +154,7 @@ def _describe(given: argparse.Namespace) -> int:
     from livectr.protos import livectr_pb2 as pb
     from livectr.serving.client import RankClient
 
-    with RankClient(given.server, given.timeout, tls=_tls(given)) as client:
+    with RankClient(given.server, given.timeout, **_access(given)) as client:
         try:
             described = client.describe()
         except grpc.RpcError as error:
@@ -171,6 +172,13 @@ def _describe(given: argparse.Namespace) -> int:
     else:
         _print(rows, f"{described.role} server, version {described.version} of {described.model}")
     return 0
+
+
+def _access(given: argparse.Namespace) -> dict[str, Any]:
+    """TLS and token of a client."""
+    from livectr.serving.tokens import read_token
+
+    return {"tls": _tls(given), "token": read_token(given.token_file) if given.token_file else None}
 
 
 def _tls(given: argparse.Namespace) -> "ClientTls | None":
@@ -261,6 +269,8 @@ def _explained(error: Any, server: str) -> Exception:
 
     if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
         return ConfigError(f"the server refuses the request: {error.details()}")
+    if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+        return ConfigError(f"the server refuses this client: {error.details()}; say --token-file FILE")
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         why = (error.details() or "").rpartition(": ")[2]  # the innermost of gRPC's nested texts
         return ConnectError(f"{server} cannot answer yet, or is no LiveCTR server: {why}")

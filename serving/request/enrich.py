@@ -21,6 +21,7 @@ from livectr.serving.errors import foreign_values
 from livectr.serving.request.lookup_rows import LookupQuery, LookupRows
 from livectr.serving.request.lookup_table import LookupRoot
 from livectr.serving.request.parse import RequestColumns
+from livectr.serving.version.early import EarlyKeys, EarlyRows
 from livectr.serving.version.reader import Reader
 
 _MOST_PARTS = 256
@@ -37,12 +38,14 @@ class EnrichedRequest:
         rows: n.
         complete: False when look-up rows or histories may be missing or old, because Redis was down or may
             have lost keys.
+        early: embedding rows that were read beside them.
     """
 
     shared: pa.RecordBatch
     own: pa.RecordBatch
     rows: int
     complete: bool
+    early: EarlyRows | None = None
 
 
 @dataclass(frozen=True)
@@ -77,15 +80,18 @@ class Enricher:
         # Columns of the candidates → names of the shared roots and of the others
         self._parts: dict[frozenset[str], tuple[list[str], list[str]]] = {}
 
-    def enrich(self, request: RequestColumns) -> EnrichedRequest:
+    def enrich(self, request: RequestColumns, early: EarlyKeys | None = None) -> EnrichedRequest:
         """Join look-up rows and histories to a request's columns, with a single read of Redis.
+
+        Args:
+            early: embedding rows to read beside them.
 
         Raises:
             RefusedError: Redis refuses the read.
         """
         arrays = {name: self._column(column, request) for name, column in self._columns}
         queries = [LookupQuery(lk.table, key_of(self._column(lk.on, request))) for lk in self._lookups]
-        result = self._lookup_rows.find(queries, self._history_names(request))
+        result = self._lookup_rows.find(queries, self._history_names(request), early)
         for lookup, rows in zip(self._lookups, result.rows, strict=True):
             arrays |= rows.columns(lookup.roots)
         for (name, ref), value in zip(self._histories, result.histories, strict=True):
@@ -95,7 +101,7 @@ class Enricher:
             pa.RecordBatch.from_arrays([arrays[name] for name in names], names=names)
             for names in self._split(request)
         )
-        return EnrichedRequest(shared, each, request.size, result.complete)
+        return EnrichedRequest(shared, each, request.size, result.complete, result.early)
 
     def _split(self, request: RequestColumns) -> tuple[list[str], list[str]]:
         """Names of the roots that all candidates share, and of the others."""

@@ -18,6 +18,7 @@ from livectr.ingest.language.streams import Table
 from livectr.protos.store import I64, LOOKUP
 from livectr.serving.errors import foreign_values
 from livectr.serving.request.lookup_table import FoundRows, LookupTable
+from livectr.serving.version.early import EarlyKeys, EarlyRows
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.reader import DownError, Reader
 
@@ -38,11 +39,13 @@ class LookupResult:
         rows: rows of the keys of each `LookupQuery`.
         histories: value or None per Redis key.
         complete: False when Redis was down or may have lost keys, so that a row may be missing or old.
+        early: embedding rows; None: none were asked for, or Redis was down.
     """
 
     rows: list[FoundRows]
     histories: list[bytes | None]
     complete: bool
+    early: EarlyRows | None = None
 
 
 class LookupRows:
@@ -71,6 +74,10 @@ class LookupRows:
             tables: changed keys i64[n] by table; look-up tables have the prefix LOOKUP. None: unknown, so all.
         """
         self._swaps += 1
+        self._expire(tables)
+
+    def _expire(self, tables: Mapping[str, I64] | None) -> None:
+        """Let the rows of `changed` be read again."""
         with self._lock:
             for topic, table in self._tables.items():
                 if tables is None:
@@ -78,8 +85,13 @@ class LookupRows:
                 elif LOOKUP + topic in tables:
                     table.expire(tables[LOOKUP + topic])
 
-    def find(self, queries: Sequence[LookupQuery], histories: Sequence[bytes] = ()) -> LookupResult:
-        """Read look-up rows, and histories by their Redis keys.
+    def find(
+        self,
+        queries: Sequence[LookupQuery],
+        histories: Sequence[bytes] = (),
+        early: EarlyKeys | None = None,
+    ) -> LookupResult:
+        """Read look-up rows, histories by their Redis keys, and early embedding rows, in one round trip.
 
         Raises:
             RefusedError: Redis refuses the read, or holds a value that does not decode.
@@ -98,10 +110,10 @@ class LookupRows:
             found.append(FoundRows(table, slots))
             expired.append(old)
         history_values: list[bytes | None] = [None] * len(histories)
-        complete = True
-        if names or histories:
+        complete, rows = True, None
+        if names or histories or early is not None:
             try:
-                values, complete = self._reader.values([*names, *histories])
+                values, complete, rows = self._reader.read([*names, *histories], early)
             except DownError:
                 complete = False
             else:
@@ -113,9 +125,10 @@ class LookupRows:
                         found[place] = self._keep(
                             query, found[place].table, old, read, now, complete=complete
                         )
-                        if swaps != self._swaps:
-                            found[place].table.expire(old)
-        return LookupResult(found, history_values, complete)
+                if swaps != self._swaps:
+                    for query, old in zip(queries, expired, strict=True):
+                        self._expire({LOOKUP + query.table.topic: old})
+        return LookupResult(found, history_values, complete, rows)
 
     def _new_table(self, table: Table) -> LookupTable:
         with self._lock:

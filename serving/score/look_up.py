@@ -11,6 +11,7 @@ from livectr.protos.store import F32, I64, RowStatus
 from livectr.serving import metrics
 from livectr.serving.deadlines import current_call
 from livectr.serving.request.parse import InlineContent
+from livectr.serving.version.early import EarlyRows
 from livectr.serving.version.follower import VersionFollower
 from livectr.serving.version.loader import ModelVersion
 from livectr.serving.version.near_cache import (
@@ -21,7 +22,7 @@ from livectr.serving.version.near_cache import (
     SupersededError,
     Vectors,
 )
-from livectr.serving.version.reader import DownError, Reader
+from livectr.serving.version.reader import U8, DownError, Reader
 
 T = TypeVar("T")
 
@@ -39,6 +40,15 @@ class VersionLookup:
         self.complete = True
         self._cache = cache
         self._reader = reader
+        self._read: dict[str, tuple[I64, F32]] = {}
+        """Rows to add to the near-cache before the next batch is read."""
+
+    def add(self, early: EarlyRows | None) -> None:
+        """Take rows that were read before; they count only at their own version."""
+        if early is not None and early.version == self.version.number:
+            for table, (rows, status) in early.rows.items():
+                if not np.isin(status, (RowStatus.OVERWRITTEN, RowStatus.LOST)).any():
+                    self._read[table] = early.keys[table], self._with_initial(table, early.keys[table], rows, status)
 
     def vectors(self, batch: Batch) -> Vectors:
         """Read the vectors of a batch.
@@ -51,7 +61,7 @@ class VersionLookup:
             DeadlineError: the deadline passed while rows were added for other requests.
             RefusedError: Redis refuses the read.
         """
-        read: dict[str, tuple[I64, F32]] = {}
+        read, self._read = self._read, {}
         number = self.version.number
         while True:
             values, missing = self._cache.infer(batch, read, number)
@@ -66,18 +76,25 @@ class VersionLookup:
             for table, (rows, status) in answers.items():
                 if (status == RowStatus.OVERWRITTEN).any():
                     raise SupersededError
-                keys, absent = missing[table], status == RowStatus.MISSING
-                if absent.any():
-                    rows[absent] = self._cache.initial(table, keys[absent])
-                if (known := status != RowStatus.LOST).all():
-                    read[table] = keys, rows
-                else:
+                keys = missing[table]
+                rows = self._with_initial(table, keys, rows, status)
+                if not (known := status != RowStatus.LOST).all():
                     lost = True
-                    read[table] = keys[known], rows[known]
+                    keys, rows = keys[known], rows[known]
+                if table in read:  # a small cache may have lost rows of the read before
+                    keys, rows = (np.concatenate(p) for p in zip(read[table], (keys, rows), strict=True))
+                read[table] = keys, rows
             if lost:
                 self.complete = False
                 values, _ = self._cache.infer(batch, read, number)
                 return values if values is not None else self._cache.infer_cold(batch, number)
+
+    def _with_initial(self, table: str, keys: I64, rows: F32, status: U8) -> F32:
+        """Rows of which those that were never published have their initial values."""
+        absent = status == RowStatus.MISSING
+        if absent.any():
+            rows[absent] = self._cache.initial(table, keys[absent])
+        return rows
 
     def content(
         self, lists: Mapping[str, tuple[I32, I64]], inline: InlineContent

@@ -26,6 +26,7 @@ from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RequestError
 from livectr.serving.limits import RequestLimits
 from livectr.serving.options import ServeOptions
+from livectr.serving.request.early import UserTables
 from livectr.serving.request.enrich import EnrichedRequest, Enricher
 from livectr.serving.request.extract import FeaturesAt, RequestFeatures
 from livectr.serving.request.lookup_rows import LookupRows, followed_rows
@@ -116,6 +117,7 @@ class Ranker:
         self._features = RequestFeatures(pipeline.plan, limits)
         lookup_rows = lookup_rows or followed_rows(follower, options.lookup_ttl_s)
         self._enricher = Enricher(pipeline, pipeline.plan, follower.reader, lookup_rows)
+        self._users = UserTables(pipeline)
         self._fields = tuple((spec.name, spec.table) for spec in pipeline.fields)
         self._index = {spec.name: spec.index for spec in pipeline.fields}
         self._fingerprint = pipeline.fingerprint[:12]
@@ -136,12 +138,15 @@ class Ranker:
         clock = metrics.StageClock(ROLE)
         query = self._parse(request)
         clock.ended("parse")
-        enriched = self._enricher.enrich(query.columns)
+        version, cache = self._follower.served()
+        early = self._users.missing(query.columns, version.manifest, cache)
+        enriched = self._enricher.enrich(query.columns, early)
         clock.ended("enrich")
         features_at = self._extract(enriched, "candidates")
         clock.ended("extract")
 
         def score(lookup: VersionLookup) -> RankScores:
+            lookup.add(enriched.early)
             inputs = self._look_up(lookup, features_at, query.content)
             clock.ended("look_up")
             scores = self._score(lookup, inputs)

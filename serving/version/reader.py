@@ -38,6 +38,7 @@ from livectr.protos.store import (
 )
 from livectr.serving.deadlines import current_call
 from livectr.serving.errors import RefusedError, foreign_values
+from livectr.serving.version.early import EarlyKeys, EarlyRows
 from livectr.serving.version.evictions import EvictionWatch
 from livectr.serving.version.health import HealthIssue
 
@@ -60,6 +61,29 @@ _MGET_KEYS = 8192
 
 class DownError(Exception):
     """Redis cannot be read at the moment."""
+
+
+class RowRead:
+    """Keys in Redis of embedding rows, and of what tells whether a missing row was lost.
+
+    Args:
+        keys: table → keys i64[n].
+
+    Attributes:
+        bucket: table → buckets of its keys.
+        buckets: all of them.
+        names: of the rows; then sentinels and floor, which must be read after the rows. Empty without keys.
+    """
+
+    def __init__(self, space: Keyspace, manifest: VersionManifest, keys: Mapping[str, I64]) -> None:
+        self.manifest, self.keys = manifest, keys
+        self.bucket = {table: buckets_of(ids) for table, ids in keys.items()}
+        self.buckets: list[int] = []
+        self.names = [n for table, ids in keys.items() for n in space.rows(manifest.row_set, table, ids)]
+        if self.names:
+            every = np.concatenate([*self.bucket.values()])
+            self.buckets = np.flatnonzero(np.bincount(every, minlength=BUCKETS)).tolist()
+            self.names += [*space.sentinels(manifest.row_set, self.buckets), space.floor.encode()]
 
 
 class Reader:
@@ -148,25 +172,26 @@ class Reader:
             DownError, RefusedError: a request's read failed.
             redis.RedisError: the follower's read failed (`patient`), with an error of REDIS_ERRORS.
         """
-        names = [
-            name for table, ids in keys.items() for name in self.keyspace.rows(manifest.row_set, table, ids)
-        ]
-        if not names:
+        read = RowRead(self.keyspace, manifest, keys)
+        if not read.names:
             return {table: decode_rows([], manifest.version, manifest.dim) for table in keys}
-        bucket = {table: buckets_of(ids) for table, ids in keys.items()}
-        buckets = np.flatnonzero(np.bincount(np.concatenate([*bucket.values()]), minlength=BUCKETS)).tolist()
-        # Sentinels and floor must be read after the rows.
-        names += [*self.keyspace.sentinels(manifest.row_set, buckets), self.keyspace.floor.encode()]
-        values = _mget(self._patient, names) if patient else self._read(names)
+        values = _mget(self._patient, read.names) if patient else self._read(read.names)
+        return self._rows_of(read, values, patient=patient)
+
+    def _rows_of(
+        self, read: RowRead, values: list[bytes | None], *, patient: bool = False
+    ) -> dict[str, tuple[F32, U8]]:
+        """Decode the values of `RowRead.names`; see `rows`."""
+        manifest, buckets = read.manifest, read.buckets
         with foreign_values():
             floor = int(values.pop() or 0)
         lost = self._lost_buckets(buckets, values[len(values) - len(buckets) :], manifest.sentinel.encode())
         rows: dict[str, tuple[F32, U8]] = {}
         start = 0
-        for table, ids in keys.items():
+        for table, ids in read.keys.items():
             part = values[start : start + len(ids)]
             start += len(ids)
-            unknown = lost[bucket[table]] if lost is not None else None
+            unknown = lost[read.bucket[table]] if lost is not None else None
             if unknown is not None:  # another pipeline's row may lie there
                 part = [None if no else value for value, no in zip(part, unknown, strict=True)]
             with foreign_values():
@@ -189,11 +214,36 @@ class Reader:
         Raises:
             DownError, RefusedError: the read failed.
         """
+        found, complete, _ = self.read(names, None)
+        return found, complete
+
+    def read(
+        self, names: list[bytes], early: EarlyKeys | None
+    ) -> tuple[list[bytes | None], bool, EarlyRows | None]:
+        """Read a request's look-up rows and histories, and early embedding rows, in one round trip.
+
+        Returns:
+            As `values`, and the early rows.
+
+        Raises:
+            DownError, RefusedError: the read failed.
+        """
         buckets = self.keyspace.buckets_in(names)
-        if not buckets:
-            return [], True
-        with_sentinels = [*names, *self.keyspace.sentinels(VALUES, buckets)]
-        values = self._read(with_sentinels)
+        own = [*names, *self.keyspace.sentinels(VALUES, buckets)]
+        others = RowRead(self.keyspace, early.manifest, early.keys) if early is not None else None
+        if not own and others is None:
+            return [], True, None
+        values = self._read([*own, *(others.names if others is not None else ())])
+        rows = None
+        if early is not None and others is not None:
+            rows = EarlyRows(early.manifest.version, early.keys, self._rows_of(others, values[len(own) :]))
+        found, complete = self._known(names, buckets, values[: len(own)])
+        return found, complete, rows
+
+    def _known(
+        self, names: list[bytes], buckets: Sequence[int], values: list[bytes | None]
+    ) -> tuple[list[bytes | None], bool]:
+        """Values of names, with the sentinels of their buckets behind them; see `values`."""
         lost = self._lost_buckets(buckets, values[len(names) :], self._fingerprint)
         if lost is not None:
             unknown = [bool(lost[self.keyspace.bucket_of(name)]) for name in names]

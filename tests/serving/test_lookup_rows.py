@@ -36,11 +36,11 @@ class Store:
         if row is not None:
             self.held[name] = encode_lookup_row(row)
 
-    def values(self, names: Sequence[bytes]) -> tuple[list[bytes | None], bool]:
+    def read(self, names: Sequence[bytes], early: None) -> tuple[list[bytes | None], bool, None]:
         self.reads.append(len(names))
         if self.down:
             raise DownError("down")
-        return [self.held.get(name) for name in names], self.complete
+        return [self.held.get(name) for name in names], self.complete, None
 
 
 def query(table: Table, *keys: int) -> LookupQuery:
@@ -110,17 +110,17 @@ def test_a_row_that_was_read_before_a_swap_is_not_kept_over_it() -> None:
     store = Store()
     lookup_rows = LookupRows(cast(Reader, store))
     store.put(ADS, 1, [1, "old"])
-    read = store.values
+    read = store.read
 
-    def slow(names: list[bytes]) -> tuple[list[bytes | None], bool]:
-        found = read(names)
+    def slow(names: Sequence[bytes], early: None) -> tuple[list[bytes | None], bool, None]:
+        found = read(names, early)
         store.put(ADS, 1, [1, "new"])
         lookup_rows.changed({LOOKUP + "ads": np.array([1])})
         return found
 
-    store.values = slow  # type: ignore[method-assign]
+    store.read = slow  # type: ignore[method-assign]
     assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "old"]]]
-    store.values = read  # type: ignore[method-assign]
+    store.read = read  # type: ignore[method-assign]
     assert listed(lookup_rows.find([query(ADS, 1)])) == [[[1, "new"]]]
 
 

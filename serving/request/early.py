@@ -1,0 +1,42 @@
+"""Early rows: embedding rows of the user, in the round trip that brings look-up rows and histories.
+
+Most users of a request are new to a server. Their key is a column of the request, so that their rows need not
+wait for features. Rows of ads are in the near-cache; rows of other fields are few.
+"""
+
+from __future__ import annotations
+
+from livectr.ingest.language.expr import Expr
+from livectr.ingest.language.keys import key_of
+from livectr.ingest.pipeline import Pipeline
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import I64
+from livectr.serving.request.parse import RequestColumns
+from livectr.serving.version.early import EarlyKeys
+from livectr.serving.version.near_cache import NearCache
+
+
+class UserTables:
+    """Tables of the fields whose only value is the user's key."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._column = pipeline.log.impressions.key
+        name = next((r.name for r in pipeline.request_roots if r.ref.column == self._column), None)
+        self._tables = [s.table for s in pipeline.fields if _value(pipeline.plan.sparse[s.name]) == name]
+
+    def missing(
+        self, columns: RequestColumns, manifest: VersionManifest, cache: NearCache
+    ) -> EarlyKeys | None:
+        """Find the user's rows that are not in the near-cache; None: they all are."""
+        user = columns.context.get(self._column)
+        if user is None or not self._tables:
+            return None
+        key = key_of(user)
+        keys = {table: key for table in self._tables if not len(cache.cached(table, key))}
+        return EarlyKeys(manifest, keys) if keys else None
+
+
+def _value(field: Expr) -> str | None:
+    """Name of the column whose values are the field's keys; None: the field is computed."""
+    root = field.inputs[0] if field.op == "key" else field
+    return root.name if root.is_root else None

@@ -1,0 +1,35 @@
+"""Embedding rows that a request reads before its features are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from livectr.protos.manifest import VersionManifest
+from livectr.protos.store import F32, I64
+
+U8 = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class EarlyKeys:
+    """Rows to read: table → keys i64[n] at a version."""
+
+    manifest: VersionManifest
+    keys: dict[str, I64]
+
+
+@dataclass(frozen=True)
+class EarlyRows:
+    """Rows that were read at a version.
+
+    Args:
+        keys: table → keys i64[n].
+        rows: table → (rows f32[n, D], RowStatus u8[n]).
+    """
+
+    version: int
+    keys: dict[str, I64]
+    rows: dict[str, tuple[F32, U8]]

@@ -6,8 +6,8 @@ id ─► published vector of the version
           the server's folder (--content images=DIR)
    └► neither: the sub-model's learned "absent" vector, as in training
 
-Inline content answers its own request alone: a client may send any features under any id. Its vectors are kept
-by a digest of the features, so equal features are embedded once, and no client changes another's answer.
+Inline content answers its own request alone: a client may send any features under any id. Its vectors are
+kept by a digest of the features, so equal features are embedded once, and no client changes another's answer.
 """
 
 from __future__ import annotations

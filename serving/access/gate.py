@@ -20,8 +20,8 @@ import grpc
 from grpc_health.v1 import health
 
 from livectr.serving import metrics
+from livectr.serving.access.tokens import REFLECTION, Tokens
 from livectr.serving.errors import AnswerError, OverloadError
-from livectr.serving.tokens import REFLECTION, Tokens
 
 _HEALTH_THREADS = 2
 _REFLECTION_THREADS = 4

@@ -54,6 +54,8 @@ class LookupRows:
         self._ttl_s = ttl_s
         self._max_rows = max_rows
         self._tables: dict[str, LookupTable] = {}
+        self._moving: set[str] = set()
+        """Tables of which a request copies the live rows; other requests use them meanwhile."""
         self._lock = threading.Lock()
 
     def find(self, queries: Sequence[LookupQuery], histories: Sequence[bytes] = ()) -> LookupResult:
@@ -122,6 +124,15 @@ class LookupRows:
         with self._lock:  # the request goes on with its table, which is garbage after it
             if sum(map(len, self._tables.values())) > self._max_rows + len(self._tables) or table.full:
                 self._tables.clear()
-            elif table.crowded and self._tables.get(topic) is table:
-                self._tables[topic] = table.moved()
+            move = table.crowded and self._tables.get(topic) is table and topic not in self._moving
+            if move:
+                self._moving.add(topic)
+        if move:  # without the lock: the copy of a large table takes a second
+            try:
+                moved = table.moved()
+                with self._lock:
+                    if self._tables.get(topic) is table:
+                        self._tables[topic] = moved
+            finally:
+                self._moving.discard(topic)
         return found

@@ -92,19 +92,30 @@ def _answer(connection: Connection, command: bytes, deadline: float | None) -> A
     """Answer to a command; an error of Redis is returned, not raised."""
     parser = connection._parser
     try:
-        if connection._sock is not None:
-            connection._sock.settimeout(_left(deadline, connection.socket_timeout))
+        _limit(connection, deadline)
         connection.send_packed_command([command])  # type: ignore[no-untyped-call]
         reader = parser._reader
         if reader is None:
             raise redis.ConnectionError("another thread closed the client")
         while (answer := reader.gets()) is NOT_ENOUGH_DATA:
-            parser.read_from_socket(timeout=_left(deadline, connection.socket_timeout))
+            _limit(connection, deadline)
+            parser.read_from_socket()
+        if connection._sock is not None and connection._sock.gettimeout() != connection.socket_timeout:
+            connection._sock.settimeout(connection.socket_timeout)
     except OSError as error:
         raise redis.ConnectionError(f"the connection broke: {error}") from error
     if isinstance(answer, redis.ConnectionError):  # LOADING, say: redis-py has one class for both
         raise answer
     return answer
+
+
+def _limit(connection: Connection, deadline: float | None) -> None:
+    """Set the time-out of the next step, where it is not the usual one: that is a system call."""
+    if deadline is None or connection._sock is None:
+        return
+    left_s = _left(deadline, connection.socket_timeout)
+    if left_s != connection.socket_timeout:
+        connection._sock.settimeout(left_s)
 
 
 def _left(deadline: float | None, usual_s: float | None) -> float | None:
